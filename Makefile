@@ -1,0 +1,51 @@
+# Everything a newcomer needs: `make train`, `make test`. Both do all set-up.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+OUT    ?= runs/first
+
+.DEFAULT_GOAL := help
+.PHONY: help train test test-slow check bench setup clean
+
+help:            ## Show these targets.
+	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  +##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(VENV)/.run: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(not (3,11) <= sys.version_info[:2] <= (3,13))' || \
+	  { echo "Baton needs Python 3.11 to 3.13; $(PYTHON) is $$($(PYTHON) --version). Try: make PYTHON=python3.12 train"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Setting up $(VENV) (once)"
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[query]"
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.run
+	@echo "Adding what the tests need (once; a few minutes)"
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt torch
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@touch $@
+
+setup: $(VENV)/.dev ## Make the virtual environment for development.
+
+train: $(VENV)/.run ## Run the main job (until training lands: record, validate and show a team's trace).
+	@$(BIN)/python examples/record_a_team.py $(OUT)
+	@$(BIN)/baton validate $(OUT)/trace.jsonl
+	@$(BIN)/baton show $(OUT)/trace.jsonl
+
+test: $(VENV)/.dev ## Run the tests (under ten minutes on two cores).
+	@$(BIN)/python -m pytest -n 2 $(ARGS)
+
+test-slow: $(VENV)/.dev ## Run the long suites: kill and fault schedules by the thousand.
+	@$(BIN)/python -m pytest -m slow $(ARGS)
+
+check: $(VENV)/.dev ## Lint, types, and the import arrows.
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/python -m pytest tests/test_architecture.py
+
+bench: $(VENV)/.dev ## Run the benchmarks and print their tables.
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[bench]"
+	@$(BIN)/python benchmarks/trace_io.py
+
+clean:           ## Remove the virtual environment and caches.
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

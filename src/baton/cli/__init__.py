@@ -1,0 +1,70 @@
+"""The `baton` command. One file per subcommand; a file is imported only when its command runs.
+
+A command module has `add_arguments(parser)` and `run(args) -> int` (the exit code).
+A user's mistake is one line on stderr and exit 2, never a traceback.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NoReturn
+
+from baton import __version__
+from baton.errors import BatonError, nearest
+
+__all__ = ["COMMANDS", "main"]
+
+# command -> one line of help. The module is baton.cli.<command>.
+COMMANDS: dict[str, str] = {
+    "validate": "check traces at three levels and report every problem at once",
+    "show": "print a trace as a readable tree",
+    "stats": "count what is in traces: events, agents, tokens, time, parallelism",
+    "convert": "turn a trace from one format into another",
+    "seal": "turn a live store into Parquet shards",
+    "query": "run SQL over sealed traces",
+}
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        print(f"{self.prog}: {message}\nType: {self.prog} --help", file=sys.stderr)
+        raise SystemExit(2)
+
+
+def _overview() -> str:
+    width = max(map(len, COMMANDS))
+    rows = "\n".join(f"  {name:<{width}}  {help_}" for name, help_ in COMMANDS.items())
+    return f"usage: baton COMMAND ...\n\nTrain teams of LLM agents on their orchestration traces.\n\n{rows}\n\nType: baton COMMAND --help"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    if not args or args[0] in ("-h", "--help", "help"):
+        print(_overview())
+        return 0
+    if args[0] in ("-V", "--version"):
+        print(f"baton {__version__}")
+        return 0
+    name = args[0]
+    if name not in COMMANDS:
+        print(f"baton: there is no command {name!r}. {nearest(name, COMMANDS)}\nType: baton --help", file=sys.stderr)
+        return 2
+    command = import_module(f"baton.cli.{name}")
+    parser = _Parser(prog=f"baton {name}", description=COMMANDS[name][0].upper() + COMMANDS[name][1:] + ".")
+    command.add_arguments(parser)
+    try:
+        return int(command.run(parser.parse_args(args[1:])))
+    except BatonError as error:
+        print(f"baton {name}: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        # The reader went away (`| head`); what it did not read is not an error.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130

@@ -1,0 +1,1 @@
+"""Conformance checks to run on your own extensions."""

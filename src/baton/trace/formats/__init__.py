@@ -1,0 +1,1 @@
+"""Files that hold traces, in and out."""

@@ -1,0 +1,179 @@
+"""The orchestration trace: the one object every stage reads and adds records to.
+
+G = (V, E): events and edges, with the calls, payloads, rewards and credits that hang on them.
+Immutable; a stage that adds something returns a new trace that shares the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Any, Self
+
+from msgspec import Struct, field, structs
+
+from baton.errors import TraceError, nearest
+from baton.trace.call import Call
+from baton.trace.event import Edge, Event
+from baton.trace.numbers import Ints
+from baton.trace.payload import Payload
+from baton.trace.record import Credit, Reward
+from baton.trace.vocabulary import Topology
+
+__all__ = ["FORMAT_VERSION", "End", "Header", "Record", "Trace"]
+
+FORMAT_VERSION = 1
+
+
+class Header(
+    Struct,
+    tag_field="kind",
+    tag="trace",
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+):
+    """What is known of a trace before its first event."""
+
+    version: int = FORMAT_VERSION
+    trace_id: str
+    task_id: str
+    system: str | None = None
+    topology: Topology = "unknown"
+    meta: dict[str, Any] = field(default_factory=dict)
+    """Anything a producer wants kept: seed, recipe, harness, instance."""
+
+
+class End(
+    Struct,
+    tag_field="kind",
+    tag="end",
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+):
+    """What is known only once a trace is complete. A trace without one is unfinished."""
+
+    costs: dict[str, float] = field(default_factory=dict)
+    """`tokens` and `wall_clock_s`, and any further cost by name."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+    """Records by kind, as written: a file cut at a line boundary does not add up."""
+
+
+Record = Event | Edge | Call | Payload | Reward | Credit
+"""Whatever hangs on a trace between its header and its end."""
+
+
+class Trace(Struct, frozen=True, kw_only=True, dict=True):
+    """A whole trace in memory."""
+
+    header: Header
+    events: tuple[Event, ...] = ()
+    """In `seq` order, as every reader and recorder gives them."""
+    edges: tuple[Edge, ...] = ()
+    calls: tuple[Call, ...] = ()
+    payloads: Mapping[str, Payload] = field(default_factory=dict)
+    rewards: tuple[Reward, ...] = ()
+    credits: tuple[Credit, ...] = ()
+    costs: dict[str, float] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+    finished: bool = True
+    """False while a run is live, or after it was cut off."""
+
+    @property
+    def trace_id(self) -> str:
+        return self.header.trace_id
+
+    @cached_property
+    def position(self) -> dict[str, int]:
+        """Event id -> index into `events`."""
+        return {event.id: index for index, event in enumerate(self.events)}
+
+    @cached_property
+    def call_by_id(self) -> dict[str, Call]:
+        return {call.id: call for call in self.calls}
+
+    def event(self, event_id: str) -> Event:
+        try:
+            return self.events[self.position[event_id]]
+        except KeyError:
+            raise TraceError(
+                f"trace {self.trace_id} has no event {event_id!r}. {nearest(event_id, self.position)}"
+                if len(self.events) <= 200
+                else f"trace {self.trace_id} has no event {event_id!r} among its {len(self.events):,}."
+            ) from None
+
+    def text(self, ref: str | None) -> str | None:
+        """The text behind a content_ref; None when there is none or it is withheld."""
+        payload = self.payloads.get(ref) if ref is not None else None
+        return None if payload is None else payload.text()
+
+    def prompt_ids(self, call: Call) -> Ints | None:
+        """The whole prompt of a call, or None where some part of it was not recorded."""
+        parts: list[Ints] = []
+        want: int | None = None  # tokens still needed from the front of `current`'s context
+        current = call
+        seen: set[str] = set()
+        while True:
+            if current.id in seen:
+                raise TraceError(f"call {call.id}: its chain of parents is a cycle at {current.id}.")
+            seen.add(current.id)
+            if current.prompt_ids is None:
+                return None
+            own = current.prompt_ids
+            if want is not None:  # a parent: its context is prompt + completion, cut to `want`
+                if want > current.keep + len(own) and current.completion_ids is None:
+                    return None
+                tail = own + (current.completion_ids or Ints())
+                own = tail[: max(0, want - current.keep)]
+                keep = min(want, current.keep)
+            else:
+                keep = current.keep
+            parts.append(own)
+            if keep == 0:
+                break
+            if current.parent is None or current.parent not in self.call_by_id:
+                return None
+            want = keep
+            current = self.call_by_id[current.parent]
+        parts.reverse()
+        whole = parts[0]
+        for part in parts[1:]:
+            whole = whole + part
+        return whole
+
+    def prefix(self, seq: int) -> Self:
+        """G<=t: the events up to and including `seq`, and what hangs on them alone."""
+        events = tuple(event for event in self.events if event.seq <= seq)
+        kept = {event.id for event in events}
+        said = {event.call for event in events}
+        wanted = {event.content_ref for event in events}
+        calls = tuple(call for call in self.calls if call.id in said)
+        for call in calls:
+            wanted.update((call.prompt_ref, call.completion_ref))
+        return structs.replace(
+            self,
+            events=events,
+            edges=tuple(edge for edge in self.edges if edge.src in kept and edge.dst in kept),
+            calls=calls,
+            payloads={ref: payload for ref, payload in self.payloads.items() if ref in wanted},
+            rewards=(),
+            credits=(),
+            costs={},
+            metrics={},
+            finished=self.finished and len(events) == len(self.events),
+        )
+
+    def with_records(self, *, rewards: Iterable[Reward] = (), credits: Iterable[Credit] = ()) -> Self:
+        """The same trace with more rewards and credits on it."""
+        return structs.replace(
+            self, rewards=(*self.rewards, *rewards), credits=(*self.credits, *credits)
+        )
+
+    def without_payloads(self) -> Self:
+        """For sharing: every address stays, no content does."""
+        return structs.replace(
+            self, payloads={ref: payload.withheld() for ref, payload in self.payloads.items()}
+        )

@@ -1,0 +1,1 @@
+"""Validation at three levels: shape, structure, meaning."""

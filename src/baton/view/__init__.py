@@ -1,0 +1,1 @@
+"""What people look at: trees in the terminal, pages and reports."""

@@ -1,0 +1,88 @@
+"""The layout is the architecture: imports between packages follow these arrows and no others."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).parents[1] / "src" / "baton"
+
+# package -> packages it may import. `errors` is open to all.
+ARROWS: dict[str, set[str]] = {
+    "trace": set(),
+    "tasks": {"trace", "team"},
+    "team": {"trace"},
+    "engine": {"trace", "team"},
+    "reward": {"trace"},
+    "credit": {"trace", "team"},
+    "learn": {"trace", "team", "engine", "tasks", "credit", "reward", "measure"},
+    "measure": {"trace", "team"},
+    "connect": {"trace"},
+    "view": {"trace", "measure"},
+    "corpus": set(),
+    "testing": {"trace", "team", "engine", "tasks", "reward", "credit", "learn", "measure", "connect"},
+    "cli": {
+        "trace", "team", "engine", "tasks", "reward", "credit", "learn", "measure", "connect", "view", "corpus",
+    },
+}  # fmt: skip
+
+
+def imported_packages(path: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: write imports in full"
+            names = [node.module or ""]
+            if node.module == "baton":
+                names = [f"baton.{alias.name}" for alias in node.names]
+        found |= {parts[1] for name in names if (parts := name.split("."))[0] == "baton" and len(parts) > 1}
+    return found - {"errors", "__version__"}
+
+
+FILES = sorted(path for path in SRC.rglob("*.py") if path.parent != SRC)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SRC)))
+def test_arrows(path: Path) -> None:
+    package = path.relative_to(SRC).parts[0]
+    assert package in ARROWS, f"{package} is not in the architecture; see design/architecture.md"
+    wrong = imported_packages(path) - ARROWS[package] - {package}
+    assert not wrong, f"{path.relative_to(SRC)} imports {sorted(wrong)}; {package} may import {sorted(ARROWS[package])}"
+
+
+def test_no_cycles() -> None:
+    """Packages can be ordered so that every arrow points one way."""
+    done: set[str] = set()
+    while len(done) < len(ARROWS):
+        ready = {p for p, needs in ARROWS.items() if p not in done and needs <= done}
+        assert ready, f"cycle among {sorted(set(ARROWS) - done)}"
+        done |= ready
+
+
+def test_import_is_light() -> None:
+    code = (
+        "import sys, baton, baton.trace\n"
+        "heavy = {'torch', 'transformers', 'pyarrow', 'duckdb', 'pandas', 'rich'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_root_exports_are_few_and_real() -> None:
+    import baton
+
+    assert len(baton.__all__) <= 25
+    for name in baton.__all__:
+        assert getattr(baton, name) is not None
+
+
+@pytest.mark.parametrize("path", sorted(SRC.rglob("*.py")), ids=lambda p: str(p.relative_to(SRC)))
+def test_files_are_small(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= 600, "split it"
