@@ -1,0 +1,1 @@
+"""What answers a call, token in and token out: scripted, table, torch, OpenAI-compatible."""

@@ -1,0 +1,110 @@
+"""Actions: what an agent can do in one step. Both surfaces parse to these; the runtime executes them.
+
+Every verb is one struct. `decision` says which of the learned decisions a verb carries out.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from msgspec import Struct, field
+
+from baton.trace.vocabulary import Decision
+
+__all__ = [
+    "VERBS",
+    "Action",
+    "Aggregate",
+    "CallTool",
+    "Cancel",
+    "Delegate",
+    "Return",
+    "Send",
+    "Spawn",
+    "Stop",
+    "Wait",
+]
+
+
+class Spawn(Struct, frozen=True, tag="spawn", tag_field="verb", forbid_unknown_fields=True):
+    """Create an agent of a role and give it a task. It starts at once; the spawner goes on."""
+
+    role: str
+    task: str
+    decision: ClassVar[Decision] = "spawn"
+
+
+class Delegate(Struct, frozen=True, tag="delegate", tag_field="verb", forbid_unknown_fields=True):
+    """Give a further task to an agent that already exists and has returned."""
+
+    agent: str
+    task: str
+    decision: ClassVar[Decision] = "delegate"
+
+
+class Send(Struct, frozen=True, tag="send", tag_field="verb", forbid_unknown_fields=True):
+    """Send text to another agent; it reads it at its next turn."""
+
+    agent: str
+    text: str
+    decision: ClassVar[Decision] = "communicate"
+
+
+class CallTool(Struct, frozen=True, tag="call", tag_field="verb", forbid_unknown_fields=True):
+    """Call a tool; the result comes at the next turn."""
+
+    tool: str
+    args: dict[str, Any] = field(default_factory=dict)
+    decision: ClassVar[Decision] = "none"
+
+
+class Wait(Struct, frozen=True, tag="wait", tag_field="verb", forbid_unknown_fields=True):
+    """Do nothing until agents return: all of those named (none named: all in flight), or any one."""
+
+    agents: tuple[str, ...] = ()
+    mode: Literal["all", "any"] = "all"
+    decision: ClassVar[Decision] = "wait"
+
+
+class Cancel(Struct, frozen=True, tag="cancel", tag_field="verb", forbid_unknown_fields=True):
+    """Stop agents in flight, with everything they spawned."""
+
+    agents: tuple[str, ...]
+    decision: ClassVar[Decision] = "none"
+
+
+class Aggregate(Struct, frozen=True, tag="aggregate", tag_field="verb", forbid_unknown_fields=True):
+    """Fuse what agents returned (none named: all that returned) by a named method."""
+
+    method: str = "majority"
+    sources: tuple[str, ...] = ()
+    decision: ClassVar[Decision] = "aggregate"
+
+
+class Return(Struct, frozen=True, tag="return", tag_field="verb", forbid_unknown_fields=True):
+    """Hand a result to whoever gave the task."""
+
+    text: str
+    decision: ClassVar[Decision] = "none"
+
+
+class Stop(Struct, frozen=True, tag="stop", tag_field="verb", forbid_unknown_fields=True):
+    """End the whole team's run with an answer."""
+
+    answer: str
+    decision: ClassVar[Decision] = "stop"
+
+
+Action = Spawn | Delegate | Send | CallTool | Wait | Cancel | Aggregate | Return | Stop
+
+VERBS: dict[str, type[Action]] = {
+    "spawn": Spawn,
+    "delegate": Delegate,
+    "send": Send,
+    "call": CallTool,
+    "wait": Wait,
+    "cancel": Cancel,
+    "aggregate": Aggregate,
+    "return": Return,
+    "stop": Stop,
+}
