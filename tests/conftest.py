@@ -1,0 +1,14 @@
+"""What every test shares: the trace strategies on the path, and one Hypothesis profile."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from hypothesis import HealthCheck, settings
+
+sys.path.insert(0, str(Path(__file__).parent / "trace"))  # from strategies import ...
+
+# A busy machine is not a failing test.
+settings.register_profile("baton", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("baton")
