@@ -2,7 +2,8 @@
 
 `valid_traces` plays a small team, so that what it gives holds at every level of validation.
 `arbitrary_traces` is well typed (finite numbers, no empty ids, times from zero, events in `seq`
-order) and nothing more: ids repeat, edges dangle and cycle, `extra` collides with field names.
+order, costs once it is finished) and nothing more: ids repeat, edges dangle and cycle, `extra`
+collides with field names.
 """
 
 from __future__ import annotations
@@ -181,6 +182,7 @@ _headers = st.builds(
 @st.composite
 def arbitrary_traces(draw: st.DrawFn, min_events: int = 0, max_events: int = 5) -> Trace:
     """Any trace the record types allow."""
+    finished = draw(st.booleans())
     events = draw(st.lists(_events | _plain_events, min_size=min_events, max_size=max_events))
     return Trace(
         header=draw(_headers),
@@ -190,9 +192,9 @@ def arbitrary_traces(draw: st.DrawFn, min_events: int = 0, max_events: int = 5) 
         payloads={payload.ref: payload for payload in draw(st.lists(_payloads, max_size=3))},
         rewards=draw(_tuples(_rewards)),
         credits=draw(_tuples(_credits)),
-        costs=draw(_costs),
-        metrics=draw(_metrics),
-        finished=draw(st.booleans()),
+        costs=draw(_costs) if finished else {},
+        metrics=draw(_metrics) if finished else {},
+        finished=finished,
     )
 
 

@@ -1,0 +1,72 @@
+"""One string object per distinct name while a trace is read.
+
+Decoding makes a new string each time a name occurs. A million events name a thousand agents and
+each event's id returns in its edges, so sharing them is most of what keeps a trace small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec.structs import force_setattr
+
+from baton.trace.call import Call
+from baton.trace.event import Edge, Event
+from baton.trace.payload import Payload
+from baton.trace.record import Credit, Reward
+from baton.trace.trace import End, Header, Record
+
+__all__ = ["share_strings"]
+
+_SHARED: dict[type, tuple[str, ...]] = {
+    Call: (
+        "id", "agent", "role", "policy", "policy_version", "harness", "parent",
+        "prompt_ref", "completion_ref", "finish_reason",
+    ),
+    Payload: ("ref", "media_type", "codec"),
+    Reward: ("target", "name", "by"),
+    Credit: ("target", "estimator"),
+    Header: (),
+    End: (),
+}  # fmt: skip
+
+
+def share_strings(records: Iterable[Record | Header | End], pool: dict[Any, Any]) -> None:
+    """Replace every name in freshly decoded records by the first equal one in `pool`.
+
+    Only for records nobody else holds yet: it changes frozen records in place, though never their value.
+    """
+    put = pool.setdefault
+    for record in records:
+        # Events and edges are most of any trace, so they are spelled out.
+        if type(record) is Event:
+            _share_event(record, pool)
+        elif type(record) is Edge:
+            force_setattr(record, "src", put(record.src, record.src))
+            force_setattr(record, "dst", put(record.dst, record.dst))
+        else:
+            for name in _SHARED[type(record)]:
+                value = getattr(record, name)
+                if value is not None:
+                    force_setattr(record, name, put(value, value))
+
+
+def _share_event(event: Event, pool: dict[Any, Any]) -> None:
+    put = pool.setdefault
+    put(event.id, event.id)
+    force_setattr(event, "agent", put(event.agent, event.agent))
+    if (role := event.role) is not None:
+        force_setattr(event, "role", put(role, role))
+    if (from_ := event.from_) is not None:
+        force_setattr(event, "from_", put(from_, from_))
+    if (to := event.to) is not None:
+        force_setattr(event, "to", put(to, to))
+    if (tool := event.tool) is not None:
+        force_setattr(event, "tool", put(tool, tool))
+    if (ref := event.content_ref) is not None:
+        force_setattr(event, "content_ref", put(ref, ref))
+    if (call := event.call) is not None:
+        force_setattr(event, "call", put(call, call))
+    if (options := event.options) is not None:
+        force_setattr(event, "options", put(options, options))
