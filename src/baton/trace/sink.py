@@ -1,0 +1,126 @@
+"""Where a recorder's records go: memory, a JSON Lines file, or a live store."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+from baton.errors import UsageError
+from baton.trace.call import Call
+from baton.trace.event import Edge, Event
+from baton.trace.formats.jsonl import JsonlWriter, read_jsonl
+from baton.trace.formats.sqlite import Store
+from baton.trace.formats.sqlite_read import read_store
+from baton.trace.payload import Payload
+from baton.trace.record import Credit, Reward
+from baton.trace.trace import End, Header, Record, Trace
+
+__all__ = ["Sink", "open_sink"]
+
+
+class Sink(Protocol):
+    """Records given in one call are written together, and are safe when it returns."""
+
+    def write(self, records: Sequence[Record]) -> None: ...
+    def end(self, *, costs: dict[str, float], metrics: dict[str, float]) -> None: ...
+    def close(self) -> None: ...
+    def trace(self) -> Trace:
+        """What was written so far."""
+        ...
+
+
+class _Memory:
+    def __init__(self, header: Header) -> None:
+        self._header = header
+        self._records: list[Record] = []
+        self._end: End | None = None
+
+    def write(self, records: Sequence[Record]) -> None:
+        self._records.extend(records)
+
+    def end(self, *, costs: dict[str, float], metrics: dict[str, float]) -> None:
+        self._end = End(costs=costs, metrics=metrics)
+
+    def close(self) -> None:
+        pass
+
+    def trace(self) -> Trace:
+        records = self._records
+        return Trace(
+            header=self._header,
+            events=tuple(record for record in records if isinstance(record, Event)),
+            edges=tuple(record for record in records if isinstance(record, Edge)),
+            calls=tuple(record for record in records if isinstance(record, Call)),
+            payloads={record.ref: record for record in records if isinstance(record, Payload)},
+            rewards=tuple(record for record in records if isinstance(record, Reward)),
+            credits=tuple(record for record in records if isinstance(record, Credit)),
+            costs=dict(self._end.costs) if self._end else {},
+            metrics=dict(self._end.metrics) if self._end else {},
+            finished=self._end is not None,
+        )
+
+
+class _Jsonl:
+    _open: ClassVar[set[Path]] = set()  # two traces at once in one file would mix their lines
+
+    def __init__(self, path: Path, header: Header) -> None:
+        self._path = path.resolve()
+        if self._path in self._open:
+            raise UsageError(f"{path} is being recorded to. Give each trace its own, or use one Store.")
+        self._trace_id = header.trace_id
+        self._writer = JsonlWriter(self._path, header, flush_every=sys.maxsize)
+        self._writer.flush()
+        self._open.add(self._path)
+
+    def write(self, records: Sequence[Record]) -> None:
+        self._writer.write(*records)
+        self._writer.flush()
+
+    def end(self, *, costs: dict[str, float], metrics: dict[str, float]) -> None:
+        self._writer.end(costs=costs, metrics=metrics)
+
+    def close(self) -> None:
+        self._open.discard(self._path)
+        self._writer.close()
+
+    def trace(self) -> Trace:
+        return next(trace for trace in read_jsonl(self._path) if trace.trace_id == self._trace_id)
+
+
+class _Stored:
+    def __init__(self, store: Store, header: Header, *, own: bool) -> None:
+        self._store = store
+        self._own = own
+        self._writer = store.begin(header)
+        store.commit()
+
+    def write(self, records: Sequence[Record]) -> None:
+        self._writer.extend(records)
+        self._store.commit()
+
+    def end(self, *, costs: dict[str, float], metrics: dict[str, float]) -> None:
+        self._writer.end(End(costs=costs, metrics=metrics))
+        self._store.commit()
+
+    def close(self) -> None:
+        if self._own:
+            self._store.close()
+
+    def trace(self) -> Trace:
+        return next(read_store(self._store.path, [self._writer.trace_id]))
+
+
+def open_sink(path: str | os.PathLike[str] | Store | None, header: Header) -> Sink:
+    if path is None:
+        return _Memory(header)
+    if isinstance(path, Store):
+        return _Stored(path, header, own=False)
+    where = Path(path)
+    if where.suffix == ".jsonl":
+        return _Jsonl(where, header)
+    if where.suffix == ".db":
+        return _Stored(Store.open(where, "process"), header, own=True)
+    raise UsageError(f"a recorder writes .jsonl or .db files; {str(path)!r} is neither.")

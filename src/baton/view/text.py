@@ -1,0 +1,61 @@
+"""Text from a trace, made safe to print.
+
+Names and payloads come from models, tools and the web. Invariant: nothing in them can move the
+cursor, change colours, start a new line, hide or reorder what follows: every character that is not
+plainly visible is shown as its escape.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+
+__all__ = ["duration", "moment", "number", "printable", "shortened"]
+
+# Control (Cc), format incl. bidi overrides and zero-width (Cf), surrogates, private use, unassigned,
+# line and paragraph separators; spaces other than the plain one are shown by their code too.
+_HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"}
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\x1b": "\\e"}
+
+
+def printable(text: str) -> str:
+    """The text on one line, with everything invisible escaped."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(char if _plain(char) else _SHORT.get(char) or _escape(char) for char in text)
+
+
+def shortened(text: str, width: int) -> str:
+    """The printable text in at most `width` characters, an ellipsis where it was cut."""
+    shown = printable(text[: width + 1])
+    return shown if len(shown) <= width else shown[: max(1, width - 1)] + "…"
+
+
+def number(value: float) -> str:
+    """With thousands separators, and no more digits than carry meaning."""
+    if value == int(value):
+        return f"{int(value):,}"
+    return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def duration(seconds: float) -> str:
+    """How long: 0.3ms, 0.52s, 12.0s, 3m20s, 2h05m."""
+    return f"{seconds * 1000:.1f}ms" if 0 < seconds < 0.01 else moment(seconds)
+
+
+def moment(seconds: float) -> str:
+    """When, since the start: 0.52s, 12.0s, 3m20s, 2h05m."""
+    if seconds < 59.95:
+        return f"{seconds:.2f}s" if seconds < 9.995 else f"{seconds:.1f}s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    return f"{whole // 3600:,}h{whole % 3600 // 60:02d}m"
+
+
+def _plain(char: str) -> bool:
+    return char == " " or unicodedata.category(char) not in _HIDDEN
+
+
+def _escape(char: str) -> str:
+    code = ord(char)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
