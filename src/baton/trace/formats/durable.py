@@ -1,0 +1,60 @@
+"""Files that survive: one writer at a time, and renames that are on disk when they return.
+
+A lock is an exclusive SQLite lock on an empty side file, so the system drops it the moment its
+holder dies: there is no stale lock. The side file stays, because removing it would race.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+from baton.errors import BatonError, UsageError
+
+__all__ = ["Lock", "file_error", "sync_directory", "sync_file"]
+
+
+class Lock:
+    """Held from construction until `release` or the end of the process. Never waits."""
+
+    def __init__(self, path: Path, busy: str) -> None:
+        """`busy` is the error's text when someone else, here or in another process, holds it."""
+        try:
+            self._connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+        except sqlite3.OperationalError:
+            raise file_error(path, "make the lock file") from None
+        try:
+            self._connection.execute("BEGIN EXCLUSIVE")
+        except sqlite3.DatabaseError as error:
+            self._connection.close()
+            if error.sqlite_errorname == "SQLITE_BUSY":
+                raise UsageError(busy) from None
+            raise file_error(path, "take the lock") from None
+
+    def release(self) -> None:
+        self._connection.close()
+
+
+def file_error(path: Path, what: str) -> BatonError:
+    """The likeliest reason why a file could not be opened or made."""
+    folder = path.parent
+    if path.is_dir():
+        return UsageError(f"cannot {what}: {path} is a directory; expected a file.")
+    if not folder.is_dir():
+        return UsageError(f"cannot {what}: there is no directory {folder}. Make it first.")
+    return BatonError(f"cannot {what} at {path}: no permission, no room, or a read-only file system.")
+
+
+def sync_file(path: Path) -> None:
+    """The file's content is on disk when this returns."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_directory(path: Path) -> None:
+    """The names in the directory are on disk when this returns."""
+    sync_file(path)

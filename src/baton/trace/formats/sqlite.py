@@ -1,0 +1,312 @@
+"""The live store: one SQLite file (WAL) that holds many traces while they are written.
+
+Invariants:
+- `Store.commit` is a group commit. When it returns, everything any writer appended before is
+  durable; when it raises, none of it was acknowledged and all of it is kept for the next try.
+- Records of a trace are numbered 0, 1, 2, … without gaps, in the order they were appended. Each
+  carries a CRC-32 of its trace, its number and its bytes, and the trace's own row carries their
+  count, so a record that is damaged, missing or misplaced is an error and never a wrong answer.
+- One process writes; any number read at the same time, each from a consistent snapshot.
+
+Not covered: SQLite takes a damaged write-ahead log for one that was cut short, so a bit flipped
+in the `-wal` file of a store that was not closed loses the commits from there on.
+
+Do not open a store's file with anything but SQLite inside the process that writes it: closing a
+POSIX file drops the locks SQLite holds on it. `is_store` knows this.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from itertools import chain
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from baton.errors import UsageError
+from baton.trace.event import Event
+from baton.trace.formats.durable import Lock
+from baton.trace.formats.sqlite_read import (
+    OPEN_HERE,
+    TraceSummary,
+    find_row,
+    is_store,
+    list_traces,
+    read_rows,
+    read_store,
+    read_trace,
+    reading,
+)
+from baton.trace.formats.sqlite_rows import (
+    UPSERT_TRACE,
+    TraceRow,
+    encode,
+    first_key,
+    payload_digest,
+    record_crc,
+    record_seed,
+    store_crc,
+)
+from baton.trace.formats.sqlite_write import Durability, Transaction, connect
+from baton.trace.payload import Payload
+from baton.trace.trace import End, Header, Record, Trace
+
+__all__ = [
+    "Durability",
+    "Store",
+    "TraceSummary",
+    "Writer",
+    "is_store",
+    "list_traces",
+    "read_store",
+    "write_store",
+]
+
+_COMMIT_EVERY = 10_000  # records, where the whole trace is already in memory
+
+
+class Writer:
+    """Appends to one trace. Nothing is durable before the store's next `commit`.
+
+    As a context manager it ends the trace and commits; if its block raises, it commits and
+    leaves the trace unfinished, so that it can be resumed.
+    """
+
+    def __init__(self, store: Store, row: TraceRow) -> None:
+        self._store = store
+        self._row = row
+        self._first_key = first_key(row.number)
+        self._seed = record_seed(row.trace_id)
+        self.num_records = row.num_records
+        self.num_events = row.num_events
+        self._ending: bytes | None = None
+
+    @property
+    def trace_id(self) -> str:
+        return self._row.trace_id
+
+    def append(self, record: Record) -> None:
+        """Buffer one record. Safe from any thread."""
+        body = encode(record)
+        store = self._store
+        with store._buffer_lock:
+            self._check_open()
+            n = self.num_records
+            self.num_records = n + 1
+            if type(record) is Payload:
+                digest = payload_digest(body)
+                store._payloads.append((digest, body))
+                store._links.append((self._first_key + n, digest))
+            else:
+                store._records.append((self._first_key + n, record_crc(self._seed, n, body), body))
+                if type(record) is Event:
+                    self.num_events += 1
+            store._changed.add(self)
+
+    def extend(self, records: Iterable[Record]) -> None:
+        for record in records:
+            self.append(record)
+
+    def end(self, end: End | None = None) -> None:
+        """The trace is complete; nothing can be appended any more."""
+        body = encode(end or End())
+        with self._store._buffer_lock:
+            self._check_open()
+            self._ending = body
+            self._store._changed.add(self)
+
+    def _check_open(self) -> None:
+        if self._ending is not None:
+            raise UsageError(f"trace {self.trace_id!r} has ended; nothing can be appended to it.")
+        if self._store._closed:
+            raise UsageError(f"the store {self._store.path} is closed.")
+
+    def _state(self) -> TraceRow:
+        row = self._row
+        return TraceRow(row.number, row.trace_id, row.header, self._ending, self.num_records, self.num_events)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None and self._ending is None:
+            self.end()
+        self._store.commit()
+
+
+class Store:
+    """A live store, open for writing. Open it with `Store.open`.
+
+    Writers may append from any thread while another thread is inside `commit`.
+    """
+
+    def __init__(self, path: Path, connection: sqlite3.Connection, lock: Lock) -> None:
+        self.path = path
+        self._connection = connection
+        self._lock = lock
+        self._process = os.getpid()
+        self._closed = False
+        self._commit_lock = threading.Lock()
+        self._buffer_lock = threading.Lock()
+        self._records: list[tuple[int, int, bytes]] = []
+        self._links: list[tuple[int, bytes]] = []
+        self._payloads: list[tuple[bytes, bytes]] = []
+        self._changed: set[Writer] = set()
+        with reading(path):
+            rows = read_rows(connection)
+        self._numbers = {row.trace_id: row.number for row in rows}
+        self._next_number = max(self._numbers.values(), default=0) + 1
+
+    @classmethod
+    def open(cls, path: str | Path, durability: Durability = "power") -> Store:
+        """Open or make a store. Raises `UsageError` while another writer has it open."""
+        path = Path(os.path.realpath(path))
+        lock = Lock(
+            path.with_name(path.name + "-lock"),
+            f"{path} is open for writing elsewhere: one process at a time. Others can read it.",
+        )
+        try:
+            connection = connect(path, durability)
+            try:
+                store = cls(path, connection, lock)
+            except BaseException:
+                connection.close()
+                raise
+        except BaseException:
+            lock.release()
+            raise
+        OPEN_HERE.add(str(path))
+        return store
+
+    def begin(self, header: Header) -> Writer:
+        """Start a new trace."""
+        row = TraceRow(self._next_number, header.trace_id, encode(header), None, 0, 0)
+        with self._buffer_lock:
+            if self._closed:
+                raise UsageError(f"the store {self.path} is closed.")
+            if header.trace_id in self._numbers:
+                raise UsageError(
+                    f"{self.path} already has a trace {header.trace_id!r}. "
+                    f"Go on with it by store.writer({header.trace_id!r}), or choose another id."
+                )
+            self._next_number += 1
+            self._numbers[header.trace_id] = row.number
+            writer = Writer(self, row)
+            self._changed.add(writer)
+        return writer
+
+    def writer(self, trace_id: str) -> Writer:
+        """Go on with an unfinished trace. `store.read(trace_id)` gives what is there."""
+        with self._commit_lock, reading(self.path):
+            row = find_row(self._connection, trace_id)
+        if row.ending is not None:
+            raise UsageError(f"trace {trace_id!r} in {self.path} has ended; nothing can be appended to it.")
+        return Writer(self, row)
+
+    def read(self, trace_id: str) -> Trace:
+        """A trace as committed."""
+        with self._commit_lock, reading(self.path):
+            return read_trace(self._connection, find_row(self._connection, trace_id))
+
+    def commit(self) -> None:
+        """Make durable all that was appended before. Safe from any thread."""
+        with self._commit_lock:
+            if os.getpid() != self._process:
+                raise UsageError(f"{self.path} was opened before a fork; open it again in the child.")
+            with self._buffer_lock:
+                if self._closed:
+                    raise UsageError(f"the store {self.path} is closed.")
+                if not self._changed:
+                    return
+                records, self._records = self._records, []
+                links, self._links = self._links, []
+                payloads, self._payloads = self._payloads, []
+                changed, self._changed = self._changed, set()
+                rows = [writer._state().values() for writer in changed]
+                num_traces = len(self._numbers)
+            try:
+                with Transaction(self._connection, self.path) as run:
+                    run.executemany("INSERT INTO records VALUES (?, ?, ?)", records)
+                    run.executemany("INSERT OR IGNORE INTO payloads VALUES (?, ?)", payloads)
+                    run.executemany("INSERT INTO links VALUES (?, ?)", links)
+                    run.executemany(UPSERT_TRACE, rows)
+                    _set_num_traces(run, num_traces)
+            except BaseException:
+                with self._buffer_lock:
+                    self._records[:0] = records
+                    self._links[:0] = links
+                    self._payloads[:0] = payloads
+                    self._changed |= changed
+                raise
+
+    def drop(self, trace_ids: Iterable[str]) -> None:
+        """Remove finished traces, and payloads no other trace uses. Their room is used again."""
+        with self._commit_lock:
+            with reading(self.path):
+                num_traces = len(read_rows(self._connection))
+                rows = [find_row(self._connection, trace_id) for trace_id in dict.fromkeys(trace_ids)]
+            if unfinished := [row.trace_id for row in rows if row.ending is None]:
+                raise UsageError(
+                    f"trace {unfinished[0]!r} in {self.path} is unfinished; only finished ones can go."
+                )
+            with Transaction(self._connection, self.path) as run:
+                for row in rows:
+                    limits = (first_key(row.number), first_key(row.number + 1))
+                    run.execute("DELETE FROM records WHERE key >= ? AND key < ?", limits)
+                    run.execute("DELETE FROM links WHERE key >= ? AND key < ?", limits)
+                    run.execute("DELETE FROM traces WHERE number = ?", (row.number,))
+                run.execute("DELETE FROM payloads WHERE digest NOT IN (SELECT digest FROM links)")
+                _set_num_traces(run, num_traces - len(rows))
+            for row in rows:
+                del self._numbers[row.trace_id]
+
+    def close(self) -> None:
+        """Commit and let go of the file."""
+        if self._closed:
+            return
+        try:
+            self.commit()
+        finally:
+            self._closed = True
+            self._connection.close()
+            OPEN_HERE.discard(str(self.path))
+            self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _set_num_traces(run: sqlite3.Connection, num_traces: int) -> None:
+    run.execute("UPDATE store SET num_traces = ?, crc = ?", (num_traces, store_crc(num_traces)))
+
+
+def write_store(traces: Iterable[Trace], path: str | Path, durability: Durability = "power") -> None:
+    """Add whole traces to a store, made if it is not there."""
+    with closing(Store.open(path, durability)) as store:
+        for trace in traces:
+            writer = store.begin(trace.header)
+            for num_pending, record in enumerate(_records(trace), 1):
+                writer.append(record)
+                if num_pending % _COMMIT_EVERY == 0:
+                    store.commit()
+            if trace.finished:
+                writer.end(End(costs=trace.costs, metrics=trace.metrics))
+            store.commit()
+
+
+def _records(trace: Trace) -> Iterator[Record]:
+    """Causes before effects: a payload before what names it, a call before its events."""
+    return chain(
+        trace.payloads.values(), trace.calls, trace.events, trace.edges, trace.rewards, trace.credits
+    )

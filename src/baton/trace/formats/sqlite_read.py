@@ -1,0 +1,244 @@
+"""Reading a live store, also while another process writes it.
+
+One read transaction per call: what comes back is the store as it was at one moment. Every row is
+checked (see `sqlite`), so a damaged store raises `CorruptError` and never gives a wrong record.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+from msgspec import DecodeError, Struct
+
+from baton.errors import BatonError, CorruptError, FormatError, UsageError, nearest
+from baton.trace.call import Call
+from baton.trace.event import Edge, Event
+from baton.trace.formats.collection import no_collection
+from baton.trace.formats.sharing import share_strings
+from baton.trace.formats.sqlite_rows import (
+    APPLICATION_ID,
+    SCHEMA_VERSION,
+    SELECT_TRACES,
+    TraceRow,
+    decode_payload,
+    decode_record,
+    first_key,
+    record_crc,
+    record_seed,
+    store_crc,
+)
+from baton.trace.payload import Payload
+from baton.trace.record import Credit, Reward
+from baton.trace.trace import Trace
+
+__all__ = [
+    "OPEN_HERE",
+    "TraceSummary",
+    "check_schema",
+    "find_row",
+    "is_store",
+    "list_traces",
+    "read_rows",
+    "read_store",
+    "read_trace",
+    "reading",
+]
+
+# Stores this process has open for writing. See `sqlite` on why their files must not be opened.
+OPEN_HERE: set[str] = set()
+_Found = dict[type, list[Event | Edge | Call | Reward | Credit]]
+_LINKS = """
+SELECT key, links.digest, body FROM links LEFT JOIN payloads USING (digest)
+WHERE key >= ? AND key < ? ORDER BY key
+"""
+_RECORDS = "SELECT key, crc, body FROM records WHERE key >= ? AND key < ? ORDER BY key"
+
+
+class TraceSummary(Struct, frozen=True, kw_only=True):
+    """What a store knows of a trace without reading its records."""
+
+    trace_id: str
+    task_id: str
+    finished: bool
+    num_events: int
+    num_records: int
+
+
+def is_store(path: str | Path) -> bool:
+    """Whether the file is a live store, told from its first bytes."""
+    if os.path.realpath(path) in OPEN_HERE:
+        return True
+    with Path(path).open("rb") as file:
+        head = file.read(72)
+    return head.startswith(b"SQLite format 3\0") and head[68:72] == APPLICATION_ID.to_bytes(4, "big")
+
+
+def list_traces(path: str | Path) -> list[TraceSummary]:
+    """The traces of a store in the order they began. Reads no record."""
+    with _snapshot(Path(path)) as connection:
+        return [
+            TraceSummary(
+                trace_id=row.trace_id,
+                task_id=row.read_header().task_id,
+                finished=row.ending is not None,
+                num_events=row.num_events,
+                num_records=row.num_records,
+            )
+            for row in read_rows(connection)
+        ]
+
+
+def read_store(path: str | Path, trace_ids: Iterable[str] | None = None) -> Iterator[Trace]:
+    """All traces, or those named in their order, one in memory at a time.
+
+    An unfinished one has `finished=False`. The snapshot lasts until the iterator ends; close it
+    if you leave early, because a writer's log cannot shrink while someone reads it.
+    """
+    with _snapshot(Path(path)) as connection:
+        rows = (
+            read_rows(connection) if trace_ids is None else [find_row(connection, name) for name in trace_ids]
+        )
+        for row in rows:
+            yield read_trace(connection, row)
+
+
+def read_rows(connection: sqlite3.Connection) -> list[TraceRow]:
+    rows = [TraceRow.checked(columns) for columns in connection.execute(f"{SELECT_TRACES} ORDER BY number")]
+    total = connection.execute("SELECT num_traces, crc FROM store").fetchall()
+    if total != [(len(rows), store_crc(len(rows)))]:
+        raise CorruptError(f"{len(rows)} traces are there and its own count is {total}")
+    return rows
+
+
+def find_row(connection: sqlite3.Connection, trace_id: str) -> TraceRow:
+    columns = connection.execute(f"{SELECT_TRACES} WHERE trace_id = ?", (trace_id,)).fetchone()
+    if columns is None:
+        known = [row.trace_id for row in read_rows(connection)]
+        hint = nearest(trace_id, known) if 0 < len(known) <= 200 else f"It holds {len(known):,} traces."
+        raise UsageError(f"the store has no trace {trace_id!r}. {hint}")
+    row = TraceRow.checked(columns)
+    if row.trace_id != trace_id:
+        raise CorruptError(f"its index has {row.trace_id!r} under {trace_id!r}")
+    return row
+
+
+def read_trace(connection: sqlite3.Connection, row: TraceRow) -> Trace:
+    """One trace, every row of it checked."""
+    with no_collection():
+        return _assemble(row, *_read_records(connection, row))
+
+
+def _read_records(connection: sqlite3.Connection, row: TraceRow) -> tuple[_Found, dict[str, Payload]]:
+    first = first_key(row.number)
+    limits = (first, first_key(row.number + 1))
+    payloads: dict[str, Payload] = {}
+    links: set[int] = set()
+    for key, digest, body in connection.execute(_LINKS, limits):
+        payload = decode_payload(digest, body)
+        payloads[payload.ref] = payload
+        links.add(key - first)
+    found: _Found = {kind: [] for kind in (Event, Edge, Call, Reward, Credit)}
+    seed = record_seed(row.trace_id)
+    n = 0
+    for key, crc, body in connection.execute(_RECORDS, limits):
+        while n in links:
+            n += 1
+        if key != first + n or type(body) is not bytes or record_crc(seed, n, body) != crc:
+            raise CorruptError(f"record {n} of trace {row.trace_id!r} is missing or fails its checksum")
+        record = decode_record(body)
+        found[type(record)].append(record)
+        n += 1
+    num_records = len(links) + sum(map(len, found.values()))
+    if num_records != row.num_records or len(found[Event]) != row.num_events:
+        raise CorruptError(f"trace {row.trace_id!r} has {num_records} of its {row.num_records} records")
+    return found, payloads
+
+
+def _assemble(
+    row: TraceRow,
+    found: _Found,
+    payloads: dict[str, Payload],
+) -> Trace:
+    pool: dict[str, str] = {}
+    for records in found.values():
+        share_strings(records, pool)
+    events: list[Event] = found[Event]  # type: ignore[assignment]  # filed under their type
+    events.sort(key=lambda event: event.seq)
+    end = row.read_end()
+    return Trace(
+        header=row.read_header(),
+        events=tuple(events),
+        edges=tuple(found[Edge]),  # type: ignore[arg-type]  # likewise, here and below
+        calls=tuple(found[Call]),  # type: ignore[arg-type]
+        payloads=payloads,
+        rewards=tuple(found[Reward]),  # type: ignore[arg-type]
+        credits=tuple(found[Credit]),  # type: ignore[arg-type]
+        costs=end.costs if end else {},
+        metrics=end.metrics if end else {},
+        finished=end is not None,
+    )
+
+
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Whatever goes wrong while a store is read is said in our words, with the file's name."""
+    try:
+        yield
+    except CorruptError as error:
+        raise CorruptError(f"{path} was damaged after it was written: {error}.") from None
+    except DecodeError as error:
+        raise FormatError(f"{path} holds a record this version of Baton cannot read: {error}.") from None
+    except sqlite3.Error as error:
+        name = getattr(error, "sqlite_errorname", "")
+        if name.startswith(("SQLITE_BUSY", "SQLITE_CANTOPEN", "SQLITE_READONLY")):
+            raise BatonError(f"{path} cannot be opened now: {error}. Is its directory readable?") from None
+        raise CorruptError(
+            f"{path} was damaged after it was written, or is no Baton store: {error}."
+        ) from None
+
+
+def check_schema(connection: sqlite3.Connection, path: Path) -> None:
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if application != APPLICATION_ID:
+        raise FormatError(f"{path} is a SQLite file but not a Baton store.")
+    if version != SCHEMA_VERSION:
+        raise FormatError(
+            f"{path} is a store of version {version}; this Baton reads version {SCHEMA_VERSION}. "
+            "Type: pip install -U baton-rl"
+        )
+
+
+@contextlib.contextmanager
+def _snapshot(path: Path) -> Iterator[sqlite3.Connection]:
+    """A read-only connection inside one read transaction."""
+    if not path.is_file():
+        raise FormatError(f"there is no file {path}.")
+    with reading(path), contextlib.closing(_connect(path)) as connection:
+        check_schema(connection, path)
+        connection.execute("BEGIN")
+        yield connection
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    address = f"file:{quote(os.path.realpath(path))}?mode=ro"
+    connection = _open(address)
+    try:
+        connection.execute("PRAGMA schema_version")
+    except sqlite3.OperationalError as error:
+        connection.close()
+        # A closed store in a directory we may not write to: SQLite cannot make its index file
+        # there, and need not, because nobody is writing.
+        if error.sqlite_errorname != "SQLITE_CANTOPEN" or Path(f"{path}-wal").exists():
+            raise
+        return _open(f"{address}&immutable=1")
+    return connection
+
+
+def _open(address: str) -> sqlite3.Connection:
+    return sqlite3.connect(address, uri=True, isolation_level=None, check_same_thread=False)

@@ -1,0 +1,83 @@
+"""The writing connection of a live store: how durable, and transactions whose errors a person can read."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from types import TracebackType
+from typing import Literal
+
+from baton.errors import BatonError, UsageError, nearest
+from baton.trace.formats.durable import file_error, sync_directory
+from baton.trace.formats.sqlite_read import check_schema, reading
+from baton.trace.formats.sqlite_rows import SCHEMA
+
+__all__ = ["Durability", "Transaction", "connect"]
+
+Durability = Literal["power", "process"]
+"""What a commit survives: loss of power, or the death of the process (SIGKILL) alone."""
+_SYNCHRONOUS: dict[Durability, str] = {"power": "FULL", "process": "NORMAL"}
+
+
+class Transaction:
+    """All or nothing, with SQLite's errors in our words."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        self._connection = connection
+        self._path = path
+
+    def __enter__(self) -> sqlite3.Connection:
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as error:
+            raise _write_error(self._path, error) from None
+        return self._connection
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None:
+                self._connection.execute("COMMIT")
+                return
+        except sqlite3.Error as failed:
+            error = failed
+        if self._connection.in_transaction:  # some failures have already rolled back
+            self._connection.execute("ROLLBACK")
+        if isinstance(error, sqlite3.Error):
+            raise _write_error(self._path, error) from None
+
+
+def _write_error(path: Path, error: sqlite3.Error) -> BatonError:
+    kept = "Nothing committed was lost; what was appended since is still in memory: commit again"
+    name = getattr(error, "sqlite_errorname", "")
+    if name.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
+        return BatonError(f"cannot write {path}: {error}. {kept} once there is room on the disk.")
+    return BatonError(f"cannot write {path}: {error}. {kept}.")
+
+
+def connect(path: Path, durability: Durability) -> sqlite3.Connection:
+    if durability not in _SYNCHRONOUS:
+        raise UsageError(f"there is no durability {durability!r}. {nearest(durability, _SYNCHRONOUS)}")
+    new = not path.exists() or path.stat().st_size == 0
+    try:
+        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    except sqlite3.OperationalError:
+        raise file_error(path, "open the store") from None
+    try:
+        with reading(path):
+            if not new:
+                check_schema(connection, path)
+            connection.execute("PRAGMA journal_mode = WAL")
+
+            connection.execute(f"PRAGMA synchronous = {_SYNCHRONOUS[durability]}")
+            connection.execute(
+                f"PRAGMA fullfsync = {durability == 'power'}"
+            )  # macOS: through the drive's cache
+            if new:
+                connection.executescript(f"BEGIN IMMEDIATE; {SCHEMA} COMMIT;")
+                sync_directory(path.parent)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
