@@ -1,0 +1,274 @@
+"""Native JSON Lines: read once, in blocks, with every record's line number.
+
+While all is well a block is decoded by one call. A block that does not decode is taken line by
+line, and a line that does not decode is looked at field by field.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from msgspec import MsgspecError
+from msgspec.json import Decoder
+
+from baton.errors import FormatError, nearest
+from baton.trace.call import Call
+from baton.trace.event import Edge, Event
+from baton.trace.numbers import decode_hook
+from baton.trace.payload import Payload
+from baton.trace.record import Credit, Reward
+from baton.trace.trace import FORMAT_VERSION, End, Header
+from baton.trace.validate.parts import KINDS, Parts
+from baton.trace.validate.problem import Found, clip, shown
+from baton.trace.validate.shape import report_fields
+
+__all__ = ["Close", "Stream", "read_native"]
+
+_BLOCK_BYTES = 4 * 2**20
+_UNREADABLE = (MsgspecError, UnicodeDecodeError, RecursionError)
+_BY_NAME: dict[str, Any] = {"trace": Header, "end": End, **{name: kind for kind, name in KINDS.items()}}
+_decoder = Decoder(Header | Event | Edge | Call | Payload | Reward | Credit | End, dec_hook=decode_hook)
+
+
+class Stream(Protocol):
+    """Where bytes come from."""
+
+    def read(self, num_bytes: int, /) -> bytes: ...
+
+
+Close = Callable[[Parts, bool], None]
+"""Told of each trace: its records, and whether they are all that it has."""
+
+
+def read_native(
+    stream: Stream, found: Found, close: Close, progress: Callable[[int], None], max_line_bytes: int
+) -> None:
+    """Hand each trace in the stream to `close`. Raises `FormatError` where the rest cannot be read."""
+    gathering = _Gathering(found, close)
+    try:
+        for block in _blocks(stream, max_line_bytes, gathering):
+            gathering.take_block(block)
+            progress(len(block))
+    except FormatError:
+        gathering.close_trace(whole=False)
+        raise
+    gathering.close_trace(whole=True)
+
+
+def _blocks(stream: Stream, max_line_bytes: int, gathering: _Gathering) -> Iterator[bytes]:
+    """The stream in pieces that end at a line's end (the last one may not)."""
+    held: list[bytes] = []
+    num_held = 0
+    while piece := stream.read(_BLOCK_BYTES):
+        cut = piece.rfind(b"\n") + 1
+        if cut:
+            yield b"".join([*held, piece[:cut]])
+            held, num_held, piece = [], 0, piece[cut:]
+        held.append(piece)
+        num_held += len(piece)
+        if num_held > max_line_bytes:
+            raise FormatError(
+                f"line {gathering.line + 1} is longer than {max_line_bytes / 2**20:g} MiB; "
+                "expected one record on each line."
+            )
+    if num_held:
+        yield b"".join(held)
+
+
+class _Gathering:
+    """The records of the trace that is being read, and the number of the last line."""
+
+    def __init__(self, found: Found, close: Close) -> None:
+        self.line = 0
+        self._found = found
+        self._close = close
+        self._trace_ids: set[str] = set()
+        self._begin(None)
+
+    def _begin(self, header: Header | None) -> None:
+        self._parts = Parts()
+        self._parts.header = header
+        self._parts.header_line = self.line
+        self._lines = {name: array("q") for name in KINDS.values()}
+        self._parts.lines = dict(self._lines)
+        self._open = header is not None
+        self._headless = False
+        self._late = False
+        self._found.trace_id = header.trace_id if header else None
+
+    def take_block(self, block: bytes) -> None:
+        try:
+            records = _decoder.decode_lines(block)
+        except _UNREADABLE:
+            records = None
+        if records is None or not _one_per_line(block, len(records)):
+            self._take_lines(block)
+            return
+        events, event_lines = self._parts.events, self._lines["event"]
+        edges, edge_lines = self._parts.edges, self._lines["edge"]
+        plain = self._open and self._parts.end is None
+        for record in records:
+            self.line += 1
+            kind = type(record)
+            if plain and kind is Event:
+                events.append(record)  # type: ignore[attr-defined]  # a list, here
+                event_lines.append(self.line)
+            elif plain and kind is Edge:
+                edges.append(record)  # type: ignore[attr-defined]
+                edge_lines.append(self.line)
+            else:
+                self._take(record)
+                events, event_lines = self._parts.events, self._lines["event"]
+                edges, edge_lines = self._parts.edges, self._lines["edge"]
+                plain = self._open and self._parts.end is None
+
+    def _take_lines(self, block: bytes) -> None:
+        *lines, rest = block.split(b"\n")
+        for line in lines:
+            self.line += 1
+            self._take_line(line, last=False)
+        if rest:
+            self.line += 1
+            self._take_line(rest, last=True)
+
+    def _take_line(self, line: bytes, *, last: bool) -> None:
+        if not line.strip():
+            return
+        try:
+            self._take(_decoder.decode(line))
+        except _UNREADABLE as error:
+            given = self._loosely(line, error, cut=last)
+            if given is not None:
+                self._take_broken(given, error)
+
+    def _take(self, record: Any) -> None:
+        kind = type(record)
+        if kind is Header:
+            self._take_header(record)
+            return
+        if not self._may_stand_here(kind):
+            return
+        if kind is End:
+            self._parts.end, self._parts.end_line = record, self.line
+            return
+        name = KINDS[kind]
+        self._parts.of(name).append(record)  # type: ignore[attr-defined]
+        self._lines[name].append(self.line)
+
+    def _take_header(self, header: Header) -> None:
+        if header.version > FORMAT_VERSION:
+            raise FormatError(
+                f"line {self.line} says format version {header.version}; "
+                f"this Baton reads up to {FORMAT_VERSION}. Type: pip install --upgrade baton-rl"
+            )
+        self.close_trace(whole=True)
+        self._begin(header)
+        if header.trace_id in self._trace_ids:
+            self._report(
+                "structure/duplicate-trace", "trace", "trace_id", header.trace_id, "an id of its own"
+            )
+        self._trace_ids.add(header.trace_id)
+
+    def _may_stand_here(self, kind: type) -> bool:
+        """Whether a trace is open. What stands outside every trace is reported once, at its first record."""
+        if self._parts.end is not None:
+            if not self._late:
+                was, expected = kind.__name__, "the end, or the header of the next trace"
+                self._report("structure/after-end", kind.__name__.lower(), None, was, expected)
+            self._late = True
+            return False
+        if not self._open and not self._headless:
+            self._headless = True
+            was, expected = kind.__name__, "first a record of kind 'trace'"
+            self._report("shape/no-header", kind.__name__.lower(), None, was, expected)
+        return True
+
+    def _take_broken(self, given: dict[str, Any], error: Exception) -> None:
+        name = given.get("kind")
+        kind = _BY_NAME.get(name) if isinstance(name, str) else None
+        if kind is None:
+            was = "no kind" if "kind" not in given else shown(name)
+            self._report("shape/unknown-kind", "record", "kind", was, nearest(str(name), _BY_NAME))
+            return
+        id_ = given.get("id") if isinstance(given.get("id"), str) else None
+        if kind is Header:
+            self._take_broken_header(given)
+        elif not self._may_stand_here(kind):
+            return
+        elif kind is End:
+            self._parts.end, self._parts.end_line = End(), self.line
+        else:
+            self._parts.num_broken[str(name)] = self._parts.num_broken.get(str(name), 0) + 1
+            if id_ is not None:
+                self._parts.broken.add(id_)
+        report_fields(
+            self._found,
+            kind,
+            given,
+            record=f"{name} {id_}" if id_ else str(name),
+            event_id=id_ if kind is Event else None,
+            position=self.line,
+            error=str(error),
+        )
+
+    def _take_broken_header(self, given: dict[str, Any]) -> None:
+        """It still begins a trace; and one of a newer version may well hold what we do not know."""
+        version = given.get("version")
+        trace_id = given.get("trace_id")
+        self._take_header(
+            Header(
+                version=version if type(version) is int and version > 0 else FORMAT_VERSION,
+                trace_id=trace_id if trace_id and isinstance(trace_id, str) else f"at line {self.line}",
+                task_id="?",
+            )
+        )
+
+    def _loosely(self, line: bytes, error: Exception, *, cut: bool) -> dict[str, Any] | None:
+        """The line as plain JSON, NaN and all; None once reported as no JSON object."""
+        try:
+            text = line.decode("utf-8")
+        except UnicodeDecodeError as wrong:
+            if cut and wrong.reason == "unexpected end of data":
+                raise FormatError(self._cut_off()) from None
+            raise FormatError(
+                f"line {self.line} is not UTF-8: byte 0x{line[wrong.start]:02x} at column {wrong.start + 1}. "
+                "Type: iconv -f LATIN1 -t UTF-8 OLD > NEW   (if it is Latin-1)"
+            ) from None
+        try:
+            given = json.loads(text)
+        except RecursionError:
+            raise FormatError(f"line {self.line} is nested too deeply to be a record.") from None
+        except ValueError as wrong:
+            if cut:
+                raise FormatError(self._cut_off()) from None
+            self._report("shape/not-json", "record", None, str(wrong), "one JSON object on the line")
+            return None
+        if not isinstance(given, dict):
+            self._report("shape/not-an-object", "record", None, shown(given), "a JSON object")
+            return None
+        if isinstance(error, RecursionError):
+            raise FormatError(f"line {self.line} is nested too deeply to be a record.")
+        return given
+
+    def _cut_off(self) -> str:
+        return f"it is cut off in the middle of a record, at line {self.line}; the lines before it are whole."
+
+    def _report(self, code: str, record: str, field: str | None, was: str, expected: str) -> None:
+        self._found.add(
+            code, record=record, position=self.line, field=field, found=clip(was), expected=expected
+        )
+
+    def close_trace(self, *, whole: bool) -> None:
+        if self._open or self._headless:
+            self._close(self._parts, whole)
+
+
+def _one_per_line(block: bytes, num_records: int) -> bool:
+    """Between two records, and nowhere else, stands a line's end: between a `}` and a `{`."""
+    last = block.endswith(b"\n")
+    num_ends = block.count(b"\n")
+    between = block.count(b"}\n{") + block.count(b"}\r\n{")
+    return num_ends == num_records - (not last) and between == num_records - 1

@@ -1,0 +1,157 @@
+"""What the checks read: the records of one trace, each with the place it was found at.
+
+Columns and indexes that several checks need are made once, on first use. Records too broken to
+decode are not here; their ids are in `broken`, so that nothing that refers to them is blamed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence, Set
+from functools import cached_property
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from baton.trace.call import Call
+from baton.trace.event import Edge, Event
+from baton.trace.payload import Payload
+from baton.trace.record import Credit, Reward
+from baton.trace.trace import End, Header, Trace
+from baton.trace.validate.order import causal_order
+from baton.trace.validate.problem import Found
+
+__all__ = ["KINDS", "Indexes", "Parts", "label"]
+
+Indexes = NDArray[np.int64]
+
+KINDS: dict[type, str] = {
+    Event: "event",
+    Edge: "edge",
+    Call: "call",
+    Payload: "payload",
+    Reward: "reward",
+    Credit: "credit",
+}
+
+
+class Parts:
+    """One trace in pieces."""
+
+    def __init__(self) -> None:
+        self.header: Header | None = None
+        self.header_line: int | None = None
+        self.events: Sequence[Event] = []
+        self.edges: Sequence[Edge] = []
+        self.calls: Sequence[Call] = []
+        self.payloads: Sequence[Payload] = []
+        self.rewards: Sequence[Reward] = []
+        self.credits: Sequence[Credit] = []
+        self.end: End | None = None
+        self.end_line: int | None = None
+        self.payload_keys: Sequence[str] | None = None
+        """What each payload is filed under, where that is not simply its own address."""
+        self.lines: dict[str, Sequence[int]] = {}
+        """Where each record of a kind stood; its index, for kinds not in here."""
+        self.broken: set[str] = set()
+        """Ids of events and calls that were there but could not be decoded."""
+        self.num_broken: dict[str, int] = {}
+        self.calls_known = True
+        """False where the file's form cannot hold calls."""
+        self.seq_given = True
+        """False where events carry no `seq` and their order has to be concluded."""
+        self.some_seq_given = False
+        """True where it is missing from some events but not from all."""
+
+    @classmethod
+    def of_trace(cls, trace: Trace) -> Parts:
+        parts = cls()
+        parts.header = trace.header
+        parts.events, parts.edges, parts.calls = trace.events, trace.edges, trace.calls
+        parts.payloads, parts.payload_keys = list(trace.payloads.values()), list(trace.payloads)
+        parts.rewards, parts.credits = trace.rewards, trace.credits
+        parts.end = End(costs=trace.costs, metrics=trace.metrics) if trace.finished else None
+        return parts
+
+    def of(self, kind: str) -> Sequence[Any]:
+        records: Sequence[Any] = getattr(self, f"{kind}s")
+        return records
+
+    def place(self, kind: str, index: int) -> int:
+        return self.lines[kind][index] if kind in self.lines else index
+
+    def set_aside(self, kind: str, bad: Set[int]) -> None:
+        """Take records out of what the next levels read."""
+        records = self.of(kind)
+        kept = [index for index in range(len(records)) if index not in bad]
+        if kind in ("event", "call"):
+            self.broken.update(
+                id_ for index in bad if isinstance(id_ := getattr(records[index], "id", None), str)
+            )
+        self.num_broken[kind] = self.num_broken.get(kind, 0) + len(bad)
+        self.lines[kind] = [self.place(kind, index) for index in kept]
+        if kind == "payload" and self.payload_keys is not None:
+            self.payload_keys = [self.payload_keys[index] for index in kept]
+        setattr(self, f"{kind}s", [records[index] for index in kept])
+
+    def report(
+        self, found: Found, code: str, kind: str, index: int, field: str | None, *, was: str, expected: str
+    ) -> None:
+        """Report a problem of the record `of(kind)[index]`."""
+        record = self.of(kind)[index]
+        found.add(
+            code,
+            record=label(kind, record),
+            event_id=record.id if kind == "event" else None,
+            position=self.place(kind, index),
+            field=field,
+            found=was,
+            expected=expected,
+        )
+
+    def column(self, name: str) -> list[Any]:
+        """One field of every event."""
+        return list(map(attrgetter(name), self.events))
+
+    @cached_property
+    def position(self) -> dict[str, int]:
+        """Event id -> index; of events with the same id, the last."""
+        return dict(zip(map(attrgetter("id"), self.events), range(len(self.events)), strict=True))
+
+    @cached_property
+    def src(self) -> Indexes:
+        """For each edge, its source's index into `events`; -1 where there is none."""
+        return self._resolved(map(attrgetter("src"), self.edges))
+
+    @cached_property
+    def dst(self) -> Indexes:
+        return self._resolved(map(attrgetter("dst"), self.edges))
+
+    def _resolved(self, ids: Iterable[str]) -> Indexes:
+        get, count = self.position.get, len(self.edges)
+        return np.fromiter((get(id_, -1) for id_ in ids), dtype=np.int64, count=count)
+
+    @cached_property
+    def seq(self) -> Indexes:
+        """Each event's place in the causal order."""
+        count = len(self.events)
+        if self.seq_given:
+            return np.fromiter(map(attrgetter("seq"), self.events), dtype=np.int64, count=count)
+        good = (self.src >= 0) & (self.dst >= 0)
+        return causal_order(self.column("t"), self.src[good], self.dst[good])
+
+    @cached_property
+    def call_position(self) -> dict[str, int]:
+        return {call.id: index for index, call in enumerate(self.calls)}
+
+
+def label(kind: str, record: Any) -> str:
+    """How a problem names a record."""
+    if kind == "edge":
+        return f"edge {record.src} > {record.dst}"
+    if kind in ("event", "call"):
+        return f"{kind} {record.id}"
+    if kind == "payload":
+        return f"payload {record.ref}"
+    return f"{kind} of {record.unit} {record.target}"

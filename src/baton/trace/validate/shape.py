@@ -1,0 +1,133 @@
+"""Shape: are the records, taken one by one, of the right types and within their ranges?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from msgspec import MsgspecError, Struct, msgpack, structs
+
+from baton.trace.event import Event
+from baton.trace.numbers import decode_hook, encode_hook
+from baton.trace.trace import End, Header
+from baton.trace.validate.fields import field_faults
+from baton.trace.validate.parts import KINDS, Parts, label
+from baton.trace.validate.problem import Found
+from baton.trace.validate.ranges import faults_in, fields_at_fault
+
+__all__ = ["check_ranges", "check_types", "report_fields"]
+
+_BATCH = 10_000  # whole columns, but few enough to stay in the processor's cache
+# Without these an event cannot be placed in the graph, so it does not go on to the next level.
+_PLACING = ("id", "seq")
+
+
+def check_ranges(parts: Parts, found: Found) -> None:
+    """Report well-typed values that no trace can hold; set aside events that cannot be placed."""
+    for record, line in ((parts.header, parts.header_line), (parts.end, parts.end_line)):
+        if record is not None:
+            _check_one(record, line, found)
+    for kind, name in KINDS.items():
+        records = parts.of(name)
+        unplaced: set[int] = set()
+        for start in range(0, len(records), _BATCH):
+            batch = records[start : start + _BATCH]
+            for field in fields_at_fault(kind, batch):
+                bad = _report_column(parts, found, kind, field, start, batch)
+                if kind is Event and field in _PLACING:
+                    unplaced.update(bad)
+        if unplaced:
+            parts.set_aside(name, unplaced)
+
+
+def _check_one(record: Header | End, line: int | None, found: Found) -> None:
+    kind = type(record)
+    for field in fields_at_fault(kind, [record]):
+        if fault := faults_in(kind, field, getattr(record, field)):
+            code, was, expected = fault
+            name = "trace" if kind is Header else "end"
+            found.add(code, record=name, position=line, field=field, found=was, expected=expected)
+
+
+def _report_column(
+    parts: Parts, found: Found, kind: type[Struct], field: str, start: int, batch: Sequence[Any]
+) -> list[int]:
+    bad = []
+    for index, record in enumerate(batch, start):
+        if fault := faults_in(kind, field, getattr(record, field)):
+            code, was, expected = fault
+            parts.report(found, code, KINDS[kind], index, field, was=was, expected=expected)
+            bad.append(index)
+    return bad
+
+
+def check_types(parts: Parts, found: Found) -> None:
+    """For records made in memory, which nothing has checked: report and set aside the mistyped ones.
+
+    Python lets any value into a struct's field; decoding does not. So they are encoded and decoded,
+    batch by batch, and only a batch that fails is looked at record by record.
+    """
+    encode = msgpack.Encoder(enc_hook=encode_hook).encode
+    for kind, name in KINDS.items():
+        records = parts.of(name)
+        decode = msgpack.Decoder(list[kind], dec_hook=decode_hook).decode  # type: ignore[valid-type]  # a class, at run time
+        bad: set[int] = set()
+        for start in range(0, len(records), _BATCH):
+            batch = list(records[start : start + _BATCH])
+            if not _decodes(encode, decode, batch):
+                for index, record in enumerate(batch, start):
+                    if not _decodes(encode, decode, [record]):
+                        _report_record(parts, found, kind, index, record)
+                        bad.add(index)
+        if bad:
+            parts.set_aside(name, bad)
+
+
+def _decodes(encode: Any, decode: Any, batch: list[Any]) -> bool:
+    try:
+        decode(encode(batch))
+    except (MsgspecError, TypeError, ValueError, OverflowError, RecursionError):
+        return False
+    return True
+
+
+def _report_record(parts: Parts, found: Found, kind: type[Struct], index: int, record: Any) -> None:
+    name = KINDS[kind]
+    place = parts.place(name, index)
+    if not isinstance(record, kind):
+        expected = f"a {kind.__name__}"
+        found.add(
+            "shape/unknown-kind", record=name, position=place, found=type(record).__name__, expected=expected
+        )
+        return
+    given = {info.encode_name: getattr(record, info.name) for info in structs.fields(kind)}
+    event_id = given.get("id") if kind is Event and isinstance(given.get("id"), str) else None
+    report_fields(found, kind, given, record=label(name, record), event_id=event_id, position=place)
+
+
+def report_fields(
+    found: Found,
+    kind: type[Struct],
+    given: Mapping[str, Any],
+    *,
+    record: str,
+    event_id: str | None,
+    position: int | None,
+    error: str = "a value that JSON cannot hold",
+    ranges_of: type[Struct] | None = None,
+    closed: bool = True,
+) -> None:
+    """Report everything wrong with a record that does not decode; `error` if that is nothing we know."""
+    faults: Iterable[tuple[str | None, tuple[str, str, str]]] = field_faults(
+        kind, given, ranges_of=ranges_of, closed=closed
+    )
+    for field, (code, was, expected) in faults or [(None, ("shape/not-json", error, "a valid record"))]:
+        found.add(
+            code,
+            record=record,
+            event_id=event_id,
+            position=position,
+            field=field,
+            found=was,
+            expected=expected,
+        )
