@@ -42,7 +42,7 @@ class Reward(
 
     @property
     def channel(self) -> str:
-        return self.name or self.family
+        return self.family if self.name is None else self.name
 
 
 class Credit(

@@ -22,7 +22,15 @@ from baton.trace.formats.atomic import atomic_file
 from baton.trace.numbers import Floats, encode_hook
 from baton.trace.trace import End, Header, Record, Trace
 
-__all__ = ["MAX_LINE_BYTES", "JsonlWriter", "drop_last_line", "encode_record", "encode_trace", "write_jsonl"]
+__all__ = [
+    "MAX_LINE_BYTES",
+    "JsonlWriter",
+    "all_finite",
+    "drop_last_line",
+    "encode_record",
+    "encode_trace",
+    "write_jsonl",
+]
 
 MAX_LINE_BYTES = 64 * 2**20
 """No line may be longer: a reader never holds more than this of a file it cannot make sense of."""
@@ -37,7 +45,7 @@ def encode_record(record: Header | Record | End) -> bytes:
     except (TypeError, ValueError, RecursionError) as error:
         raise TraceError(f"{_name(record)} cannot be written as JSON: {error}.") from None
     # Not-a-number has no JSON; the encoder writes it as null. Absent fields are left out, so null is rare.
-    if b"null" in line and not _finite(msgspec.structs.asdict(record)):
+    if b"null" in line and not all_finite(msgspec.structs.asdict(record)):
         raise TraceError(
             f"{_name(record)} holds a number that is not finite; leave out what was not measured."
         )
@@ -164,14 +172,14 @@ def _name(record: Any) -> str:
     return f"{_tag(record)} {own!r}" if own else f"this {_tag(record)}"
 
 
-def _finite(value: Any) -> bool:
+def all_finite(value: Any) -> bool:
     if isinstance(value, float):
         return isfinite(value)
     if isinstance(value, dict):
-        return all(map(_finite, value.values()))
+        return all(map(all_finite, value.values()))
     if isinstance(value, list | tuple | Floats):
-        return all(map(_finite, value))
-    return not isinstance(value, msgspec.Struct) or _finite(msgspec.structs.asdict(value))
+        return all(map(all_finite, value))
+    return not isinstance(value, msgspec.Struct) or all_finite(msgspec.structs.asdict(value))
 
 
 def drop_last_line(path: str | os.PathLike[str]) -> str:

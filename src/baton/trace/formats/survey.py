@@ -1,0 +1,243 @@
+"""The survey's JSON (arXiv 2605.02801), in: files Baton wrote, and files of others.
+
+A file of Baton's (its first event has the `baton` property) is taken at its word. In any other,
+an event's property is taken for a field only if it fits the field exactly; the rest is kept in
+`Event.extra`. An order (`seq`) is made where there is none.
+
+Invariant: to_survey(from_survey(file)) has every key and value of the file.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+import msgspec
+from msgspec import Struct, field, structs
+
+from baton.errors import FormatError
+from baton.trace.event import Edge, Event
+from baton.trace.formats.survey_write import (
+    BATON_VERSION,
+    OWN_FIELDS,
+    SURVEY_FIELDS,
+    Rider,
+    Shadow,
+    is_rider_key,
+    reward_sums,
+    to_survey,
+    write_survey,
+)
+from baton.trace.numbers import decode_hook
+from baton.trace.record import Reward
+from baton.trace.trace import Header, Trace
+from baton.trace.vocabulary import REWARD_FAMILIES, RewardFamily, Topology
+
+__all__ = ["causal_order", "from_survey", "read_survey", "to_survey", "write_survey"]
+
+T = TypeVar("T")
+
+_FIELD_TYPES = {name: kind for name, kind in get_type_hints(Event).items() if name in OWN_FIELDS}
+_FAMILY_OF_CHANNEL: dict[str, RewardFamily] = {
+    "team": "shared",
+    "verifier": "debate",
+    **{family: family for family in REWARD_FAMILIES},
+}
+_NO_SHADOW = Shadow(event=0)
+
+
+class _File(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    trace_id: str
+    task_id: str
+    events: list[dict[str, Any]]
+    edges: list[Edge]
+    rewards: dict[str, float]
+    costs: dict[str, float]
+    system: str | None = None
+    topology: Topology = "unknown"
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+def read_survey(path: str | os.PathLike[str]) -> Trace:
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise FormatError(f"{path} cannot be read: {error.strerror}.") from None
+    try:
+        return from_survey(msgspec.json.decode(content))
+    except RecursionError:
+        raise FormatError(f"{path} is not JSON that can be read: it is nested too deep.") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise FormatError(f"{path} is not JSON: {error}.") from None
+    except FormatError as error:
+        raise FormatError(f"{path}: {error}") from None
+
+
+def from_survey(content: Mapping[str, Any]) -> Trace:
+    """The trace in a survey file's decoded JSON."""
+    file = _convert(content, _File, "the file")
+    if not file.events:
+        raise FormatError("a survey trace needs at least one event; this one has none.")
+    rider, events = _ride_off(file.events)
+    if rider is None:
+        made = _foreign_events(events, file.edges)
+        rider = Rider(baton_version=BATON_VERSION)
+    else:
+        made = _own_events(events, {shadow.event: shadow for shadow in rider.shadowed})
+    inferred = set(rider.inferred_edges)
+    return Trace(
+        header=Header(
+            trace_id=file.trace_id,
+            task_id=file.task_id,
+            system=file.system,
+            topology=file.topology,
+            meta=rider.meta,
+        ),
+        events=tuple(sorted(made, key=attrgetter("seq"))),
+        edges=tuple(
+            Edge(edge.src, edge.dst, edge.type, edge.inferred or place in inferred)
+            for place, edge in enumerate(file.edges)
+        ),
+        calls=rider.calls,
+        payloads={payload.ref: payload for payload in rider.payloads},
+        rewards=_rewards(file.rewards, rider.rewards, file.trace_id),
+        credits=rider.credits,
+        costs={name: cost for name, cost in file.costs.items() if name not in rider.unmeasured_costs},
+        metrics=file.metrics,
+        finished=rider.finished,
+    )
+
+
+def _convert(value: Any, kind: type[T], what: str) -> T:
+    try:
+        return msgspec.convert(value, kind, dec_hook=decode_hook)
+    except msgspec.ValidationError as error:
+        raise FormatError(f"{what} does not fit the survey's form: {error}.") from None
+
+
+def _ride_off(events: list[dict[str, Any]]) -> tuple[Rider | None, list[dict[str, Any]]]:
+    """Take Baton's own property off the first event, if it is there."""
+    first = events[0]
+    keys = [name for name in first if is_rider_key(name)]
+    # Baton picks a longer name than any that is taken, so the longest is the one it wrote.
+    key = max(keys, key=len, default="")
+    value = first.get(key)
+    if not isinstance(value, dict) or type(value.get("baton_version")) is not int:
+        return None, events
+    if value["baton_version"] > BATON_VERSION:
+        raise FormatError(
+            f"its {key!r} property is of version {value['baton_version']}; this Baton reads up to "
+            f"{BATON_VERSION}. Type: pip install --upgrade baton-rl"
+        )
+    rider = _convert(value, Rider, f"the {key!r} property of the first event")
+    return rider, [{name: value for name, value in first.items() if name != key}, *events[1:]]
+
+
+def _own_events(events: list[dict[str, Any]], shadows: dict[int, Shadow]) -> list[Event]:
+    made = []
+    for place, properties in enumerate(events):
+        shadow = shadows.get(place, _NO_SHADOW)
+        fields: dict[str, Any] = {name: value for name, value in shadow.fields.items() if value is not None}
+        extra = dict(shadow.extra)
+        for name, value in properties.items():
+            if name in SURVEY_FIELDS or (name in OWN_FIELDS and name not in shadow.fields):
+                fields[name] = value
+            else:
+                extra[name] = value
+        made.append(_event(fields, extra, place))
+    return made
+
+
+def _foreign_events(events: list[dict[str, Any]], edges: Sequence[Edge]) -> list[Event]:
+    made = []
+    for place, properties in enumerate(events):
+        fields: dict[str, Any] = {"seq": place}
+        extra = {}
+        for name, value in properties.items():
+            if name in SURVEY_FIELDS or (name != "seq" and _fits(name, value)):
+                fields[name] = value
+            else:
+                extra[name] = value
+        made.append(_event(fields, extra, place))
+    order = [event.extra.get("seq") for event in made]
+    if _is_causal(order, made, edges):
+        for event in made:
+            del event.extra["seq"]
+    else:
+        for seq, place in enumerate(causal_order(made, edges)):
+            order[place] = seq
+    return [structs.replace(event, seq=seq) for event, seq in zip(made, order, strict=True)]
+
+
+def _event(fields: dict[str, Any], extra: dict[str, Any], place: int) -> Event:
+    return _convert({"kind": "event", **fields, "extra": extra}, Event, f"events[{place}]")
+
+
+def _fits(name: str, value: Any) -> bool:
+    """Whether a property is a field's value, and comes back from the field as it was."""
+    if name not in _FIELD_TYPES or value is None:
+        return False
+    try:
+        taken = msgspec.convert(value, _FIELD_TYPES[name])
+    except msgspec.ValidationError:
+        return False
+    return bool((list(taken) if isinstance(taken, tuple) else taken) == value)
+
+
+def _is_causal(order: Sequence[Any], events: Sequence[Event], edges: Sequence[Edge]) -> bool:
+    """Whether a file's own `seq` means what Baton's does: one order of the whole that respects every edge."""
+    if any(type(seq) is not int for seq in order) or len(set(order)) < len(order):
+        return False
+    seq_of = {event.id: seq for event, seq in zip(events, order, strict=True)}
+    return all(
+        seq_of[edge.src] < seq_of[edge.dst] for edge in edges if edge.src in seq_of and edge.dst in seq_of
+    )
+
+
+def causal_order(events: Sequence[Event], edges: Sequence[Edge]) -> list[int]:
+    """Positions of events such that every edge goes forward; ties by time, then by position.
+
+    Edges to unknown events do not count. With a cycle there is no such order: the file's own, then.
+    """
+    place_of: dict[str, int] = {}
+    for place, event in enumerate(events):
+        place_of.setdefault(event.id, place)
+    after: list[list[int]] = [[] for _ in events]
+    num_before = [0] * len(events)
+    for edge in edges:
+        src, dst = place_of.get(edge.src), place_of.get(edge.dst)
+        if src is not None and dst is not None:
+            after[src].append(dst)
+            num_before[dst] += 1
+    ready = [(event.t, place) for place, event in enumerate(events) if not num_before[place]]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        _, place = heapq.heappop(ready)
+        order.append(place)
+        for later in after[place]:
+            num_before[later] -= 1
+            if not num_before[later]:
+                heapq.heappush(ready, (events[later].t, later))
+    return order if len(order) == len(events) else list(range(len(events)))
+
+
+def _rewards(sums: dict[str, float], records: tuple[Reward, ...], trace_id: str) -> tuple[Reward, ...]:
+    """The records behind the sums; a sum they do not explain becomes a record of its own."""
+    explained = {name for name, value in reward_sums(records).items() if sums.get(name) == value}
+    kept = tuple(reward for reward in records if reward.channel in explained)
+    return kept + tuple(
+        Reward(
+            family=(family := _FAMILY_OF_CHANNEL.get(name, "hybrid")),
+            unit="team",
+            target=trace_id,
+            value=value,
+            name=None if name == family else name,
+        )
+        for name, value in sums.items()
+        if name not in explained
+    )
