@@ -49,7 +49,6 @@ class Log:
     def __init__(self, sink: Sink, clock: Callable[[], float], *, keep_content: bool) -> None:
         self.lock = threading.RLock()
         self.agents: dict[str, RecordedAgent] = {}
-        self.stopped_by: str | None = None
         self.closed = False
         self.tokens: int | None = None
         self.counts: Counter[str] = Counter()
@@ -59,6 +58,7 @@ class Log:
         self._sink = sink
         self._clock = clock
         self._zero = clock()
+        self._end = 0.0  # of whatever ended last
         self._keep_content = keep_content
         self._refs: set[str] = set()
         self._ahead: list[Payload] = []  # wait for the record that names them
@@ -98,6 +98,7 @@ class Log:
         inward = sorted(depends.items(), key=lambda source: source[1] != "temporal")
         self.write(event, *(Edge(src, event.id, kind) for src, kind in inward))
         self.types[event.type] += 1
+        self._end = max(self._end, event.t + (event.duration_s or 0.0))
         if event.tokens is not None:
             self.tokens = (self.tokens or 0) + event.tokens
         return event.id
@@ -114,7 +115,7 @@ class Log:
     def close(self, *, finished: bool, metrics: dict[str, float]) -> None:
         """Not finished: it was cut off, and says so to its readers."""
         if finished:
-            costs: dict[str, float] = {"wall_clock_s": self.now()}
+            costs: dict[str, float] = {"wall_clock_s": max(self.now(), self._end)}
             if self.tokens is not None:
                 costs["tokens"] = self.tokens
             costs |= {"messages": self.types["message"], "tool_calls": self.types["tool_call"]}

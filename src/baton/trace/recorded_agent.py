@@ -1,7 +1,7 @@
 """One agent in a `Recorder`: every method records one thing that agent does.
 
 Invariant: an agent acts only while it lives: from its spawn (or from the start, for a root) until
-it returns, is cancelled, or the team stops. Whatever it left open then (tool calls, agents of its
+it returns, stops, or is cancelled. Whatever it left open then (tool calls, agents of its
 own) is recorded as cancelled.
 """
 
@@ -146,17 +146,14 @@ class RecordedAgent:
             target._cancel(self)
 
     def stop(self, answer: Any = None, **details: Unpack[Details]) -> str:
-        """End the team. Whoever still lives is cancelled. Say status="forced" when a limit ended it."""
+        """End this agent and all below it, which are cancelled. Say status="forced" when a limit did it."""
         with self._log.lock:
             self._must_live("stop")
-            for agent in self._log.agents.values():
-                if agent is not self:
-                    agent.say_nothing()
+            for agent in self._below():
+                agent.say_nothing()
             event = self._act("orchestrator_decision", answer, details, decision="stop")
-            for agent in self._log.agents.values():
-                if agent.parent is None:
-                    agent._close_below(self)
-            self._log.stopped_by = self.id
+            self._close_below(self)
+            self._finish("has stopped")
         return event
 
     def call(
@@ -294,15 +291,19 @@ class RecordedAgent:
             self._last = event
 
     def _close_below(self, by: RecordedAgent) -> None:
-        """Cancel what this agent left open, deepest first, all but the agent itself and `by`."""
-        below = [self]
-        for agent in below:
-            below.extend(agent._living.values())
-        for agent in reversed(below):
+        """Cancel what this agent left open, deepest first, but not the agent itself."""
+        for agent in (*reversed(self._below()), self):
             for opened in list(agent._tools.values()):
                 agent._answer(opened, None, {"status": "cancelled"})
-            if agent is not self and agent is not by:
+            if agent is not self:
                 agent._cancel(by)
+
+    def _below(self) -> list[RecordedAgent]:
+        """Living agents below this one, each after its parent."""
+        below = list(self._living.values())
+        for agent in below:
+            below.extend(agent._living.values())
+        return below
 
     def _cancel(self, by: RecordedAgent) -> None:
         self.say_nothing()
@@ -336,8 +337,6 @@ class RecordedAgent:
         return above is other
 
     def _must_live(self, verb: str) -> None:
-        if self._log.stopped_by is not None:
-            raise TraceError(f"{self.id} cannot {verb}: {self._log.stopped_by} has stopped the team.")
         if self._ended is not None:
             raise TraceError(f"{self.id} cannot {verb}: it {self._ended}.")
 

@@ -135,9 +135,8 @@ class Recorder:
         with self._log.lock:
             if self._log.closed:
                 return
-            if self._log.stopped_by is None:
-                for agent in list(self._log.agents.values()):
-                    agent.say_nothing()
+            for agent in self._log.agents.values():
+                agent.say_nothing()
             self._log.close(finished=True, metrics=self._metrics)
 
     def __enter__(self) -> Self:

@@ -43,14 +43,15 @@ class Lanes:
         callers = _callers(trace)
         spawns: dict[str, Event] = {}
         for event in trace.events:
-            lane = self._lane(callers.get(event.id, event.agent), event)
+            done = event.t + (event.duration_s or 0.0)
+            lane = self._lane(callers.get(event.id, event.agent), event.t)
             lane.events.append(event)
-            lane.end = max(lane.end, event.t + (event.duration_s or 0.0))
+            lane.end = max(lane.end, done)
             if event.tokens is not None:
                 lane.tokens = (lane.tokens or 0) + event.tokens
             if event.type == "spawn" and event.to is not None:
                 spawns.setdefault(event.to, event)
-                child = self._lane(event.to, event)
+                child = self._lane(event.to, done)
                 child.role = child.role or event.role
             elif event.role is not None and lane.role is None:
                 lane.role = event.role
@@ -65,10 +66,10 @@ class Lanes:
             for lane in self.lanes.values():
                 lane.ending = lane.ending or "unfinished"
 
-    def _lane(self, agent: str, event: Event) -> Lane:
+    def _lane(self, agent: str, t: float) -> Lane:
         lane = self.lanes.get(agent)
         if lane is None:
-            lane = self.lanes[agent] = Lane(agent=agent, start=event.t, end=event.t, events=[])
+            lane = self.lanes[agent] = Lane(agent=agent, start=t, end=t, events=[])
         return lane
 
     def _link(self, spawns: dict[str, Event]) -> None:
