@@ -28,7 +28,7 @@ from msgspec import UNSET, Struct, UnsetType
 from baton.errors import UsageError, nearest
 from baton.team.action import VERBS
 
-__all__ = ["Registry", "Tool", "ToolOutcome", "invoke", "invoke_now", "tool"]
+__all__ = ["Registry", "Tool", "ToolOutcome", "in_thread", "invoke", "invoke_now", "tool"]
 
 _KEY = "idempotency_key"
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")  # what OpenAI-compatible servers accept
@@ -201,7 +201,7 @@ async def invoke(tool: Tool, args: Mapping[str, Any], *, idempotency_key: str) -
     work: asyncio.Future[Any] = (
         asyncio.ensure_future(_contained(tool.function(**given)))
         if tool.is_async
-        else _in_thread(lambda: tool.function(**given))
+        else in_thread(lambda: tool.function(**given))
     )
     try:
         # Not wait_for: that waits for a cancelled tool to agree.
@@ -256,7 +256,7 @@ async def _contained(work: Coroutine[Any, Any, Any]) -> Any:
         return _Raised(error)
 
 
-def _in_thread(function: Callable[[], Any]) -> asyncio.Future[Any]:
+def in_thread(function: Callable[[], Any]) -> asyncio.Future[Any]:
     """Run in a daemon thread of its own: one that hangs holds up neither the pool nor the exit."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()

@@ -1,0 +1,203 @@
+"""An agent: its context, its inbox, and the verbs, as a topology's program sees them.
+
+A program is a coroutine `async def program(me: Agent)`. It awaits only what `me` offers, so that
+every step of it is in the trace and can be replayed. Most roles need none of their own: `act`
+lets the policy choose every action.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct
+
+from baton.team.action import Aggregate, Cancel, Delegate, Return, Send, Spawn, Stop, Wait
+from baton.team.context import Context
+from baton.team.driver import Op
+from baton.team.policy import Entry
+from baton.trace.vocabulary import EdgeType
+
+if TYPE_CHECKING:
+    from baton.team.harness import Role
+    from baton.team.run import Run
+
+__all__ = ["Agent", "Item", "Program", "Waiting", "act"]
+
+Program = Callable[["Agent"], Coroutine[Op, Any, None]]
+
+
+class Item(Struct, frozen=True, gc=False):
+    """Something in an inbox."""
+
+    event: str
+    edge: EdgeType
+    sender: str
+    text: str
+    """As the agent will read it."""
+    speaker: Literal["system", "user", "tool"] = "user"
+    result: str | None = None
+    """What the sender returned, where this ends its task."""
+
+
+class Waiting:
+    """What an agent waits for."""
+
+    __slots__ = ("left", "mode", "names")
+
+    def __init__(self, names: frozenset[str], mode: str, left: set[str]) -> None:
+        self.names = names
+        self.mode = mode
+        self.left = left
+        """Those that are still at work."""
+
+
+class Agent:
+    """One member of a running team."""
+
+    __slots__ = (
+        "acknowledged",
+        "answered",
+        "causes",
+        "children",
+        "context",
+        "coroutine",
+        "cut",
+        "depth",
+        "diverged",
+        "failures",
+        "id",
+        "inbox",
+        "invalid",
+        "last_event",
+        "num_calls",
+        "num_children",
+        "num_events",
+        "op",
+        "parent",
+        "reservation",
+        "results",
+        "role",
+        "run",
+        "slot",
+        "state",
+        "timer",
+        "turns",
+        "waits_for",
+        "waits_for_tools",
+    )
+
+    def __init__(self, run: Run, id_: str, role: Role, parent: Agent | None) -> None:
+        self.run = run
+        self.id = id_
+        self.role = role
+        self.parent = parent
+        self.depth = 0 if parent is None else parent.depth + 1
+        self.context = parent.context.branch() if parent is not None and role.inherit else Context()
+        self.inbox: list[Item] = []
+        self.acknowledged = 0
+        """How much of the inbox has been acted on already (a program's wait), though no policy has read it."""
+        self.cut: int | None = None
+        """How much of the inbox the next turn reads; fixed at the moment a wait is satisfied."""
+        self.state: Literal["active", "idle", "dead"] = "active"
+        self.children: list[Agent] = []
+        self.coroutine: Coroutine[Op, Any, None] | None = None
+        self.num_events = 0
+        self.num_calls = 0
+        self.num_children: dict[str, int] = {}
+        self.last_event: str | None = None
+        self.causes: list[tuple[str, EdgeType]] = []
+        """What the next event depends on besides the agent's own last one."""
+        self.results: dict[str, tuple[str, str]] = {}
+        """Who returned what to this agent: sender -> (event, text), the latest of each."""
+        self.waits_for: Waiting | None = None
+        self.waits_for_tools = False
+        self.reservation: Any = None
+        """Budget held for the call in flight."""
+        self.op: Op | None = None
+        self.timer: Op | None = None
+        self.slot: Any = None
+        self.turns = 0
+        self.invalid = 0
+        self.failures = 0
+        self.diverged = False
+        self.answered = ""
+        """The latest thing that could serve as an answer, should it have to stop."""
+
+    # -- what a program may do ------------------------------------------------------------------
+
+    async def turn(self) -> None:
+        """Ask the policy once and carry out what it says."""
+        await self.run.turn(self)
+
+    async def spawn(self, role: str, task: str) -> str | None:
+        """The new agent's id; None when the budget refuses."""
+        before = len(self.children)
+        await self.run.perform(self, Spawn(role, task), None)
+        return self.children[-1].id if len(self.children) > before else None
+
+    async def delegate(self, agent: str, task: str) -> None:
+        await self.run.perform(self, Delegate(agent, task), None)
+
+    async def send(self, agent: str, text: str) -> None:
+        await self.run.perform(self, Send(agent, text), None)
+
+    async def wait(self, agents: Sequence[str] = (), mode: Literal["all", "any"] = "all") -> None:
+        """Until they have returned. What they returned is in `results`, and in the inbox."""
+        await self.run.perform(self, Wait(tuple(agents), mode), None)
+
+    async def cancel(self, agents: Sequence[str]) -> None:
+        await self.run.perform(self, Cancel(tuple(agents)), None)
+
+    async def aggregate(self, method: str, sources: Sequence[str] = ()) -> str:
+        """The fused text, which also stands in `answered`."""
+        await self.run.perform(self, Aggregate(method, tuple(sources)), None)
+        return self.answered
+
+    async def returns(self, text: str) -> None:
+        await self.run.perform(self, Return(text), None)
+
+    async def stop(self, answer: str) -> None:
+        await self.run.perform(self, Stop(answer), None)
+
+    def note(self, text: str) -> None:
+        """Something to read at the next turn that comes from the harness, not from an agent."""
+        self.inbox.append(Item("", "causal", "", text))
+
+    @property
+    def done(self) -> bool:
+        """Nothing left to do: returned, stopped or cancelled."""
+        return self.state != "active" or self.run.stopped
+
+    # -- what the runtime does ------------------------------------------------------------------
+
+    def next_event_id(self) -> str:
+        return f"{self.id}#{self.num_events + 1}"
+
+    def acknowledge(self) -> int:
+        """The next event depends on what has come in. Returns how much that is."""
+        count = len(self.inbox) if self.cut is None else self.cut
+        for item in self.inbox[self.acknowledged : count]:
+            if item.event:
+                self.causes.append((item.event, item.edge))
+        self.acknowledged = max(self.acknowledged, count)
+        return count
+
+    def drain(self) -> list[Entry]:
+        """Take what the next turn reads."""
+        count = self.acknowledge()
+        taken, self.inbox, self.cut = self.inbox[:count], self.inbox[count:], None
+        self.acknowledged -= count
+        return [Entry(item.speaker, item.text) for item in taken]
+
+
+async def act(me: Agent) -> None:
+    """The default program: the policy decides, turn by turn, until the task is done; then the next task."""
+    while True:
+        while not me.done:
+            await me.turn()
+        if me.state == "dead" or me.run.stopped:
+            return
+        await me.run.next_task(me)
+
+

@@ -1,0 +1,308 @@
+"""What lies outside the team: engines, tools and timers. Starts operations, and feeds recorded ones back.
+
+For each operation there is one question: does the recording know how it ended? It does when the
+same agent asks the same thing at the same place. Then the recorded result comes at its recorded
+time, and nothing is run again; otherwise it is done for real.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, structs
+
+from baton.errors import BatonError, TraceError
+from baton.team.agent import Agent, Item
+from baton.team.driver import Op
+from baton.team.intervene import Replace
+from baton.team.policy import Answer, Engine, EngineError
+from baton.team.tool import Tool, ToolOutcome, invoke, invoke_now
+from baton.trace.call import Call
+
+if TYPE_CHECKING:
+    from baton.team.run import Run
+    from baton.team.turn import Question
+
+__all__ = ["ForkRefused", "Outside", "Usage"]
+
+
+class ForkRefused(BatonError):
+    """A fork would run a tool again that acts on the world."""
+
+
+class Usage(Struct, kw_only=True):
+    """What ran, and what was fed back instead."""
+
+    calls_run: int = 0
+    calls_reused: int = 0
+    tokens_run: int = 0
+    tokens_reused: int = 0
+    tools_run: int = 0
+    tools_reused: int = 0
+
+
+class Outside:
+    """Engines, tools, timers, for one run."""
+
+    def __init__(self, *, live: bool = True, forked: bool = False, allow_impure: bool = False) -> None:
+        self.live = live
+        """False: only what is recorded happens (replay)."""
+        self.forked = forked
+        self.allow_impure = allow_impure
+        self.usage = Usage()
+        self._tools: dict[str, dict[str, Op]] = {}
+
+    # -- calls ----------------------------------------------------------------------------------
+
+    def start_call(self, run: Run, op: Op) -> None:
+        question: Question = op.work
+        agent: Agent = op.agent
+        recording = run.recording
+        if recording is not None and not agent.diverged:
+            call = recording.calls.get(op.id)
+            found = recording.answer(op.id)
+            if call is not None and found is not None:
+                if _same_question(call, question):
+                    op.result, (t, seq) = found
+                    self._count_call(op.result, len(question.ids or ()), reused=True)
+                    run.driver.recorded(op, *self._when(run, op, call.t, t, seq))
+                    return
+                if run.strict:
+                    raise TraceError(
+                        f"the run does not repeat its trace: call {op.id} is asked something else than was recorded. "
+                        "Something outside the trace has changed: the task, the harness, the topology or a tool."
+                    )
+                agent.diverged = True
+        if self.live:
+            if run.replicate:
+                op.work = _with_key(question, f"{question.request.sampling.key}/{run.replicate}")
+            run.driver.fresh(op)
+
+    def _when(self, run: Run, op: Op, start: float | None, end: float, seq: int) -> tuple[float, int]:
+        """A recorded operation takes as long as it took; begun when it was begun, it ends exactly when it ended."""
+        return (end if start is None else run.driver.now + (end - start)), seq
+
+    def _count_call(self, answer: Answer | EngineError, prompt: int, *, reused: bool) -> None:
+        said = 0 if isinstance(answer, EngineError) else answer.completion_tokens or 0
+        if reused:
+            self.usage.calls_reused += 1
+            self.usage.tokens_reused += said + prompt
+        else:
+            self.usage.calls_run += 1
+            self.usage.tokens_run += said + prompt
+
+    # -- tools ----------------------------------------------------------------------------------
+
+    def start_tool(self, run: Run, op: Op) -> None:
+        agent: Agent = op.agent
+        tool: Tool = op.work[0]
+        op.start = run.driver.now
+        self._tools.setdefault(agent.id, {})[op.id] = op
+        recording = run.recording
+        if recording is not None:
+            found = recording.tool(op.id)
+            before = recording.events.get(op.id)
+            same = before is not None and before.content_ref == run.events[-1].content_ref and before.tool == tool.name
+            if found is not None and same and (tool.pure or not agent.diverged):
+                event, text, (t, seq) = found
+                if event.status != "in_doubt":
+                    op.result = ToolOutcome(text=text, ok=event.status == "ok", truncated="truncated" in event.extra)
+                self.usage.tools_reused += 1
+                run.driver.recorded(op, *self._when(run, op, event.t, t, seq))
+                return
+            if self.forked and not tool.pure and not self.allow_impure:
+                raise ForkRefused(
+                    f"the fork would call {tool.name!r} again at {op.id}, and it is not pure: its effect would happen "
+                    "a second time. Declare it pure, or pass allow_impure (--allow-impure)."
+                )
+            # Started before a crash and never heard of again: it may or may not have acted.
+            op.in_doubt = before is not None and found is None and not (tool.pure or tool.idempotent)
+        if self.live:
+            run.driver.fresh(op)
+
+    def tool_finished(self, run: Run, op: Op) -> None:
+        """A result is in: write it, and let the agent go on once it has all it waits for."""
+        agent: Agent = op.agent
+        tool: Tool = op.work[0]
+        outcome: ToolOutcome | None = op.result
+        self._tools[agent.id].pop(op.id)
+        result_id = op.id + "r"
+        extra: dict[str, Any] = {}
+        if outcome is None:
+            text, status = "It is not known whether this call took effect.", "in_doubt"
+        else:
+            text, status = outcome.text, "ok" if outcome.ok else "failed"
+            if outcome.truncated:
+                extra["truncated"] = True
+        change = run.interventions.get(result_id)
+        if isinstance(change, Replace):
+            text, extra = change.text, {"intervention": "replace"}
+        event = run.emit(
+            agent,
+            "tool_result",
+            id_=result_id,
+            tool=tool.name,
+            text=text,
+            t=op.start,
+            duration_s=run.driver.now - op.start,
+            status=status,
+            trusted=tool.trusted,
+            extra=extra,
+            causes=((op.id, "tool_dependency"),),
+        )
+        agent.inbox.append(Item(event.id, "causal", tool.name, f"{tool.name}: {text}", speaker="tool"))
+        if not self._tools[agent.id] and agent.waits_for_tools:
+            agent.waits_for_tools = False
+            run.wake(agent)
+
+    def tools_of(self, agent: Agent) -> bool:
+        """Whether the agent has tool calls in flight."""
+        return bool(self._tools.get(agent.id))
+
+    # -- timers ---------------------------------------------------------------------------------
+
+    def start_timer(self, run: Run, op: Op) -> None:
+        if run.recording is not None:
+            found = run.recording.timers.get(op.id)
+            if found is not None and (run.strict or not op.agent.diverged):
+                run.driver.recorded(op, *found)
+                return
+            if run.strict and not self.live:
+                return
+        run.driver.timer(op, op.work)
+
+    # -- doing it for real ----------------------------------------------------------------------
+
+    async def do(self, run: Run, ops: Sequence[Op]) -> None:
+        """Perform fresh operations (see `Driver.next`)."""
+        if run.driver.virtual:
+            await self._do_virtually(run, ops)
+        else:
+            for op in ops:
+                self._start(run, op)
+
+    async def _do_virtually(self, run: Run, ops: Sequence[Op]) -> None:
+        by_engine: dict[int, list[Op]] = {}
+        engines: dict[int, Engine] = {}
+        tools: list[Op] = []
+        for op in ops:
+            if op.kind == "tool":
+                tools.append(op)
+            else:
+                engine = op.work.engine
+                engines[id(engine)] = engine
+                by_engine.setdefault(id(engine), []).append(op)
+        answers = [_answer(engines[key], batch) for key, batch in by_engine.items()]
+        await asyncio.gather(*answers, *(_invoke(op, run.header.trace_id) for op in tools))
+        latency = run.team.latency
+        for op in ops:
+            if op.kind == "tool":
+                self.usage.tools_run += 1
+                took = latency.tool(run.sampling_key(op.id))
+            else:
+                took = self._call_took(run, op)
+            run.driver.schedule(op, run.driver.now + took)
+
+    def _call_took(self, run: Run, op: Op) -> float:
+        answer: Answer | EngineError = op.result
+        self._count_call(answer, len(op.work.ids or ()), reused=False)
+        if isinstance(answer, Answer) and answer.duration_s is not None:
+            return answer.duration_s
+        said = answer.completion_tokens or 0 if isinstance(answer, Answer) else 0
+        return run.team.latency.call(op.work.request.sampling.key, said)
+
+    def _start(self, run: Run, op: Op) -> None:
+        """Real clock: begin, and arrive when done."""
+        now = getattr(op.work.engine, "answer_now", None) if op.kind == "call" else None
+        if now is not None:
+            op.result = now(op.work.request)
+            self._count_call(op.result, len(op.work.ids or ()), reused=False)
+            run.driver.arrive(op)
+            return
+        run.driver.in_flight += 1
+        op.task = asyncio.get_running_loop().create_task(self._perform(run, op))
+
+    async def _perform(self, run: Run, op: Op) -> None:
+        try:
+            if op.kind == "tool":
+                self.usage.tools_run += 1
+                await _invoke(op, run.header.trace_id)
+            else:
+                await _answer(op.work.engine, [op])
+                self._count_call(op.result, len(op.work.ids or ()), reused=False)
+        finally:
+            run.driver.in_flight -= 1
+            run.driver.arrive(op)
+
+    # -- cancelling -----------------------------------------------------------------------------
+
+    def cancel(self, run: Run, agent: Agent) -> None:
+        """Drop what an agent has in flight. A tool that may have acted already is left in doubt, in the trace."""
+        if agent.op is not None:
+            agent.op.cancel()
+            agent.op = None
+        if agent.reservation is not None:
+            agent.reservation.release()
+            agent.reservation = None
+        for op in self._tools.pop(agent.id, {}).values():
+            op.cancel()
+            tool: Tool = op.work[0]
+            run.emit(
+                agent,
+                "tool_result",
+                id_=op.id + "r",
+                tool=tool.name,
+                status="cancelled" if tool.pure else "in_doubt",
+                causes=((op.id, "tool_dependency"),),
+            )
+
+    async def close(self, run: Run) -> None:
+        """Leave nothing behind."""
+        tasks = []
+        run.driver.close()
+        for agent in run.agents.values():
+            for op in (agent.op, *self._tools.get(agent.id, {}).values()):
+                if op is not None and op.task is not None:
+                    op.cancel()
+                    tasks.append(op.task)
+            if agent.coroutine is not None:
+                agent.coroutine.close()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _same_question(call: Call, question: Question) -> bool:
+    request = question.request
+    return (
+        call.prompt_ref == question.prompt_ref
+        and call.parent == question.parent
+        and call.keep == question.keep
+        and call.prompt_ids == question.ids
+        and call.sampling == request.sampling
+        and call.harness == question.harness
+    )
+
+
+def _with_key(question: Question, key: str) -> Question:
+    request = question.request
+    return structs.replace(
+        question, request=structs.replace(request, sampling=structs.replace(request.sampling, key=key))
+    )
+
+
+async def _answer(engine: Engine, ops: Sequence[Op]) -> None:
+    try:
+        answers = await engine.answer([op.work.request for op in ops])
+    except BatonError as error:
+        answers = [error if isinstance(error, EngineError) else EngineError(str(error)) for _ in ops]
+    for op, answer in zip(ops, answers, strict=True):
+        op.result = answer
+
+
+async def _invoke(op: Op, trace_id: str) -> None:
+    if op.in_doubt:
+        return
+    tool, args = op.work
+    key = f"{trace_id}/{op.id}"
+    op.result = invoke_now(tool, args, idempotency_key=key) if tool.instant else await invoke(tool, args, idempotency_key=key)

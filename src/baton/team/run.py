@@ -1,0 +1,528 @@
+"""A run: the machine that moves agents from one completion to the next and writes the trace.
+
+Invariants:
+- A block (everything between two completions) runs without a pause, so the order of completions
+  is the only thing that is not decided by the program, and the trace records it.
+- A block is in the journal, whole, before anything it started outside begins.
+- Ids do not depend on the order: the k-th event of an agent is `agent#k`, its k-th call `agent:k`,
+  the k-th worker it spawned `workerk` (`agent.workerk` below the root).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any, Protocol
+
+from baton.errors import BatonError, TraceError
+from baton.team.agent import Agent, Item, Program, Waiting, act
+from baton.team.budget import Ledger, Refusal
+from baton.team.driver import Driver, Op, Resting
+from baton.team.intervene import BarAgent, Drop, Force, Intervention, Replace
+from baton.team.outside import Outside
+from baton.team.policy import Entry
+from baton.team.recording import Recording, moment
+from baton.team.setup import Assignment, Team
+from baton.team.turn import ask, take_turn
+from baton.team.verbs import Said, perform
+from baton.trace.call import Call
+from baton.trace.event import Edge, Event
+from baton.trace.payload import Payload
+from baton.trace.record import Reward
+from baton.trace.trace import End, Header, Record, Trace
+from baton.trace.vocabulary import Decision, EdgeType, EventType, Status
+
+__all__ = ["Journal", "MemoryJournal", "Run"]
+
+
+class Journal(Protocol):
+    """Where a run's records go. Everything appended is durable when `commit` returns."""
+
+    def extend(self, records: Iterable[Record]) -> None: ...
+    def commit(self) -> None: ...
+    def end(self, end: End) -> None: ...
+
+
+class MemoryJournal:
+    """No journal: the trace is kept in memory alone."""
+
+    def extend(self, records: Iterable[Record]) -> None:
+        pass
+
+    def commit(self) -> None:
+        pass
+
+    def end(self, end: End) -> None:
+        pass
+
+
+class Run:
+    """One run of a team on one assignment."""
+
+    def __init__(
+        self,
+        team: Team,
+        assignment: Assignment,
+        header: Header,
+        *,
+        journal: Journal | None = None,
+        recording: Recording | None = None,
+        strict: bool = False,
+        skip: int = 0,
+        interventions: Sequence[Intervention] = (),
+        replicate: int = 0,
+        ledger: Ledger | None = None,
+        outside: Outside | None = None,
+    ) -> None:
+        self.team = team
+        self.harness = team.harness
+        self.assignment = assignment
+        self.header = header
+        self.journal = journal or MemoryJournal()
+        self.recording = recording
+        self.strict = strict
+        """Recorded events must come out again exactly as they were (replay, resume)."""
+        self.skip = skip
+        """Records already in the journal (resume)."""
+        self.interventions = {i.at: i for i in interventions if not isinstance(i, BarAgent)}
+        self.invalidated: dict[str, list[str]] = {}
+        """Edited event -> the recorded events that followed from it."""
+        self.barred = {i.agent for i in interventions if isinstance(i, BarAgent)}
+        self.replicate = replicate
+        """Names the random stream of what is run anew; 0 draws as the recorded run did."""
+        self.ledger = ledger or Ledger(team.limits)
+        self.driver = Driver(virtual=team.clock == "virtual")
+        self.outside = outside or Outside()
+        self.events: list[Event] = []
+        self.edges: list[Edge] = []
+        self.calls: list[Call] = []
+        self.payloads: dict[str, Payload] = {}
+        self.rewards: list[Reward] = []
+        self.agents: dict[str, Agent] = {}
+        self.active: set[str] = set()
+        self._waiters: dict[str, list[Agent]] = {}
+        self.answer: str | None = None
+        self.stopped = False
+        self.num_tokens = 0
+        self._ready: deque[tuple[Agent, Any]] = deque()
+        self._block: list[Record] = []
+        self._seq = 0
+        self._num_people = 0
+
+    # -- the loop -------------------------------------------------------------------------------
+
+    async def go(self) -> Trace:
+        """Run to the end."""
+        root = self.add_agent(self.team.topology.root, self.harness.role(self.team.topology.root), None)
+        root.inbox.append(Item("", "causal", "", self.assignment.prompt))
+        self._set_deadline(root)
+        if self.recording is not None:
+            for event in self.recording.people:
+                said = self.recording.text(event)
+                self.driver.recorded(Op("person", event.id, None, (event.to, said)), *moment(event))
+        self._settle()
+        finished = False
+        try:
+            while not self.stopped:
+                self._commit()
+                batch = await self.driver.next(lambda ops: self.outside.do(self, ops))
+                if not batch and not self._unblock(root):
+                    break
+                for op in batch:
+                    if not op.cancelled and not self.stopped:
+                        self._complete(op)
+            finished = self.stopped
+            if finished:
+                self._finish(root)
+        finally:
+            await self.outside.close(self)
+        return self.trace(finished=finished)
+
+    def trace(self, *, finished: bool) -> Trace:
+        """Everything so far."""
+        costs, metrics = (self._costs(), {}) if finished else ({}, {})
+        return Trace(
+            header=self.header,
+            events=tuple(self.events),
+            edges=tuple(self.edges),
+            calls=tuple(self.calls),
+            payloads=dict(self.payloads),
+            rewards=tuple(self.rewards),
+            costs=costs,
+            metrics=metrics,
+            finished=finished,
+        )
+
+    def _complete(self, op: Op) -> None:
+        if op.kind == "person":
+            self._person(op)
+        elif op.kind == "timer":
+            self._time_is_up(op)
+        elif op.kind == "tool":
+            self.outside.tool_finished(self, op)
+        else:
+            self.wake(op.agent, op.result)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Run every agent that can move, until none can."""
+        while self._ready and not self.stopped:
+            agent, value = self._ready.popleft()
+            if agent.state == "dead":
+                continue
+            assert agent.coroutine is not None
+            try:
+                agent.coroutine.send(value)
+            except StopIteration:
+                if agent.state == "active":
+                    self.give_up(agent, "its program ended without a result")
+            except TraceError:
+                raise
+            except BatonError as error:
+                self.give_up(agent, str(error))
+
+    def wake(self, agent: Agent, value: Any = None) -> None:
+        agent.op = None
+        self._ready.append((agent, value))
+
+    def _unblock(self, root: Agent) -> bool:
+        """Nothing is in flight and nobody can move. False: the recording simply ends here."""
+        if self.recording is not None and self.strict:
+            return False
+        waiting = sorted(a.id for a in self.agents.values() if a.waits_for is not None)
+        self.emit(root, "safety_event", status="failed", extra={"deadlock": waiting})
+        self.give_up(root, "everyone waits for someone else")
+        return True
+
+    # -- agents ---------------------------------------------------------------------------------
+
+    def add_agent(self, id_: str, role: Any, parent: Agent | None) -> Agent:
+        agent = Agent(self, id_, role, parent)
+        self.agents[id_] = agent
+        self.active.add(id_)
+        if not (parent is not None and role.inherit):
+            agent.inbox.append(Item("", "causal", "", self.harness.system(id_, role), "system"))
+        agent.coroutine = self._program(agent)
+        self.start_timer(agent)
+        self.wake(agent)
+        return agent
+
+    def _program(self, agent: Agent) -> Coroutine[Any, Any, None]:
+        program: Program = self.team.topology.programs.get(agent.role.name, act)
+        return program(agent)
+
+    def start_timer(self, agent: Agent) -> None:
+        if agent.role.max_seconds is not None:
+            op = Op("timer", f"{agent.id}~{agent.num_events}", agent, agent.role.max_seconds)
+            agent.timer = op
+            self.outside.start_timer(self, op)
+
+    def deliver(self, to: Agent, item: Item) -> None:
+        """Put something in an inbox; wake its owner if that is what it waited for."""
+        to.inbox.append(item)
+        if item.result is not None:
+            to.results[item.sender] = (item.event, item.result)
+        waiting = to.waits_for
+        if waiting is not None and waiting.mode == "any" and item.sender in waiting.names:
+            self._go_on(to)
+
+    def _go_on(self, agent: Agent) -> None:
+        """A wait is over. What the agent will read is settled now, not when it gets to it."""
+        agent.waits_for = None
+        agent.cut = len(agent.inbox)
+        self.wake(agent)
+
+    async def wait(self, agent: Agent, names: tuple[str, ...], mode: str) -> None:
+        wanted = frozenset(names or (child.id for child in agent.children if child.state == "active"))
+        come = mode == "any" and any(item.sender in wanted for item in agent.inbox[agent.acknowledged :])
+        left = set() if come else {name for name in wanted if name in self.active}
+        if left:
+            agent.waits_for = Waiting(wanted, mode, left)
+            for name in left:
+                self._waiters.setdefault(name, []).append(agent)
+            await Resting()
+        agent.acknowledge()
+
+    async def next_task(self, agent: Agent) -> None:
+        """An idle agent rests until someone delegates to it."""
+        await Resting()
+
+    async def turn(self, agent: Agent) -> None:
+        await take_turn(self, agent)
+
+    async def ask(self, agent: Agent, entries: Sequence[Entry]) -> tuple[str, Said] | None:
+        """One call outside the turns: (its text, what said it)."""
+        asked = await ask(self, agent, entries)
+        return None if asked is None else (asked[0].text, asked[1])
+
+    async def perform(self, agent: Agent, action: Any, said: Said | None) -> bool:
+        return await perform(self, agent, action, said)
+
+    def hand_over(self, agent: Agent, item: Item) -> None:
+        """An agent's task is over: whatever it started goes too, its result goes up, who waits for it goes on."""
+        for child in agent.children:
+            self.kill(child, "cancelled" if child.state == "active" else "ok")
+        agent.state = "idle"
+        assert agent.parent is not None
+        self.deliver(agent.parent, item)
+        self._leave(agent)
+
+    def kill(self, agent: Agent, status: Status) -> None:
+        """Take an agent and everything below it out of the run."""
+        if agent.state == "dead":
+            return
+        for child in agent.children:
+            self.kill(child, "cancelled" if child.state == "active" else "ok")
+        self.outside.cancel(self, agent)
+        agent.state = "dead"
+        assert agent.parent is not None
+        self.emit(agent.parent, "despawn", to=agent.id, status=status)
+        self._leave(agent)
+
+    def _leave(self, agent: Agent) -> None:
+        self.active.discard(agent.id)
+        if agent.timer is not None:
+            agent.timer.cancel()
+            agent.timer = None
+        if agent.slot is not None:
+            agent.slot.release()
+            agent.slot = None
+        for waiter in self._waiters.pop(agent.id, ()):
+            waiting = waiter.waits_for
+            if waiting is not None and agent.id in waiting.left:
+                waiting.left.discard(agent.id)
+                if not waiting.left:
+                    self._go_on(waiter)
+
+    def give_up(self, agent: Agent, reason: str) -> None:
+        """Make an agent finish: a return, or at the root a stop, that nobody chose."""
+        if agent.state != "active" or self.stopped:
+            return
+        if agent.parent is None:
+            self.emit(
+                agent, "orchestrator_decision", decision="stop", text=agent.answered, status="forced", extra={"why": reason}
+            )
+            self.answer, self.stopped = agent.answered, True
+            return
+        event = self.emit(
+            agent, "return", from_=agent.id, to=agent.parent.id, text=agent.answered, status="forced", extra={"why": reason}
+        )
+        text = f"{agent.id} gave up: {reason}." + (f" It had: {agent.answered}" if agent.answered else "")
+        self.hand_over(agent, Item(event.id, "return", agent.id, text, result=agent.answered))
+
+    # -- time and people ------------------------------------------------------------------------
+
+    def _set_deadline(self, root: Agent) -> None:
+        if self.team.limits.seconds is not None:
+            self.outside.start_timer(self, Op("timer", "deadline", root, self.team.limits.seconds))
+
+    def _time_is_up(self, op: Op) -> None:
+        agent: Agent = op.agent
+        if agent.state != "active":
+            return
+        self.emit(agent, "safety_event", status="failed", extra={"budget": "seconds", "limit": op.work, "timer": op.id})
+        self.outside.cancel(self, agent)
+        agent.waits_for, agent.waits_for_tools = None, False
+        if agent.coroutine is not None:  # it was in the middle of something; a new task starts its program anew
+            agent.coroutine.close()
+            agent.coroutine = self._program(agent)
+        self.give_up(agent, f"its {op.work:g} seconds are over")
+
+    def instruct(self, agent_id: str, text: str, at: float | None = None) -> None:
+        """A person's instruction; the agent reads it at its next turn, or now if it waits."""
+        op = Op("person", "", None, (agent_id, text))
+        if self.driver.virtual:
+            self.driver.schedule(op, self.driver.now if at is None else at)
+        else:
+            self.driver.arrive(op)
+
+    def _person(self, op: Op) -> None:
+        agent_id, text = op.work
+        event = self.emit_by("human", "human_intervention", to=agent_id, text=text)
+        agent = self.agents.get(agent_id)
+        if agent is None or agent.state == "dead":
+            return
+        agent.inbox.append(Item(event.id, "causal", "human", f"instruction: {text}"))
+        if agent.waits_for is not None:
+            self._go_on(agent)
+
+    def person_edits(self, agent: Agent, change: Replace | Drop | Force) -> None:
+        """Write that a person changed the agent's next event, and what that made void."""
+        extra = {"edits": change.at, "invalidated": self.invalidated.get(change.at, [])}
+        text = change.text if isinstance(change, Replace) else str(change.__struct_config__.tag)
+        event = self.emit_by(change.by or "human", "human_intervention", to=agent.id, text=text, extra=extra)
+        agent.causes.append((event.id, "causal"))
+
+    def sampling_key(self, id_: str) -> str:
+        return f"{self.team.seed}/{id_}"
+
+    # -- the trace ------------------------------------------------------------------------------
+
+    def text(self, text: str | None) -> str | None:
+        """Store a text, once; its address."""
+        if text is None:
+            return None
+        payload = Payload.of(text)
+        if payload.ref not in self.payloads:
+            self.payloads[payload.ref] = payload
+            self._block.append(payload)
+        return payload.ref
+
+    def emit(
+        self,
+        agent: Agent,
+        type_: EventType,
+        *,
+        decision: Decision = "none",
+        role: str | None = None,
+        from_: str | None = None,
+        to: str | None = None,
+        tool: str | None = None,
+        text: str | None = None,
+        trusted: bool | None = None,
+        said: Said | None = None,
+        duration_s: float | None = None,
+        status: Status = "ok",
+        pure: bool | None = None,
+        extra: dict[str, Any] | None = None,
+        causes: Sequence[tuple[str, EdgeType]] = (),
+        id_: str | None = None,
+        t: float | None = None,
+    ) -> Event:
+        """Write one event, with an edge from the agent's last one and from all it depends on."""
+        if id_ is None:
+            agent.num_events += 1
+            id_ = f"{agent.id}#{agent.num_events}"
+        if said is not None and said.duration_s is not None:
+            t, duration_s = said.start, said.duration_s
+        self._seq += 1
+        event = Event(
+            id=id_,
+            t=self.driver.now if t is None else t,
+            type=type_,
+            agent=agent.id,
+            seq=self._seq,
+            role=role or agent.role.name,
+            from_=from_,
+            to=to,
+            tool=tool,
+            content_ref=self.text(text),
+            trusted=trusted,
+            decision=decision,
+            options=said.options if said else None,
+            choice=said.choice if said else None,
+            propensity=said.propensity if said else None,
+            option_propensities=said.option_propensities if said else None,
+            call=said.call if said else None,
+            span=said.span if said else None,
+            duration_s=duration_s,
+            tokens=said.tokens if said else None,
+            status=status,
+            seed_key=said.seed_key if said else None,
+            pure=pure,
+            extra=extra or {},
+        )
+        self._write(event)
+        if agent.last_event is not None:
+            self._edge(agent.last_event, id_, "temporal")
+        for source, kind in (*agent.causes, *causes):
+            self._edge(source, id_, kind)
+        agent.causes.clear()
+        agent.last_event = id_
+        return event
+
+    def emit_by(self, who: str, type_: EventType, *, to: str, text: str, extra: dict[str, Any] | None = None) -> Event:
+        """An event of someone who is no agent of the team."""
+        self._num_people += 1
+        self._seq += 1
+        event = Event(
+            id=f"{who}#{self._num_people}",
+            t=self.driver.now,
+            type=type_,
+            agent=who,
+            seq=self._seq,
+            from_=who,
+            to=to,
+            content_ref=self.text(text),
+            extra=extra or {},
+        )
+        self._write(event)
+        return event
+
+    def _write(self, event: Event) -> None:
+        if self.strict and self.recording is not None:
+            recorded = self.recording.events.get(event.id)
+            if recorded is not None and recorded != event:
+                raise TraceError(
+                    f"the run does not repeat its trace: event {event.id} was {_brief(recorded)}, now {_brief(event)}. "
+                    "Something outside the trace has changed: the task, the harness, the topology or a tool."
+                )
+        self.events.append(event)
+        self._block.append(event)
+
+    def _edge(self, src: str, dst: str, type_: EdgeType) -> None:
+        edge = Edge(src, dst, type_)
+        self.edges.append(edge)
+        self._block.append(edge)
+
+    def add_call(self, call: Call) -> None:
+        self.calls.append(call)
+        self._block.append(call)
+
+    def _commit(self) -> None:
+        block, self._block = self._block, []
+        if self.skip:  # resume: the journal already has these
+            skipped = min(self.skip, len(block))
+            self.skip -= skipped
+            block = block[skipped:]
+        if block:
+            self.journal.extend(block)
+            self.journal.commit()
+
+    # -- the end --------------------------------------------------------------------------------
+
+    def _finish(self, root: Agent) -> None:
+        for child in root.children:
+            self.kill(child, "cancelled" if child.state == "active" else "ok")
+        self.outside.cancel(self, root)
+        if self.assignment.verify is not None and self.answer is not None:
+            value = float(self.assignment.verify(self.answer))
+            reward = Reward(family="shared", unit="team", target=self.header.trace_id, value=value, by="verifier")
+            self.rewards.append(reward)
+            self._block.append(reward)
+        self._commit()
+        self.journal.end(End(costs=self._costs()))
+        self.journal.commit()
+
+    def _costs(self) -> dict[str, float]:
+        return {
+            "tokens": float(sum(event.tokens or 0 for event in self.events)),
+            "wall_clock_s": self.driver.now,
+            "tool_calls": float(sum(event.type == "tool_call" for event in self.events)),
+            "messages": float(sum(event.type == "message" for event in self.events)),
+            "calls": float(len(self.calls)),
+        }
+
+    def refuse(self, agent: Agent, refusal: Refusal, *, decision: Decision, said: Said | None, what: str) -> None:
+        """Write that the budget said no, and tell the agent."""
+        self.emit(
+            agent,
+            "safety_event",
+            decision=decision,
+            said=said,
+            status="failed",
+            extra={"budget": refusal.resource, "limit": refusal.limit, "used": refusal.used, "asked": refusal.asked},
+        )
+        agent.note(
+            f"error: {what} refused: the team's limit of {refusal.limit} {refusal.resource} is reached "
+            f"({refusal.used} used)."
+        )
+
+
+def _brief(event: Event) -> str:
+    said = {k: v for k, v in zip(event.__struct_fields__, _values(event), strict=True) if v not in (None, {}, "")}
+    return str(said)
+
+
+def _values(event: Event) -> Iterable[Any]:
+    return (getattr(event, name) for name in event.__struct_fields__)

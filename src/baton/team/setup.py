@@ -1,0 +1,91 @@
+"""What a run is made of: a team (topology, harness, engines, limits) and an assignment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from msgspec import Struct, field
+
+from baton.errors import UsageError, nearest
+from baton.team.agent import Agent, Program
+from baton.team.budget import Limits
+from baton.team.driver import Latency
+from baton.team.harness import TEMPLATE, Harness, Role
+from baton.team.policy import Engine
+from baton.team.tool import Registry
+from baton.trace.vocabulary import Topology as TopologyName
+
+__all__ = ["Assignment", "Team", "Topology"]
+
+
+class Topology(Struct, frozen=True, kw_only=True):
+    """Who is in the team and how it runs."""
+
+    name: TopologyName
+    root: str
+    """Role of the agent the run starts with."""
+    roles: tuple[Role, ...]
+    programs: Mapping[str, Program] = field(default_factory=dict)
+    """Role -> its program, where the policy does not decide everything by itself."""
+    built_from: dict[str, Any] = field(default_factory=dict)
+    """Name and parameters, so that a trace can be run again."""
+
+
+class Assignment(Struct, frozen=True, kw_only=True):
+    """One thing to do, as a task hands it to a team."""
+
+    task_id: str
+    prompt: str
+    """What the root agent reads first."""
+    tools: Registry = field(default_factory=lambda: Registry(()))
+    verify: Callable[[str], float] | None = None
+    """Scores the final answer."""
+    options: Callable[[Agent], tuple[str, ...] | None] | None = None
+    """The finite set of answers open to an agent now, where the task has one."""
+    state: Callable[[Agent], str | None] | None = None
+    """Key of an agent's information state, for tabular policies."""
+    fusion: dict[str, Any] = field(default_factory=dict)
+    """What aggregators may know: confidence by agent, covariance, classes."""
+    spec: dict[str, Any] = field(default_factory=dict)
+    """Name and parameters, so that a trace can be run again."""
+
+
+class Team(Struct, frozen=True, kw_only=True, dict=True):
+    """Everything about a run but the assignment."""
+
+    topology: Topology
+    harness: Harness
+    engines: Mapping[str, Engine]
+    """Policy name -> engine. A role's policy is looked up by its `policy`, its name, then "default"."""
+    limits: Limits = field(default_factory=Limits)
+    seed: int = 0
+    clock: Literal["virtual", "real"] = "virtual"
+    latency: Latency = field(default_factory=Latency)
+    hold_back_tokens: int = 256
+    """Of a token limit, kept for the root, so that it can still stop by itself when workers have used the rest."""
+
+    @classmethod
+    def of(
+        cls,
+        topology: Topology,
+        engines: Mapping[str, Engine] | Engine,
+        *,
+        surface: Literal["lines", "tools"] = "lines",
+        template: str = TEMPLATE,
+        tools: Registry | None = None,
+        **settings: Any,
+    ) -> Team:
+        """A team from a topology and engines (or one engine for all)."""
+        harness = Harness(
+            roles=topology.roles, surface_name=surface, template=template, tools=tools or Registry(())
+        )
+        named: Mapping[str, Engine] = engines if isinstance(engines, Mapping) else {"default": engines}
+        return cls(topology=topology, harness=harness, engines=named, **settings)
+
+    def engine(self, role: Role) -> Engine:
+        for name in (role.policy, role.name, "default"):
+            if name is not None and name in self.engines:
+                return self.engines[name]
+        wanted = role.policy or role.name
+        raise UsageError(f"no engine answers for role {role.name!r}. {nearest(wanted, self.engines)}")

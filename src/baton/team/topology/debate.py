@@ -1,0 +1,57 @@
+"""Debaters answer, read each other, and answer again; a resolver fuses their last answers and stops.
+
+The rounds are the program's; the answers, the resolver's choice of method and whether it stops
+before the last round are the policy's.
+"""
+
+from __future__ import annotations
+
+from baton.team.agent import Agent
+from baton.team.harness import Role
+from baton.team.setup import Topology
+from baton.trace.call import Sampling
+
+__all__ = ["debate"]
+
+
+def debate(*, debaters: int = 3, rounds: int = 2, method: str | None = "majority", max_tokens: int = 96) -> Topology:
+    """`method` fixes how the resolver fuses; None lets its policy choose, and decide when to stop."""
+    sampling = Sampling(max_tokens=max_tokens)
+
+    async def resolver(me: Agent) -> None:
+        task = me.inbox[-1].text
+        spawned = [await me.spawn("debater", task) for _ in range(debaters)]
+        team = [agent for agent in spawned if agent is not None]
+        for round_ in range(rounds):
+            await me.wait(team)
+            if round_ == rounds - 1:
+                break
+            said = {agent: me.results[agent][1] for agent in team if agent in me.results}
+            for agent in team:
+                others = "\n".join(f"{other}: {text}" for other, text in said.items() if other != agent)
+                await me.delegate(agent, f"{task}\nthe others said:\n{others}")
+        if method is not None:
+            await me.stop(await me.aggregate(method))
+        while not me.done:
+            await me.turn()
+
+    return Topology(
+        name="debate",
+        root="resolver",
+        roles=(
+            Role(
+                name="resolver",
+                instructions="Fuse the debaters' answers and stop.",
+                verbs=("spawn", "delegate", "wait", "aggregate", "stop"),
+                spawns=("debater",),
+                sampling=sampling,
+            ),
+            Role(
+                name="debater",
+                instructions="Return your answer; change it only for a good reason.",
+                verbs=("return",),
+                sampling=sampling,
+            ),
+        ),
+        programs={"resolver": resolver},
+    )

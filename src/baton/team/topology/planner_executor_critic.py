@@ -1,0 +1,68 @@
+"""A planner writes a plan, an executor carries it out, a critic accepts it or sends it back.
+
+The order is fixed; what each of them says is the policy's. The critic's return begins with
+`accept` or it is a reason to try again.
+"""
+
+from __future__ import annotations
+
+from baton.team.agent import Agent
+from baton.team.harness import Role
+from baton.team.setup import Topology
+from baton.trace.call import Sampling
+
+__all__ = ["planner_executor_critic"]
+
+
+def planner_executor_critic(
+    *, rounds: int = 3, tools: tuple[str, ...] = (), max_tokens: int = 96, max_turns: int = 20
+) -> Topology:
+    """Up to `rounds` attempts; the last one stands."""
+    sampling = Sampling(max_tokens=max_tokens)
+
+    async def lead(me: Agent) -> None:
+        task = me.inbox[-1].text
+        planner = await me.spawn("planner", task)
+        plan = await _result(me, planner)
+        executor = await me.spawn("executor", f"{task}\nplan: {plan}")
+        draft = await _result(me, executor)
+        critic = await me.spawn("critic", f"{task}\ndraft: {draft}")
+        for _ in range(rounds - 1):
+            verdict = await _result(me, critic)
+            if verdict.startswith("accept") or executor is None or critic is None:
+                break
+            await me.delegate(executor, f"{task}\nplan: {plan}\ncritique: {verdict}")
+            draft = await _result(me, executor)
+            await me.delegate(critic, f"{task}\ndraft: {draft}")
+        await _result(me, critic)
+        await me.stop(draft)
+
+    def role(name: str, instructions: str, *verbs: str) -> Role:
+        return Role(
+            name=name,
+            instructions=instructions,
+            verbs=(*verbs, "return"),
+            tools=tools if "call" in verbs else (),
+            sampling=sampling,
+            max_turns=max_turns,
+        )
+
+    return Topology(
+        name="planner_executor_critic",
+        root="lead",
+        roles=(
+            Role(name="lead", verbs=("spawn", "delegate", "wait", "stop"), spawns=("planner", "executor", "critic")),
+            role("planner", "Return a short plan for the task."),
+            role("executor", "Carry out the plan and return the result.", "call"),
+            role("critic", "Return `accept`, or what is wrong with the draft."),
+        ),
+        programs={"lead": lead},
+    )
+
+
+async def _result(me: Agent, agent: str | None) -> str:
+    """What an agent returned; empty when it could not be spawned."""
+    if agent is None:
+        return ""
+    await me.wait([agent])
+    return me.results.get(agent, ("", ""))[1]

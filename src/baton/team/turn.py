@@ -1,0 +1,220 @@
+"""A turn: read the inbox, ask the policy, carry out what it says."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, structs
+
+from baton.team.agent import Agent
+from baton.team.budget import Refusal
+from baton.team.driver import Op, Resting
+from baton.team.policy import Answer, Engine, EngineError, Entry, Request
+from baton.team.surface import ParseError
+from baton.team.verbs import Said, invalid, perform
+from baton.trace.call import Call, Sampling
+from baton.trace.numbers import Ints
+
+if TYPE_CHECKING:
+    from baton.team.run import Run
+
+__all__ = ["Question", "ask", "take_turn"]
+
+_OVERHEAD_TOKENS = 8  # what a chat template adds to an entry, where only the text is known
+
+
+class Question(Struct, frozen=True, kw_only=True):
+    """A call on its way: what is asked, and what of it is new."""
+
+    engine: Engine
+    request: Request
+    ids: Ints | None
+    prompt_ref: str
+    parent: str | None
+    keep: int
+    harness: str
+
+
+async def take_turn(run: Run, me: Agent) -> None:
+    """One call, and the actions in its answer."""
+    me.turns += 1
+    if me.turns > me.role.max_turns:
+        run.give_up(me, f"it took more than {me.role.max_turns} turns")
+        return
+    asked = await ask(run, me, me.drain())
+    if asked is None or me.done:
+        return
+    answer, said = asked
+    first = True
+    for item in run.harness.surface.parse(answer.text, run.harness.verbs[me.role.name]):
+        spoken = _spoken(answer, said, item.start, item.end, first)
+        first = False
+        if isinstance(item, ParseError):
+            invalid(run, me, item.message, spoken)
+        elif await perform(run, me, item.action, spoken):
+            break
+        if me.done:
+            return
+    if run.outside.tools_of(me):
+        me.waits_for_tools = True
+        await Resting()
+
+
+async def ask(run: Run, me: Agent, entries: Sequence[Entry]) -> tuple[Answer, Said] | None:
+    """One call. None: the budget or the engine refused, and that has been dealt with."""
+    engine = run.team.engine(me.role)
+    context = me.context
+    parent, keep = context.parent_call, context.keep
+    ids, text = context.read(entries, engine)
+    new_tokens = len(ids) if ids is not None else len(text) + _OVERHEAD_TOKENS * len(entries)
+    reserved = _reserve(run, me, new_tokens)
+    if isinstance(reserved, Refusal):
+        run.refuse(me, reserved, decision="none", said=None, what="another turn")
+        run.give_up(me, f"the team's {reserved.resource} are used up")
+        return None
+    max_tokens, reservation = reserved
+    me.num_calls += 1
+    call_id = f"{me.id}:{me.num_calls}"
+    sampling = structs.replace(me.role.sampling, max_tokens=max_tokens, key=run.sampling_key(call_id))
+    assignment = run.assignment
+    question = Question(
+        engine=engine,
+        request=Request(
+            call=call_id,
+            agent=me.id,
+            role=me.role.name,
+            entries=context.entries,
+            prompt_ids=context.ids,
+            sampling=sampling,
+            options=assignment.options(me) if assignment.options else None,
+            state=assignment.state(me) if assignment.state else None,
+            tools=run.harness.schemas[me.role.name],
+        ),
+        ids=ids,
+        prompt_ref=run.text(text.decode()) or "",
+        parent=parent,
+        keep=keep,
+        harness=run.harness.hash,
+    )
+    op = Op("call", call_id, me, question)
+    op.start = run.driver.now
+    me.op, me.reservation = op, reservation
+    run.outside.start_call(run, op)
+    answer: Answer | EngineError = await op
+    me.reservation = None
+    if isinstance(answer, EngineError):
+        reservation.settle(tokens=0, calls=1)
+        _failed(run, me, op, question, answer)
+        return None
+    completion = _count(answer)
+    charged = min(new_tokens + completion, new_tokens + max_tokens)
+    reservation.settle(tokens=charged, calls=1)
+    me.failures = 0
+    context.say(answer, call_id)
+    run.add_call(_record(run, me, op, question, answer, completion))
+    said = Said(
+        call=call_id,
+        start=op.start,
+        duration_s=run.driver.now - op.start,
+        options=None if answer.choice is None else question.request.options,
+        tokens=charged,
+        seed_key=sampling.key,
+    )
+    return answer, said
+
+
+def _reserve(run: Run, me: Agent, new_tokens: int) -> Refusal | tuple[int, object]:
+    """Room for this call in the budget: (tokens it may say, the reservation)."""
+    wanted = me.role.sampling.max_tokens or 1024
+    left = run.ledger.remaining("tokens")
+    if left is not None:
+        if me.parent is not None:
+            left -= run.team.hold_back_tokens
+        wanted = max(1, min(wanted, left - new_tokens))
+        if new_tokens + wanted > left:
+            snapshot = run.ledger.refusal("tokens", new_tokens + wanted)
+            return snapshot
+    reservation = run.ledger.reserve_call(new_tokens + wanted)
+    return reservation if isinstance(reservation, Refusal) else (wanted, reservation)
+
+
+def _failed(run: Run, me: Agent, op: Op, question: Question, error: EngineError) -> None:
+    """The engine could not answer: written down, told to the agent, tried again a few times."""
+    run.add_call(_record(run, me, op, question, None, 0))
+    said = Said(call=op.id, start=op.start, duration_s=run.driver.now - op.start)
+    run.emit(me, "orchestrator_decision", text=str(error), said=said, status="failed")
+    me.failures += 1
+    me.note("error: the last call failed; it is being tried again.")
+    if me.failures > me.role.max_failures:
+        run.give_up(me, f"its engine failed {me.failures} times in a row: {error}")
+
+
+def _count(answer: Answer) -> int:
+    if answer.completion_tokens is not None:
+        return answer.completion_tokens
+    return len(answer.completion_ids) if answer.completion_ids is not None else len(answer.text) // 4 + 1
+
+
+def _record(run: Run, me: Agent, op: Op, question: Question, answer: Answer | None, completion: int) -> Call:
+    sampling: Sampling = question.request.sampling
+    shared = {
+        "id": op.id,
+        "agent": me.id,
+        "role": me.role.name,
+        "harness": question.harness,
+        "parent": question.parent,
+        "keep": question.keep,
+        "prompt_ids": question.ids,
+        "prompt_ref": question.prompt_ref,
+        "sampling": sampling,
+        "t": op.start,
+        "duration_s": run.driver.now - op.start,
+    }
+    if answer is None:
+        return Call(**shared, policy=question.engine.name, finish_reason="error")  # type: ignore[arg-type]  # built above
+    return Call(
+        **shared,  # type: ignore[arg-type]  # built above
+        policy=answer.policy,
+        policy_version=answer.policy_version,
+        completion_ids=answer.completion_ids,
+        logprobs=answer.logprobs,
+        token_ends=answer.token_ends,
+        completion_ref=run.text(answer.text),
+        prompt_tokens=answer.prompt_tokens,
+        completion_tokens=completion,
+        finish_reason=answer.finish_reason,
+    )
+
+
+def _spoken(answer: Answer, said: Said, start: int, end: int, first: bool) -> Said:
+    """Which tokens said this, and how likely they were. Costs are charged to the first event alone."""
+    span = _span(answer.token_ends, start, end)
+    options = answer.option_propensities if first else None
+    if options is not None and answer.choice is not None:
+        propensity: float | None = options[answer.choice]
+    elif span is not None and answer.logprobs is not None:
+        propensity = math.exp(min(0.0, math.fsum(answer.logprobs[span[0] : span[1]])))
+    else:
+        propensity = None
+    return structs.replace(
+        said,
+        span=span,
+        propensity=propensity or None,  # zero: too small to be represented
+        option_propensities=options,
+        choice=answer.choice if first else None,
+        options=said.options if first else None,
+        tokens=said.tokens if first else None,
+        start=said.start if first else None,
+        duration_s=said.duration_s if first else None,
+    )
+
+
+def _span(token_ends: Ints | None, start: int, end: int) -> tuple[int, int] | None:
+    """The tokens that cover a range of characters."""
+    if token_ends is None or not len(token_ends):
+        return None
+    last = min(bisect_left(token_ends, end), len(token_ends) - 1)
+    return (min(bisect_right(token_ends, start), last), last + 1)

@@ -1,0 +1,259 @@
+"""Carrying out actions: each verb becomes an event and its effect on the team.
+
+What an agent may not do is an `invalid` event and an error it reads; never a crash.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from baton.errors import BatonError, nearest
+from baton.team.action import (
+    VERBS,
+    Action,
+    Aggregate,
+    CallTool,
+    Cancel,
+    Delegate,
+    Return,
+    Send,
+    Spawn,
+    Stop,
+    Wait,
+)
+from baton.team.agent import Agent, Item
+from baton.team.aggregate import Claim, aggregator
+from baton.team.budget import Refusal
+from baton.team.driver import Op
+from baton.team.intervene import Drop, Force, Replace, with_text
+from baton.team.policy import Entry
+
+if TYPE_CHECKING:
+    from baton.team.run import Run
+
+__all__ = ["Forbidden", "Said", "perform"]
+
+_VERB_OF = {kind: verb for verb, kind in VERBS.items()}
+
+
+class Said(Struct, frozen=True, kw_only=True):
+    """Which tokens of which call said an action, and how likely they were."""
+
+    call: str
+    start: float | None = None
+    """When the call was asked; set, with the duration, for the first thing it said."""
+    span: tuple[int, int] | None = None
+    options: tuple[str, ...] | None = None
+    choice: int | None = None
+    propensity: float | None = None
+    option_propensities: tuple[float, ...] | None = None
+    duration_s: float | None = None
+    tokens: int | None = None
+    seed_key: str | None = None
+
+
+class Forbidden(BatonError):
+    """An action that makes no sense here. The agent reads why."""
+
+
+async def perform(run: Run, me: Agent, action: Action, said: Said | None) -> bool:
+    """Do it. True when the rest of the same completion is to be dropped (an intervention forced this one)."""
+    intervention = run.interventions.get(me.next_event_id()) if run.interventions else None
+    extra: dict[str, Any] = {}
+    if intervention is not None:
+        extra = {"intervention": intervention.__struct_config__.tag}
+        if intervention.by is not None:
+            run.person_edits(me, intervention)
+        if isinstance(intervention, Replace):
+            if not isinstance(action, CallTool):
+                action = with_text(action, intervention.text)
+        elif isinstance(intervention, Force):
+            action = intervention.action
+        elif isinstance(intervention, Drop):
+            run.emit(me, _event_type(action), decision=action.decision, said=said, status="cancelled", extra=extra)
+            return False
+    try:
+        if said is not None and _VERB_OF[type(action)] not in me.role.verbs and not extra:
+            raise Forbidden(f"you may not {_VERB_OF[type(action)]}; you may: {', '.join(me.role.verbs)}")
+        await _DO[type(action)](run, me, action, said, extra)
+        me.invalid = 0
+    except Forbidden as error:
+        invalid(run, me, str(error), said, decision=action.decision)
+    return isinstance(intervention, Force)
+
+
+def invalid(run: Run, me: Agent, message: str, said: Said | None, decision: Any = "none") -> None:
+    """Write an answer that could not be carried out, and tell the agent; too many in a row end its task."""
+    run.emit(me, "orchestrator_decision", decision=decision, text=message, said=said, status="invalid")
+    me.note(f"error: {message}")
+    me.invalid += 1
+    if me.invalid > me.role.max_invalid:
+        run.give_up(me, f"{me.invalid} answers in a row were invalid")
+
+
+def _event_type(action: Action) -> Any:
+    kinds = {Send: "message", Delegate: "message", Return: "return", CallTool: "tool_call", Aggregate: "aggregate"}
+    return kinds.get(type(action), "orchestrator_decision")
+
+
+async def _spawn(run: Run, me: Agent, action: Spawn, said: Said | None, extra: dict[str, Any]) -> None:
+    if action.role not in me.role.spawns:
+        raise Forbidden(f"you cannot spawn a {action.role!r}. {nearest(action.role, me.role.spawns)}")
+    number = me.num_children.get(action.role, 0) + 1
+    me.num_children[action.role] = number
+    prefix = "" if me.parent is None else f"{me.id}."
+    id_ = f"{prefix}{action.role}{number}"
+    if id_ in run.barred:
+        run.emit(
+            me, "safety_event", decision="spawn", said=said, status="failed", extra={"intervention": "bar", "agent": id_}
+        )
+        me.note(f"error: {id_} is unavailable.")
+        return
+    slot = run.ledger.reserve_agent(depth=me.depth + 1)
+    if isinstance(slot, Refusal):
+        run.refuse(me, slot, decision="spawn", said=said, what=f"spawning {id_}")
+        return
+    event = run.emit(
+        me, "spawn", decision="spawn", role=action.role, to=id_, text=action.task, said=said, extra=extra
+    )
+    child = run.add_agent(id_, run.harness.role(action.role), me)
+    child.slot = slot
+    me.children.append(child)
+    child.inbox.append(Item(event.id, "spawn", me.id, f"task: {action.task}"))
+    me.note(f"spawned {id_}")
+
+
+async def _delegate(run: Run, me: Agent, action: Delegate, said: Said | None, extra: dict[str, Any]) -> None:
+    agent = _find(run, me, action.agent)
+    if agent.parent is not me:
+        raise Forbidden(f"you can delegate only to agents you spawned; {agent.id} is not one")
+    if agent.state != "idle":
+        raise Forbidden(f"{agent.id} is still busy; wait for it, or send it a message")
+    slot = run.ledger.reserve_slot()
+    if isinstance(slot, Refusal):
+        run.refuse(me, slot, decision="delegate", said=said, what=f"delegating to {agent.id}")
+        return
+    event = run.emit(me, "message", decision="delegate", from_=me.id, to=agent.id, text=action.task, said=said, extra=extra)
+    agent.slot = slot
+    agent.state = "active"
+    agent.turns = agent.invalid = agent.failures = 0
+    run.active.add(agent.id)
+    run.start_timer(agent)
+    agent.inbox.append(Item(event.id, "message", me.id, f"task: {action.task}"))
+    run.wake(agent)
+
+
+async def _send(run: Run, me: Agent, action: Send, said: Said | None, extra: dict[str, Any]) -> None:
+    agent = _find(run, me, action.agent)
+    event = run.emit(
+        me, "message", decision="communicate", from_=me.id, to=agent.id, text=action.text, said=said, extra=extra
+    )
+    run.deliver(agent, Item(event.id, "message", me.id, f"{me.id}: {action.text}"))
+
+
+async def _call_tool(run: Run, me: Agent, action: CallTool, said: Said | None, extra: dict[str, Any]) -> None:
+    if action.tool not in me.role.tools:
+        raise Forbidden(f"you have no tool {action.tool!r}. {nearest(action.tool, me.role.tools)}")
+    refusal = run.ledger.spend_tool_call()
+    if isinstance(refusal, Refusal):
+        run.refuse(me, refusal, decision="none", said=said, what=f"calling {action.tool}")
+        return
+    tool = run.harness.tools[action.tool]
+    args = msgspec.json.encode(action.args).decode()
+    event = run.emit(me, "tool_call", tool=action.tool, text=args, said=said, pure=tool.pure, extra=extra)
+    run.outside.start_tool(run, Op("tool", event.id, me, (tool, action.args)))
+
+
+async def _wait(run: Run, me: Agent, action: Wait, said: Said | None, extra: dict[str, Any]) -> None:
+    for name in action.agents:
+        _find(run, me, name)
+    if not action.agents and not any(child.state == "active" for child in me.children):
+        if not me.inbox:
+            raise Forbidden("there is nobody to wait for")
+    run.emit(me, "orchestrator_decision", decision="wait", said=said, extra=extra)
+    await run.wait(me, action.agents, action.mode)
+
+
+async def _cancel(run: Run, me: Agent, action: Cancel, said: Said | None, extra: dict[str, Any]) -> None:
+    agents = [_find(run, me, name) for name in action.agents]
+    for agent in agents:
+        if agent.parent is not me:
+            raise Forbidden(f"you can cancel only agents you spawned; {agent.id} is not one")
+    run.emit(me, "orchestrator_decision", said=said, extra=extra | {"cancel": list(action.agents)})
+    for agent in agents:
+        run.kill(agent, "cancelled")
+
+
+async def _aggregate(run: Run, me: Agent, action: Aggregate, said: Said | None, extra: dict[str, Any]) -> None:
+    allowed = me.role.aggregators
+    if allowed and action.method not in allowed:
+        raise Forbidden(f"you cannot aggregate by {action.method!r}. {nearest(action.method, allowed)}")
+    names = action.sources or tuple(me.results)
+    for name in names:
+        if name not in me.results:
+            raise Forbidden(f"{name!r} has returned nothing to you. {nearest(name, me.results)}")
+    try:
+        method = aggregator(action.method)
+        sure = run.assignment.fusion.get("confidence", {})
+        claims = [Claim(agent=name, text=me.results[name][1], confidence=sure.get(name)) for name in names]
+        fused = method.fuse(claims, run.assignment.fusion)
+    except BatonError as error:
+        raise Forbidden(str(error)) from None
+    causes = [(me.results[name][0], "aggregate") for name in names]
+    detail: dict[str, Any] = {"method": action.method, "sources": list(names)}
+    if fused.weights is not None:
+        detail["weights"] = list(fused.weights)
+    text = fused.text
+    if method.needs_call:
+        drafted = await run.ask(me, [Entry("user", fused.text)])
+        if drafted is None:
+            return
+        text, said = drafted
+    run.emit(
+        me, "aggregate", decision="aggregate", text=text, said=said, causes=causes, extra=extra | detail  # type: ignore[arg-type]  # tuple literals
+    )
+    me.answered = text
+    me.note(f"{action.method}: {text}")
+
+
+async def _return(run: Run, me: Agent, action: Return, said: Said | None, extra: dict[str, Any]) -> None:
+    if me.parent is None:
+        raise Forbidden("nobody gave you a task to return from; stop instead")
+    event = run.emit(me, "return", from_=me.id, to=me.parent.id, text=action.text, said=said, extra=extra)
+    text = action.text
+    if me.role.returns == "transcript":
+        text = "\n".join(f"{e.speaker}: {e.text}" for e in me.context.entries if e.speaker != "system")
+    me.answered = action.text
+    run.hand_over(me, Item(event.id, "return", me.id, f"{me.id} returned: {text}", result=action.text))
+
+
+async def _stop(run: Run, me: Agent, action: Stop, said: Said | None, extra: dict[str, Any]) -> None:
+    run.emit(me, "orchestrator_decision", decision="stop", text=action.answer, said=said, extra=extra)
+    run.answer, run.stopped = action.answer, True
+
+
+def _find(run: Run, me: Agent, name: str) -> Agent:
+    agent = run.agents.get(name)
+    if agent is None or agent.state == "dead":
+        alive = [other for other, a in run.agents.items() if a.state != "dead" and other != me.id]
+        hint = nearest(name, alive) if len(alive) <= 50 else "Use the name its spawn gave."
+        raise Forbidden(f"there is no agent {name!r}. {hint}")
+    if agent is me:
+        raise Forbidden("you cannot do that to yourself")
+    return agent
+
+
+_DO: dict[type, Any] = {
+    Spawn: _spawn,
+    Delegate: _delegate,
+    Send: _send,
+    CallTool: _call_tool,
+    Wait: _wait,
+    Cancel: _cancel,
+    Aggregate: _aggregate,
+    Return: _return,
+    Stop: _stop,
+}
