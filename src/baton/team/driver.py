@@ -135,6 +135,11 @@ class Driver:
         if self._bell is not None:
             self._bell.set()
 
+    @property
+    def acts(self) -> bool:
+        """Whether what comes next touches the world: anything on a real clock, tools that are not pure on a virtual one."""
+        return not self.virtual or any(op.kind == "tool" and not op.work[0].pure for op in self._fresh)
+
     async def next(self, do: Callable[[list[Op]], Awaitable[None]]) -> list[Op]:
         """The next completions, oldest first; empty when nothing is left to wait for.
 

@@ -3,7 +3,8 @@
 Invariants:
 - A block (everything between two completions) runs without a pause, so the order of completions
   is the only thing that is not decided by the program, and the trace records it.
-- A block is in the journal, whole, before anything it started outside begins.
+- A block is in the journal, whole, before anything it started begins to act outside. Under a virtual
+  clock that is a tool that is not pure; under a real one it is everything.
 - Ids do not depend on the order: the k-th event of an agent is `agent#k`, its k-th call `agent:k`,
   the k-th worker it spawned `workerk` (`agent.workerk` below the root).
 """
@@ -31,6 +32,9 @@ from baton.trace.payload import Payload
 from baton.trace.record import Reward
 from baton.trace.trace import End, Header, Record, Trace
 from baton.trace.vocabulary import Decision, EdgeType, EventType, Status
+
+_GROUP = 256
+"""Records to commit together when nothing outside hinges on them."""
 
 __all__ = ["Journal", "MemoryJournal", "Run"]
 
@@ -124,7 +128,7 @@ class Run:
         finished = False
         try:
             while not self.stopped:
-                self._commit()
+                self._commit(must=self.driver.acts)
                 batch = await self.driver.next(lambda ops: self.outside.do(self, ops))
                 if not batch and not self._unblock(root):
                     break
@@ -469,7 +473,9 @@ class Run:
         self.calls.append(call)
         self._block.append(call)
 
-    def _commit(self) -> None:
+    def _commit(self, *, must: bool = True) -> None:
+        if not must and len(self._block) < _GROUP:
+            return
         block, self._block = self._block, []
         if self.skip:  # resume: the journal already has these
             skipped = min(self.skip, len(block))

@@ -5,7 +5,7 @@ All four are one machine fed with more or less of a recording.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -19,9 +19,27 @@ from baton.team.recording import Recording, moment
 from baton.team.run import Journal, Run
 from baton.team.setup import Assignment, Team
 from baton.trace.graph import Graph
-from baton.trace.trace import Header, Trace
+from baton.trace.formats.sqlite import Store, Writer
+from baton.trace.trace import End, Header, Record, Trace
 
-__all__ = ["Fork", "fork", "header_of", "num_records", "replay", "resume", "run", "start"]
+__all__ = ["Fork", "StoreJournal", "fork", "header_of", "num_records", "replay", "resume", "run", "start"]
+
+
+class StoreJournal:
+    """A run's journal in a live store."""
+
+    def __init__(self, store: Store, writer: Writer) -> None:
+        self._store = store
+        self._writer = writer
+
+    def extend(self, records: Iterable[Record]) -> None:
+        self._writer.extend(records)
+
+    def commit(self) -> None:
+        self._store.commit()
+
+    def end(self, end: End) -> None:
+        self._writer.end(end)
 
 
 class Fork(Struct, frozen=True, kw_only=True):

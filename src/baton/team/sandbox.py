@@ -8,7 +8,6 @@ and what is not covered, is in docs/sandbox.md; `SandboxResult.layers` says what
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import selectors
@@ -18,10 +17,10 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
-import msgspec
 from msgspec import Struct
 
 from baton.errors import BatonError
@@ -204,7 +203,8 @@ class _Run:
         if ended is None and not self._status:
             ended = "start"
         elif ended is None and code < 0:
-            ended = "cpu" if code in (-signal.SIGXCPU, -signal.SIGKILL) else "signal"
+            over = code == -signal.SIGKILL and duration_s >= self._limits.cpu_seconds
+            ended = "cpu" if over or code == -signal.SIGXCPU else "signal"
         kept = bytes(self._output[: self._limits.output_bytes])
         return SandboxResult(
             output=kept.decode(errors="replace"),
@@ -217,10 +217,8 @@ class _Run:
     def end(self) -> None:
         """Kill the process and all of its group, and take its exit status. Safe to repeat."""
         if self._process.returncode is None:
-            try:
+            with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)  # its own session, so the group is its own
-            except ProcessLookupError:
-                pass
             self._process.wait()
         if self._process.stdout is not None and not self._process.stdout.closed:
             self._process.stdout.close()
@@ -268,17 +266,15 @@ def _too_much(directory: Path, limits: SandboxLimits) -> bool:
 def _remove(directory: Path) -> None:
     """Delete the directory, however deep and however its permissions: subdirectories move up first."""
     count = 0
-    try:
-        while entries := list(os.scandir(directory)):
+    with suppress(OSError):  # what cannot be deleted stays in the temporary directory
+        while entries := list(directory.iterdir()):
             for entry in entries:
-                if not entry.is_dir(follow_symlinks=False):
-                    os.unlink(entry)
+                if entry.is_symlink() or not entry.is_dir():
+                    entry.unlink()
                     continue
-                os.chmod(entry, 0o700)
-                for inner in list(os.scandir(entry)):
+                entry.chmod(0o700)
+                for inner in list(entry.iterdir()):
                     count += 1
-                    os.rename(inner, directory / f".{count}-{os.urandom(8).hex()}")
-                os.rmdir(entry)
-        os.rmdir(directory)
-    except OSError:
-        pass  # what is left is a temporary file's problem, not the run's
+                    inner.rename(directory / f".{count}-{os.urandom(8).hex()}")
+                entry.rmdir()
+        directory.rmdir()

@@ -82,6 +82,13 @@ class Trace(Struct, frozen=True, kw_only=True, dict=True):
     finished: bool = True
     """False while a run is live, or after it was cut off."""
 
+    def __repr__(self) -> str:
+        state = "" if self.finished else ", unfinished"
+        return (
+            f"<Trace {self.trace_id!r}: {len(self.events):,} events, {len(self.edges):,} edges, "
+            f"{len(self.calls):,} calls{state}>"
+        )
+
     @property
     def trace_id(self) -> str:
         return self.header.trace_id
