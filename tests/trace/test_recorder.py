@@ -16,6 +16,7 @@ from baton.errors import TraceError, UsageError
 from baton.trace.formats.jsonl import read_jsonl
 from baton.trace.formats.sqlite import Store
 from baton.trace.formats.sqlite_read import read_store
+from baton.trace.graph import Graph
 from baton.trace.recorder import Recorder
 from baton.trace.trace import Trace
 from baton.trace.validate import validate
@@ -143,6 +144,7 @@ def test_an_event_is_written_when_the_call_returns(tmp_path: Path, name: str) ->
     """Another process kills ours right after each acknowledgement; all of those are there."""
     code = f"""
 import sys
+from baton.trace.graph import Graph
 from baton.trace.recorder import Recorder
 team = Recorder({str(tmp_path / name)!r}, task_id="t", trace_id="killed")
 lead = team.agent("lead")
@@ -263,6 +265,23 @@ class TestCalls:
             lead.stop()
         assert team.trace().costs["wall_clock_s"] == 30.0
         assert validate(team.trace()) == []
+
+    def test_what_comes_during_a_call_is_acted_on_after_it(self) -> None:
+        clock = Clock()
+        team = Recorder(None, task_id="t", clock=clock)
+        lead, other = team.agent("lead"), team.agent("other")
+        lead.decide("continue")
+        clock.seconds += 1
+        other.send(lead, "wait!")
+        clock.seconds += 1
+        lead.call(duration_s=1.5)
+        lead.decide("continue")  # said by a call that began before the message came
+        lead.decide("wait")
+        assert edges(team.trace()) == {
+            ("e1", "e3", "temporal"),
+            ("e3", "e4", "temporal"),
+            ("e2", "e4", "message"),
+        }
 
 
 class TestTools:
@@ -513,6 +532,7 @@ def test_whatever_a_team_does_its_trace_is_valid(data: st.DataObject) -> None:
             elif act == "cancel":
                 agent.cancel(other)
             elif act == "call":
+                clock.seconds += 0.25
                 agent.call(completion_ids=[1, 2], duration_s=0.25)
             elif act in ("returns", "stop"):
                 getattr(agent, act)("x")
@@ -522,3 +542,7 @@ def test_whatever_a_team_does_its_trace_is_valid(data: st.DataObject) -> None:
     trace = team.trace()
     assert validate(trace) == []
     assert {call.id for call in trace.calls} <= {event.call for event in trace.events}
+    graph = Graph.of(trace)
+    assert graph.span is None or graph.span <= trace.costs["wall_clock_s"] + 1e-5, (
+        "no path takes longer than the run"
+    )

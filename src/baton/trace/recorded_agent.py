@@ -19,6 +19,8 @@ from baton.trace.vocabulary import Decision, EdgeType, EventType
 
 __all__ = ["RecordedAgent", "RecordedTool"]
 
+_TOLERANCE_S = 2e-6  # times are rounded to microseconds
+
 
 class RecordedAgent:
     """A handle to log with. `Recorder.agent` and `RecordedAgent.spawn` make them."""
@@ -33,8 +35,11 @@ class RecordedAgent:
         self._ended: str | None = None  # how, in words
         self._living: dict[str, RecordedAgent] = {}  # agents it spawned
         self._tools: dict[str, RecordedTool] = {}  # calls without a result
-        self._depends: dict[str, EdgeType] = {}  # what its next act depends on: event -> kind of edge
+        self._waiting: dict[
+            str, tuple[EdgeType, float]
+        ] = {}  # what it acts on next: event -> edge, since when
         self._last: str | None = None  # its latest event
+        self._last_act: str | None = None  # the same, but no tool's result
         self._calls: dict[str, int | None] = {}  # its calls, with the length of each completion
         self._call: Call | None = None  # what its next acts were said by
         self._charge: int | None = None  # tokens of that call
@@ -51,7 +56,7 @@ class RecordedAgent:
             self._log.must_be_new(name)
             event = self._act("spawn", task, details, decision="spawn", to=name, role=role)
             child = RecordedAgent(self._log, name, role, self)
-            child._depends[event] = "spawn"
+            child._waiting[event] = ("spawn", 0.0)
             self._living[name] = child
         return child
 
@@ -108,7 +113,7 @@ class RecordedAgent:
             receiver = None if to is None else self._find(to)
             event = self._act(type, content, details, to=None if receiver is None else receiver.id)
             if receiver is not None and receiver is not self:
-                receiver._depends[event] = "causal"
+                receiver._receive(event, "causal")
         return event
 
     def returns(self, text: Any = None, **details: Unpack[Details]) -> str:
@@ -128,7 +133,7 @@ class RecordedAgent:
                 role=self.parent.role,
                 to=self.id,
             )
-            self.parent._depends[event] = "return"
+            self.parent._receive(event, "return")
             self._last = event
             self._finish("has returned")
         return event
@@ -215,7 +220,7 @@ class RecordedAgent:
                 raise TraceError(f"{self.id} cannot send to {receiver.id!r}: it {receiver._ended}.")
             event = self._act("message", text, details, decision=decision, to=receiver.id)
             if receiver is not self:
-                receiver._depends[event] = "message"
+                receiver._receive(event, "message")
         return event
 
     def _act(
@@ -239,9 +244,11 @@ class RecordedAgent:
             # The first event of a call carries what the call cost.
             call = self._call if self._unsaid and self._call and self._call.id == said_by else None
             duration_s = details.get("duration_s", call.duration_s if call else None)
+            start = call.t if call is not None and call.t is not None else self._log.started(duration_s)
+            due = self._due(start)
             event = self._log.event(
-                {**self._depends, **(depends or {})},
-                t=call.t if call is not None and call.t is not None else self._log.started(duration_s),
+                {**due, **(depends or {})},
+                t=start,
                 type=type,
                 agent=self.id,
                 role=role if type == "spawn" else self.role,
@@ -256,10 +263,22 @@ class RecordedAgent:
                 pure=pure,
                 **fields,
             )
-            self._last, self._depends = event, {event: "temporal"}
+            later = {src: waiting for src, waiting in self._waiting.items() if src not in due}
+            self._waiting = {event: ("temporal", 0.0), **later}
+            self._last = self._last_act = event
             if call is not None:
                 self._unsaid = False
         return event
+
+    def _receive(self, event: str, kind: EdgeType) -> None:
+        self._waiting[event] = (kind, self._log.now())
+
+    def _due(self, start: float) -> dict[str, EdgeType]:
+        """What an act that began then depends on: not what came while it was under way."""
+        due = {src: kind for src, (kind, since) in self._waiting.items() if since <= start + _TOLERANCE_S}
+        if "temporal" not in due.values() and self._last_act is not None:
+            due[self._last_act] = "temporal"
+        return due
 
     def _said_by(self, details: Details) -> str | None:
         if "call" not in details:
@@ -272,7 +291,7 @@ class RecordedAgent:
     def _answer(self, opened: RecordedTool, content: Any, details: Details) -> None:
         """The result of a tool call. It follows the call, not what the agent did meanwhile."""
         with self._log.lock:
-            if self._tools.pop(opened.event, None) is None:
+            if opened.event not in self._tools:
                 return  # its agent ended first: recorded as cancelled then
             event = self._log.event(
                 {opened.event: "tool_dependency"},
@@ -286,8 +305,9 @@ class RecordedAgent:
                 tokens=details.get("tokens"),
                 **checked_details(details, None),
             )
-            straight_on = self._depends.pop(opened.event, None) == "temporal"
-            self._depends[event] = "temporal" if straight_on else "tool_dependency"
+            del self._tools[opened.event]
+            straight_on = opened.event == self._last_act and self._waiting.pop(opened.event, None) is not None
+            self._receive(event, "temporal" if straight_on else "tool_dependency")
             self._last = event
 
     def _close_below(self, by: RecordedAgent) -> None:
@@ -307,7 +327,7 @@ class RecordedAgent:
 
     def _cancel(self, by: RecordedAgent) -> None:
         self.say_nothing()
-        before = self._depends if self._last is None else (self._last,)
+        before = self._waiting if self._last_act is None else (self._last_act,)
         by._act("despawn", None, {"status": "cancelled"}, to=self.id, depends=dict.fromkeys(before, "causal"))
         self._finish("was cancelled")
 
@@ -355,8 +375,8 @@ class RecordedTool:
         """What the tool gave back. Dropped when the agent has ended: the call is on record as cancelled."""
         if self._answered:
             raise TraceError(f"tool call {self.event} ({self.name}) already has its result.")
-        self._answered = True
         self._agent._answer(self, content, details)
+        self._answered = True
 
     def __enter__(self) -> Self:
         return self

@@ -13,6 +13,8 @@ from baton.trace.trace import Trace
 
 __all__ = ["Lane", "Lanes"]
 
+_NO_EFFECT = ("failed", "invalid", "cancelled")  # such a spawn made nobody
+
 
 class Lane(Struct, eq=False):
     """One agent's line of events."""
@@ -49,7 +51,7 @@ class Lanes:
             lane.end = max(lane.end, done)
             if event.tokens is not None:
                 lane.tokens = (lane.tokens or 0) + event.tokens
-            if event.type == "spawn" and event.to is not None:
+            if event.type == "spawn" and event.to is not None and event.status not in _NO_EFFECT:
                 spawns.setdefault(event.to, event)
                 child = self._lane(event.to, done)
                 child.role = child.role or event.role
