@@ -83,6 +83,7 @@ class Agent:
         "state",
         "timer",
         "turns",
+        "unread",
         "waits_for",
         "waits_for_tools",
     )
@@ -118,6 +119,8 @@ class Agent:
         self.timer: Op | None = None
         self.slot: Any = None
         self.turns = 0
+        self.unread: list[Entry] = []
+        """What a failed call was to read."""
         self.invalid = 0
         self.failures = 0
         self.diverged = False
@@ -188,7 +191,8 @@ class Agent:
         count = self.acknowledge()
         taken, self.inbox, self.cut = self.inbox[:count], self.inbox[count:], None
         self.acknowledged -= count
-        return [Entry(item.speaker, item.text) for item in taken]
+        unread, self.unread = self.unread, []
+        return [*unread, *(Entry(item.speaker, item.text) for item in taken)]
 
 
 async def act(me: Agent) -> None:

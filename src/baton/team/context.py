@@ -49,6 +49,14 @@ class Context:
             self.ids.extend(ids)
         return ids, _encode([{"speaker": e.speaker, "text": e.text} for e in entries])
 
+    def forget(self, num_entries: int) -> list[Entry]:
+        """Take back what was read for a call that failed: it will be read again."""
+        entries = self.entries[-num_entries:] if num_entries else []
+        del self.entries[len(self.entries) - num_entries :]
+        if self.ids is not None:
+            del self.ids[self.keep :]
+        return entries
+
     def say(self, answer: Answer, call_id: str) -> None:
         """Append what the agent said."""
         self.entries.append(Entry("assistant", answer.text))

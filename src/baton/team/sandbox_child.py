@@ -3,7 +3,7 @@
 Started as a script by `baton.team.sandbox`, one process per run; imports nothing of Baton. Each
 layer is tried, and those in force are reported on a pipe before any of the code runs. A layer once
 in force cannot be lifted from inside: all are kernel state (but "audit", which is only a hindrance).
-No pathlib: it would lengthen every start by a third.
+No pathlib: importing it would lengthen every start by a fifth.
 Sources: seccomp(2), landlock(7), capabilities(7), namespaces(7).
 """
 

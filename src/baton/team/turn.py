@@ -107,6 +107,7 @@ async def ask(run: Run, me: Agent, entries: Sequence[Entry]) -> tuple[Answer, Sa
     me.reservation = None
     if isinstance(answer, EngineError):
         reservation.settle(tokens=0, calls=1)
+        me.unread = context.forget(len(entries))
         _failed(run, me, op, question, answer)
         return None
     completion = _count(answer)
@@ -142,12 +143,11 @@ def _reserve(run: Run, me: Agent, new_tokens: int) -> Refusal | tuple[int, objec
 
 
 def _failed(run: Run, me: Agent, op: Op, question: Question, error: EngineError) -> None:
-    """The engine could not answer: written down, told to the agent, tried again a few times."""
+    """The engine could not answer: written down, and tried again a few times."""
     run.add_call(_record(run, me, op, question, None, 0))
     said = Said(call=op.id, start=op.start, duration_s=run.driver.now - op.start)
     run.emit(me, "orchestrator_decision", text=str(error), said=said, status="failed")
     me.failures += 1
-    me.note("error: the last call failed; it is being tried again.")
     if me.failures > me.role.max_failures:
         run.give_up(me, f"its engine failed {me.failures} times in a row: {error}")
 

@@ -192,6 +192,8 @@ async def _aggregate(run: Run, me: Agent, action: Aggregate, said: Said | None, 
     if allowed and action.method not in allowed:
         raise Forbidden(f"you cannot aggregate by {action.method!r}. {nearest(action.method, allowed)}")
     names = action.sources or tuple(me.results)
+    if not names:
+        raise Forbidden("nobody has returned anything to aggregate yet")
     for name in names:
         if name not in me.results:
             raise Forbidden(f"{name!r} has returned nothing to you. {nearest(name, me.results)}")
