@@ -9,6 +9,8 @@ agent is cancelled. Whatever is cancelled may come late: that is what happens to
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import defaultdict
+from itertools import count
 from operator import attrgetter
 
 import numpy as np
@@ -47,7 +49,11 @@ def check_lives(parts: Parts, found: Found) -> None:
 def _lives(parts: Parts, found: Found) -> dict[str, list[_Life]]:
     """Every agent that is spawned, despawned or stops, with its lives in order."""
     events, seq = parts.events, parts.seq
-    turning = [index for index, event in enumerate(events) if _turns(event)]
+    turning = [
+        index
+        for index in parts.of_type("spawn", "despawn", "orchestrator_decision").tolist()
+        if _turns(events[index])
+    ]
     turning.sort(key=seq.__getitem__)
     spawned = {events[index].to for index in turning if events[index].type == "spawn"}
     lives: dict[str, list[_Life]] = {}
@@ -92,13 +98,12 @@ def _turns(event: Event) -> bool:
     """Whether a life begins or ends here."""
     if event.type == "despawn":
         return event.status not in ("failed", "invalid")
-    is_stop = event.decision == "stop" and event.type == "orchestrator_decision"
-    return (event.type == "spawn" or is_stop) and event.status not in NO_EFFECT
+    return (event.type == "spawn" or event.decision == "stop") and event.status not in NO_EFFECT
 
 
 def _check_acts(parts: Parts, found: Found, lives: dict[str, list[_Life]]) -> None:
     agents = parts.column("agent")
-    code = {agent: index for index, agent in enumerate(dict.fromkeys(agents))}
+    code: defaultdict[str, int] = defaultdict(count().__next__)  # numbers agents as they come
     who = np.fromiter(map(code.__getitem__, agents), dtype=np.int64, count=len(agents))
     birth, death, halt = (np.full(len(code), value, dtype=np.int64) for value in (-1, _NEVER, _NEVER))
     several: NDArray[np.bool_] = np.zeros(len(code), dtype=np.bool_)
@@ -139,8 +144,9 @@ def _life_at(own: list[_Life], now: int) -> _Life | None:
 
 
 def _check_returns(parts: Parts, found: Found, lives: dict[str, list[_Life]]) -> None:
-    for index, event in enumerate(parts.events):
-        if event.type != "return" or event.to is None or event.status == "invalid":
+    for index in parts.of_type("return").tolist():
+        event = parts.events[index]
+        if event.to is None or event.status == "invalid":
             continue
         life = _life_at(lives.get(event.from_ or event.agent, []), int(parts.seq[index]))
         if life is not None and life.parent is not None and life.parent.agent != event.to:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from math import isfinite
 
 import numpy as np
 
 from baton.errors import CorruptError
-from baton.trace.event import Event
 from baton.trace.validate.lives import NO_EFFECT, check_lives
-from baton.trace.validate.parts import Parts
+from baton.trace.validate.parts import Indexes, Parts
 from baton.trace.validate.problem import Found, shown
 from baton.trace.validate.targets import check_targets
 
@@ -31,61 +29,62 @@ def check_meaning(parts: Parts, found: Found) -> None:
 
 
 def _check_answers(parts: Parts, found: Found) -> None:
-    """A result answers the tool_calls that point to it: by return or tool_dependency edges, else by
-    any edge that is not merely temporal."""
-    events = parts.events
-    types = parts.column("type")
-    is_call = np.fromiter((type_ == "tool_call" for type_ in types), dtype=np.bool_, count=len(types))
-    is_result = np.fromiter((type_ == "tool_result" for type_ in types), dtype=np.bool_, count=len(types))
-    whole = np.flatnonzero((parts.src >= 0) & (parts.dst >= 0))
-    answered: dict[int, dict[bool, set[int]]] = {}
-    for index in whole[is_call[parts.src[whole]] & is_result[parts.dst[whole]]].tolist():
-        kind = parts.edges[index].type
-        call, result = int(parts.src[index]), int(parts.dst[index])
-        if kind != "temporal" and _same_tool(events[call], events[result]):
-            answered.setdefault(result, {True: set(), False: set()})[kind in _ANSWERS].add(call)
-    maybe = {edge.dst for edge in parts.edges if edge.src in parts.broken} if parts.broken else set()
-    num_answers: Counter[int] = Counter()
-    for result in np.flatnonzero(is_result).tolist():
-        event = events[result]
-        sources = answered.get(result)
-        if sources is None:
-            if event.status != "invalid" and event.id not in maybe:
-                tool = f"a tool_call of {event.tool}" if event.tool else "a tool_call"
-                was, expected = "no edge from one", f"an edge from {tool}"
-                parts.report(
-                    found, "meaning/result-without-call", "event", result, None, was=was, expected=expected
-                )
-        elif event.status != "cancelled":
-            num_answers.update(sources[True] or sources[False])
-    for call, num in num_answers.items():
-        if num > 1:
+    """A result answers the tool_calls of its tool that point to it: by return or tool_dependency
+    edges, else by any edge that is not merely temporal."""
+    count = len(parts.events)
+    call, result = _answers(parts)
+    answered = np.zeros(count, dtype=np.bool_)
+    answered[result] = True
+    excused = {edge.dst for edge in parts.edges if edge.src in parts.broken} if parts.broken else set()
+    events, results = parts.events, parts.of_type("tool_result")
+    for index in results[~answered[results]].tolist():
+        event = events[index]
+        if event.status != "invalid" and event.id not in excused:
+            was, expected = "no edge from one", f"an edge from a tool_call of {event.tool or 'its tool'}"
             parts.report(
-                found,
-                "meaning/answered-twice",
-                "event",
-                call,
-                None,
-                was=f"{num} tool_results",
-                expected="at most 1",
+                found, "meaning/result-without-call", "event", index, None, was=was, expected=expected
             )
+    real = np.array([events[index].status != "cancelled" for index in result.tolist()], dtype=np.bool_)
+    num_results = np.bincount(call[real], minlength=count)
+    for index in np.flatnonzero(num_results > 1).tolist():
+        was = f"{num_results[index]} tool_results"
+        parts.report(found, "meaning/answered-twice", "event", index, None, was=was, expected="at most 1")
 
 
-def _same_tool(call: Event, result: Event) -> bool:
-    return call.tool is None or result.tool is None or call.tool == result.tool
+def _answers(parts: Parts) -> tuple[Indexes, Indexes]:
+    """Pairs of a tool_call and the tool_result that answers it, as indexes."""
+    count, tools = len(parts.events), parts.column("tool")
+    edges = [
+        index
+        for index in parts.edges_between("tool_call", "tool_result")
+        if parts.edges[index].type != "temporal"
+    ]
+    call, result = parts.src[edges], parts.dst[edges]
+    same = [
+        a == b or a is None or b is None
+        for a, b in ((tools[a], tools[b]) for a, b in zip(call.tolist(), result.tolist(), strict=True))
+    ]
+    plain = [parts.edges[index].type in _ANSWERS for index in edges]
+    match, is_plain = np.array(same, dtype=np.bool_), np.array(plain, dtype=np.bool_)
+    has_plain = np.zeros(count, dtype=np.bool_)
+    has_plain[result[match & is_plain]] = True
+    match &= is_plain | ~has_plain[result]
+    pairs = np.unique(call[match] * count + result[match])  # two edges between the same two are one answer
+    return pairs // max(count, 1), pairs % max(count, 1)
 
 
 def _check_forced_stops(parts: Parts, found: Found) -> None:
     """A stop that no call said and no draw chose, after a safety_event that reports a spent budget."""
     spent = [
-        int(parts.seq[index])
-        for index, event in enumerate(parts.events)
-        if event.type == "safety_event" and event.extra.get("budget") is not None
+        parts.seq[index]
+        for index in parts.of_type("safety_event").tolist()
+        if parts.events[index].extra.get("budget") is not None
     ]
     if not spent:
         return
     first = min(spent)
-    for index, event in enumerate(parts.events):
+    for index in parts.of_type("orchestrator_decision").tolist():
+        event = parts.events[index]
         if (
             event.decision == "stop"
             and event.status not in NO_EFFECT
@@ -105,15 +104,19 @@ def _check_forced_stops(parts: Parts, found: Found) -> None:
 
 def _check_propensities(parts: Parts, found: Found) -> None:
     propensities = parts.column("propensity")
+    stated = [value for value in propensities if value is not None]
+    if stated and not (min(stated) > 0 and max(stated) <= 1):
+        for index in parts.having("propensity"):
+            value = propensities[index]
+            if not 0 < value <= 1 and isfinite(value):
+                was, where = shown(value), "propensity"
+                expected = "0 < propensity <= 1"
+                parts.report(
+                    found, "meaning/propensity-range", "event", index, where, was=was, expected=expected
+                )
     distributions = parts.column("option_propensities")
-    for index, (propensity, whole) in enumerate(zip(propensities, distributions, strict=True)):
-        if propensity is not None and not 0 < propensity <= 1 and isfinite(propensity):
-            was, expected = shown(propensity), "0 < propensity <= 1"
-            parts.report(
-                found, "meaning/propensity-range", "event", index, "propensity", was=was, expected=expected
-            )
-        if whole is not None:
-            _check_distribution(parts, found, index, propensity, whole)
+    for index in parts.having("option_propensities"):
+        _check_distribution(parts, found, index, propensities[index], distributions[index])
 
 
 def _check_distribution(
@@ -144,17 +147,21 @@ def _check_costs(parts: Parts, found: Found) -> None:
     """Only what both sides state is compared, and only in a trace whose events are all there."""
     if parts.end is None or parts.num_broken.get("event"):
         return
-    costs, types = parts.end.costs, Counter(parts.column("type"))
-    sums: dict[str, float] = {"tool_calls": types["tool_call"], "messages": types["message"]}
-    tokens = [value for value in parts.column("tokens") if value is not None]
-    if tokens:
-        sums["tokens"] = sum(tokens)
+    costs = parts.end.costs
+    sums: dict[str, float] = {
+        "tool_calls": len(parts.of_type("tool_call")),
+        "messages": len(parts.of_type("message")),
+    }
+    tokens = parts.column("tokens")
+    if tokens.count(None) < len(tokens):
+        sums["tokens"] = sum(filter(None, tokens))
     for name, total in sums.items():
         if name in costs and abs(costs[name] - total) > _TOLERANCE:
             expected = f"{total:,}, the sum over its events"
             _report_cost(parts, found, "meaning/cost-mismatch", name, expected)
-    ends = [event.t + (event.duration_s or 0.0) for event in parts.events]
-    last = max(filter(isfinite, ends), default=0.0)
+    durations = [duration_s or 0.0 for duration_s in parts.column("duration_s")]
+    ends = np.array(parts.column("t"), dtype=np.float64) + np.array(durations, dtype=np.float64)
+    last = float(ends[np.isfinite(ends)].max(initial=0.0))
     if costs.get("wall_clock_s", last) < last - _TOLERANCE * max(1.0, last):
         _report_cost(
             parts,

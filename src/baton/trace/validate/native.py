@@ -11,8 +11,10 @@ from array import array
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
+import numpy as np
 from msgspec import MsgspecError
 from msgspec.json import Decoder
+from numpy.typing import NDArray
 
 from baton.errors import FormatError, nearest
 from baton.trace.call import Call
@@ -23,14 +25,25 @@ from baton.trace.record import Credit, Reward
 from baton.trace.trace import FORMAT_VERSION, End, Header
 from baton.trace.validate.parts import KINDS, Parts
 from baton.trace.validate.problem import Found, clip, shown
+from baton.trace.validate.ranges import in_range
 from baton.trace.validate.shape import report_fields
 
 __all__ = ["Close", "Stream", "read_native"]
 
-_BLOCK_BYTES = 4 * 2**20
+_BLOCK_BYTES = 1 * 2**20
 _UNREADABLE = (MsgspecError, UnicodeDecodeError, RecursionError)
 _BY_NAME: dict[str, Any] = {"trace": Header, "end": End, **{name: kind for kind, name in KINDS.items()}}
-_decoder = Decoder(Header | Event | Edge | Call | Payload | Reward | Credit | End, dec_hook=decode_hook)
+_Line = Header | Event | Edge | Call | Payload | Reward | Credit | End
+_decoder = Decoder(_Line, dec_hook=decode_hook)
+# Most records are events and edges; their ranges are checked as they are decoded.
+_Event, _Edge = in_range(Event), in_range(Edge)
+_strict_decoder = Decoder(
+    Header | _Event | _Edge | Call | Payload | Reward | Credit | End, dec_hook=decode_hook
+)
+_STRICT: dict[type, Any] = {Event: _Event, Edge: _Edge}
+_TAGS = {_STRICT.get(kind, kind): number for number, kind in enumerate((Header, End, *KINDS))}
+_BOUNDS = {_TAGS[Header], _TAGS[End]}
+_NAMES = {**KINDS, **{_STRICT[kind]: KINDS[kind] for kind in _STRICT}}
 
 
 class Stream(Protocol):
@@ -94,6 +107,10 @@ class _Gathering:
         self._parts.header_line = self.line
         self._lines = {name: array("q") for name in KINDS.values()}
         self._parts.lines = dict(self._lines)
+        self._records: dict[str, list[Any]] = {name: [] for name in KINDS.values()}
+        for name, records in self._records.items():
+            setattr(self._parts, f"{name}s", records)
+        self._parts.in_range = {KINDS[kind] for kind in _STRICT}
         self._open = header is not None
         self._headless = False
         self._late = False
@@ -101,29 +118,32 @@ class _Gathering:
 
     def take_block(self, block: bytes) -> None:
         try:
-            records = _decoder.decode_lines(block)
+            records = _strict_decoder.decode_lines(block)
         except _UNREADABLE:
             records = None
         if records is None or not _one_per_line(block, len(records)):
-            self._take_lines(block)
+            self._take_lines(block.replace(b"\r\n", b"\n"))
             return
-        events, event_lines = self._parts.events, self._lines["event"]
-        edges, edge_lines = self._parts.edges, self._lines["edge"]
-        plain = self._open and self._parts.end is None
+        tags = bytes(map(_TAGS.__getitem__, map(type, records)))
+        if self._open and self._parts.end is None and not _BOUNDS & set(tags):
+            self._take_many(records, np.frombuffer(tags, dtype=np.uint8))
+            return
         for record in records:
             self.line += 1
-            kind = type(record)
-            if plain and kind is Event:
-                events.append(record)  # type: ignore[attr-defined]  # a list, here
-                event_lines.append(self.line)
-            elif plain and kind is Edge:
-                edges.append(record)  # type: ignore[attr-defined]
-                edge_lines.append(self.line)
-            else:
-                self._take(record)
-                events, event_lines = self._parts.events, self._lines["event"]
-                edges, edge_lines = self._parts.edges, self._lines["edge"]
-                plain = self._open and self._parts.end is None
+            self._take(record)
+
+    def _take_many(self, records: list[Any], tags: NDArray[np.uint8]) -> None:
+        """Records that all belong to the open trace."""
+        for plain, name in KINDS.items():
+            kind = _STRICT.get(plain, plain)
+            places = np.flatnonzero(tags == _TAGS[kind])
+            if len(places):
+                held = self._records[name]
+                held.extend(
+                    records if len(places) == len(records) else [r for r in records if type(r) is kind]
+                )
+                self._lines[name].frombytes((places + (self.line + 1)).astype(np.int64).tobytes())
+        self.line += len(records)
 
     def _take_lines(self, block: bytes) -> None:
         *lines, rest = block.split(b"\n")
@@ -139,6 +159,7 @@ class _Gathering:
             return
         try:
             self._take(_decoder.decode(line))
+            self._parts.in_range.clear()
         except _UNREADABLE as error:
             given = self._loosely(line, error, cut=last)
             if given is not None:
@@ -154,8 +175,8 @@ class _Gathering:
         if kind is End:
             self._parts.end, self._parts.end_line = record, self.line
             return
-        name = KINDS[kind]
-        self._parts.of(name).append(record)  # type: ignore[attr-defined]
+        name = _NAMES[kind]
+        self._records[name].append(record)
         self._lines[name].append(self.line)
 
     def _take_header(self, header: Header) -> None:
@@ -267,8 +288,14 @@ class _Gathering:
 
 
 def _one_per_line(block: bytes, num_records: int) -> bool:
-    """Between two records, and nowhere else, stands a line's end: between a `}` and a `{`."""
-    last = block.endswith(b"\n")
-    num_ends = block.count(b"\n")
-    between = block.count(b"}\n{") + block.count(b"}\r\n{")
-    return num_ends == num_records - (not last) and between == num_records - 1
+    """Whether every line's end stands between the `}` and the `{` of two records."""
+    if b"\r" in block:
+        return False
+    chars = np.frombuffer(block, dtype=np.uint8)
+    ends = np.flatnonzero(chars == ord("\n"))
+    between = ends[:-1] if block.endswith(b"\n") else ends
+    return (
+        len(between) == num_records - 1
+        and bool((chars[between - 1] == ord("}")).all())
+        and bool((chars[between + 1] == ord("{")).all())
+    )

@@ -6,7 +6,7 @@ decode are not here; their ids are in `broken`, so that nothing that refers to t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from functools import cached_property
 from operator import attrgetter
 from typing import Any
@@ -21,6 +21,7 @@ from baton.trace.record import Credit, Reward
 from baton.trace.trace import End, Header, Trace
 from baton.trace.validate.order import causal_order
 from baton.trace.validate.problem import Found
+from baton.trace.vocabulary import EVENT_TYPES, EventType
 
 __all__ = ["KINDS", "Indexes", "Parts", "label"]
 
@@ -34,6 +35,8 @@ KINDS: dict[type, str] = {
     Reward: "reward",
     Credit: "credit",
 }
+
+_TYPE_NUMBERS: dict[EventType, int] = {type_: number for number, type_ in enumerate(EVENT_TYPES)}
 
 
 class Parts:
@@ -50,12 +53,15 @@ class Parts:
         self.credits: Sequence[Credit] = []
         self.end: End | None = None
         self.end_line: int | None = None
+        self._columns: dict[str, list[Any]] = {}
         self.payload_keys: Sequence[str] | None = None
         """What each payload is filed under, where that is not simply its own address."""
         self.lines: dict[str, Sequence[int]] = {}
         """Where each record of a kind stood; its index, for kinds not in here."""
         self.broken: set[str] = set()
         """Ids of events and calls that were there but could not be decoded."""
+        self.in_range: set[str] = set()
+        """Kinds of record whose values are known to be within their ranges."""
         self.num_broken: dict[str, int] = {}
         self.calls_known = True
         """False where the file's form cannot hold calls."""
@@ -93,6 +99,7 @@ class Parts:
         self.lines[kind] = [self.place(kind, index) for index in kept]
         if kind == "payload" and self.payload_keys is not None:
             self.payload_keys = [self.payload_keys[index] for index in kept]
+        self._columns.clear()
         setattr(self, f"{kind}s", [records[index] for index in kept])
 
     def report(
@@ -112,32 +119,63 @@ class Parts:
 
     def column(self, name: str) -> list[Any]:
         """One field of every event."""
-        return list(map(attrgetter(name), self.events))
+        if name not in self._columns:
+            self._columns[name] = list(map(attrgetter(name), self.events))
+        return self._columns[name]
+
+    def having(self, name: str) -> list[int]:
+        """Indexes of the events that have a value in this field."""
+        column = self.column(name)
+        if column.count(None) == len(column):
+            return []
+        return [index for index, value in enumerate(column) if value is not None]
+
+    def of_type(self, *types: EventType) -> Indexes:
+        """Indexes of the events of these types."""
+        return np.flatnonzero(np.isin(self._type_numbers, [_TYPE_NUMBERS[type_] for type_ in types]))
+
+    @cached_property
+    def _type_numbers(self) -> NDArray[np.int8]:
+        numbers = map(_TYPE_NUMBERS.__getitem__, self.column("type"))
+        return np.fromiter(numbers, dtype=np.int8, count=len(self.events))
+
+    def edges_between(self, src: EventType, dst: EventType) -> list[int]:
+        """Indexes of the edges from events of one type to events of another."""
+        whole = np.flatnonzero((self.src >= 0) & (self.dst >= 0))
+        types = self._type_numbers
+        match = (types[self.src[whole]] == _TYPE_NUMBERS[src]) & (
+            types[self.dst[whole]] == _TYPE_NUMBERS[dst]
+        )
+        found: list[int] = whole[match].tolist()
+        return found
 
     @cached_property
     def position(self) -> dict[str, int]:
         """Event id -> index; of events with the same id, the last."""
-        return dict(zip(map(attrgetter("id"), self.events), range(len(self.events)), strict=True))
+        return dict(zip(self.column("id"), range(len(self.events)), strict=True))
 
     @cached_property
     def src(self) -> Indexes:
         """For each edge, its source's index into `events`; -1 where there is none."""
-        return self._resolved(map(attrgetter("src"), self.edges))
+        return self._resolved(lambda: map(attrgetter("src"), self.edges))
 
     @cached_property
     def dst(self) -> Indexes:
-        return self._resolved(map(attrgetter("dst"), self.edges))
+        return self._resolved(lambda: map(attrgetter("dst"), self.edges))
 
-    def _resolved(self, ids: Iterable[str]) -> Indexes:
-        get, count = self.position.get, len(self.edges)
-        return np.fromiter((get(id_, -1) for id_ in ids), dtype=np.int64, count=count)
+    def _resolved(self, ids: Callable[[], Iterable[str]]) -> Indexes:
+        count = len(self.edges)
+        try:
+            return np.fromiter(map(self.position.__getitem__, ids()), dtype=np.int64, count=count)
+        except KeyError:
+            get = self.position.get
+            return np.fromiter((get(id_, -1) for id_ in ids()), dtype=np.int64, count=count)
 
     @cached_property
     def seq(self) -> Indexes:
         """Each event's place in the causal order."""
-        count = len(self.events)
         if self.seq_given:
-            return np.fromiter(map(attrgetter("seq"), self.events), dtype=np.int64, count=count)
+            return np.array(self.column("seq"), dtype=np.int64)
         good = (self.src >= 0) & (self.dst >= 0)
         return causal_order(self.column("t"), self.src[good], self.dst[good])
 

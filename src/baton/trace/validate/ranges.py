@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import isfinite
 from operator import attrgetter
-from typing import Any
+from typing import Annotated, Any, get_args
 
 import numpy as np
-from msgspec import Struct
+from msgspec import NODEFAULT, Meta, Struct, defstruct, structs
 
 from baton.trace.call import Call, Sampling
 from baton.trace.event import Edge, Event
@@ -21,7 +21,7 @@ from baton.trace.record import Credit, Reward
 from baton.trace.trace import End, Header
 from baton.trace.validate.problem import shown
 
-__all__ = ["Fault", "faults_in", "fields_at_fault"]
+__all__ = ["Fault", "faults_in", "fields_at_fault", "in_range"]
 
 Fault = tuple[str, str, str]
 """Code, what was found, what was expected."""
@@ -182,6 +182,43 @@ _RULES: dict[type[Struct], dict[str, _Rule]] = {
         "counts": lambda counts: _tokens(list(counts.values())),
     },
 }
+
+
+# The same rules as the decoder knows them. JSON has no NaN and no infinity to begin with.
+_IN_JSON: dict[_Rule, Meta | None] = {
+    _name: Meta(min_length=1),
+    _count: Meta(ge=0, le=_MAX_COUNT),
+    _seconds: Meta(ge=0),
+    _number: None,
+    _numbers: None,
+    _properties: None,
+}
+
+
+def in_range(kind: type[Struct]) -> Any:
+    """A struct like `kind` into which only values within their ranges decode from JSON."""
+    fields: list[Any] = []
+    for info in structs.fields(kind):
+        meta = _IN_JSON[_RULES[kind][info.name]] if info.name in _RULES[kind] else None
+        if meta is None:
+            continue
+        if info.default is NODEFAULT:
+            fields.append((info.name, Annotated[info.type, meta]))
+        else:
+            value = next(option for option in get_args(info.type) if option is not type(None))
+            fields.append((info.name, Annotated[value, meta] | None, info.default))
+    config = kind.__struct_config__
+    return defstruct(
+        kind.__name__,
+        fields,
+        bases=(kind,),
+        tag_field=config.tag_field,
+        tag=config.tag,
+        frozen=True,
+        kw_only=True,
+        forbid_unknown_fields=True,
+        gc=config.gc,
+    )
 
 
 def faults_in(kind: type[Struct], field: str, value: Any) -> Fault | None:

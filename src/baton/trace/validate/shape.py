@@ -28,7 +28,7 @@ def check_ranges(parts: Parts, found: Found) -> None:
         if record is not None:
             _check_one(record, line, found)
     for kind, name in KINDS.items():
-        records = parts.of(name)
+        records = [] if name in parts.in_range else parts.of(name)
         unplaced: set[int] = set()
         for start in range(0, len(records), _BATCH):
             batch = records[start : start + _BATCH]

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import compress, count
 from operator import attrgetter
 
 import numpy as np
 
 from baton.trace.call import Call
-from baton.trace.event import Event
 from baton.trace.validate.order import cycles
 from baton.trace.validate.parts import KINDS, Indexes, Parts
 from baton.trace.validate.problem import Found, shown
@@ -171,14 +168,9 @@ def _seq_is_unique(parts: Parts, found: Found) -> bool:
     return not len(same)
 
 
-def _with(parts: Parts, name: str) -> Iterator[tuple[int, Event]]:
-    """The events that have a value in this field, with their indexes."""
-    has = [value is not None for value in map(attrgetter(name), parts.events)]
-    return zip(compress(count(), has), compress(parts.events, has), strict=True)
-
-
 def _check_choices(parts: Parts, found: Found) -> None:
-    for index, event in _with(parts, "choice"):
+    for index in parts.having("choice"):
+        event = parts.events[index]
         num_options = len(event.options) if event.options is not None else 0
         if event.choice is not None and not 0 <= event.choice < num_options:
             expected = f"an index into {num_options} options" if num_options else "options to choose from"
@@ -191,7 +183,8 @@ def _check_choices(parts: Parts, found: Found) -> None:
                 was=shown(event.choice),
                 expected=expected,
             )
-    for index, event in _with(parts, "option_propensities"):
+    for index in parts.having("option_propensities"):
+        event = parts.events[index]
         given, num_options = len(event.option_propensities or ()), len(event.options or ())
         if given != num_options:
             parts.report(
@@ -206,7 +199,8 @@ def _check_choices(parts: Parts, found: Found) -> None:
 
 
 def _check_said(parts: Parts, found: Found) -> None:
-    for index, event in _with(parts, "span"):
+    for index in parts.having("span"):
+        event = parts.events[index]
         if event.call is None:
             parts.report(
                 found,
@@ -217,7 +211,8 @@ def _check_said(parts: Parts, found: Found) -> None:
                 was=shown(event.span),
                 expected="a call",
             )
-    for index, event in _with(parts, "call"):
+    for index in parts.having("call"):
+        event = parts.events[index]
         at = parts.call_position.get(event.call or "")
         if at is None:
             if event.call not in parts.broken:
