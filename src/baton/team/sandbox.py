@@ -244,7 +244,7 @@ def _explained(result: SandboxResult, limits: SandboxLimits) -> str:
 
 
 def _too_much(directory: Path, limits: SandboxLimits) -> bool:
-    """Whether the files are too many or too big. A tree that changes underfoot is looked at next time."""
+    """Whether the files are too many, too big, or put where they cannot be counted."""
     num_files = num_bytes = 0
     pending = [os.fspath(directory)]
     while pending:
@@ -258,8 +258,10 @@ def _too_much(directory: Path, limits: SandboxLimits) -> bool:
                         pending.append(entry.path)
                     else:
                         num_bytes += entry.stat(follow_symlinks=False).st_blocks * 512
+        except FileNotFoundError:
+            continue  # deleted meanwhile
         except OSError:
-            continue
+            return True  # a path too long or a directory that cannot be listed hides what is in it
     return num_bytes > limits.disk_bytes
 
 

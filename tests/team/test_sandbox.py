@@ -1,0 +1,410 @@
+"""The sandbox, attacked: every limit is run into for real, by code that tries to get past it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from baton.team.sandbox import LAYERS, SandboxLimits, SandboxResult, python_tool, run_python
+from baton.team.tool import invoke
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the sandbox needs a POSIX system")
+
+FORCE = run_python("").layers
+QUICK = SandboxLimits(wall_seconds=20, cpu_seconds=1)
+LIMITS_ONLY = SandboxLimits(layers=("limits",))
+
+
+def needs(layer: str) -> pytest.MarkDecorator:
+    return pytest.mark.skipif(layer not in FORCE, reason=f"this kernel does not give {layer}")
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """After every test: no process, no zombie, no file."""
+    directory = tmp_path / "sandboxes"
+    directory.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(directory))
+    before = set(psutil.Process().children(recursive=True))
+    yield directory
+    assert set(psutil.Process().children(recursive=True)) <= before
+    assert list(directory.iterdir()) == []
+
+
+def refused(result: SandboxResult, error: str = "PermissionError") -> bool:
+    return result.exit_code == 1 and error in result.output.splitlines()[-1]
+
+
+def test_all_layers_hold_here() -> None:
+    """Fails where a layer silently stopped working on a kernel that has it."""
+    assert set(FORCE) <= {*LAYERS, "audit"}
+    assert "limits" in FORCE
+    if sys.platform == "linux" and os.uname().machine in ("x86_64", "aarch64"):
+        assert "seccomp" in FORCE
+        assert "audit" not in FORCE
+
+
+@pytest.mark.parametrize(
+    ("code", "output"),
+    [
+        ("print('a'); print('é')", "a\né\n"),
+        ("x = 20\nx + 1", "21\n"),
+        ("'last'", "'last'\n"),
+        ("None", ""),
+        ("", ""),
+        ("def f(n): return n if n < 2 else f(n - 1) + f(n - 2)\nf(10)", "55\n"),
+        ("import sys; sys.exit(0)", ""),
+        ("import asyncio\nasync def main(): print('in a loop')\nasyncio.run(main())", "in a loop\n"),
+        ("open('f', 'w').write('x'); open('f').read()", "'x'\n"),
+        ("import os; os.listdir()", "[]\n"),
+        ("hash('stable') == hash('stable') and hash('a')", run_python("hash('a')").output),
+        ("import threading; t = threading.Thread(target=print, args=(1,)); t.start(); t.join()", "1\n"),
+        ("import math, json, decimal, datetime, random, re, statistics, itertools, csv, sqlite3; 1", "1\n"),
+    ],
+)
+def test_ordinary_code_runs(code: str, output: str) -> None:
+    result = run_python(code)
+    assert result.output == output
+    assert (result.exit_code, result.stopped) == (0, None)
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("1 / 0", "ZeroDivisionError"),
+        ("def f(:", "SyntaxError"),
+        ("x = '\0'", "null bytes"),
+        ("print(input())", "EOFError"),
+        ("import numpy", "ModuleNotFoundError"),
+        ("import baton", "ModuleNotFoundError"),
+        ("f = lambda: f()\nf()", "RecursionError"),
+    ],
+)
+def test_failing_code_shows_its_own_error(code: str, said: str) -> None:
+    result = run_python(code)
+    assert result.exit_code == 1
+    assert said in result.output
+    assert "sandbox_child" not in result.output
+
+
+def test_an_infinite_loop_is_stopped() -> None:
+    result = run_python("print('begun')\nwhile True: pass", QUICK)
+    assert (result.output, result.stopped, result.exit_code) == ("begun\n", "cpu", None)
+
+
+def test_ignoring_the_signal_does_not_help() -> None:
+    result = run_python(
+        "import signal; signal.signal(signal.SIGXCPU, lambda *_: None)\nwhile True: pass", QUICK
+    )
+    assert result.stopped == "cpu"
+
+
+@pytest.mark.parametrize(
+    "code", ["import time; time.sleep(60)", "import os, time; os.close(1); os.close(2); time.sleep(60)"]
+)
+def test_sleeping_is_stopped(code: str) -> None:
+    assert run_python(code, SandboxLimits(wall_seconds=0.3)).stopped == "time"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="macOS does not enforce RLIMIT_AS")
+@pytest.mark.parametrize(
+    "code",
+    [
+        "x = [0] * 10**10",
+        "x = []\nwhile True: x.append(bytearray(10**7))",
+        "import mmap; mmap.mmap(-1, 2**30)",
+    ],
+)
+def test_a_memory_bomb_fails(code: str) -> None:
+    result = run_python(code, QUICK)
+    assert result.exit_code == 1
+    assert "Memory" in result.output or "memory" in result.output
+
+
+@needs("seccomp")
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import os\nwhile True: os.fork()",
+        "import subprocess; subprocess.Popen(['/bin/sleep', '60'])",
+        "import os; os.posix_spawn('/bin/sleep', ['sleep', '60'], {})",
+        "import os; os.execv('/bin/sleep', ['sleep', '60'])",
+        "import multiprocessing; multiprocessing.Process(target=print).start()",
+        "import os; os.setsid()",
+    ],
+)
+def test_no_other_process_can_be_started(code: str) -> None:
+    assert refused(run_python(code))
+
+
+def test_the_weak_layer_refuses_processes_too() -> None:
+    result = run_python("import os\nwhile True: os.fork()", LIMITS_ONLY)
+    assert result.layers == ("limits", "audit")
+    assert refused(result)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="macOS does not enforce RLIMIT_AS")
+def test_a_thread_bomb_is_bounded() -> None:
+    sleeper = "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()"
+    result = run_python(f"import threading, time\nwhile True: {sleeper}")
+    assert "can't start new thread" in result.output
+
+
+@pytest.mark.parametrize("where", ["1", "2"])
+def test_an_output_flood_is_cut(where: str) -> None:
+    result = run_python(
+        f"import os\nwhile True: os.write({where}, b'x' * 10_000)", SandboxLimits(output_bytes=5_000)
+    )
+    assert result.stopped == "output"
+    assert result.output == "x" * 5_000
+
+
+def test_bytes_that_are_no_text_are_replaced() -> None:
+    assert run_python("import os; os.write(1, b'a\\xffb')\nNone").output == "a\ufffdb"
+
+
+def test_one_file_cannot_grow() -> None:
+    result = run_python("open('f', 'wb').write(b'x' * 10**7)", SandboxLimits(file_bytes=10**6))
+    assert refused(result, "OSError")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "i = 0\nwhile True:\n    open(str(i), 'wb').write(b'x' * 10**5)\n    i += 1",
+        "import os\ni = 0\nwhile True:\n    os.mkdir(str(i))\n    i += 1",
+        "import os\nwhile True:\n    os.mkdir('d')\n    os.chdir('d')",
+    ],
+)
+def test_a_file_flood_is_stopped(code: str) -> None:
+    result = run_python(code, SandboxLimits(disk_bytes=10**7, num_files=500))
+    assert result.stopped == "files"
+
+
+def test_what_is_hard_to_delete_is_deleted() -> None:
+    deep = "import os\nfor i in range(3000):\n    os.mkdir('d'); os.chdir('d')\nos.mkdir('shut', 0)"
+    run_python(deep, SandboxLimits(num_files=10**6))
+    run_python("import os; os.symlink('/', 'root'); os.mkfifo('pipe'); os.mkdir('x', 0)")
+
+
+def test_files_cannot_hide_from_the_count() -> None:
+    """Behind a path longer than the system takes."""
+    code = (
+        "import os, time\nfor i in range(20):\n    os.mkdir('d' * 250); os.chdir('d' * 250)\ntime.sleep(60)"
+    )
+    assert run_python(code).stopped == "files"
+
+
+@pytest.fixture
+def server() -> Iterator[tuple[int, list[str]]]:
+    """A loopback server that notes who came."""
+    came: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(0.05)
+        done = threading.Event()
+
+        def serve() -> None:
+            while not done.is_set():
+                try:
+                    accepted, _ = listening.accept()
+                except TimeoutError:
+                    continue
+                came.append("connected")
+                accepted.close()
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield listening.getsockname()[1], came
+        finally:
+            time.sleep(0.1)
+            done.set()
+            thread.join()
+
+
+@pytest.mark.parametrize("layers", [LAYERS, ("limits",), ("namespaces",), ("seccomp",)], ids="+".join)
+def test_no_connection_gets_out(server: tuple[int, list[str]], layers: tuple[str, ...]) -> None:
+    port, came = server
+    code = f"import socket; socket.create_connection(('127.0.0.1', {port}), timeout=2)"
+    result = run_python(code, SandboxLimits(layers=layers))
+    assert result.exit_code == 1
+    assert "Error" in result.output
+    time.sleep(0.1)
+    assert came == []
+
+
+def test_the_server_can_be_reached_from_outside(server: tuple[int, list[str]]) -> None:
+    port, came = server
+    socket.create_connection(("127.0.0.1", port), timeout=2).close()
+    time.sleep(0.1)
+    assert came == ["connected"]
+
+
+@needs("seccomp")
+def test_system_calls_made_by_hand_are_refused_too() -> None:
+    code = """
+        import ctypes, os
+        libc = ctypes.CDLL(None, use_errno=True)
+        for call in (lambda: libc.socket(2, 1, 0), lambda: libc.fork(), lambda: libc.syscall(425, 1, 0),
+                     lambda: libc.kill(os.getppid(), 0), lambda: libc.ptrace(16, os.getppid(), 0, 0)):
+            print(call(), ctypes.get_errno())
+    """
+    result = run_python("\n".join(line[8:] for line in code.splitlines()))
+    assert result.output == "-1 1\n" * 5
+
+
+@pytest.mark.skipif(not {"seccomp", "landlock"} & set(FORCE), reason="this kernel gives neither layer")
+@pytest.mark.parametrize("code", ["os.kill(os.getppid(), 0)", "os.kill(-1, 0)"])
+def test_other_processes_cannot_be_signalled(code: str) -> None:
+    assert refused(run_python(f"import os; {code}"))
+
+
+@needs("seccomp")
+def test_limits_of_the_parent_cannot_be_changed() -> None:
+    assert refused(
+        run_python("import os, resource; resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE, (9, 9))")
+    )
+    assert refused(
+        run_python("import resource; resource.setrlimit(resource.RLIMIT_AS, (-1, -1))"), "ValueError"
+    )
+
+
+def test_the_environment_is_bare(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("API_KEY", "secret-1234")
+    result = run_python("import os; sorted(os.environ)")
+    assert "API_KEY" not in result.output
+    assert "'HOME'" in result.output
+    assert "secret-1234" not in run_python("import os; os.environ").output
+
+
+@needs("landlock")
+def test_the_environment_of_the_parent_is_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert refused(run_python("import os; open(f'/proc/{os.getppid()}/environ').read()"))
+    assert refused(run_python("open('/proc/self/environ').read()"))
+
+
+@needs("landlock")
+def test_files_outside_are_out_of_reach(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("hidden")
+    for code in (
+        f"open({str(secret)!r}).read()",
+        f"open({str(secret)!r}, 'w')",
+        f"import os; os.unlink({str(secret)!r})",
+        f"import os; os.listdir({str(tmp_path)!r})",
+        f"import os; os.symlink({str(secret)!r}, 'mine'); open('mine').read()",
+        f"open({str(tmp_path / 'new')!r}, 'w')",
+        "open('/etc/passwd').read()",
+        "import os; os.listdir('/')",
+    ):
+        assert refused(run_python(code)), code
+    assert refused(run_python(f"import os; os.link({str(secret)!r}, 'mine')"), "OSError")
+    assert secret.read_text() == "hidden"
+    assert not (tmp_path / "new").exists()
+
+
+@needs("seccomp")
+def test_permissions_outside_cannot_be_changed(tmp_path: Path) -> None:
+    """Landlock alone would let this pass."""
+    assert refused(run_python(f"import os; os.chmod({str(tmp_path)!r}, 0o777)"))
+    assert refused(run_python(f"import os; os.utime({str(tmp_path)!r})"))
+
+
+def test_without_landlock_files_outside_can_be_read(tmp_path: Path) -> None:
+    """Not covered, and docs/sandbox.md says so: this test is here to keep that sentence true."""
+    readable = tmp_path / "readable"
+    readable.write_text("seen")
+    assert run_python(f"open({str(readable)!r}).read()", LIMITS_ONLY).output == "'seen'\n"
+
+
+def test_no_file_is_inherited(tmp_path: Path) -> None:
+    with (tmp_path / "open").open("w") as kept:
+        os.set_inheritable(kept.fileno(), True)
+        code = (
+            "import os\nfor fd in range(3, 64):\n    try: os.fstat(fd); print(fd)\n    except OSError: pass"
+        )
+        assert run_python(code).output == ""
+
+
+def test_a_sandbox_that_cannot_start_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    result = run_python("1")
+    assert (result.stopped, result.exit_code, result.layers) == ("start", None, ())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
+def test_the_code_dies_with_a_killed_parent(leaves_nothing_behind: Path) -> None:
+    runner = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "from baton.team.sandbox import run_python; run_python('import time; time.sleep(60)')",
+        ],
+        env={**os.environ, "TMPDIR": str(leaves_nothing_behind)},
+    )
+    try:
+        inside = _until(
+            lambda: [p for p in psutil.Process(runner.pid).children() if "sandbox_child" in str(p.cmdline())]
+        )
+        _until(lambda: inside[0].status() == psutil.STATUS_SLEEPING and list(leaves_nothing_behind.iterdir()))
+        time.sleep(0.3)  # past its confinement
+    finally:
+        runner.send_signal(signal.SIGKILL)
+        runner.wait()
+    assert _until(lambda: not inside[0].is_running() or inside[0].status() == psutil.STATUS_ZOMBIE)
+    for left in leaves_nothing_behind.iterdir():
+        left.rmdir()  # a killed parent cannot tidy up; docs/sandbox.md says so
+
+
+def _until(condition):  # type: ignore[no-untyped-def]
+    end = time.monotonic() + 10
+    while time.monotonic() < end:
+        if found := condition():
+            return found
+        time.sleep(0.02)
+    raise AssertionError("it did not happen within 10 seconds")
+
+
+def test_as_a_tool() -> None:
+    python = python_tool(SandboxLimits(wall_seconds=0.5))
+
+    async def main() -> None:
+        good, bad, slow = await asyncio.gather(
+            *(
+                invoke(python, {"code": code}, idempotency_key="")
+                for code in ("6 * 7", "1 / 0", "import time; time.sleep(9)")
+            )
+        )
+        assert (good.ok, good.text) == (True, "42\n")
+        assert (bad.ok, bad.error) == (False, "raised")
+        assert "ZeroDivisionError" in bad.text
+        assert "stopped after 0.5 seconds" in slow.text
+
+    asyncio.run(main())
+    assert python.pure
+    assert python.schema["required"] == ["code"]
+
+
+def test_cancelling_the_tool_kills_the_process() -> None:
+    async def main() -> None:
+        running = asyncio.create_task(invoke(python_tool(), {"code": "while True: pass"}, idempotency_key=""))
+        await asyncio.to_thread(_until, lambda: psutil.Process().children())
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        await asyncio.to_thread(_until, lambda: not psutil.Process().children())
+
+    asyncio.run(main())
+    _until(lambda: threading.active_count() == 1)
