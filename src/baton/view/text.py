@@ -8,8 +8,11 @@ plainly visible is shown as its escape.
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Collection
 
-__all__ = ["duration", "moment", "number", "printable", "shortened"]
+from baton.errors import nearest
+
+__all__ = ["count", "duration", "moment", "nearest_name", "number", "printable", "shortened"]
 
 # Control (Cc), format incl. bidi overrides and zero-width (Cf), surrogates, private use, unassigned,
 # line and paragraph separators; spaces other than the plain one are shown by their code too.
@@ -27,7 +30,14 @@ def printable(text: str) -> str:
 def shortened(text: str, width: int) -> str:
     """The printable text in at most `width` characters, an ellipsis where it was cut."""
     shown = printable(text[: width + 1])
-    return shown if len(shown) <= width else shown[: max(1, width - 1)] + "…"
+    if len(shown) <= width:
+        return shown
+    kept = ""
+    for char in text:  # whole escapes or none of one
+        if len(kept) + len(more := printable(char)) > width - 1:
+            break
+        kept += more
+    return kept + "…"
 
 
 def number(value: float) -> str:
@@ -35,6 +45,17 @@ def number(value: float) -> str:
     if value == int(value):
         return f"{int(value):,}"
     return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def count(n: int, noun: str) -> str:
+    """1 event, 2 events."""
+    return f"{n:,} {noun}" + ("" if n == 1 else "s")
+
+
+def nearest_name(given: str, known: Collection[str]) -> str:
+    """The end of a message about an unknown name that came out of a trace, of which there may be many."""
+    hint = nearest(given, known)
+    return printable(hint) if len(known) <= 20 or hint.startswith("Did") else f"There are {len(known):,}."
 
 
 def duration(seconds: float) -> str:

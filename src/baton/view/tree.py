@@ -13,12 +13,12 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from baton.errors import CorruptError, UsageError, nearest
+from baton.errors import CorruptError, UsageError
 from baton.trace.event import Event
 from baton.trace.payload import is_content_address
 from baton.trace.trace import Trace
 from baton.view.lanes import Lane, Lanes
-from baton.view.text import duration, moment, number, printable, shortened
+from baton.view.text import count, duration, moment, nearest_name, number, printable, shortened
 
 __all__ = ["Line", "Options", "Page", "page"]
 
@@ -65,9 +65,8 @@ def page(trace: Trace, options: Options) -> Page:
     roots = lanes.roots
     if options.agent is not None:
         if options.agent not in lanes.lanes:
-            raise UsageError(
-                f"there is no agent {options.agent!r} in this trace. {nearest(options.agent, lanes.lanes)}"
-            )
+            hint = nearest_name(options.agent, lanes.lanes)
+            raise UsageError(f"there is no agent {options.agent!r} in this trace. {hint}")
         roots = [lanes.lanes[options.agent]]
     folds = _FOLDS if options.fold else [(10**9, _DEEPEST)]
     if options.depth is not None:
@@ -118,9 +117,10 @@ class _Writer:
                 self._agent(node, here, below, level + 1)
             elif isinstance(node, Event):
                 self.num_shown += 1
-                self._add(here, self._event_line(node, self._options.width - len(here)))
-                if self._options.text:
-                    self._whole_text(node, below)
+                text = self._text(node) if self._options.text else None
+                self._add(here, self._event_line(node, self._options.width - len(here), snippet=text is None))
+                for row in (text or "").splitlines():
+                    self._add(below + "     ", [(printable(row), "")])
             else:
                 self._add(here, [(node, "dim italic")])
 
@@ -150,7 +150,7 @@ class _Writer:
         line: Line = [(printable(lane.agent), "bold cyan")]
         if lane.role:
             line.append((f" ({printable(lane.role)})", "cyan"))
-        facts = [f"{moment(lane.start)}–{moment(lane.end)}", _count(len(lane.events), "event")]
+        facts = [f"{moment(lane.start)}–{moment(lane.end)}", count(len(lane.events), "event")]
         if lane.tokens is not None:
             facts.append(f"{number(lane.tokens)} tokens")
         line.append(("  " + "  ".join(facts), "dim"))
@@ -161,12 +161,12 @@ class _Writer:
     def _fold(self, events: Sequence[Event]) -> str:
         kinds = Counter[str](event.type for event in events)
         kinds.update(event.status for event in events if event.status != "ok")
-        kinds_said = ", ".join(f"{number(count)} {kind}" for kind, count in kinds.most_common())
-        text = f"… {_count(len(events), 'event')} left out: {kinds_said}"
+        kinds_said = ", ".join(f"{n:,} {kind}" for kind, n in kinds.most_common())
+        text = f"… {count(len(events), 'event')} left out: {kinds_said}"
         below = [child for event in events if (child := self._lanes.born.get(event.id))]
         return f"{text}; below them {_sum(below)}" if below else text
 
-    def _event_line(self, event: Event, room: int) -> Line:
+    def _event_line(self, event: Event, room: int, *, snippet: bool) -> Line:
         line: Line = [
             (f"{printable(event.id):<{self._id_width}} ", "dim"),
             (f"{moment(event.t):>6} ", "dim"),
@@ -180,7 +180,7 @@ class _Writer:
             line.append((f" → {printable(event.to)}", "cyan"))
         after = self._after(event)
         taken = sum(len(text) for text, _ in (*line, *after))
-        said = self._said(event, max(16, room - taken - 3))
+        said = self._said(event, max(16, room - taken - 3)) if snippet else None
         return [*line, *([(f" {said}", "")] if said else []), *after]
 
     def _after(self, event: Event) -> Line:
@@ -224,13 +224,11 @@ class _Writer:
             return shortened(text, room)
         return f'"{shortened(text, room - 2)}"'
 
-    def _whole_text(self, event: Event, prefix: str) -> None:
+    def _text(self, event: Event) -> str | None:
         try:
-            text = self._trace.text(event.content_ref)
+            return self._trace.text(event.content_ref)
         except CorruptError:
-            return
-        for row in (text or "").splitlines():
-            self._add(prefix + "     ", [(printable(row), "")])
+            return None
 
 
 _STYLES = {
@@ -256,8 +254,4 @@ def _cut(items: Sequence[T], most: int) -> tuple[Sequence[T], Sequence[T], Seque
 
 def _sum(lanes: Sequence[Lane]) -> str:
     agents = sum(lane.total_agents for lane in lanes)
-    return f"{_count(agents, 'agent')} with {_count(sum(lane.total_events for lane in lanes), 'event')}"
-
-
-def _count(n: int, noun: str) -> str:
-    return f"{n:,} {noun}" + ("" if n == 1 else "s")
+    return f"{count(agents, 'agent')} with {count(sum(lane.total_events for lane in lanes), 'event')}"

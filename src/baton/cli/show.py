@@ -1,0 +1,94 @@
+"""`baton show`: a trace as a readable tree."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Callable
+
+from baton.errors import UsageError
+from baton.trace.formats import read_all
+from baton.trace.trace import Trace
+from baton.view.summary import above, below
+from baton.view.terminal import columns, emit
+from baton.view.text import count, nearest_name, printable
+from baton.view.tree import Line, Options, page
+
+__all__ = ["add_arguments", "run"]
+
+_LISTED = 40
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", metavar="TRACE", help="a file that holds traces")
+    parser.add_argument("--trace", metavar="ID", help="which trace, where the file holds several")
+    parser.add_argument("--agent", metavar="NAME", help="only this agent and those below it")
+    parser.add_argument(
+        "--events", action="store_true", help="every event; without it, long traces are folded"
+    )
+    parser.add_argument(
+        "--depth", type=_at_least(0), metavar="N", help="at most N levels of agents below the roots"
+    )
+    parser.add_argument("--width", type=_at_least(40), metavar="N", help="columns; text is cut to fit")
+    parser.add_argument("--text", action="store_true", help="the whole text of each event under it")
+
+
+def run(args: argparse.Namespace) -> int:
+    trace = _find(args.path, args.trace)
+    if trace is None:
+        return 0
+    options = Options(
+        agent=args.agent,
+        depth=args.depth,
+        width=args.width or columns(),
+        fold=not args.events,
+        text=args.text,
+    )
+    tree = page(trace, options)
+    lines: list[Line] = [*above(trace), *tree.lines, *below(trace, fold=options.fold)]
+    if tree.num_left_out:
+        said = f"{tree.num_left_out:,} of {count(tree.num_events, 'event')} left out."
+        flags = (
+            "--agent NAME for one agent" if args.events else "--events for all, --agent NAME for one agent"
+        )
+        lines += [[], [(f"{said} Add {flags}, --depth N for deeper ones.", "dim")]]
+    emit(lines)
+    return 0
+
+
+def _find(path: str, trace_id: str | None) -> Trace | None:
+    """The trace to show, or None after listing those there are."""
+    first: Trace | None = None
+    listed: list[str] = []
+    ids: list[str] = []
+    for trace in read_all(path):
+        if trace.trace_id == trace_id:
+            return trace
+        first = first or trace
+        ids.append(trace.trace_id)
+        if len(listed) < _LISTED:
+            about = (
+                f"task {trace.header.task_id}  {trace.header.topology}  {count(len(trace.events), 'event')}"
+            )
+            listed.append(f"  {trace.trace_id}  {about}{'' if trace.finished else '  unfinished'}")
+    if first is None:
+        raise UsageError(f"{path} holds no trace.")
+    if trace_id is not None:
+        raise UsageError(f"{path} has no trace {trace_id!r}. {nearest_name(trace_id, ids)}")
+    if len(ids) == 1:
+        return first
+    more = [f"  … and {len(ids) - len(listed):,} more"] if len(ids) > len(listed) else []
+    hint = f"Type: baton show {shlex.quote(path)} --trace {shlex.quote(ids[0])}"
+    rows = [f"{path} holds {len(ids):,} traces:", *listed, *more, hint]
+    emit([(printable(row), "")] for row in rows)
+    return None
+
+
+def _at_least(least: int) -> Callable[[str], int]:
+    def whole_number(text: str) -> int:
+        value = int(text) if text.isascii() and text.isdigit() else -1
+        if value < least:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of {least} or more")
+        return value
+
+    return whole_number
