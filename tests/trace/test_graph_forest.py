@@ -155,9 +155,7 @@ def test_every_agent_lives_inside_its_parent_whatever_the_storage_order(
 @pytest.mark.skipif(not EXAMPLE.exists(), reason="the survey's example trace is not beside this repository")
 def test_the_surveys_example() -> None:
     raw = json.loads(EXAMPLE.read_text())["events"]
-    events = tuple(
-        convert({**event, "kind": "event", "seq": i}, Event) for i, event in enumerate(raw["events"])
-    )
+    events = tuple(convert({**event, "kind": "event", "seq": i}, Event) for i, event in enumerate(raw))
     forest = Forest.of(Trace(header=Header(trace_id="t", task_id="k"), events=events))
     assert forest.agents == ("orchestrator", "planner_1", "executor_1")
     assert [life.role for life in forest.lives.values()] == ["lead", "planner", "executor"]

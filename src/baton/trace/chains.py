@@ -67,19 +67,22 @@ class Walk:
 
     def reach(self, starts: Indices) -> Indices:
         """Every event reached from `starts`, which are left out; sorted."""
-        first_edge, target, target_end = self._first_edge, self._target, self._target_end
+        first_edge = self._first_edge.data  # a memoryview gives plain ints, faster
+        target, target_end = self._target, self._target_end
         reached: dict[int, int] = {}  # end of a chain -> the lowest position reached in it
-        ranges: list[tuple[int, int]] = []
+        ranges: list[tuple[int, int]] = []  # a queue: first in, first out lowers a chain fewer times
         entries = zip(self._position[starts].tolist(), self._end[starts].tolist(), strict=True)
+        done = 0
         while True:
             for position, end in entries:
                 lowest = reached.get(end, end)
                 if position < lowest:
                     reached[end] = position
                     ranges.append((position, lowest))
-            if not ranges:
+            if done == len(ranges):
                 return self._written_out(reached, starts)
-            low, high = ranges.pop()
+            low, high = ranges[done]
+            done += 1
             a, b = first_edge[low], first_edge[high]
             entries = zip(target[a:b].tolist(), target_end[a:b].tolist(), strict=True)
 

@@ -29,17 +29,12 @@ class Concurrency:
     @classmethod
     def of(cls, trace: Trace, forest: Forest | None = None) -> Self:
         code = {agent: index for index, agent in enumerate((forest or Forest.of(trace)).agents)}
-        busy = [
-            (code[event.agent], event.t, event.t + event.duration_s)
-            for event in trace.events
-            if event.duration_s and event.agent in code
-        ]
-        if not busy:
-            return cls(np.empty(0), np.empty(0, np.int64))
-        table = np.array(busy)
-        agent = np.tile(table[:, 0], 2)
-        when = np.concatenate((table[:, 1], table[:, 2]))
-        change = np.repeat(np.array([1, -1]), len(table))
+        timed = [event for event in trace.events if event.duration_s and event.agent in code]
+        start = np.array([event.t for event in timed], np.float64)
+        end = start + np.array([event.duration_s for event in timed], np.float64)
+        agent = np.tile(np.array([code[event.agent] for event in timed], np.int32), 2)
+        when = np.concatenate((start, end))
+        change = np.repeat(np.array([1, -1]), len(timed))
         # By agent, then by time, ends before starts: the running sum is how many events of that agent
         # run, and it is back at zero where the next agent begins.
         order = np.lexsort((change, when, agent))
