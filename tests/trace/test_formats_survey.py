@@ -16,7 +16,8 @@ from strategies import arbitrary_traces, json_objects, names, texts, valid_trace
 
 from baton.errors import FormatError, TraceError
 from baton.trace import Edge, Event, Header, Reward, Trace
-from baton.trace.formats.survey import from_survey, read_survey, to_survey, write_survey
+from baton.trace.formats import write
+from baton.trace.formats.survey import from_survey, read_survey, to_survey
 from baton.trace.vocabulary import EDGE_TYPES, EVENT_TYPES, TOPOLOGIES
 
 SURVEY = Path(__file__).parents[2] / ".." / "shared" / "data" / "survey"
@@ -194,7 +195,7 @@ def test_the_surveys_example(schema: jsonschema.Draft202012Validator, tmp_path: 
         ("orchestration", None, 0.3),
         ("tool", None, 0.1),
     }
-    write_survey(trace, tmp_path / "x.json")
+    write(trace, tmp_path / "x.json")
     after = json.loads((tmp_path / "x.json").read_text())
     schema.validate(after)
     assert_keeps(after, before)

@@ -10,10 +10,9 @@ given back in `seq` order).
 
 from __future__ import annotations
 
-import gc
+import codecs
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -23,6 +22,7 @@ import msgspec
 from baton.errors import CorruptError, FormatError
 from baton.trace.call import Call
 from baton.trace.event import Edge, Event
+from baton.trace.formats.collection import no_collection
 from baton.trace.formats.jsonl_write import (
     MAX_LINE_BYTES,
     JsonlWriter,
@@ -130,6 +130,8 @@ class _Parts:
 def _blocks(file: BinaryIO, path: str, tolerate_torn_tail: bool) -> Iterator[Block]:
     number = 1
     rest = b""
+    if (start := file.read(len(codecs.BOM_UTF8))) != codecs.BOM_UTF8:  # what some editors put there
+        rest = start
     while block := file.read(_BLOCK_BYTES):
         cut = block.rfind(b"\n") + 1
         if not cut:
@@ -157,7 +159,7 @@ def _blocks(file: BinaryIO, path: str, tolerate_torn_tail: bool) -> Iterator[Blo
 def _decode_lines(lines: bytes, path: str, first: int) -> Block:
     """`lines` ends with a newline."""
     try:
-        with _no_collection():
+        with no_collection():
             records = _DECODER.decode_lines(lines)
         if len(records) == lines.count(b"\n"):
             return range(first, first + len(records)), records
@@ -175,18 +177,6 @@ def _decode_lines(lines: bytes, path: str, first: int) -> Block:
                 raise FormatError(_malformed(line, path, number, error)) from None
             numbers.append(number)
     return numbers, records
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Fresh records are no garbage: looking for cycles among them takes a third of the time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 class _Kind(msgspec.Struct):

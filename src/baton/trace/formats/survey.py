@@ -9,6 +9,7 @@ Invariant: to_survey(from_survey(file)) has every key and value of the file.
 
 from __future__ import annotations
 
+import codecs
 import heapq
 import os
 from collections.abc import Mapping, Sequence
@@ -30,14 +31,13 @@ from baton.trace.formats.survey_write import (
     is_rider_key,
     reward_sums,
     to_survey,
-    write_survey,
 )
 from baton.trace.numbers import decode_hook
 from baton.trace.record import Reward
 from baton.trace.trace import Header, Trace
 from baton.trace.vocabulary import REWARD_FAMILIES, RewardFamily, Topology
 
-__all__ = ["causal_order", "from_survey", "read_survey", "to_survey", "write_survey"]
+__all__ = ["causal_order", "from_survey", "read_survey", "to_survey"]
 
 T = TypeVar("T")
 
@@ -64,7 +64,7 @@ class _File(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 def read_survey(path: str | os.PathLike[str]) -> Trace:
     try:
-        content = Path(path).read_bytes()
+        content = Path(path).read_bytes().removeprefix(codecs.BOM_UTF8)
     except OSError as error:
         raise FormatError(f"{path} cannot be read: {error.strerror}.") from None
     try:

@@ -14,7 +14,6 @@ Invariant: from_survey(to_survey(trace)) equals the trace without the token arra
 from __future__ import annotations
 
 import math
-import os
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any, get_args, get_type_hints
@@ -25,7 +24,6 @@ from msgspec import Struct, field
 from baton.errors import TraceError
 from baton.trace.call import Call
 from baton.trace.event import Event
-from baton.trace.formats.atomic import atomic_file
 from baton.trace.formats.jsonl_write import all_finite, encode_record
 from baton.trace.numbers import Floats, Ints
 from baton.trace.payload import Payload
@@ -43,7 +41,6 @@ __all__ = [
     "is_rider_key",
     "reward_sums",
     "to_survey",
-    "write_survey",
 ]
 
 BATON_VERSION = 1
@@ -130,13 +127,6 @@ def to_survey(trace: Trace) -> dict[str, Any]:
 
 def encode_survey(trace: Trace) -> bytes:
     return msgspec.json.format(msgspec.json.encode(to_survey(trace)), indent=2) + b"\n"
-
-
-def write_survey(trace: Trace, path: str | os.PathLike[str]) -> None:
-    """Write one file, whole or not at all."""
-    content = encode_survey(trace)
-    with atomic_file(path) as file:
-        file.write(content)
 
 
 def is_rider_key(name: str) -> bool:

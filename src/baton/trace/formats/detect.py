@@ -1,0 +1,125 @@
+"""Which format: of a file that is there, by its first bytes; of one to be written, by its name."""
+
+from __future__ import annotations
+
+import os
+import re
+from itertools import chain
+from pathlib import Path
+
+import msgspec
+
+from baton.errors import FormatError, UsageError, nearest
+
+__all__ = ["FORMATS", "TEXT_FORMATS", "detect", "format_of_name", "stores_in"]
+
+FORMATS: dict[str, str] = {
+    "jsonl": "native JSON Lines, any number of traces",
+    "survey": "the survey's JSON, one trace",
+    "sqlite": "a live store, any number of traces",
+    "parquet": "a directory of sealed shards, any number of traces",
+    "chrome": "for ui.perfetto.dev and chrome://tracing, one trace; cannot be read back",
+    "mermaid": "a sequence diagram, one trace; cannot be read back",
+}
+TEXT_FORMATS = ("jsonl", "survey", "chrome", "mermaid")
+
+# Longer endings first.
+_ENDINGS = {
+    ".chrome.json": "chrome",
+    ".perfetto.json": "chrome",
+    ".survey.json": "survey",
+    ".jsonl": "jsonl",
+    ".json": "survey",
+    ".db": "sqlite",
+    ".sqlite": "sqlite",
+    ".mmd": "mermaid",
+    ".md": "mermaid",
+}
+_COMPRESSED = {
+    b"\x1f\x8b": "gunzip",
+    b"\x28\xb5\x2f\xfd": "unzstd",
+    b"BZh": "bunzip2",
+    b"\xfd7zXZ\x00": "unxz",
+    b"PK\x03\x04": "unzip",
+}
+_HEAD_BYTES = 1 << 16
+_KNOWN = "Baton reads JSON Lines, the survey's JSON, its own SQLite stores and directories of sealed shards."
+_KIND_FIRST = re.compile(rb'\{\s*"kind"\s*:')
+
+
+class _Line(msgspec.Struct):
+    kind: str
+
+
+def format_of_name(path: str | os.PathLike[str]) -> str:
+    """The format a file of this name is written in."""
+    name = os.fspath(path)
+    if name.endswith("/") or Path(name).is_dir():
+        return "parquet"
+    for ending, format_ in _ENDINGS.items():
+        if name.lower().endswith(ending):
+            return format_
+    suffix = Path(name).suffix
+    hint = nearest(suffix, _ENDINGS) if suffix else f"Expected one of: {', '.join(_ENDINGS)}."
+    raise UsageError(f"the name {name!r} does not say which format to write. {hint} A directory ends in '/'.")
+
+
+def detect(path: str | os.PathLike[str]) -> str:
+    """The format of what is there: jsonl, survey, sqlite or parquet."""
+    from baton.trace.formats.sqlite_read import is_store
+
+    place = Path(path)
+    try:
+        if place.is_dir():
+            return _detect_directory(place)
+        if not place.exists():
+            raise FormatError(f"there is no file {place}.")
+        if not place.is_file():
+            return "jsonl"  # a pipe: looking would use it up, and only lines can be read as they come
+        # First, because a store that this process writes must not be opened and closed by anything else.
+        if is_store(place):
+            return "sqlite"
+        with place.open("rb") as file:
+            return _detect_content(file.read(_HEAD_BYTES), place)
+    except OSError as error:
+        raise FormatError(f"{place} cannot be read: {error.strerror}.") from None
+
+
+def stores_in(directory: Path) -> list[Path]:
+    return sorted(chain(directory.glob("*.db"), directory.glob("*.sqlite")))
+
+
+def _detect_directory(place: Path) -> str:
+    if any(chain(place.glob("*.parquet"), place.glob("*/*.parquet"))):
+        return "parquet"
+    if stores_in(place):
+        return "sqlite"
+    inside = sorted(path.name for path in place.iterdir())
+    what = f"has {', '.join(inside[:3])}{', …' if len(inside) > 3 else ''}" if inside else "is empty"
+    raise FormatError(
+        f"{place} {what}: neither sealed shards (.parquet) nor a store (.db). Give one file in it."
+    )
+
+
+def _detect_content(head: bytes, place: Path) -> str:
+    if not head:
+        raise FormatError(f"{place} is empty.")
+    for magic, tool in _COMPRESSED.items():
+        if head.startswith(magic):
+            raise FormatError(f"{place} is compressed. Unpack it first, with: {tool}")
+    if head.startswith(b"SQLite format 3\0"):
+        raise FormatError(f"{place} is a SQLite database but not one of Baton's. {_KNOWN}")
+    if head.startswith(b"PAR1"):
+        raise FormatError(f"{place} is one table of a sealed shard. Give its directory: {place.parent}")
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if _KIND_FIRST.match(text):
+        return "jsonl"
+    if text.startswith(b"{"):
+        if b'"traceEvents"' in text[:200]:
+            raise FormatError(f"{place} is a Chrome trace, which Baton writes but does not read. {_KNOWN}")
+        try:
+            msgspec.json.decode(text.partition(b"\n")[0], type=_Line)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return "survey"
+        return "jsonl"
+    raise FormatError(f"{place} begins with {head[:16]!r}, which is no trace. {_KNOWN}")
