@@ -34,6 +34,7 @@ _WORDS = {
     tuple[float, ...]: "an array of numbers",
     tuple[int, int]: "an array of two integers",
     dict[str, Any]: "an object",
+    list[Any]: "an array",
     dict[str, float]: "an object of numbers",
     dict[str, int]: "an object of integers",
 }
@@ -84,7 +85,7 @@ def _value_fault(info: structs.FieldInfo, value: Any, ranges_of: type[Struct]) -
     except (ValidationError, OverflowError) as error:
         options = _literal(info.type)
         if options and isinstance(value, str):
-            return ("shape/unknown-value", shown(value), nearest(value, options))
+            return ("shape/unknown-value", shown(value), f"a word of its list. {nearest(value, options)}")
         if isinstance(value, list) and "32-bit" in str(error):
             return ("shape/too-large", shown(value), expected)
         where = str(error).partition(" - at ")[2].strip("`").removeprefix("$")

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from baton.trace.validate.meaning import check_meaning
 from baton.trace.validate.parts import Parts
-from baton.trace.validate.problem import LEVELS, Found, Level
+from baton.trace.validate.problem import Found
 from baton.trace.validate.shape import check_ranges
 from baton.trace.validate.structure import check_structure
 
 __all__ = ["check"]
 
 
-def check(parts: Parts, found: Found, level: Level) -> None:
-    """Check well-typed records up to and including a level."""
-    depth = LEVELS.index(level)
+def check(parts: Parts, found: Found, *, whole: bool = True) -> None:
+    """Check well-typed records. In a trace that is not whole, only one by one."""
     check_ranges(parts, found)
-    if depth >= 1:
+    if whole and "structure" in found.levels:
         check_structure(parts, found)
-    if depth >= 2:
+    if whole and "meaning" in found.levels:
         check_meaning(parts, found)

@@ -16,12 +16,12 @@ __all__ = ["validate", "validate_into"]
 
 def validate(trace: Trace, level: Level = "meaning") -> list[Problem]:
     """Every problem of a trace, up to and including a level; at most 1,000 of each code."""
-    found = Found()
-    validate_into(found, trace, level_named(level))
+    found = Found(level_named(level))
+    validate_into(found, trace)
     return found.sorted()
 
 
-def validate_into(found: Found, trace: Trace, level: Level) -> None:
+def validate_into(found: Found, trace: Trace) -> None:
     found.trace_id = trace.trace_id
     parts = Parts.of_trace(trace)
     if _report_mistyped(found, parts.header, "trace"):
@@ -29,7 +29,7 @@ def validate_into(found: Found, trace: Trace, level: Level) -> None:
     if _report_mistyped(found, parts.end, "end"):
         parts.end = End()
     check_types(parts, found)
-    check(parts, found, level)
+    check(parts, found)
 
 
 def _report_mistyped(found: Found, record: Header | End | None, name: str) -> bool:

@@ -6,6 +6,7 @@ line, and a line that does not decode is looked at field by field.
 
 from __future__ import annotations
 
+import codecs
 import json
 from array import array
 from collections.abc import Callable, Iterator
@@ -75,7 +76,10 @@ def _blocks(stream: Stream, max_line_bytes: int, gathering: _Gathering) -> Itera
     """The stream in pieces that end at a line's end (the last one may not)."""
     held: list[bytes] = []
     num_held = 0
-    while piece := stream.read(_BLOCK_BYTES):
+    first = stream.read(len(codecs.BOM_UTF8))
+    if first != codecs.BOM_UTF8:
+        held, num_held = [first], len(first)
+    while piece := stream.read(min(_BLOCK_BYTES, max_line_bytes)):
         cut = piece.rfind(b"\n") + 1
         if cut:
             yield b"".join([*held, piece[:cut]])
@@ -149,19 +153,19 @@ class _Gathering:
         *lines, rest = block.split(b"\n")
         for line in lines:
             self.line += 1
-            self._take_line(line, last=False)
+            self._take_line(line, may_be_cut=False)
         if rest:
             self.line += 1
-            self._take_line(rest, last=True)
+            self._take_line(rest, may_be_cut=rest.lstrip().startswith(b"{"))
 
-    def _take_line(self, line: bytes, *, last: bool) -> None:
+    def _take_line(self, line: bytes, *, may_be_cut: bool) -> None:
         if not line.strip():
             return
         try:
             self._take(_decoder.decode(line))
             self._parts.in_range.clear()
         except _UNREADABLE as error:
-            given = self._loosely(line, error, cut=last)
+            given = self._loosely(line, error, cut=may_be_cut)
             if given is not None:
                 self._take_broken(given, error)
 
@@ -195,24 +199,27 @@ class _Gathering:
 
     def _may_stand_here(self, kind: type) -> bool:
         """Whether a trace is open. What stands outside every trace is reported once, at its first record."""
+        name = kind.__name__.lower()
         if self._parts.end is not None:
             if not self._late:
-                was, expected = kind.__name__, "the end, or the header of the next trace"
-                self._report("structure/after-end", kind.__name__.lower(), None, was, expected)
+                was, expected = f"a record of kind {name!r}", "nothing, or the header of the next trace"
+                self._report("structure/after-end", name, None, was, expected)
             self._late = True
             return False
         if not self._open and not self._headless:
             self._headless = True
-            was, expected = kind.__name__, "first a record of kind 'trace'"
-            self._report("shape/no-header", kind.__name__.lower(), None, was, expected)
+            was, expected = f"a record of kind {name!r}", "first a record of kind 'trace'"
+            self._report("shape/no-header", name, None, was, expected)
         return True
 
     def _take_broken(self, given: dict[str, Any], error: Exception) -> None:
         name = given.get("kind")
         kind = _BY_NAME.get(name) if isinstance(name, str) else None
         if kind is None:
+            self._parts.lost = True
             was = "no kind" if "kind" not in given else shown(name)
-            self._report("shape/unknown-kind", "record", "kind", was, nearest(str(name), _BY_NAME))
+            expected = f"a kind of record. {nearest(str(name), _BY_NAME)}"
+            self._report("shape/unknown-kind", "record", "kind", was, expected)
             return
         id_ = given.get("id") if isinstance(given.get("id"), str) else None
         if kind is Header:
@@ -265,9 +272,11 @@ class _Gathering:
         except ValueError as wrong:
             if cut:
                 raise FormatError(self._cut_off()) from None
+            self._parts.lost = True
             self._report("shape/not-json", "record", None, str(wrong), "one JSON object on the line")
             return None
         if not isinstance(given, dict):
+            self._parts.lost = True
             self._report("shape/not-an-object", "record", None, shown(given), "a JSON object")
             return None
         if isinstance(error, RecursionError):

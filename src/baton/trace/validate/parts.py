@@ -63,6 +63,8 @@ class Parts:
         self.in_range: set[str] = set()
         """Kinds of record whose values are known to be within their ranges."""
         self.num_broken: dict[str, int] = {}
+        self.lost = False
+        """True where lines could not even be told apart as records: any id may have been theirs."""
         self.calls_known = True
         """False where the file's form cannot hold calls."""
         self.seq_given = True
@@ -101,6 +103,10 @@ class Parts:
             self.payload_keys = [self.payload_keys[index] for index in kept]
         self._columns.clear()
         setattr(self, f"{kind}s", [records[index] for index in kept])
+
+    def excuses(self, id_: str | None) -> bool:
+        """Whether an id that is not there may have been a broken record's."""
+        return self.lost or id_ in self.broken
 
     def report(
         self, found: Found, code: str, kind: str, index: int, field: str | None, *, was: str, expected: str

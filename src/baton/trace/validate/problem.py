@@ -100,6 +100,8 @@ class Report(Struct, frozen=True, kw_only=True):
 
     path: str
     level: Level
+    positions: Literal["line", "index"] = "index"
+    """What `Problem.position` counts in this file."""
     num_traces: int = 0
     num_events: int = 0
     problems: list[Problem] = field(default_factory=list)
@@ -119,9 +121,10 @@ class Report(Struct, frozen=True, kw_only=True):
 
 
 class Found:
-    """Collects problems; keeps the first 1,000 of each code and counts the rest."""
+    """Collects problems up to a level; keeps the first 1,000 of each code and counts the rest."""
 
-    def __init__(self) -> None:
+    def __init__(self, level: Level) -> None:
+        self.levels = LEVELS[: LEVELS.index(level) + 1]
         self.problems: list[Problem] = []
         self.counts: dict[str, int] = {}
         self.trace_id: str | None = None
@@ -137,13 +140,16 @@ class Found:
         position: int | None = None,
         field: str | None = None,
     ) -> None:
+        level = cast("Level", code.partition("/")[0])
+        if level not in self.levels:
+            return
         count = self.counts.get(code, 0) + 1
         self.counts[code] = count
         if count > _KEPT_PER_CODE:
             return
         problem = Problem(
             code=code,
-            level=cast("Level", code.partition("/")[0]),
+            level=level,
             message=CODES[code],
             trace_id=_clipped(self.trace_id),
             record=clip(record),

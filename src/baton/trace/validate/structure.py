@@ -39,7 +39,7 @@ def _check_end(parts: Parts, found: Found) -> None:
             expected=expected,
         )
         return
-    if not parts.events and not parts.num_broken.get("event"):
+    if not parts.events and not parts.num_broken.get("event") and not parts.lost:
         found.add(
             "structure/no-events",
             record="trace",
@@ -47,7 +47,7 @@ def _check_end(parts: Parts, found: Found) -> None:
             found="0",
             expected="at least 1",
         )
-    if not parts.end.counts:
+    if not parts.end.counts or parts.lost:
         return
     held = {kind: len(parts.of(kind)) + parts.num_broken.get(kind, 0) for kind in KINDS.values()}
     for kind in sorted(held.keys() | parts.end.counts.keys()):
@@ -90,7 +90,7 @@ def _check_edges(parts: Parts, found: Found) -> None:
     for name, ends in (("src", parts.src), ("dst", parts.dst)):
         for index in np.flatnonzero(ends < 0).tolist():
             id_ = getattr(parts.edges[index], name)
-            if id_ not in parts.broken:
+            if not parts.excuses(id_):
                 parts.report(
                     found,
                     "structure/unknown-event",
@@ -215,7 +215,7 @@ def _check_said(parts: Parts, found: Found) -> None:
         event = parts.events[index]
         at = parts.call_position.get(event.call or "")
         if at is None:
-            if event.call not in parts.broken:
+            if not parts.excuses(event.call):
                 was = shown(event.call)
                 parts.report(
                     found,
@@ -269,7 +269,7 @@ def _check_calls(parts: Parts, found: Found) -> None:
             continue
         at = parts.call_position.get(call.parent)
         if at is None:
-            if call.parent not in parts.broken:
+            if not parts.excuses(call.parent):
                 was = shown(call.parent)
                 parts.report(
                     found,

@@ -145,6 +145,7 @@ def _loosely(content: dict[str, Any], parts: Parts, found: Found) -> _SurveyTrac
     found.trace_id = trace_id if isinstance(trace_id, str) else None
     for name, (code, was, expected) in field_faults(_SurveyTrace, content):
         found.add(code, record="trace", field=name, found=was, expected=expected)
+        parts.lost |= name in ("events", "edges")
     good: dict[str, Any] = {
         "trace_id": "?",
         "task_id": "?",
@@ -206,6 +207,11 @@ def _object(document: bytes) -> dict[str, Any]:
     except RecursionError:
         raise FormatError("it is nested too deeply to be a trace.") from None
     except ValueError as error:
+        if str(error).startswith("Extra data"):
+            raise FormatError(
+                "it holds JSON records that have no kind; expected one JSON object, or a first line such as "
+                '{"kind":"trace","version":1,"trace_id":"…","task_id":"…"}'
+            ) from None
         raise FormatError(f"it is not JSON, or it is cut off: {error}.") from None
     if not isinstance(content, dict):
         raise FormatError(

@@ -49,12 +49,12 @@ class _Units:
         if unit == "team":
             return parts.header is None or target == parts.header.trace_id
         if unit == "role":
-            return target in self._roles or bool(parts.broken)
+            return target in self._roles or bool(parts.broken) or parts.lost
         if unit == "agent":
-            return target in self._agents or bool(parts.broken)
+            return target in self._agents or bool(parts.broken) or parts.lost
         if not parts.calls_known and unit in ("turn", "token"):
             return True
-        if target in parts.broken:
+        if parts.excuses(target):
             return True
         if unit == "turn":
             return target in parts.call_position
@@ -83,7 +83,7 @@ class _Units:
         id_, _, index = target.rpartition(":")
         at = self._parts.call_position.get(id_)
         if at is None or not index.isascii() or not index.isdigit() or len(index) > 18:
-            return id_ in self._parts.broken
+            return self._parts.excuses(id_)
         call = self._parts.calls[at]
         length = len(call.completion_ids) if call.completion_ids is not None else call.completion_tokens
         return length is None or int(index) < length

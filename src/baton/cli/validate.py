@@ -1,0 +1,138 @@
+"""`baton validate`: every problem of every file. Exit 0: none; 1: some; 2: a file cannot be read."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from baton.trace.validate import LEVELS, Problem, Report, validate_file
+from baton.view.terminal import emit
+from baton.view.text import count, printable
+from baton.view.tree import Line
+
+__all__ = ["add_arguments", "run"]
+
+_PROGRESS_AFTER_SECONDS = 2.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("files", metavar="FILE", nargs="+", help="a trace, or a store of traces")
+    parser.add_argument("--json", action="store_true", help="one JSON document instead of lines")
+    parser.add_argument(
+        "--level",
+        choices=LEVELS,
+        default="meaning",
+        help="how far to check; each level includes the ones before it (default: %(default)s)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    reports: list[Report] = []
+    for path in args.files:
+        with _progress(path) as progress:
+            report = validate_file(path, args.level, progress=progress)
+        reports.append(report)
+        if report.unreadable is not None:
+            print(f"baton validate: {printable(report.unreadable)}", file=sys.stderr)
+        if not args.json:
+            emit(_lines(report))
+    if args.json:
+        print(msgspec.json.encode(_document(reports, args.level)).decode())
+    elif len(reports) > 1:
+        emit([_summary(reports)])
+    return (
+        2 if any(report.unreadable for report in reports) else int(any(report.counts for report in reports))
+    )
+
+
+def _lines(report: Report) -> Iterator[Line]:
+    path = printable(report.path)
+    held = f"{count(report.num_traces, 'trace')}, {count(report.num_events, 'event')}"
+    if report.valid:
+        yield [(f"{path}: ", ""), ("valid", "green"), (f" ({held})", "dim")]
+    elif report.num_problems:
+        so_far = "" if report.unreadable is None else " before it became unreadable"
+        yield [
+            (f"{path}: ", ""),
+            (count(report.num_problems, "problem"), "red"),
+            (f" ({held}){so_far}", "dim"),
+        ]
+    kept: Counter[str] = Counter()
+    for problem in report.problems:
+        kept[problem.code] += 1
+        yield _line(problem, report)
+    for code, number in report.counts.items():
+        if number > kept[code]:
+            yield [(f"  and {number - kept[code]:,} more of {code}", "dim")]
+
+
+def _line(problem: Problem, report: Report) -> Line:
+    several = report.num_traces > 1 and problem.trace_id is not None
+    where = [f"trace {problem.trace_id}"] if several else []
+    if problem.position is not None:
+        where.append(f"{report.positions} {problem.position}")
+    where.append(problem.record + (f", {problem.field}" if problem.field else ""))
+    return [
+        (f"  {problem.code}", "yellow"),
+        (f"  {printable(', '.join(where))}: ", ""),
+        (f"{problem.message}; found {printable(problem.found)}; expected {printable(problem.expected)}", ""),
+    ]
+
+
+def _summary(reports: list[Report]) -> Line:
+    bad = sum(1 for report in reports if report.unreadable is not None)
+    wrong = sum(1 for report in reports if report.unreadable is None and report.counts)
+    valid = len(reports) - wrong - bad
+    text = f"{count(len(reports), 'file')}: {valid} valid, {wrong} with problems, {bad} unreadable"
+    return [(text, "bold")]
+
+
+def _document(reports: list[Report], level: str) -> dict[str, Any]:
+    files = [
+        {
+            "path": report.path,
+            "valid": report.valid,
+            "unreadable": report.unreadable,
+            "positions": report.positions,
+            "num_traces": report.num_traces,
+            "num_events": report.num_events,
+            "num_problems": report.num_problems,
+            "counts": report.counts,
+            "problems": report.problems,
+        }
+        for report in reports
+    ]
+    return {"valid": all(report.valid for report in reports), "level": level, "files": files}
+
+
+@contextmanager
+def _progress(path: str) -> Iterator[Any]:
+    """A bar on stderr for what takes longer than two seconds, where a person looks."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    start = time.monotonic()
+    place = Path(path)
+    total = place.stat().st_size if place.is_file() else None
+    num_done = 0
+    with Progress(console=Console(stderr=True), transient=True, auto_refresh=False) as bar:
+        task = bar.add_task(f"validating {printable(place.name)}", total=total, visible=False)
+
+        def advance(num_bytes: int) -> None:
+            nonlocal num_done
+            num_done += num_bytes
+            if time.monotonic() - start > _PROGRESS_AFTER_SECONDS:
+                bar.update(task, completed=num_done, visible=True, refresh=True)
+
+        yield advance
