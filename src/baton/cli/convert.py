@@ -1,0 +1,159 @@
+"""`baton convert IN OUT`: traces from one format into another.
+
+Invariant: OUT is replaced whole or not at all, and what is there is replaced only with --force.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from baton.errors import BatonError, FormatError, UsageError
+from baton.trace.formats import FORMATS, TEXT_FORMATS, encode, format_of_name, read_all, write
+from baton.trace.formats.manifest import SHARD_PREFIX
+from baton.trace.trace import Trace
+
+__all__ = ["add_arguments", "run"]
+
+_QUIET_SECONDS = 2.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    rows = "\n".join(f"  {name:<8}  {what}" for name, what in FORMATS.items())
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = (
+        f"formats:\n{rows}\n\n"
+        "OUT's name says which: .jsonl, .json, .db, DIR/, .chrome.json, .mmd or .md.\n"
+        "What IN is, is told from its content."
+    )
+    parser.add_argument("source", metavar="IN", help="a file or directory of traces")
+    parser.add_argument(
+        "target", metavar="OUT", help="where to write; - is standard output, for text formats"
+    )
+    parser.add_argument("--to", choices=list(FORMATS), help="the format to write, whatever OUT is called")
+    parser.add_argument(
+        "--without-payloads",
+        action="store_true",
+        help="leave out what was said and keep its addresses (token ids stay: they are not payloads)",
+    )
+    parser.add_argument("--force", action="store_true", help="replace OUT if it is there")
+
+
+def run(args: argparse.Namespace) -> int:
+    to_stdout = args.target == "-"
+    kind = args.to or ("jsonl" if to_stdout else format_of_name(args.target))
+    if to_stdout and kind not in TEXT_FORMATS:
+        raise UsageError(f"{kind} is not text, so it cannot go to standard output. Give OUT a name.")
+    if not to_stdout:
+        _check_target(Path(args.target), kind, args.force)
+    started = time.monotonic()
+    seen = _Seen()
+    traces = seen.counting(read_all(args.source), args.source, args.without_payloads)
+    with _progress(seen):
+        num_bytes = _to_stdout(traces, kind) if to_stdout else _to_file(traces, Path(args.target), kind)
+    said = f"{kind}, {seen}, {num_bytes:,} bytes, {time.monotonic() - started:.1f} s"
+    if to_stdout:
+        print(f"standard output: {said}", file=sys.stderr)
+    else:
+        print(f"{args.target}: {said}")
+    return 0
+
+
+class _Seen:
+    """What has gone by so far."""
+
+    def __init__(self) -> None:
+        self.num_traces = 0
+        self.num_events = 0
+
+    def counting(self, traces: Iterable[Trace], source: str, without_payloads: bool) -> Iterator[Trace]:
+        for trace in traces:
+            self.num_traces += 1
+            self.num_events += len(trace.events)
+            yield trace.without_payloads() if without_payloads else trace
+        if not self.num_traces:
+            raise FormatError(f"{source} holds no trace.")
+
+    def __str__(self) -> str:
+        traces = "1 trace" if self.num_traces == 1 else f"{self.num_traces:,} traces"
+        return f"{traces}, {self.num_events:,} event{'' if self.num_events == 1 else 's'}"
+
+
+def _to_stdout(traces: Iterable[Trace], kind: str) -> int:
+    num_bytes = 0
+    for chunk in encode(traces, kind):
+        num_bytes += sys.stdout.buffer.write(chunk)
+    sys.stdout.buffer.flush()
+    return num_bytes
+
+
+def _to_file(traces: Iterable[Trace], target: Path, kind: str) -> int:
+    """Made in a folder of its own beside its place, then moved there."""
+    try:
+        working = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
+        try:
+            made = working / target.name
+            write(traces, made, kind)
+            num_bytes = sum(path.stat().st_size for path in (made, *made.rglob("*")) if path.is_file())
+            if target.is_dir():
+                target.rename(working / "replaced")
+            made.rename(target)
+        finally:
+            shutil.rmtree(working, ignore_errors=True)
+    except OSError as error:
+        raise BatonError(f"{target} cannot be written: {error.strerror}.") from None
+    return num_bytes
+
+
+def _check_target(target: Path, kind: str, force: bool) -> None:
+    if not target.exists():
+        if not target.parent.is_dir():
+            raise UsageError(f"there is no folder {target.parent}. Type: mkdir -p {target.parent}")
+        return
+    if not target.is_file() and not target.is_dir():
+        raise UsageError(f"{target} is neither a file nor a folder. For standard output, give - as OUT.")
+    if target.is_dir() != (kind == "parquet"):
+        is_, needs = ("folder", "file") if target.is_dir() else ("file", "folder")
+        raise UsageError(f"{target} is a {is_} and {kind} is written to a {needs}. Give another OUT.")
+    if target.is_dir() and not all(
+        path.name.startswith((SHARD_PREFIX, ".lock")) for path in target.iterdir()
+    ):
+        raise UsageError(f"{target} holds other things than sealed shards. Give another OUT.")
+    if not force:
+        raise UsageError(f"{target} is there already. Add --force to replace it.")
+    log = Path(f"{target}-wal")
+    if log.exists() and log.stat().st_size:
+        # It would be taken for the new store's.
+        raise UsageError(f"{target} is a store that is being written or was not closed. Give another OUT.")
+
+
+@contextmanager
+def _progress(seen: _Seen) -> Iterator[None]:
+    """A line that counts, for a person who has been waiting for two seconds."""
+    done = threading.Event()
+
+    def tell() -> None:
+        started = time.monotonic()
+        wait_seconds = _QUIET_SECONDS
+        while not done.wait(wait_seconds):
+            print(f"\r{seen}, {time.monotonic() - started:.0f} s …", end="", file=sys.stderr, flush=True)
+            wait_seconds = 0.5
+        if wait_seconds < _QUIET_SECONDS:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+    teller = threading.Thread(target=tell, daemon=True)
+    if sys.stderr.isatty():
+        teller.start()
+    try:
+        yield
+    finally:
+        done.set()
+        if teller.is_alive():
+            teller.join()
