@@ -120,6 +120,7 @@ def centralized(path: Path) -> None:
         tell, answer = stage.says(code, "PORT = 8080", "tell docs 8080", "return 8080")
         told = code.send(docs, "The code says 8080. Do the docs agree?", span=tell, propensity=0.5)
         code.returns("8080", span=answer)
+        lead.decide("wait", "for docs", options=["wait", "delegate", "stop"], choice="wait", propensity=0.5)
         (span,) = stage.says(lead, "code returned 8080", "delegate docs check the changelog")
         given = lead.delegate(
             docs, "Check the changelog too.", span=span, options=["docs"], choice=0, propensity=1.0

@@ -5,6 +5,7 @@ from baton.trace.event import Edge, Event
 from baton.trace.numbers import Floats, Ints
 from baton.trace.payload import Payload
 from baton.trace.record import Credit, Reward
+from baton.trace.recorder import Recorder
 from baton.trace.trace import End, Header, Record, Trace
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "Ints",
     "Payload",
     "Record",
+    "Recorder",
     "Reward",
     "Sampling",
     "Trace",

@@ -40,8 +40,7 @@ class Lanes:
     def __init__(self, trace: Trace) -> None:
         self.lanes: dict[str, Lane] = {}
         """In order of first appearance."""
-        self.born: dict[str, Lane] = {}
-        """Id of the event that spawned an agent -> its lane."""
+        self._born: dict[int, Lane] = {}  # by the spawn itself: in a broken trace, ids may repeat
         callers = _callers(trace)
         spawns: dict[str, Event] = {}
         for event in trace.events:
@@ -67,6 +66,10 @@ class Lanes:
         if not trace.finished:
             for lane in self.lanes.values():
                 lane.ending = lane.ending or "unfinished"
+
+    def born(self, event: Event) -> Lane | None:
+        """The agent that this event spawned."""
+        return self._born.get(id(event))
 
     def _lane(self, agent: str, t: float) -> Lane:
         lane = self.lanes.get(agent)
@@ -96,7 +99,7 @@ class Lanes:
                     if child.agent not in placed:
                         placed.add(child.agent)
                         child.parent = lane.agent
-                        self.born[spawns[child.agent].id] = child
+                        self._born[id(spawns[child.agent])] = child
                         stack.append(child)
         for lane in order:
             lane.total_events = len(lane.events)

@@ -134,9 +134,9 @@ class _Writer:
                 nodes.append(self._fold(hidden))
             for event in part:
                 nodes.append(event)
-                if deeper and (child := self._lanes.born.get(event.id)):
+                if deeper and (child := self._lanes.born(event)):
                     nodes.append(child)
-        below = [child for event in (*head, *tail) if (child := self._lanes.born.get(event.id))]
+        below = [child for event in (*head, *tail) if (child := self._lanes.born(event))]
         if below and not deeper:
             nodes.append(f"… {_sum(below)} below left out")
         return nodes
@@ -163,7 +163,7 @@ class _Writer:
         kinds.update(event.status for event in events if event.status != "ok")
         kinds_said = ", ".join(f"{n:,} {kind}" for kind, n in kinds.most_common())
         text = f"… {count(len(events), 'event')} left out: {kinds_said}"
-        below = [child for event in events if (child := self._lanes.born.get(event.id))]
+        below = [child for event in events if (child := self._lanes.born(event))]
         return f"{text}; below them {_sum(below)}" if below else text
 
     def _event_line(self, event: Event, room: int, *, snippet: bool) -> Line:
