@@ -21,7 +21,7 @@ def look_up(agent, query):
     return ATLAS[query]
 
 
-folder = Path(sys.argv[1])
+folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/first")
 folder.mkdir(parents=True, exist_ok=True)
 (folder / "trace.jsonl").unlink(missing_ok=True)  # a recorder adds to a file that is there
 
