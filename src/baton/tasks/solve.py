@@ -1,0 +1,128 @@
+"""Exact solution of a game by backward induction over its reachable states, and of any policy on it.
+
+Invariant: values are those of the game as stated, to floating-point rounding; a game too large to
+enumerate is refused with the limit, never solved approximately.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import fsum
+
+from baton.errors import UsageError
+from baton.tasks.game import Branch, Game, Policy, State
+
+__all__ = ["MAX_STATES", "Evaluation", "Solution", "evaluate", "solve"]
+
+MAX_STATES = 4_000_000
+_TIE = 1e-12
+Steps = tuple[tuple[str, tuple[Branch, ...]], ...]
+
+
+class Solution:
+    """The optimum: V* of every reachable state, Q* of every option."""
+
+    def __init__(self, game: Game, values: dict[State, float]) -> None:
+        self.game = game
+        self.values = values
+        self.value = fsum(b.probability * values[b.state] for b in game.start())
+
+    def q(self, state: State) -> dict[str, float]:
+        """Q* of the state's options."""
+        values = self.values
+        return {
+            option: fsum(b.probability * (b.reward + values[b.state]) for b in self.game.step(state, option))
+            for option in self.game.options(state)
+        }
+
+    def best(self, state: State) -> str:
+        """An optimal option: the first one listed, among equals."""
+        q = self.q(state)
+        top = max(q.values())
+        return next(option for option, value in q.items() if value >= top - _TIE)
+
+    def policy(self, state: State) -> dict[str, float]:
+        """The optimal policy."""
+        return {self.best(state): 1.0}
+
+
+class Evaluation:
+    """A policy's exact value and how often it visits each state."""
+
+    def __init__(self, values: dict[State, float], value: float, visits: dict[State, float]) -> None:
+        self.values = values
+        self.value = value
+        self.visits = visits
+        """Expected number of visits per episode; a state is seen at most once in these games."""
+
+
+def solve(game: Game, max_states: int = MAX_STATES) -> Solution:
+    """V* and Q* by backward induction."""
+    game.check_exact()
+    values: dict[State, float] = {}
+
+    def expand(state: State) -> Steps:
+        return tuple((option, tuple(game.step(state, option))) for option in game.options(state))
+
+    for state, steps in _backward(game, expand, max_states):
+        values[state] = max(
+            (sum(p * (r + values[s]) for p, s, r in branches) for _, branches in steps),
+            default=0.0,
+        )
+    return Solution(game, values)
+
+
+def evaluate(game: Game, policy: Policy, max_states: int = MAX_STATES) -> Evaluation:
+    """V_pi, exactly, and the policy's expected visits to each state."""
+    values: dict[State, float] = {}
+    arrows: dict[State, list[tuple[float, State]]] = {}
+
+    def expand(state: State) -> Steps:
+        if not game.options(state):
+            return ()
+        return tuple(
+            (option, tuple(game.step(state, option))) for option, p in policy(state).items() if p > 0
+        )
+
+    for state, steps in _backward(game, expand, max_states):
+        chosen = policy(state) if steps else {}
+        values[state] = sum(
+            chosen[option] * sum(p * (r + values[s]) for p, s, r in branches) for option, branches in steps
+        )
+        arrows[state] = [
+            (chosen[option] * b.probability, b.state) for option, branches in steps for b in branches
+        ]
+    visits = dict.fromkeys(arrows, 0.0)
+    start = game.start()
+    for b in start:
+        visits[b.state] += b.probability
+    # Post-order reversed is a topological order: a state's visits are complete before it passes them on.
+    for state in reversed(arrows):
+        for probability, after in arrows[state]:
+            visits[after] += visits[state] * probability
+    return Evaluation(values, fsum(b.probability * values[b.state] for b in start), visits)
+
+
+def _backward(game: Game, expand: Callable[[State], Steps], max_states: int) -> Iterator[tuple[State, Steps]]:
+    """Reachable states, each after all that may follow it. Without recursion: traces may be long."""
+    done: set[State] = set()
+    stack: list[tuple[State, Steps | None]] = [(b.state, None) for b in reversed(game.start())]
+    while stack:
+        state, steps = stack.pop()
+        if steps is not None:
+            yield state, steps
+            continue
+        if state in done:
+            continue
+        done.add(state)
+        if len(done) > max_states:
+            raise UsageError(
+                f"{game.name}: more than {max_states:,} states are reachable, which is past exact solution. "
+                "Make the game smaller with --set, or play it without solving it."
+            )
+        steps = expand(state)
+        if not steps:
+            yield state, steps
+            continue
+        stack.append((state, steps))
+        stack += [(b.state, None) for _, branches in steps for b in branches if b.state not in done]
