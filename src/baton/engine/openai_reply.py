@@ -1,0 +1,99 @@
+"""Reading a chat completion: what the server said becomes an Answer, or an error that shows what was wrong.
+
+Tool calls become text, one `<tool_call>{"name": ..., "arguments": {...}}</tool_call>` line each, after the
+content, so that one parser serves every engine. Log-probabilities are kept only where they are of the
+distribution the tokens were drawn from: servers mostly report the model's own, before temperature and
+truncation, so with any other sampling they are not measured.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+from typing import Any
+
+from baton.team.policy import Answer, EngineError, Request
+from baton.trace.numbers import Floats, Ints
+
+__all__ = ["read_reply"]
+
+
+def read_reply(
+    reply: Any, request: Request, *, model: str, version: str | None, logprobs_of_sampling: bool
+) -> Answer | EngineError:
+    """An Answer from the decoded body of a chat completion."""
+    try:
+        choice = reply["choices"][0]
+        message = choice["message"]
+        content = _content(message.get("content"))
+        calls = [_call_text(call) for call in message.get("tool_calls") or ()]
+        usage = reply.get("usage") or {}
+        logprobs, ends = _logprobs((choice.get("logprobs") or {}).get("content"), content)
+        ids = choice.get("token_ids")
+        completion_ids = None if ids is None else Ints(ids)
+        prompt_tokens, completion_tokens = (
+            _count(usage.get(k)) for k in ("prompt_tokens", "completion_tokens")
+        )
+    except (KeyError, IndexError, TypeError, AttributeError, ValueError, OverflowError) as error:
+        shown = json.dumps(reply, ensure_ascii=False)[:300]
+        return EngineError(f"the server's reply is not a chat completion ({error!r}): {shown}")
+    text = "\n".join([content, *calls] if content else calls)
+    sampling = request.sampling
+    plain = sampling.temperature == 1.0 and sampling.top_p == 1.0 and sampling.top_k is None
+    if not (plain or logprobs_of_sampling):
+        logprobs = None
+    if calls or (completion_ids is not None and ends is not None and len(ends) != len(completion_ids)):
+        ends = None  # the tokens spell the call in the model's own form, not in this text
+    if completion_ids is not None and logprobs is not None and len(logprobs) != len(completion_ids):
+        logprobs = None
+    options = request.options or ()
+    return Answer(
+        text=text,
+        policy=model,
+        policy_version=version or str(reply.get("system_fingerprint") or reply.get("model") or model),
+        completion_ids=completion_ids,
+        logprobs=logprobs,
+        token_ends=ends,
+        choice=options.index(text.strip()) if text.strip() in options else None,
+        prompt_tokens=prompt_tokens,
+        completion_tokens=completion_tokens,
+        finish_reason=str(choice.get("finish_reason") or "stop"),
+    )
+
+
+def _content(content: Any) -> str:
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    return "".join(part["text"] for part in content if part.get("type") == "text")
+
+
+def _call_text(call: Any) -> str:
+    name, arguments = call["function"]["name"], call["function"].get("arguments") or "{}"
+    try:
+        parsed = json.loads(arguments) if isinstance(arguments, str) else arguments
+    except ValueError:
+        parsed = arguments  # as it came: the surface tells the model what is wrong with it
+    return f"<tool_call>{json.dumps({'name': name, 'arguments': parsed}, ensure_ascii=False)}</tool_call>"
+
+
+def _count(value: Any) -> int | None:
+    return value if type(value) is int and value >= 0 else None
+
+
+def _logprobs(tokens: Any, content: str) -> tuple[Floats | None, Ints | None]:
+    """Log-probabilities, and where each token ends in the content (None where the tokens do not spell it)."""
+    if not tokens:
+        return None, None
+    logprobs = Floats([float(token["logprob"]) for token in tokens])
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    spelled, ends = "", []
+    for token in tokens:
+        raw = token.get("bytes")
+        spelled += decoder.decode(bytes(raw) if raw is not None else token["token"].encode())
+        ends.append(len(spelled))
+    if not spelled.startswith(content):
+        return logprobs, None
+    # Beyond the content there is at most an end-of-turn token.
+    return logprobs, Ints([min(end, len(content)) for end in ends])

@@ -1,0 +1,335 @@
+"""The loop's state: calls waiting, calls in flight, and one step of work for all of them.
+
+A step admits waiting calls, prefills some of the cold prefixes they need, and decodes one token of every
+row in flight; rows join and leave at every step. Prefill covers a prompt up to its last token, which is
+the row's first decode input: so every logit comes from the same kind of pass, and a prompt that is
+already known costs nothing. Not thread-safe; `engine` owns it from one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from msgspec import Struct
+
+from baton.engine.torch.attention import attention_over
+from baton.engine.torch.draw import Drawer
+from baton.engine.torch.forest import Forest, Ids, Node
+from baton.engine.torch.passes import DecodePass, PrefillPass
+from baton.engine.torch.pool import KVShape, Pools, Seat
+from baton.engine.torch.text import Decoder, Reader
+from baton.team.policy import Answer, EngineError
+from baton.team.randomness import generator
+from baton.trace.call import Sampling
+from baton.trace.numbers import Floats, Ints
+
+__all__ = ["Batch", "Limits", "Row"]
+
+_UNIFORMS = 64
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """How much the engine takes on at once."""
+
+    max_rows: int = 256
+    """Calls decoded together; the rest wait."""
+    cache_tokens: int = 131_072
+    """Tokens of computed prefixes kept for later calls; 0 keeps nothing after a call ends."""
+    prefill_tokens: int = 4096
+    """Tokens of prefill between two decode steps."""
+    shared_reads: int | None = None
+    """Read a prefix once for all rows from this many saved token reads on; None: by device."""
+
+
+class Row(Seat):
+    """One call."""
+
+    def __init__(self, prompt: Ids, sampling: Sampling, handle: Any = None) -> None:
+        self.prompt = prompt
+        self.sampling = sampling
+        self.handle = handle
+        """The caller's own; the batch does not look at it."""
+        self.cancelled = False
+        self.node: Node
+        self.loaded = 0
+        """How many of the slot's tokens were copied from the forest."""
+        self.shared: list[torch.Tensor] = []
+        self.ids: list[int] = []
+        self.logprobs: list[float] = []
+        self.limit = 0
+        self.reader: Reader | None = None
+        self.stopped_at: int | None = None
+        """Offset in the text of the stop string reached."""
+        self.result: Answer | EngineError | None = None
+        self._stream = np.random.default_rng() if sampling.key is None else generator(sampling.key)
+        self._uniforms: list[float] = []
+
+    def uniform(self) -> float:
+        """The number that draws the next token: the n-th of the key's stream for the n-th token."""
+        at = len(self.ids) % _UNIFORMS
+        if at == 0:
+            self._uniforms = self._stream.random(_UNIFORMS).tolist()
+        return self._uniforms[at]
+
+
+class Batch:
+    """Every call in the engine."""
+
+    def __init__(
+        self,
+        model: Any,
+        decoder: Decoder,
+        shape: KVShape,
+        *,
+        ends: frozenset[int],
+        context: int,
+        limits: Limits,
+    ) -> None:
+        self._model = model
+        self._decoder = decoder
+        self._shape = shape
+        self._ends = ends
+        self._context = context
+        self._limits = limits
+        default = 2048 if shape.device.type == "cpu" else 65_536
+        self._shared_reads = default if limits.shared_reads is None else limits.shared_reads
+        self._forest = Forest(limits.cache_tokens, limits.prefill_tokens)
+        self._pools = Pools(shape)
+        self._waiting: list[Row] = []
+        self._filling: list[Row] = []
+        self._rows: list[Row] = []
+        """In order of pools and slots while `_decode` is set."""
+        self._decode: tuple[DecodePass, Drawer, torch.Tensor, torch.Tensor] | None = None
+        self.policy = ""
+        self.version = "0"
+        self.prefilled_tokens = 0
+        self.reused_tokens = 0
+
+    @property
+    def idle(self) -> bool:
+        """Nothing in flight (calls may be waiting)."""
+        return not self._rows and not self._filling
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self._waiting)
+
+    def add(self, row: Row) -> Row | None:
+        """Queue a call; returned with its error if it can never run."""
+        room = self._context - len(row.prompt)
+        asked = row.sampling.max_tokens
+        row.limit = room if asked is None else asked
+        if not len(row.prompt):
+            row.result = EngineError("the prompt is empty; a model needs at least one token to continue.")
+        elif row.limit < 1:
+            row.result = EngineError(
+                f"the prompt has {len(row.prompt)} tokens; the context, {self._context}, has no room."
+                if asked is None
+                else f"max_tokens is {asked}; expected at least 1."
+            )
+        elif row.limit > room:
+            row.result = EngineError(
+                f"the prompt has {len(row.prompt)} tokens and max_tokens is {asked}, but the context is "
+                f"{self._context}. Shorten the prompt or lower max_tokens."
+            )
+        elif row.prompt.min() < 0 or row.prompt.max() >= self._model.config.vocab_size:
+            row.result = EngineError(
+                f"the prompt has ids from {row.prompt.min()} to {row.prompt.max()}; "
+                f"this model's are 0 to {self._model.config.vocab_size - 1}."
+            )
+        else:
+            if row.sampling.stop:
+                row.reader = Reader(self._decoder)
+            self._waiting.append(row)
+            return None
+        return row
+
+    def step(self, *, admit: bool = True) -> list[Row]:
+        """One step; returns the rows that ended, each with its result. Cancelled rows just go."""
+        self._drop_cancelled()
+        if admit:
+            self._admit()
+        if self._filling:
+            self._prefill()
+        return self._decode_step() if self._rows else []
+
+    def clear(self) -> None:
+        """Forget all computed prefixes, for new weights. Only when idle."""
+        self._forest.clear()
+
+    def fail(self, error: EngineError) -> list[Row]:
+        """After a pass broke: end every row with this error and forget everything computed."""
+        ended = [*self._rows, *self._filling, *self._waiting]
+        for row in ended:
+            row.result = error
+        self._rows, self._filling, self._waiting, self._decode = [], [], [], None
+        self._forest = Forest(self._limits.cache_tokens, self._limits.prefill_tokens)
+        self._pools = Pools(self._shape)
+        return ended
+
+    def _drop_cancelled(self) -> None:
+        self._waiting = [row for row in self._waiting if not row.cancelled]
+        for row in [row for row in self._filling if row.cancelled]:
+            self._filling.remove(row)
+            self._forest.release(row.node)
+        for row in [row for row in self._rows if row.cancelled]:
+            self._leave(row)
+
+    def _admit(self) -> None:
+        free = self._limits.max_rows - len(self._rows) - len(self._filling)
+        for row in self._waiting[:free]:
+            row.node, warm = self._forest.plant(row.prompt[:-1])
+            self.reused_tokens += warm
+            self._filling.append(row)
+        del self._waiting[:free]
+
+    def _prefill(self) -> None:
+        """Compute cold nodes for the first rows in line, then let rows whose prompt is complete join."""
+        cold: dict[int, Node] = {}
+        tokens = 0
+        for row in self._filling:
+            for node in row.node.chain():
+                if node.kv is None and node.number not in cold and tokens < self._limits.prefill_tokens:
+                    cold[node.number] = node
+                    tokens += len(node.ids)
+        if cold:
+            run = PrefillPass(cold.values(), self._shape)
+            with attention_over(self._model.config, run):
+                self._forward(torch.from_numpy(run.ids), torch.from_numpy(run.positions), logits_to_keep=1)
+            run.keep()
+            self.prefilled_tokens += tokens
+        ready = [row for row in self._filling if all(node.kv is not None for node in row.node.chain())]
+        for row in ready:
+            self._join(row)
+        self._filling = [row for row in self._filling if row not in ready]
+
+    def _join(self, row: Row) -> None:
+        own = []
+        for node in row.node.chain():
+            assert node.kv is not None
+            if (node.users - 1) * len(node.ids) >= self._shared_reads:
+                row.shared.append(node.kv)
+            else:
+                own.append(node.kv)
+        self._pools.seat(row, own, room=1 + min(row.limit, 256))
+        row.loaded = row.length
+        self._rows.append(row)
+        self._decode = None
+
+    def _leave(self, row: Row) -> None:
+        """Free the row's slot; what it computed goes to the forest."""
+        computed = np.append(row.prompt[-1:], np.array(row.ids[:-1], np.int32)).astype(np.int32)
+        kv = row.pool.kv[:, :, row.slot, :, row.loaded : row.length]
+        self._forest.release(row.node)
+        sound = not isinstance(row.result, EngineError)
+        if sound and self._limits.cache_tokens and row.length > row.loaded:
+            self._forest.grow(row.node, computed[: row.length - row.loaded], kv)
+        self._forest.trim()
+        row.pool.remove(row)
+        self._rows.remove(row)
+        self._decode = None
+
+    def _plan(self) -> tuple[DecodePass, Drawer, torch.Tensor, torch.Tensor]:
+        for row in self._rows:
+            if row.length == row.pool.capacity:
+                self._pools.make_room(row)
+        pools = self._pools.taken()
+        self._rows = [seat for pool in pools for seat in pool.seats if isinstance(seat, Row)]
+        shared: dict[int, tuple[torch.Tensor, list[int]]] = {}
+        for number, row in enumerate(self._rows):
+            for kv in row.shared:
+                shared.setdefault(id(kv), (kv, []))[1].append(number)
+        device = self._shape.device
+        ids = torch.tensor(
+            [row.ids[-1] if row.ids else int(row.prompt[-1]) for row in self._rows], device=device
+        )
+        positions = torch.tensor([len(row.prompt) - 1 + len(row.ids) for row in self._rows], device=device)
+        drawer = Drawer([row.sampling for row in self._rows], device)
+        return DecodePass(pools, list(shared.values()), device), drawer, ids, positions
+
+    def _decode_step(self) -> list[Row]:
+        if self._decode is None:
+            self._decode = self._plan()
+        run, drawer, ids, positions = self._decode
+        uniforms = torch.tensor(
+            [row.uniform() for row in self._rows], dtype=torch.float64, device=self._shape.device
+        )
+        with attention_over(self._model.config, run):
+            logits = self._forward(ids, positions, logits_to_keep=0)
+        tokens, logprobs = drawer.draw(logits, uniforms)
+        both = torch.stack((tokens.double(), logprobs.double())).tolist()
+        ended = []
+        full = False
+        for row, token, logprob in zip(self._rows, both[0], both[1], strict=True):
+            row.length += 1
+            full = full or row.length == row.pool.capacity
+            if self._take(row, int(token), logprob):
+                ended.append(row)
+        if ended or full:
+            for row in ended:
+                self._leave(row)
+            self._decode = None
+        else:
+            run.advance()
+            self._decode = run, drawer, tokens, positions + 1
+        return ended
+
+    def _forward(self, ids: torch.Tensor, positions: torch.Tensor, logits_to_keep: int) -> torch.Tensor:
+        device = self._shape.device
+        # A mask that is already four-dimensional is passed on as it is: the pass does its own masking.
+        unused = torch.empty(1, 1, 1, 1, device=device)
+        out = self._model(
+            input_ids=ids.to(device, torch.long)[None],
+            position_ids=positions.to(device)[None],
+            attention_mask=unused,
+            use_cache=False,
+            logits_to_keep=logits_to_keep,
+        )
+        logits: torch.Tensor = out.logits[0]
+        return logits
+
+    def _take(self, row: Row, token: int, logprob: float) -> bool:
+        """Add a drawn token to a row; True when that ends it."""
+        if not np.isfinite(logprob):
+            row.result = EngineError(
+                f"the model's logits are not finite at token {len(row.ids)} of the answer: damaged weights?"
+            )
+            row.ids.append(token)
+            return True
+        row.ids.append(token)
+        row.logprobs.append(logprob)
+        if token in self._ends or (row.reader is not None and self._stop_reached(row, token)):
+            row.result = self._answer(row, "stop")
+        elif len(row.ids) >= row.limit:
+            row.result = self._answer(row, "length")
+        return row.result is not None
+
+    def _stop_reached(self, row: Row, token: int) -> bool:
+        assert row.reader is not None
+        seen = len(row.reader.text)
+        text = row.reader.push(token)
+        longest = max(map(len, row.sampling.stop))
+        found = [at for stop in row.sampling.stop if (at := text.find(stop, max(0, seen - longest))) >= 0]
+        row.stopped_at = min(found, default=None)
+        return bool(found)
+
+    def _answer(self, row: Row, finish_reason: str) -> Answer:
+        spoken: Sequence[int] = row.ids[:-1] if row.ids[-1] in self._ends else row.ids
+        text, ends = self._decoder.text_and_ends(spoken)
+        if row.stopped_at is not None:
+            text = text[: row.stopped_at]
+        ends += [len(text)] * (len(row.ids) - len(spoken))
+        return Answer(
+            text=text,
+            policy=self.policy,
+            policy_version=self.version,
+            completion_ids=Ints(row.ids),
+            logprobs=Floats(row.logprobs),
+            token_ends=Ints([min(end, len(text)) for end in ends]),
+            prompt_tokens=len(row.prompt),
+            completion_tokens=len(row.ids),
+            finish_reason=finish_reason,
+        )

@@ -1,0 +1,219 @@
+"""The torch engine: calls from any number of tasks, answered together by one worker thread.
+
+`answer` only queues and waits, so the event loop stays free; calls that arrive while others are decoded
+join them at the next step, and a cancelled call leaves at the next step. The same key and input give the
+same tokens whatever else is in the batch (up to rounding; see `draw`). Weights change only between calls:
+`updating` waits until no call is in flight, and forgets every computed prefix afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from baton.engine.torch.batch import Batch, Limits, Row
+from baton.engine.torch.load import check_attention, context_length, end_ids, kv_shape, open_folder
+from baton.engine.torch.template import Encoder, PlainTemplate
+from baton.engine.torch.text import Decoder
+from baton.team.policy import Answer, EngineError, Entry, Request
+from baton.trace.numbers import Ints
+
+__all__ = ["TorchEngine"]
+
+_LINGER_SECONDS = 5.0
+_GLANCE_SECONDS = 0.1
+
+
+class _Ticket(NamedTuple):
+    """Where a row's result goes."""
+
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[Answer | EngineError]
+
+
+class TorchEngine:
+    """A causal LM and its tokenizer behind the engine protocol."""
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        name: str | None = None,
+        version: str = "0",
+        template: PlainTemplate | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self.name = name or type(model).__name__
+        self.model = model.eval()
+        self.tokenizer = tokenizer
+        self._encoder = Encoder(tokenizer, template)
+        shape = kv_shape(model)
+        check_attention(model, shape)
+        self._batch = Batch(
+            model,
+            Decoder(tokenizer),
+            shape,
+            ends=end_ids(model, tokenizer),
+            context=context_length(model),
+            limits=limits or Limits(),
+        )
+        self._batch.policy, self._batch.version = self.name, version
+        self._changed = threading.Condition()
+        """Guards everything below; notified when any of it changes."""
+        self._queue: list[Row] = []
+        self._holds = 0
+        self._idle = True
+        self._worker: threading.Thread | None = None
+
+    @classmethod
+    def open(
+        cls,
+        folder: str | Path,
+        *,
+        device: str | None = None,
+        dtype: str | None = None,
+        template: PlainTemplate | None = None,
+        limits: Limits | None = None,
+    ) -> TorchEngine:
+        """From a Hugging Face folder; on the GPU if there is one."""
+        place = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        model, tokenizer = open_folder(folder, place, dtype)
+        return cls(model, tokenizer, name=Path(folder).name, template=template, limits=limits)
+
+    @property
+    def version(self) -> str:
+        """Which weights answer now."""
+        return self._batch.version
+
+    @property
+    def prefilled_tokens(self) -> int:
+        """Prompt tokens computed so far."""
+        return self._batch.prefilled_tokens
+
+    @property
+    def reused_tokens(self) -> int:
+        """Prompt tokens that were already computed when a call came."""
+        return self._batch.reused_tokens
+
+    def encode(self, entries: Sequence[Entry], after: Answer | None) -> Ints:
+        return Ints(self._encoder.encode(entries, after))
+
+    async def answer(self, requests: Sequence[Request]) -> list[Answer | EngineError]:
+        loop = asyncio.get_running_loop()
+        rows: list[Row] = []
+        results: list[asyncio.Future[Answer | EngineError]] = []
+        for request in requests:
+            future: asyncio.Future[Answer | EngineError] = loop.create_future()
+            results.append(future)
+            try:
+                prompt = self._prompt(request)
+            except EngineError as error:
+                future.set_result(error)
+            else:
+                rows.append(Row(prompt, request.sampling, _Ticket(loop, future)))
+        self._submit(rows)
+        try:
+            return [await future for future in results]
+        except asyncio.CancelledError:
+            for row in rows:
+                row.cancelled = True
+            raise
+
+    def _prompt(self, request: Request) -> np.ndarray[Any, np.dtype[np.int32]]:
+        ids = request.prompt_ids
+        if ids is None:
+            ids = self.encode(request.entries, None)
+        # A copy: the runtime's own sequence grows while this call is in flight.
+        return np.array(ids.numpy() if isinstance(ids, Ints) else list(ids), np.int32)
+
+    def publish(self, version: str, weights: Mapping[str, Any] | None = None) -> None:
+        """Name the weights anew, after loading them if given. Waits for calls in flight."""
+        with self.updating(version):
+            if weights is not None:
+                self.model.load_state_dict(weights)
+
+    @contextmanager
+    def updating(self, version: str) -> Iterator[None]:
+        """Hold back calls while the body changes the model's weights; those in flight finish first."""
+        with self._changed:
+            self._holds += 1
+            self._changed.wait_for(lambda: self._idle)
+        try:
+            yield
+            self._batch.version = version
+        finally:
+            with self._changed:
+                self._batch.clear()
+                self.model.eval()
+                self._holds -= 1
+                self._changed.notify_all()
+
+    def _submit(self, rows: Sequence[Row]) -> None:
+        with self._changed:
+            self._queue += rows
+            if self._worker is None and rows:
+                self._worker = threading.Thread(target=self._work, name=f"baton-{self.name}")
+                self._worker.start()
+            self._changed.notify_all()
+
+    def _work(self) -> None:
+        """The worker: steps while there is work, then lingers a little, then ends.
+
+        It ends with the main thread too: a thread cut off inside torch would crash the process.
+        """
+        main = threading.main_thread()
+        bored = 0.0
+        while main.is_alive():
+            with self._changed:
+                self._idle = self._batch.idle
+                self._changed.notify_all()
+                if not self._changed.wait_for(self._has_work, _GLANCE_SECONDS):
+                    bored += _GLANCE_SECONDS
+                    if bored < _LINGER_SECONDS or self._holds:
+                        continue
+                    self._worker = None
+                    return
+                bored = 0.0
+                arrived, self._queue = self._queue, []
+                admit = not self._holds
+                self._idle = self._batch.idle and not admit
+            self._deliver([row for row in map(self._batch.add, arrived) if row is not None])
+            if admit or not self._batch.idle:
+                self._deliver(self._step(admit))
+
+    def _has_work(self) -> bool:
+        if not self._batch.idle or self._queue:
+            return True
+        return bool(self._batch.num_waiting) and not self._holds
+
+    def _step(self, admit: bool) -> list[Row]:
+        try:
+            with torch.inference_mode():
+                return self._batch.step(admit=admit)
+        except Exception as error:  # one broken pass must not end the worker
+            made = EngineError(f"the model failed: {type(error).__name__}: {error}")
+            made.__cause__ = error
+            return self._batch.fail(made)
+
+    def _deliver(self, rows: Sequence[Row]) -> None:
+        by_loop: dict[asyncio.AbstractEventLoop, list[Row]] = {}
+        for row in rows:
+            by_loop.setdefault(row.handle.loop, []).append(row)
+        for loop, theirs in by_loop.items():
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(_settle, theirs)
+
+
+def _settle(rows: Sequence[Row]) -> None:
+    for row in rows:
+        future = row.handle.future
+        if not future.done():
+            future.set_result(row.result)

@@ -1,0 +1,125 @@
+"""Opening a model: from a folder or from memory, with the checks that make later answers trustworthy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from baton.engine.torch.attention import attention_over
+from baton.engine.torch.forest import Forest
+from baton.engine.torch.passes import PrefillPass
+from baton.engine.torch.pool import KVShape
+from baton.errors import UsageError
+
+__all__ = ["check_attention", "context_length", "end_ids", "kv_shape", "open_folder"]
+
+
+def open_folder(folder: str | Path, device: str, dtype: str | None) -> tuple[Any, Any]:
+    """Model and tokenizer of a Hugging Face folder. Nothing is downloaded."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    path = Path(folder)
+    if not path.is_dir():
+        raise UsageError(f"there is no folder {str(folder)!r}. Give the folder of a Hugging Face causal LM.")
+    if not (path / "config.json").is_file():
+        raise UsageError(
+            f"{str(folder)!r} is not a model: it has no config.json. Give a folder written by "
+            "save_pretrained, with config.json, model.safetensors and tokenizer.json."
+        )
+    if dtype is not None and not isinstance(getattr(torch, dtype, None), torch.dtype):
+        raise UsageError(f"dtype {dtype!r} is not known. Expected float32, bfloat16 or float16.")
+    try:
+        model: Any = AutoModelForCausalLM.from_pretrained(
+            path, local_files_only=True, dtype="auto" if dtype is None else getattr(torch, dtype)
+        )
+        tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
+    except (OSError, ValueError, KeyError) as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise UsageError(f"{str(folder)!r} cannot be opened as a causal LM: {first}") from error
+    return model.to(device), tokenizer
+
+
+def end_ids(model: Any, tokenizer: Any) -> frozenset[int]:
+    """Tokens that end a turn: the model's, its generation settings' and the tokenizer's."""
+    found: set[int] = set()
+    for given in (
+        getattr(getattr(model, "generation_config", None), "eos_token_id", None),
+        getattr(model.config, "eos_token_id", None),
+        getattr(tokenizer, "eos_token_id", None),
+    ):
+        found |= {given} if isinstance(given, int) else set(given or ())
+    return frozenset(found)
+
+
+def context_length(model: Any) -> int:
+    """How many tokens the model's positions allow."""
+    return int(getattr(model.config, "max_position_embeddings", None) or 2**20)
+
+
+class _Probe:
+    """A pass that only looks at what the layers bring."""
+
+    def __init__(self) -> None:
+        self.layers: dict[int, tuple[int, int]] = {}
+
+    def attend(self, layer: int, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, scale: float) -> Tensor:  # noqa: ARG002  # the protocol's
+        self.layers[layer] = (k_NKD.shape[1], k_NKD.shape[2])
+        return torch.zeros_like(q_NHD)
+
+
+@torch.inference_mode()
+def kv_shape(model: Any) -> KVShape:
+    """The shape of the keys and values, as the layers really make them."""
+    kinds = {kind for kind in getattr(model.config, "layer_types", None) or () if kind != "full_attention"}
+    probe = _Probe()
+    if not kinds:
+        try:
+            with attention_over(model.config, probe):
+                _forward(model, np.array([0]), np.array([0]))
+        except NotImplementedError as error:
+            kinds = {str(error)}
+    if kinds or len(probe.layers) != model.config.num_hidden_layers or len(set(probe.layers.values())) != 1:
+        raise UsageError(
+            "the torch engine serves decoders with full attention in every layer; "
+            f"{type(model).__name__} has {', '.join(sorted(kinds)) or 'layers of another kind'}. "
+            "Serve it with vLLM and use openai:MODEL@URL."
+        )
+    heads, size = probe.layers[0]
+    return KVShape(len(probe.layers), heads, size, model.dtype, model.device)
+
+
+@torch.inference_mode()
+def check_attention(model: Any, shape: KVShape) -> None:
+    """A short prompt in two stretches through the engine's attention must give the model's own logits."""
+    ids = (np.arange(8) % model.config.vocab_size).astype(np.int32)
+    own = model(input_ids=torch.from_numpy(ids).to(model.device, torch.long)[None], use_cache=False).logits[
+        0, -1
+    ]
+    if not torch.isfinite(own).all():
+        return  # damaged weights are reported call by call
+    forest = Forest(0, 5)
+    node, _ = forest.plant(ids)
+    run = PrefillPass(node.chain(), shape)
+    with attention_over(model.config, run):
+        ours = _forward(model, run.ids, run.positions)[-1]
+    slack = (2e-3 if model.dtype == torch.float32 else 0.1) * max(1.0, float(own.abs().max()))
+    if float((own.float() - ours.float()).abs().max()) > slack:
+        raise UsageError(
+            f"the torch engine's attention does not reproduce {type(model).__name__}'s logits. "
+            "Serve this model with vLLM and use openai:MODEL@URL."
+        )
+
+
+def _forward(model: Any, ids: np.ndarray[Any, Any], positions: np.ndarray[Any, Any]) -> Tensor:
+    out = model(
+        input_ids=torch.from_numpy(ids).to(model.device, torch.long)[None],
+        position_ids=torch.from_numpy(positions).to(model.device)[None],
+        attention_mask=torch.empty(1, 1, 1, 1, device=model.device),
+        use_cache=False,
+    )
+    logits: Tensor = out.logits[0]
+    return logits

@@ -1,0 +1,108 @@
+"""Where rows in flight keep their own keys and values: slots of one capacity, the taken ones always first.
+
+Rows of like length share a pool, so one attention call serves them all on a plain slice, without
+gathering. A row that outgrows its slot moves to the pool of twice the capacity.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+__all__ = ["KVShape", "Pool", "Pools", "Seat"]
+
+_SMALLEST = 32
+
+
+class KVShape(NamedTuple):
+    """What one token's keys and values are."""
+
+    layers: int
+    heads: int
+    size: int
+    dtype: torch.dtype
+    device: torch.device
+
+
+class Seat:
+    """A row's place in a pool. Subclasses are the rows."""
+
+    pool: Pool
+    slot: int
+    length: int
+    """Tokens in the slot."""
+
+
+class Pool:
+    """Slots of one capacity."""
+
+    def __init__(self, shape: KVShape, capacity: int) -> None:
+        self.shape = shape
+        self.capacity = capacity
+        self.seats: list[Seat] = []
+        self.kv = self._empty(0)
+
+    def add(self, seat: Seat) -> None:
+        """Take the first free slot."""
+        slots = self.kv.shape[2]
+        if len(self.seats) == slots:
+            grown = self._empty(max(4, slots * 2))
+            grown[:, :, :slots] = self.kv
+            self.kv = grown
+        seat.pool, seat.slot = self, len(self.seats)
+        self.seats.append(seat)
+
+    def remove(self, seat: Seat) -> None:
+        """Free a slot; the last row moves into it."""
+        last = self.seats.pop()
+        if last is not seat:
+            self.kv[:, :, seat.slot, :, : last.length] = self.kv[:, :, last.slot, :, : last.length]
+            last.slot = seat.slot
+            self.seats[seat.slot] = last
+        if not self.seats:
+            self.kv = self._empty(0)
+
+    def _empty(self, slots: int) -> Tensor:
+        layers, heads, size, dtype, device = self.shape
+        # Zeros, not garbage: a masked key still meets the arithmetic, and garbage may be NaN.
+        return torch.zeros(layers, 2, slots, heads, self.capacity, size, dtype=dtype, device=device)
+
+
+class Pools:
+    """The pools by capacity, smallest first."""
+
+    def __init__(self, shape: KVShape) -> None:
+        self.shape = shape
+        self._pools: dict[int, Pool] = {}
+
+    def seat(self, seat: Seat, stretches: list[Tensor], room: int) -> None:
+        """Give a row a slot that starts with these stretches of keys and values and has room for more."""
+        length = sum(kv.shape[-2] for kv in stretches)
+        self._fitting(length + room).add(seat)
+        seat.length = 0
+        for kv in stretches:
+            end = seat.length + kv.shape[-2]
+            seat.pool.kv[:, :, seat.slot, :, seat.length : end] = kv
+            seat.length = end
+
+    def make_room(self, seat: Seat) -> None:
+        """Move a row whose slot is full."""
+        full, slot = seat.pool, seat.slot
+        self._fitting(full.capacity + 1).add(seat)
+        seat.pool.kv[:, :, seat.slot, :, : seat.length] = full.kv[:, :, slot, :, : seat.length]
+        moved_to = seat.pool, seat.slot
+        seat.pool, seat.slot = full, slot
+        full.remove(seat)
+        seat.pool, seat.slot = moved_to
+
+    def taken(self) -> list[Pool]:
+        """Pools with rows in them."""
+        return [pool for _, pool in sorted(self._pools.items()) if pool.seats]
+
+    def _fitting(self, length: int) -> Pool:
+        capacity = max(_SMALLEST, 1 << (length - 1).bit_length())
+        if capacity not in self._pools:
+            self._pools[capacity] = Pool(self.shape, capacity)
+        return self._pools[capacity]

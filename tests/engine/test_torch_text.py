@@ -1,0 +1,108 @@
+"""Entries to ids and ids to text."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny_model import tiny_tokenizer
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from baton.engine.torch.template import Encoder, PlainTemplate
+from baton.engine.torch.text import Decoder, Reader
+from baton.team.policy import Answer, EngineError, Entry
+from baton.trace.numbers import Ints
+
+TOKENIZER = tiny_tokenizer()
+END = 257
+ENTRIES = [Entry("system", "Be brief."), Entry("user", "2+2?")]
+MORE = [Entry("tool", "5"), Entry("user", "sure?")]
+
+
+def answered(text: str, *, ended: bool) -> Answer:
+    ids = TOKENIZER.encode(text, add_special_tokens=False) + ([END] if ended else [])
+    return Answer(text=text, policy="p", completion_ids=Ints(ids))
+
+
+def chat(*entries: Entry) -> list[int]:
+    messages = [{"role": e.speaker, "content": e.text} for e in entries]
+    text = TOKENIZER.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    return list(TOKENIZER.encode(text, add_special_tokens=False))
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_continued_context_is_the_whole_context(ended: bool) -> None:
+    """Ids appended turn by turn equal the template applied to everything."""
+    encoder = Encoder(TOKENIZER, None)
+    answer = answered("four", ended=ended)
+    assert answer.completion_ids is not None
+    context = encoder.encode(ENTRIES, None)
+    assert context == chat(*ENTRIES)
+    context += [*answer.completion_ids, *encoder.encode(MORE, answer)]
+    assert context == chat(*ENTRIES, Entry("assistant", "four"), *MORE)
+
+
+def test_plain_template() -> None:
+    encoder = Encoder(tiny_tokenizer(chat=False), PlainTemplate())
+    answer = answered("four", ended=False)
+    context = encoder.encode(ENTRIES, None)
+    assert answer.completion_ids is not None
+    context += [*answer.completion_ids, *encoder.encode(MORE, answer)]
+    expected = "system: Be brief.\nuser: 2+2?\nassistant: four\ntool: 5\nuser: sure?\nassistant: "
+    assert TOKENIZER.decode(context) == expected
+
+
+def test_templates_that_want_turns_get_turns() -> None:
+    strict = tiny_tokenizer()
+    strict.chat_template = (
+        "{% for m in messages %}{% if (m['role'] == 'user') != (loop.index0 % 2 == 0) %}"
+        "{{ raise_exception('roles must alternate') }}{% endif %}"
+        "[{{ m['role'] }}]{{ m['content'] }}{% endfor %}"
+        "{% if add_generation_prompt %}[assistant]{% endif %}"
+    )
+    encoder = Encoder(strict, None)
+    assert strict.decode(encoder.encode(ENTRIES, None)) == "[user]Be brief.\n\n2+2?[assistant]"
+    after = encoder.encode(MORE, answered("four", ended=False))
+    assert strict.decode(after) == "[user]5\n\nsure?[assistant]"
+    strict.chat_template = "{{ raise_exception('never') }}"
+    with pytest.raises(EngineError, match="never"):
+        Encoder(strict, None).encode(ENTRIES, None)
+
+
+@given(st.text(max_size=30))
+def test_token_ends_cover_the_text(text: str) -> None:
+    """Characters split over several byte tokens end at their last byte."""
+    ids = TOKENIZER.encode(text, add_special_tokens=False)
+    decoded, ends = Decoder(TOKENIZER).text_and_ends(ids)
+    assert decoded == text
+    expected = []
+    for i in range(1, len(ids) + 1):
+        part = TOKENIZER.decode(ids[:i])
+        while part.endswith("\ufffd") and not text.startswith(part):
+            part = part[:-1]
+        expected.append(len(part))
+    assert ends == expected
+
+
+@given(st.lists(st.integers(0, 255), max_size=20))
+def test_broken_characters_are_still_text(ids: list[int]) -> None:
+    text, ends = Decoder(TOKENIZER).text_and_ends(ids)
+    assert text == TOKENIZER.decode(ids)
+    assert ends == sorted(ends)
+    assert not ids or ends[-1] == len(text)
+
+
+def test_tokens_whose_space_depends_on_what_is_before() -> None:
+    raw = Tokenizer(models.WordLevel({"▁the": 0, "▁cat": 1, "s": 2, "?": 3}, unk_token="?"))
+    raw.pre_tokenizer = pre_tokenizers.Metaspace()
+    raw.decoder = decoders.Metaspace()
+    decoder = Decoder(PreTrainedTokenizerFast(tokenizer_object=raw))
+    assert decoder.text_and_ends([0, 1, 2, 1]) == ("the cats cat", [3, 7, 8, 12])
+    assert decoder.text_and_ends([]) == ("", [])
+
+
+def test_reader_gives_only_whole_characters() -> None:
+    reader = Reader(Decoder(TOKENIZER))
+    seen = [reader.push(token) for token in TOKENIZER.encode("aé€", add_special_tokens=False)]
+    assert seen == ["a", "a", "aé", "aé", "aé", "aé€"]
