@@ -70,21 +70,16 @@ class Walk:
         first_edge = self._first_edge.data  # a memoryview gives plain ints, faster
         target, target_end = self._target, self._target_end
         reached: dict[int, int] = {}  # end of a chain -> the lowest position reached in it
-        ranges: list[tuple[int, int]] = []  # a queue: first in, first out lowers a chain fewer times
-        entries = zip(self._position[starts].tolist(), self._end[starts].tolist(), strict=True)
-        done = 0
-        while True:
-            for position, end in entries:
+        entries = [(self._position[starts], self._end[starts])]
+        for positions, ends in entries:  # grows; first in, first out lowers a chain fewer times
+            for position, end in zip(positions.tolist(), ends.tolist(), strict=True):
                 lowest = reached.get(end, end)
                 if position < lowest:
                     reached[end] = position
-                    ranges.append((position, lowest))
-            if done == len(ranges):
-                return self._written_out(reached, starts)
-            low, high = ranges[done]
-            done += 1
-            a, b = first_edge[low], first_edge[high]
-            entries = zip(target[a:b].tolist(), target_end[a:b].tolist(), strict=True)
+                    a, b = first_edge[position], first_edge[lowest]
+                    if a < b:
+                        entries.append((target[a:b], target_end[a:b]))
+        return self._written_out(reached, starts)
 
     def _written_out(self, reached: dict[int, int], starts: Indices) -> Indices:
         ends = np.fromiter(reached.keys(), np.int32, count=len(reached))
