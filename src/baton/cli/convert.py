@@ -143,7 +143,8 @@ def _progress(seen: _Seen) -> Iterator[None]:
         started = time.monotonic()
         wait_seconds = _QUIET_SECONDS
         while not done.wait(wait_seconds):
-            print(f"\r{seen}, {time.monotonic() - started:.0f} s …", end="", file=sys.stderr, flush=True)
+            so_far = seen if seen.num_traces else "reading"
+            print(f"\r{so_far}, {time.monotonic() - started:.0f} s …", end="", file=sys.stderr, flush=True)
             wait_seconds = 0.5
         if wait_seconds < _QUIET_SECONDS:
             print("\r\033[K", end="", file=sys.stderr, flush=True)

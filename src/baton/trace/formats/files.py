@@ -8,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 
 from baton.errors import FormatError, UsageError, nearest
+from baton.trace.formats.collection import no_collection
 from baton.trace.formats.detect import FORMATS, detect, format_of_name, stores_in
 from baton.trace.trace import Trace
 
@@ -77,7 +78,10 @@ def encode(traces: Trace | Iterable[Trace], format: str, *, fenced: bool = False
         from baton.trace.formats.jsonl import encode_trace
 
         return chain.from_iterable(map(encode_trace, _many(traces)))
-    return iter((_encoder(format, fenced)(_one(traces, format)),))
+    encoder = _encoder(format, fenced)
+    trace = _one(traces, format)
+    with no_collection():
+        return iter((encoder(trace),))
 
 
 def _encoder(format: str, fenced: bool) -> Callable[[Trace], bytes]:

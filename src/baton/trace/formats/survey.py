@@ -22,6 +22,7 @@ from msgspec import Struct, field, structs
 
 from baton.errors import FormatError
 from baton.trace.event import Edge, Event
+from baton.trace.formats.collection import no_collection
 from baton.trace.formats.survey_write import (
     BATON_VERSION,
     OWN_FIELDS,
@@ -68,7 +69,8 @@ def read_survey(path: str | os.PathLike[str]) -> Trace:
     except OSError as error:
         raise FormatError(f"{path} cannot be read: {error.strerror}.") from None
     try:
-        return from_survey(msgspec.json.decode(content))
+        with no_collection():
+            return from_survey(msgspec.json.decode(content))
     except RecursionError:
         raise FormatError(f"{path} is not JSON that can be read: it is nested too deep.") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -183,8 +183,9 @@ def _estimates(trace: Trace) -> dict[str, float]:
 
 def _check(trace: Trace) -> None:
     """What the schema rules out and no property can carry."""
-    said = (trace.header.meta, trace.costs, trace.metrics, [reward.value for reward in trace.rewards])
-    if not all_finite([*said, [(event.t, event.extra) for event in trace.events]]):
+    if not all_finite(
+        [trace.header.meta, trace.costs, trace.metrics, [reward.value for reward in trace.rewards]]
+    ):
         raise TraceError(f"trace {trace.trace_id} holds numbers that are not finite; JSON has none.")
     for what, names in (
         ("trace_id and task_id", (trace.header.trace_id, trace.header.task_id)),
