@@ -273,7 +273,12 @@ class _Gathering:
             if cut:
                 raise FormatError(self._cut_off()) from None
             self._parts.lost = True
-            self._report("shape/not-json", "record", None, str(wrong), "one JSON object on the line")
+            was = (
+                f"{wrong.msg} at column {wrong.colno}"
+                if isinstance(wrong, json.JSONDecodeError)
+                else str(wrong)
+            )
+            self._report("shape/not-json", "record", None, was, "one JSON object on the line")
             return None
         if not isinstance(given, dict):
             self._parts.lost = True

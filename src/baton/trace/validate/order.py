@@ -25,7 +25,7 @@ def _successors(count: int, src: _Indexes, dst: _Indexes) -> list[list[int]]:
 
 
 def causal_order(times: Sequence[float], src: _Indexes, dst: _Indexes) -> _Indexes:
-    """A place for each thing such that arrows go up wherever they can, and times as well as they can."""
+    """A place for each thing such that every arrow goes up; by time where arrows leave a choice."""
     count = len(times)
     when = np.array(times, dtype=np.float64)
     if bool((np.diff(when) >= 0).all()) and bool((src < dst).all()):
@@ -42,8 +42,8 @@ def causal_order(times: Sequence[float], src: _Indexes, dst: _Indexes) -> _Index
             waits[j] -= 1
             if waits[j] == 0:
                 heappush(ready, (times[j], j))
-    # What is left is in or behind a circle; it goes last, as listed.
-    order.extend(i for i in range(count) if waits[i] > 0)
+    if len(order) < count:  # a circle: no order respects every arrow, so let time decide
+        order = sorted(range(count), key=lambda i: (times[i], i))
     place = np.empty(count, dtype=np.int64)
     place[order] = np.arange(count)
     return place
