@@ -1,0 +1,297 @@
+"""The budget: reserve before you spend, from every ledger above you at once.
+
+Invariant: in every ledger, used + reserved <= limit, for every resource, always. Spending more than
+was reserved is an error before anything is counted, so overspending is impossible, not detected.
+What a ledger spends, its parents have spent too: a nested team draws from the team that started it.
+
+Counters (agents, tokens, calls, tool_calls, seconds) only grow; `concurrent` is given back when its
+reservation closes; `depth` is held against its limit and remembered as the deepest so far. For one
+thread: a reservation is one step of plain Python, with nothing awaited in it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from msgspec import Struct
+
+from baton.errors import BatonError, UsageError, nearest
+
+__all__ = ["RESOURCES", "BudgetError", "Ledger", "Limits", "Refusal", "Reservation", "Spent"]
+
+RESOURCES: Final = ("agents", "depth", "concurrent", "tokens", "calls", "tool_calls", "seconds")
+_INDEX: Final = {name: index for index, name in enumerate(RESOURCES)}
+_DEPTH, _CONCURRENT, _TOKENS, _CALLS, _SECONDS = (
+    _INDEX[name] for name in ("depth", "concurrent", "tokens", "calls", "seconds")
+)
+_TICKS = 1_000_000  # seconds are counted in whole microseconds: sums of floats drift
+
+_ONE_CALL: Final = (_CALLS, 1)
+_CLOSED: Final = "This reservation was settled or released before; reserve again."
+
+
+class BudgetError(BatonError):
+    """The runtime used the ledger wrongly: spent what it had not reserved, or settled twice."""
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """What a team may take. None: no limit."""
+
+    agents: int | None = None
+    """Agents ever spawned; the root is not counted."""
+    depth: int | None = None
+    """Levels of agents below the root."""
+    concurrent: int | None = None
+    """Agents active at once."""
+    tokens: int | None = None
+    """Prompt and completion, over all calls."""
+    calls: int | None = None
+    tool_calls: int | None = None
+    seconds: float | None = None
+
+
+class Refusal(Struct, frozen=True):
+    """Why nothing was reserved: the first limit, from the ledger upwards, that does not allow it."""
+
+    resource: str
+    limit: float
+    used: float
+    reserved: float
+    asked: float
+
+    @property
+    def message(self) -> str:
+        """What a model is told."""
+        said = f"The budget does not allow it: {self.resource} is limited to {self.limit:g}"
+        if self.resource == "depth":
+            return f"{said}, and this would be {self.asked:g}."
+        held = f" and {self.reserved:g} reserved" if self.reserved else ""
+        return f"{said}, {self.used:g} used{held}, and this needs {self.asked:g} more."
+
+
+class Spent(Struct, frozen=True, kw_only=True):
+    """A ledger's state, to be stored and restored."""
+
+    used: dict[str, float]
+    reserved: dict[str, float]
+
+
+class Reservation:
+    """Amounts set aside. Close it once: `settle` what was spent, or `release` it all."""
+
+    __slots__ = ("_amounts", "_ledger")
+
+    def __init__(self, ledger: Ledger, amounts: tuple[tuple[int, int], ...]) -> None:
+        self._ledger: Ledger | None = ledger
+        self._amounts = amounts
+
+    @property
+    def is_open(self) -> bool:
+        """Neither settled nor released yet."""
+        return self._ledger is not None
+
+    def settle(self, **actual: float) -> None:
+        """Count what was spent, and give back the rest. What is not named was spent in full."""
+        spent = dict(self._amounts)
+        for name, amount in actual.items():
+            index = _INDEX.get(name, -1)
+            if index not in spent:
+                raise BudgetError(f"Cannot settle {name}: it was not reserved. Reserved: {self._names()}.")
+            ticks = _ticks(name, index, amount)
+            if ticks > spent[index]:
+                reserved = _plain(index, spent[index])
+                raise BudgetError(f"Cannot settle {amount:g} {name}: only {reserved:g} were reserved.")
+            spent[index] = ticks
+        self._close(tuple((index, amount, spent[index]) for index, amount in self._amounts))
+
+    def settle_call(self, tokens: int) -> None:
+        """Settle what `Ledger.reserve_call` reserved."""
+        amounts, ledger = self._amounts, self._ledger
+        if amounts[-1] is not _ONE_CALL:
+            raise BudgetError("settle_call settles what reserve_call reserved. Type: settle(...)")
+        reserved = amounts[0][1]
+        if not 0 <= tokens <= reserved:
+            raise BudgetError(f"Cannot settle {tokens} tokens: only {reserved} were reserved.")
+        if ledger is None:
+            raise BudgetError(_CLOSED)
+        self._ledger = None
+        while ledger is not None:  # as _close, written out: this runs once for every call of a model
+            used, held = ledger._used, ledger._held
+            held[_TOKENS] -= reserved
+            used[_TOKENS] += tokens
+            held[_CALLS] -= 1
+            used[_CALLS] += 1
+            ledger = ledger._parent
+
+    def release(self) -> None:
+        """Give everything back, as never spent. Nothing happens if it is closed already."""
+        if self._ledger is not None:
+            self._close(tuple((index, amount, 0) for index, amount in self._amounts))
+
+    def _close(self, changes: tuple[tuple[int, int, int], ...]) -> None:
+        ledger = self._ledger
+        if ledger is None:
+            raise BudgetError(_CLOSED)
+        self._ledger = None
+        while ledger is not None:
+            used, held = ledger._used, ledger._held
+            for index, reserved, spent in changes:
+                held[index] -= reserved
+                if index != _CONCURRENT:
+                    used[index] += spent
+            ledger = ledger._parent
+
+    def _names(self) -> str:
+        return ", ".join(f"{_plain(index, amount):g} {RESOURCES[index]}" for index, amount in self._amounts)
+
+
+class Ledger:
+    """What may be spent, what is set aside, and what was spent."""
+
+    __slots__ = ("_base_depth", "_held", "_limit", "_parent", "_used", "limits")
+
+    def __init__(self, limits: Limits, parent: Ledger | None = None, *, depth: int = 0) -> None:
+        """`depth`: how deep in the parent the root of this ledger's team stands."""
+        self.limits = limits
+        self._parent = parent
+        self._base_depth = depth
+        self._limit: list[float] = [_limit(name, getattr(limits, name)) for name in RESOURCES]
+        self._used = [0] * len(RESOURCES)
+        self._held = [0] * len(RESOURCES)
+
+    def child(self, limits: Limits, *, depth: int = 0) -> Ledger:
+        """A ledger for a nested team, whose root stands at `depth` here. It draws on this one."""
+        return Ledger(limits, self, depth=depth)
+
+    def reserve(self, **amounts: float) -> Reservation | Refusal:
+        """Set amounts aside here and in every parent, or nowhere."""
+        depth = amounts.pop("depth", None)
+        asked = tuple(
+            [(index := _index(name), _ticks(name, index, amount)) for name, amount in amounts.items()]
+        )
+        if depth is not None and (refusal := self._check_depth(_ticks("depth", _DEPTH, depth))):
+            return refusal
+        taken = self._take(asked)
+        if depth is not None and isinstance(taken, Reservation):
+            self._mark_depth(int(depth))
+        return taken
+
+    def reserve_call(self, tokens: int) -> Reservation | Refusal:
+        """`reserve(tokens=tokens, calls=1)`, fast. Close it with `settle_call`."""
+        if tokens < 0:
+            raise UsageError(f"tokens={tokens}: expected a whole number, zero or more.")
+        return self._take(((_TOKENS, tokens), _ONE_CALL))
+
+    def remaining(self, resource: str) -> float | None:
+        """What could still be reserved, by the tightest limit from here upwards; None: no limit."""
+        index = _index(resource)
+        least, base = math.inf, 0
+        ledger: Ledger | None = self
+        while ledger is not None:
+            taken = base if index == _DEPTH else ledger._used[index] + ledger._held[index]
+            least = min(least, ledger._limit[index] - taken)
+            base += ledger._base_depth
+            ledger = ledger._parent
+        return None if least == math.inf else _plain(index, max(0, int(least)))
+
+    def used(self, resource: str) -> float:
+        """What was spent. Of depth, the deepest so far."""
+        return _plain(_index(resource), self._used[_index(resource)])
+
+    def reserved(self, resource: str) -> float:
+        """What is set aside, and neither spent nor given back."""
+        return _plain(_index(resource), self._held[_index(resource)])
+
+    def snapshot(self) -> Spent:
+        """The state of this ledger alone; parents have their own."""
+        return Spent(
+            used={name: self.used(name) for name in RESOURCES},
+            reserved={name: self.reserved(name) for name in RESOURCES},
+        )
+
+    def restore(self, spent: Spent, *, charge_reserved: bool = False) -> None:
+        """Take over a snapshot, in a ledger with nothing reserved. Parents are restored from their own.
+
+        Reservations do not outlive their process: whoever held one reserves again. With
+        `charge_reserved` they count as spent, for work that cannot be known not to have happened.
+        """
+        if any(self._held):
+            raise BudgetError("Cannot restore a ledger while something is reserved in it.")
+        for name, index in _INDEX.items():
+            total = spent.used.get(name, 0)
+            if charge_reserved and index != _CONCURRENT:
+                total += spent.reserved.get(name, 0)
+            self._used[index] = _ticks(name, index, total)
+
+    def _take(self, asked: tuple[tuple[int, int], ...]) -> Reservation | Refusal:
+        ledger: Ledger | None = self
+        while ledger is not None:
+            used, held, limit = ledger._used, ledger._held, ledger._limit
+            for index, amount in asked:
+                if used[index] + held[index] + amount > limit[index]:
+                    return ledger._refusal(index, amount)
+            ledger = ledger._parent
+        ledger = self
+        while ledger is not None:
+            held = ledger._held
+            for index, amount in asked:
+                held[index] += amount
+            ledger = ledger._parent
+        return Reservation(self, asked)
+
+    def _check_depth(self, depth: int) -> Refusal | None:
+        ledger: Ledger | None = self
+        while ledger is not None:
+            if depth > ledger._limit[_DEPTH]:
+                return ledger._refusal(_DEPTH, depth)
+            depth += ledger._base_depth
+            ledger = ledger._parent
+        return None
+
+    def _mark_depth(self, depth: int) -> None:
+        ledger: Ledger | None = self
+        while ledger is not None:
+            ledger._used[_DEPTH] = max(ledger._used[_DEPTH], depth)
+            depth += ledger._base_depth
+            ledger = ledger._parent
+
+    def _refusal(self, index: int, asked: int) -> Refusal:
+        name = RESOURCES[index]
+        limit = getattr(self.limits, name)
+        return Refusal(name, limit, self.used(name), self.reserved(name), _plain(index, asked))
+
+
+def _index(name: str) -> int:
+    if name not in _INDEX:
+        raise UsageError(f"There is no resource {name!r}. {nearest(name, RESOURCES)}")
+    return _INDEX[name]
+
+
+def _ticks(name: str, index: int, amount: float) -> int:
+    """An amount as the ledger counts it. Parts of a microsecond are rounded up, against the spender."""
+    if type(amount) is int and amount >= 0 and index != _SECONDS:
+        return amount
+    if index == _SECONDS and 0 <= amount < math.inf:
+        return math.ceil(round(amount * _TICKS, 3))
+    if (
+        index != _SECONDS
+        and isinstance(amount, (int, float))
+        and 0 <= amount < math.inf
+        and amount == int(amount)
+    ):
+        return int(amount)
+    kind = "a number of seconds" if index == _SECONDS else "a whole number"
+    raise UsageError(f"{name}={amount!r}: expected {kind}, zero or more.")
+
+
+def _plain(index: int, ticks: int) -> float:
+    return ticks / _TICKS if index == _SECONDS else ticks
+
+
+def _limit(name: str, value: float | None) -> float:
+    if value is None:
+        return math.inf
+    if not value >= 0:
+        raise UsageError(f"Limit {name}={value!r}: expected zero or more, or None for no limit.")
+    return math.floor(round(value * _TICKS, 3)) if name == "seconds" and value < math.inf else value
