@@ -1,7 +1,8 @@
 """One agent's view of a dynamic Dec-POMDP, everyone else's policy fixed: exact filtering.
 
-States are the agent's own histories; behind each stands the exact belief over the world's state and
-everyone else's history. Against optimal partners the best response attains the joint optimum.
+States are the agent's own histories, as (number of its action, observation) with -1 for the first;
+behind each stands the exact belief over the world's state and everyone else's history. Against
+optimal partners the best response attains the joint optimum.
 """
 
 from __future__ import annotations
@@ -24,33 +25,39 @@ class LocalView:
         self.model = model
         self.agent = agent
         self.others = others
-        self._beliefs: dict[History, dict[_World, float]] = {}
+        self._named = model.role_actions(model.role(agent))
+        self._number = {action: i for i, action in enumerate(self._named)}
+        self._beliefs: dict[State, dict[_World, float]] = {}
+
+    def history(self, state: State) -> History:
+        """A state in the model's words."""
+        return tuple((self._named[action] if action >= 0 else "", seen) for action, seen in state)
 
     def start(self) -> Sequence[Branch]:
         """First histories."""
-        parts: dict[History, dict[_World, float]] = {}
+        parts: dict[State, dict[_World, float]] = {}
         for probability, state, seen, _, _ in self.model.start():
-            own: History = (("", seen[self.agent]),)
+            own = ((-1, seen[self.agent]),)
             rest = tuple((a, (("", o),)) for a, o in seen.items() if a != self.agent)
             worlds = parts.setdefault(own, {})
             worlds[state, rest] = worlds.get((state, rest), 0.0) + probability
         return [Branch(self._remember(own, worlds), own) for own, worlds in parts.items()]
 
-    def options(self, history: History) -> tuple[str, ...]:
+    def options(self, state: State) -> tuple[str, ...]:
         """Actions; none once the agent is gone or the horizon is reached."""
-        if not history or len(history) > self.model.horizon:
+        if not state or len(state) > self.model.horizon:
             return ()
-        return self.model.actions(self.agent, history)
+        return self.model.actions(self.agent, self.history(state))
 
-    def step(self, history: History, action: str) -> Sequence[Branch]:
+    def step(self, state: State, action: str) -> Sequence[Branch]:
         """Next histories, with the expected shared reward net of costs."""
-        parts: dict[History, dict[_World, float]] = {}
-        earned: dict[History, float] = {}
-        for (state, others), weight in self._beliefs[history].items():
+        parts: dict[State, dict[_World, float]] = {}
+        earned: dict[State, float] = {}
+        for (world, others), weight in self._beliefs[state].items():
             joint = {a: self.others(a, h) for a, h in others} | {self.agent: action}
             before = dict(others)
-            for probability, after, seen, reward, cost in self.model.step(state, joint):
-                own = (*history, (action, seen[self.agent])) if self.agent in seen else ()
+            for probability, after, seen, reward, cost in self.model.step(world, joint):
+                own = (*state, (self._number[action], seen[self.agent])) if self.agent in seen else ()
                 rest = tuple(
                     (a, (*before[a], (joint[a], o)) if a in before else (("", o),))
                     for a, o in seen.items()
@@ -66,7 +73,7 @@ class LocalView:
             branches.append(Branch(total, own, earned[own] / total))
         return branches
 
-    def _remember(self, history: History, worlds: dict[_World, float]) -> float:
+    def _remember(self, state: State, worlds: dict[_World, float]) -> float:
         total = sum(worlds.values())
-        self._beliefs[history] = {world: weight / total for world, weight in worlds.items()}
+        self._beliefs[state] = {world: weight / total for world, weight in worlds.items()}
         return total

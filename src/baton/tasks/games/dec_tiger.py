@@ -22,7 +22,7 @@ from baton.tasks.local_view import LocalView
 
 __all__ = ["DecTiger", "TigerModel"]
 
-_HEARD = ("nothing", "left", "right")
+_HEARD = ("left", "right")
 _ACTIONS = ("call listen {}", "call open_left {}", "call open_right {}")
 
 
@@ -119,7 +119,7 @@ class DecTiger(Game, frozen=True, kw_only=True):
         return self.options(state)[0]
 
     def text(self, state: State) -> str:
-        lines = [f"{action.split()[1]}: heard {_HEARD[1 + ear]}" for action, ear in state[1:]]
+        lines = [f"{_ACTIONS[action].split()[1]}: heard {_HEARD[ear]}" for action, ear in state[1:]]
         return "\n".join([*lines, f"steps left: {self.horizon - len(state) + 1}", "listen or open?"])
 
     def facts(self) -> dict[str, float]:

@@ -41,23 +41,23 @@ class ParallelPandora(Game, frozen=True, kw_only=True):
     name: ClassVar[str] = "parallel-pandora"
     decisions: ClassVar[tuple[Choice, ...]] = CHOICES
 
-    num_boxes: int = 4
+    num_boxes: int = 3
     num_rounds: int = 2
-    num_slots: int = 3
+    num_slots: int = 2
     """Inspectors at once."""
     unit: float = 0.7
     """Step of the lattice of log-odds."""
-    prior: int = -1
+    prior: int = 0
     """Log-odds of a fresh box, in units."""
     settled: int = 4
     """A box this sure, either way, is not inspected again."""
     prize: float = 1.0
-    outside: float = 0.5
+    outside: float = 0.7
     junior_cost: float = 0.005
     senior_cost: float = 0.02
     full_cost: float = 0.008
     """Of a full report instead of a brief one."""
-    read_cost: float = 0.003
+    read_cost: float = 0.001
     """Of reading one of two reports on a box."""
     round_cost: float = 0.02
 

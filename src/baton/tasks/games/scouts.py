@@ -215,9 +215,9 @@ class Scouts(Game, frozen=True, kw_only=True):
         return int(option == _SPAWN)
 
     def spawned(self, state: State) -> int:
-        return [action for action, _ in state[1]].count(_SPAWN)
+        return [action for action, _ in self._view.history(state[1])].count(_SPAWN)
 
-    def _returns(self, history: History) -> tuple[int, int]:
+    def _returns(self, history: State) -> tuple[int, int]:
         pairs = [divmod(seen, self.num_scouts + 1) for _, seen in history]
         return sum(left for left, _ in pairs), sum(right for _, right in pairs)
 
@@ -226,7 +226,7 @@ class Scouts(Game, frozen=True, kw_only=True):
             return "over"
         phase, history = state
         left, right = self._returns(history)
-        acts = [action for action, _ in history[1:]]
+        acts = [action for action, _ in self._view.history(history[1:])]
         return (
             f"so far: {', '.join(acts) or 'nothing'}\nscouts say: {left} left, {right} right\n"
             f"steps left: {self.horizon - len(history) + 1}\n"

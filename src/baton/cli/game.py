@@ -1,0 +1,195 @@
+"""`baton game`: exact games. List them, solve them, play them, and see where a policy loses."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+import msgspec
+
+from baton.errors import UsageError
+from baton.tasks.game import CHOICES, Game
+from baton.tasks.games import GAMES, make_game
+from baton.tasks.ledger import Ledger, SampledLedger, expected_regret, sampled_regret
+from baton.tasks.play import Table
+from baton.tasks.policies import REFERENCE, reference
+from baton.tasks.solve import solve
+
+__all__ = ["add_arguments", "run"]
+
+_NUMBERS = {choice: f"O{i + 1}" for i, choice in enumerate(CHOICES)}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parts = parser.add_subparsers(dest="part", required=True, metavar="PART")
+    listing = parts.add_parser("list", help="the games, what they are about, and their parameters")
+    listing.add_argument("--json", action="store_true", help="as JSON")
+    solving = parts.add_parser("solve", help="the exact optimum and the closed-form figures")
+    playing = parts.add_parser("play", help="play with a reference policy, without a team")
+    regret = parts.add_parser("regret", help="V* - V of a policy, split over the five decisions")
+    for part in (solving, playing, regret):
+        part.add_argument("name", metavar="NAME", help="a game, from `baton game list`")
+        part.add_argument("--set", action="append", default=[], metavar="K=V", help="a parameter; repeatable")
+        part.add_argument("--json", action="store_true", help="as JSON")
+    for part in (playing, regret):
+        part.add_argument(
+            "--policy",
+            metavar="P",
+            default="all" if part is regret else "optimal",
+            help=_policies(part is regret),
+        )
+        part.add_argument("--seed", type=int, default=0, metavar="N", help="of the play (default 0)")
+    playing.add_argument(
+        "--episodes", type=int, default=1, metavar="N", help="how many; one is shown step by step"
+    )
+    regret.add_argument(
+        "--episodes", type=int, metavar="N", help="sample N episodes instead of exact expectation"
+    )
+
+
+def _policies(everyone: bool) -> str:
+    return f"one of {', '.join(REFERENCE)}" + (
+        " (fixed-3 for k = 3), or all of them (default)" if everyone else ""
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.part == "list":
+        return _list(args.json)
+    game = make_game(args.name, _settings(args.set))
+    return {"solve": _solve, "play": _play, "regret": _regret}[args.part](game, args)
+
+
+def _settings(pairs: list[str]) -> dict[str, str]:
+    settings = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise UsageError(f"--set {pair!r} has no value. Type: --set {key}=VALUE")
+        settings[key] = value
+    return settings
+
+
+def _about(kind: type[Game]) -> str:
+    """The first paragraph's first line of the game's own file."""
+    return (sys.modules[kind.__module__].__doc__ or "").split("\n", 1)[0]
+
+
+def _list(as_json: bool) -> int:
+    if as_json:
+        return _print_json(
+            [
+                {
+                    "name": name,
+                    "decisions": list(dict.fromkeys(kind.decisions)),
+                    "about": _about(kind),
+                    "parameters": _defaults(kind),
+                }
+                for name, kind in GAMES.items()
+            ]
+        )
+    for name, kind in GAMES.items():
+        print(f"{name}  [{' '.join(_NUMBERS[choice] for choice in dict.fromkeys(kind.decisions))}]")
+        print(f"  {_about(kind)}")
+        print("  " + "  ".join(f"{key}={_short(value)}" for key, value in _defaults(kind).items()))
+    return 0
+
+
+def _defaults(kind: type[Game]) -> dict[str, Any]:
+    game = kind()
+    return {field: getattr(game, field) for field in kind.__struct_fields__}
+
+
+def _short(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _solve(game: Game, args: argparse.Namespace) -> int:
+    solution = solve(game)
+    first = game.start()[0].state
+    out = {
+        "name": game.name,
+        "value": solution.value,
+        "states": len(solution.values),
+        "facts": game.facts(),
+        "first_state": {"text": game.text(first), "q": solution.q(first)},
+    }
+    if args.json:
+        return _print_json(out)
+    print(f"{game.name}: V* = {solution.value:.6g}, exact over {len(solution.values):,} states")
+    for name, value in game.facts().items():
+        print(f"  {name} = {value:.6g}")
+    print("first state:")
+    print("\n".join(f"  | {line}" for line in game.text(first).splitlines()))
+    for option, q in solution.q(first).items():
+        mark = "*" if option == solution.best(first) else " "
+        print(f"  {mark} {option:<32} {q:.6g}")
+    return 0
+
+
+def _play(game: Game, args: argparse.Namespace) -> int:
+    if args.episodes < 1:
+        raise UsageError(f"--episodes {args.episodes}: play at least 1.")
+    table = Table(game, reference(args.policy, game))
+    played = [table.play(args.seed, index) for index in range(args.episodes)]
+    if args.json:
+        return _print_json(
+            [
+                {
+                    "value": episode.value,
+                    "steps": [
+                        {
+                            "text": game.text(state),
+                            "decision": game.decision(state),
+                            "option": option,
+                            "reward": reward,
+                        }
+                        for state, option, reward in zip(
+                            episode.states, episode.options, episode.rewards, strict=True
+                        )
+                    ],
+                }
+                for episode in played
+            ]
+        )
+    if len(played) > 1:
+        mean = sum(episode.value for episode in played) / len(played)
+        print(f"{game.name}, {args.policy}: mean return {mean:.6g} over {len(played):,} episodes")
+        return 0
+    for state, option, reward in zip(played[0].states, played[0].options, played[0].rewards, strict=True):
+        print("\n".join(f"| {line}" for line in game.text(state).splitlines()))
+        print(f"> {option}" + (f"    {reward:+g}" if reward else ""))
+    print(f"return {played[0].value:g}")
+    return 0
+
+
+def _regret(game: Game, args: argparse.Namespace) -> int:
+    names = REFERENCE if args.policy == "all" else (args.policy,)
+    solution = solve(game)
+    out: dict[str, Ledger | SampledLedger] = {}
+    for name in names:
+        policy = reference(name, game, solution)
+        if args.episodes is None:
+            out[name] = expected_regret(solution, policy)
+        else:
+            out[name] = sampled_regret(solution, policy, args.episodes, args.seed)
+    if args.json:
+        return _print_json({"name": game.name, "optimum": solution.value, "policies": out})
+    print(f"{game.name}: V* = {solution.value:.6g}")
+    print(f"{'policy':<13} {'value':>16} {'regret':>16} " + " ".join(f"{_NUMBERS[c]:>16}" for c in CHOICES))
+    for name, ledger in out.items():
+        numbers = [ledger.value, ledger.regret, *(ledger.parts[c] for c in CHOICES)]
+        print(f"{name:<13} " + " ".join(f"{_figure(number):>16}" for number in numbers))
+    return 0
+
+
+def _figure(number: float | tuple[float, float]) -> str:
+    if isinstance(number, tuple):
+        return f"{number[0]:.4f} ±{number[1]:.4f}"
+    return f"{number if abs(number) > 5e-7 else 0.0:.6f}"
+
+
+def _print_json(value: Any) -> int:
+    print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+    return 0

@@ -1,0 +1,66 @@
+"""The example task: add up numbers kept in shards, one tool call to read each.
+
+Splittable (shards are independent), verified exactly, with a milestone per shard read and a solver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import msgspec
+import numpy as np
+
+from baton.errors import UsageError
+from baton.tasks.task import Instance, Task
+from baton.team.tool import Tool, tool
+from baton.trace.trace import Trace
+
+__all__ = ["ShardSum"]
+
+
+class ShardSum(Task):
+    """What do all the numbers sum to?"""
+
+    name: ClassVar[str] = "shard-sum"
+
+    def __init__(self, *, num_shards: int = 4, per_shard: int = 5) -> None:
+        if num_shards < 1 or per_shard < 1:
+            raise UsageError(
+                f"shard-sum: num_shards = {num_shards}, per_shard = {per_shard}; both must be at least 1."
+            )
+        self.num_shards = num_shards
+        self.per_shard = per_shard
+
+    def draw(self, random: np.random.Generator) -> tuple[str, Any, Any]:
+        shards = random.integers(0, 100, (self.num_shards, self.per_shard)).tolist()
+        prompt = f"Numbers are kept in shards 1 to {self.num_shards}. Read them and answer with their sum."
+        return prompt, sum(map(sum, shards)), shards
+
+    def tools(self, instance: Instance) -> Sequence[Tool]:
+        @tool(pure=True, instant=True)
+        def read_shard(shard: int) -> str:
+            """The numbers in one shard, counted from 1."""
+            if not 1 <= shard <= len(instance.data):
+                raise ValueError(f"there is no shard {shard}; they are numbered 1 to {len(instance.data)}")
+            return " ".join(map(str, instance.data[shard - 1]))
+
+        return (read_shard,)
+
+    def verify(self, instance: Instance, answer: str) -> float:
+        return float(answer.strip() == str(instance.gold))
+
+    def milestones(self, instance: Instance) -> tuple[str, ...]:
+        return tuple(f"shard {i + 1} read" for i in range(len(instance.data)))
+
+    def reached(self, instance: Instance, trace: Trace) -> frozenset[str]:
+        names = set()
+        for event in trace.events:
+            if event.type == "tool_call" and event.tool == "read_shard" and event.status == "ok":
+                text = trace.text(event.content_ref)
+                shard = msgspec.json.decode(text).get("shard") if text else None
+                names.add(f"shard {shard} read")
+        return frozenset(names & set(self.milestones(instance)))
+
+    def solve(self, instance: Instance) -> str | None:
+        return str(sum(map(sum, instance.data)))
