@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from msgspec import DecodeError, Struct
 
-from baton.errors import BatonError, CorruptError, FormatError, UsageError, nearest
+from baton.errors import CorruptError, FormatError, UsageError, nearest
 from baton.trace.call import Call
 from baton.trace.event import Edge, Event
 from baton.trace.formats.collection import no_collection
@@ -193,10 +193,12 @@ def reading(path: Path) -> Iterator[None]:
         raise CorruptError(f"{path} was damaged after it was written: {error}.") from None
     except DecodeError as error:
         raise FormatError(f"{path} holds a record this version of Baton cannot read: {error}.") from None
+    except UnicodeDecodeError as error:  # in what SQLite takes for text
+        raise CorruptError(f"{path} was damaged after it was written: {error}.") from None
     except sqlite3.Error as error:
         name = getattr(error, "sqlite_errorname", "")
         if name.startswith(("SQLITE_BUSY", "SQLITE_CANTOPEN", "SQLITE_READONLY")):
-            raise BatonError(f"{path} cannot be opened now: {error}. Is its directory readable?") from None
+            raise FormatError(f"{path} cannot be opened: {error}. Is its directory readable?") from None
         raise CorruptError(
             f"{path} was damaged after it was written, or is no Baton store: {error}."
         ) from None
@@ -234,7 +236,8 @@ def _connect(path: Path) -> sqlite3.Connection:
         connection.close()
         # A closed store in a directory we may not write to: SQLite cannot make its index file
         # there, and need not, because nobody is writing.
-        if error.sqlite_errorname != "SQLITE_CANTOPEN" or Path(f"{path}-wal").exists():
+        cannot = error.sqlite_errorname.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY"))
+        if not cannot or Path(f"{path}-wal").exists():
             raise
         return _open(f"{address}&immutable=1")
     return connection

@@ -141,7 +141,8 @@ def _from_bytes(kind: type, value: Any) -> Any:
 
 
 _pack = msgspec.msgpack.Encoder(enc_hook=_to_bytes).encode
-_RECORD = msgspec.msgpack.Decoder(Event | Edge | Call | Reward | Credit, dec_hook=_from_bytes)
+_Stored = Event | Edge | Call | Reward | Credit  # payloads have a table of their own
+_RECORD: msgspec.msgpack.Decoder[_Stored] = msgspec.msgpack.Decoder(_Stored, dec_hook=_from_bytes)
 _PAYLOAD = msgspec.msgpack.Decoder(Payload)
 _HEADER = msgspec.msgpack.Decoder(Header)
 _END = msgspec.msgpack.Decoder(End)
@@ -156,11 +157,11 @@ def encode(record: Record | Header | End) -> bytes:
         raise TraceError(f"{what} cannot be stored: {error}.") from None
 
 
-def decode_record(body: bytes) -> Event | Edge | Call | Reward | Credit:
+def decode_record(body: bytes) -> _Stored:
     return _RECORD.decode(body)
 
 
 def decode_payload(digest: bytes, body: Any) -> Payload:
     if type(body) is not bytes or payload_digest(body) != digest:
-        raise CorruptError(f"payload {bytes(digest).hex()} fails its checksum")
+        raise CorruptError(f"payload {digest!r} is missing or fails its checksum")
     return _PAYLOAD.decode(body)
