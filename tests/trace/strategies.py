@@ -1,9 +1,8 @@
 """Hypothesis strategies for traces.
 
 `valid_traces` plays a small team, so that what it gives holds at every level of validation.
-`arbitrary_traces` is well typed (finite numbers, no empty ids, times from zero, events in `seq`
-order, costs once it is finished) and nothing more: ids repeat, edges dangle and cycle, `extra`
-collides with field names.
+`arbitrary_traces` holds at the level of shape (with events in `seq` order, and costs once it is
+finished) and no further: ids repeat, edges dangle and cycle, `extra` collides with field names.
 """
 
 from __future__ import annotations
@@ -140,6 +139,7 @@ _calls = st.builds(
     prompt_ids=_maybe(_token_ids),
     completion_ids=_maybe(_token_ids),
     logprobs=_maybe(_logprobs),
+    token_ends=_maybe(_token_ids),
     prompt_ref=_maybe(texts),
     completion_ref=_maybe(texts),
     prompt_tokens=_maybe(_counts),
@@ -153,7 +153,7 @@ _rewards = st.builds(
     Reward,
     family=st.sampled_from(REWARD_FAMILIES),
     unit=st.sampled_from(CREDIT_UNITS),
-    target=texts,
+    target=names,
     value=_values,
     name=_maybe(texts),
     by=_maybe(texts),
@@ -161,9 +161,9 @@ _rewards = st.builds(
 _credits = st.builds(
     Credit,
     unit=st.sampled_from(CREDIT_UNITS),
-    target=texts,
+    target=names,
     value=_values,
-    estimator=texts,
+    estimator=names,
     stderr=_maybe(_seconds),
     cost_tokens=_maybe(_counts),
     cost_calls=_maybe(_counts),

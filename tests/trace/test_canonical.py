@@ -105,18 +105,21 @@ def test_every_field_of_an_event_counts(trace: Trace, data: st.DataObject) -> No
 def _other(name: str, value: Any) -> Any:
     if name == "extra":
         return {**value, "one more": None}
-    if value is None:
-        return {"options": ("x",), "span": (0, 1), "option_propensities": (0.5,)}.get(
-            name, "x" if name not in _NUMBERS else 0.5
-        )
+    if value is None or value == ():
+        return _SOME.get(name, "x")
     if isinstance(value, bool):
         return not value
     if isinstance(value, int | float):
         return value / 2 + 1 if value > 3 else value + 1
-    return value + "x" if isinstance(value, str) else (*value, value[0] if value else "x")
+    return value + "x" if isinstance(value, str) else (*value, value[0])
 
 
-_NUMBERS = ("propensity", "duration_s", "choice", "tokens")
+_SOME = {
+    "options": ("x",),
+    "option_propensities": (0.5,),
+    "span": (0, 1),
+    **dict.fromkeys(["propensity", "duration_s", "choice", "tokens"], 1),
+}
 
 
 @pytest.mark.parametrize(

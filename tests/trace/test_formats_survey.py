@@ -15,7 +15,7 @@ from msgspec import structs
 from strategies import arbitrary_traces, json_objects, names, texts, valid_traces
 
 from baton.errors import FormatError, TraceError
-from baton.trace import Edge, Event, Header, Reward, Trace
+from baton.trace import Call, Edge, Event, Floats, Header, Ints, Reward, Trace
 from baton.trace.formats import write
 from baton.trace.formats.survey import from_survey, read_survey, to_survey
 from baton.trace.vocabulary import EDGE_TYPES, EVENT_TYPES, TOPOLOGIES
@@ -32,8 +32,11 @@ def schema() -> jsonschema.Draft202012Validator:
 
 
 def without_tokens(trace: Trace) -> Trace:
-    none = {"prompt_ids": None, "completion_ids": None, "logprobs": None}
-    return structs.replace(trace, calls=tuple(structs.replace(call, **none) for call in trace.calls))
+    def bare(call: Call) -> Call:
+        arrays = [name for name, value in structs.asdict(call).items() if isinstance(value, Ints | Floats)]
+        return structs.replace(call, **dict.fromkeys(arrays))
+
+    return structs.replace(trace, calls=tuple(map(bare, trace.calls)))
 
 
 def through_a_file(survey: dict[str, Any]) -> dict[str, Any]:
