@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from baton.errors import UsageError
 
-__all__ = ["CHOICES", "OVER", "Branch", "Choice", "Game", "Policy", "State"]
+__all__ = ["CHOICES", "OVER", "Branch", "Choice", "Game", "Policy", "State", "possible"]
 
 State = tuple[Any, ...]
 """Nested tuples of ints: hashable, and the same in every process."""
@@ -38,6 +38,11 @@ class Branch(NamedTuple):
     probability: float
     state: State
     reward: float = 0.0
+
+
+def possible(*branches: Branch) -> tuple[Branch, ...]:
+    """Those that can happen."""
+    return tuple(b for b in branches if b.probability > 0)
 
 
 class Game(Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from baton.tasks.game import OVER, Branch, Choice, Game, State
+from baton.tasks.game import OVER, Branch, Choice, Game, State, possible
 from baton.tasks.schedule import assign
 
 __all__ = ["Assignment"]
@@ -58,7 +58,7 @@ class Assignment(Game, frozen=True, kw_only=True):
         agent = int(option.partition(":")[0].removeprefix("delegate agent-")) - 1
         after = (task + 1, busy | 1 << agent) if task + 1 < len(self.skills) else OVER
         p = self.skills[task][agent]
-        return tuple(b for b in (Branch(p, after, 1.0), Branch(1 - p, after, 0.0)) if b.probability > 0)
+        return possible(Branch(p, after, 1.0), Branch(1 - p, after))
 
     def quit(self, state: State) -> str:
         return self.options(state)[0]

@@ -8,7 +8,7 @@ every posterior is on the lattice and nothing is rounded.
 
 from __future__ import annotations
 
-from math import exp
+from math import exp, tanh
 
 __all__ = ["Lottery", "agreement", "chance_good", "report"]
 
@@ -17,7 +17,7 @@ Lottery = tuple[tuple[float, int], ...]
 
 def chance_good(log_odds: int, unit: float) -> float:
     """P(good) at this belief."""
-    return 1.0 / (1.0 + exp(-log_odds * unit))
+    return (1.0 + tanh(log_odds * unit / 2)) / 2  # no overflow, however sure
 
 
 def report(log_odds: int, skill: int, full: bool, unit: float) -> Lottery:

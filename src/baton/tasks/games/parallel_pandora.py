@@ -22,7 +22,7 @@ from itertools import product
 from typing import ClassVar
 
 from baton.errors import UsageError
-from baton.tasks.game import CHOICES, Branch, Choice, Game, State
+from baton.tasks.game import CHOICES, Branch, Choice, Game, State, possible
 from baton.tasks.games.inspectors import Lottery, agreement, chance_good, report
 
 __all__ = ["MAX_BOXES", "MAX_INSPECTIONS", "ParallelPandora"]
@@ -165,7 +165,7 @@ class ParallelPandora(Game, frozen=True, kw_only=True):
         if option == "stop none":
             return (Branch(1.0, _OVER, self.outside),)
         good = self._good(boxes[int(option.rsplit(" ", 1)[1]) - 1])
-        return (Branch(good, _OVER, self.prize), Branch(1 - good, _OVER))
+        return possible(Branch(good, _OVER, self.prize), Branch(1 - good, _OVER))
 
     def _open(self, boxes: tuple[int, ...], pending: State) -> list[int]:
         """Boxes an inspector can go to; of interchangeable ones the first."""

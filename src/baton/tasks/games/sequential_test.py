@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from math import exp, tanh
 from typing import ClassVar
 
-from baton.tasks.game import OVER, Branch, Choice, Game, State
+from baton.tasks.game import OVER, Branch, Choice, Game, State, possible
 from baton.tasks.games.inspectors import chance_good, report
 
 __all__ = ["SequentialTest"]
@@ -61,7 +61,7 @@ class SequentialTest(Game, frozen=True, kw_only=True):
             )
         yes = chance_good(k, self.unit)
         wrong, loss = (1 - yes, self.loss_yes) if option == "stop yes" else (yes, self.loss_no)
-        return (Branch(wrong, OVER, -loss), Branch(1 - wrong, OVER))
+        return possible(Branch(wrong, OVER, -loss), Branch(1 - wrong, OVER))
 
     def quit(self, state: State) -> str:
         yes = chance_good(state[1], self.unit)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from math import ceil, log2
 from typing import ClassVar, Literal
 
-from baton.tasks.game import OVER, Branch, Choice, Game, State
+from baton.tasks.game import OVER, Branch, Choice, Game, State, possible
 
 __all__ = ["Silo"]
 
@@ -62,7 +62,7 @@ class Silo(Game, frozen=True, kw_only=True):
         if option.startswith("stop"):
             known = free[0] / self.num_agents
             right = known if self.goal == "max" else float(known == 1)
-            return tuple(Branch(p, OVER, r) for p, r in ((right, self.prize), (1 - right, 0.0)) if p > 0)
+            return possible(Branch(right, OVER, self.prize), Branch(1 - right, OVER))
         if phase == _STOP:
             return (Branch(1.0, (_SEND, free, ()), -self.round_cost),)
         if option == "wait":

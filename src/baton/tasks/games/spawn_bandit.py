@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from baton.tasks.game import OVER, Branch, Choice, Game, State
+from baton.tasks.game import OVER, Branch, Choice, Game, State, possible
 
 __all__ = ["SpawnBandit"]
 
@@ -62,7 +62,7 @@ class SpawnBandit(Game, frozen=True, kw_only=True):
         z = state[0]
         p = self.base[z] + (self.lift[z] if helped else 0.0)
         cost = self.cost if helped else 0.0
-        return tuple(b for b in (Branch(p, OVER, 1 - cost), Branch(1 - p, OVER, -cost)) if b.probability > 0)
+        return possible(Branch(p, OVER, 1 - cost), Branch(1 - p, OVER, -cost))
 
     def quit(self, state: State) -> str:  # noqa: ARG002 (always open)
         return "stop alone"

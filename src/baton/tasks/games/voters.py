@@ -14,7 +14,7 @@ from itertools import product
 from math import inf, log, prod
 from typing import ClassVar
 
-from baton.tasks.game import OVER, Branch, Choice, Game, State
+from baton.tasks.game import OVER, Branch, Choice, Game, State, possible
 
 __all__ = ["Voters"]
 
@@ -67,7 +67,7 @@ class Voters(Game, frozen=True, kw_only=True):
 
     def step(self, state: State, option: str) -> Sequence[Branch]:
         right = self.posterior(state)[int(option.rsplit("-", 1)[1]) - 1]
-        return tuple(Branch(p, OVER, r) for p, r in ((right, 1.0), (1 - right, 0.0)) if p > 0)
+        return possible(Branch(right, OVER, 1.0), Branch(1 - right, OVER))
 
     def quit(self, state: State) -> str:
         """The majority."""
