@@ -17,9 +17,10 @@ from sample_traces import event, header, whole_trace
 from strategies import arbitrary_traces
 
 from baton.errors import CorruptError, FormatError, TraceError, UsageError
-from baton.trace import Payload, Trace
+from baton.trace import Call, Credit, Edge, Event, Header, Payload, Reward, Trace
 from baton.trace.formats import parquet, parquet_read
 from baton.trace.formats.parquet import read_sealed, seal, sealed_ids, verify_sealed
+from baton.trace.formats.parquet_schema import COLUMNS
 
 
 @given(st.lists(arbitrary_traces(), min_size=1, max_size=3, unique_by=lambda trace: trace.trace_id))
@@ -28,6 +29,15 @@ def test_seal_then_read_is_the_identity(traces: list[Trace]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         seal(traces, folder)
         assert list(read_sealed(folder)) == traces
+
+
+def test_every_field_has_its_column() -> None:
+    """A field added to a record and forgotten here would be lost on sealing."""
+    structs_ = {"events": Event, "edges": Edge, "calls": Call, "rewards": Reward, "credits": Credit}
+    for kind, struct in structs_.items():
+        assert set(COLUMNS[kind]) == {"trace_id", *struct.__struct_encode_fields__}
+    assert set(COLUMNS["payloads"]) == {"trace_id", "text", *Payload.__struct_encode_fields__}
+    assert {*Header.__struct_encode_fields__, "costs", "metrics", "finished"} <= set(COLUMNS["traces"])
 
 
 def test_row_groups_and_blocks_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,20 +11,18 @@ from __future__ import annotations
 
 import secrets
 import shutil
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from msgspec import structs
-
 from baton.errors import BatonError, UsageError
 from baton.trace.formats.durable import Lock, sync_directory, sync_file
 from baton.trace.formats.manifest import MANIFEST, FileEntry, Manifest, has_shards
-from baton.trace.formats.parquet_columns import to_arrow
+from baton.trace.formats.parquet_columns import records_by_kind, to_arrow
 from baton.trace.formats.parquet_read import read_sealed, sealed_ids, verify_sealed
-from baton.trace.formats.parquet_schema import KINDS, TraceLine, arrow, arrow_schema, repeating_columns
+from baton.trace.formats.parquet_schema import KINDS, arrow, arrow_schema, repeating_columns
 from baton.trace.trace import Trace
 
 __all__ = ["read_sealed", "seal", "sealed_ids", "verify_sealed"]
@@ -68,7 +66,8 @@ def _seal_into(working: Path, traces: Iterable[Trace], taken: set[str]) -> Path:
             if trace.trace_id in taken:
                 raise UsageError(f"trace {trace.trace_id!r} is already sealed in {folder}.")
             taken.add(trace.trace_id)
-            _add(tables, trace)
+            for kind, records in records_by_kind(trace).items():
+                tables[kind].add(trace.trace_id, records)
     if tables["traces"].rows == 0:
         raise UsageError(f"there is no trace to seal into {folder}.")
     manifest = Manifest(
@@ -82,33 +81,6 @@ def _seal_into(working: Path, traces: Iterable[Trace], taken: set[str]) -> Path:
     working.rename(shard)
     sync_directory(folder)
     return shard
-
-
-def _add(tables: dict[str, _Table], trace: Trace) -> None:
-    header = trace.header
-    records: dict[str, Collection[Any]] = {
-        "events": sorted(trace.events, key=lambda event: event.seq),
-        "edges": trace.edges,
-        "calls": trace.calls,
-        "payloads": trace.payloads.values(),
-        "rewards": trace.rewards,
-        "credits": trace.credits,
-    }
-    line = TraceLine(
-        **structs.asdict(header),
-        finished=trace.finished,
-        costs=trace.costs,
-        metrics=trace.metrics,
-        num_events=len(trace.events),
-        num_edges=len(trace.edges),
-        num_calls=len(trace.calls),
-        num_payloads=len(trace.payloads),
-        num_rewards=len(trace.rewards),
-        num_credits=len(trace.credits),
-    )
-    tables["traces"].add(header.trace_id, [line])
-    for kind, found in records.items():
-        tables[kind].add(header.trace_id, found)
 
 
 class _Table:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,11 +14,12 @@ from baton.trace.event import Edge, Event
 from baton.trace.formats.parquet_schema import COLUMNS, PayloadLine, TraceLine, arrow, arrow_schema
 from baton.trace.numbers import Floats, Ints
 from baton.trace.record import Credit, Reward
+from baton.trace.trace import Trace
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["from_arrow", "to_arrow"]
+__all__ = ["from_arrow", "records_by_kind", "to_arrow"]
 
 _STRUCTS: dict[str, type[Struct]] = {
     "traces": TraceLine,
@@ -49,8 +50,8 @@ _PACK: dict[str, Callable[[Any], Any]] = {
     "json": _pack_json,
     "span": _pack_span,
     "sampling": msgspec.structs.asdict,
-    "token_ids": Ints.numpy,
-    "logprobs": Floats.numpy,
+    "int32s": Ints.numpy,
+    "float64s": Floats.numpy,
 }
 
 
@@ -106,9 +107,34 @@ _UNPACK: dict[str, Callable[[Any], list[Any]]] = {
     "json": _objects,
     "span": _spans,
     "sampling": _samplings,
-    "token_ids": _numbers(Ints),
-    "logprobs": _numbers(Floats),
+    "int32s": _numbers(Ints),
+    "float64s": _numbers(Floats),
 }
+
+
+def records_by_kind(trace: Trace) -> dict[str, Collection[Any]]:
+    """The rows a trace adds to each table."""
+    line = TraceLine(
+        **msgspec.structs.asdict(trace.header),
+        finished=trace.finished,
+        costs=trace.costs,
+        metrics=trace.metrics,
+        num_events=len(trace.events),
+        num_edges=len(trace.edges),
+        num_calls=len(trace.calls),
+        num_payloads=len(trace.payloads),
+        num_rewards=len(trace.rewards),
+        num_credits=len(trace.credits),
+    )
+    return {
+        "traces": [line],
+        "events": sorted(trace.events, key=lambda event: event.seq),
+        "edges": trace.edges,
+        "calls": trace.calls,
+        "payloads": trace.payloads.values(),
+        "rewards": trace.rewards,
+        "credits": trace.credits,
+    }
 
 
 def to_arrow(kind: str, rows: Sequence[tuple[str, Any]]) -> pa.Table:
@@ -144,9 +170,11 @@ def from_arrow(kind: str, table: pa.Table) -> list[Any]:
     """The records of a table, without their trace ids."""
     names, columns = [], []
     for name, type_ in COLUMNS[kind].items():
+        if (name == "trace_id" and kind != "traces") or name not in table.column_names:
+            continue  # not a field, or younger than the shard
         column = table.column(name)
-        if (name == "trace_id" and kind != "traces") or column.null_count == len(column):
-            continue  # not a field, or at its default throughout
+        if column.null_count == len(column):
+            continue  # at its default throughout
         names.append(_FIELD_NAMES.get(name, name))
         columns.append(_UNPACK.get(type_, _plain)(column.combine_chunks()))
     rows = (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))

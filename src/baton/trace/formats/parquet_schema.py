@@ -110,7 +110,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     "calls": {
         "trace_id": "word", "id": "string", "agent": "word", "role": "word", "policy": "word",
         "policy_version": "word", "harness": "word", "parent": "string", "keep": "int",
-        "prompt_ids": "token_ids", "completion_ids": "token_ids", "logprobs": "logprobs",
+        "prompt_ids": "int32s", "completion_ids": "int32s", "logprobs": "float64s", "token_ends": "int32s",
         "prompt_ref": "string", "completion_ref": "string", "prompt_tokens": "int",
         "completion_tokens": "int", "sampling": "sampling", "finish_reason": "word", "t": "float",
         "duration_s": "float",
@@ -155,8 +155,8 @@ def arrow_schema(kind: str) -> pa.Schema:
         "bool": pa.bool_(),
         "strings": pa.list_(pa.string()),
         "floats": pa.list_(pa.float64()),
-        "token_ids": pa.list_(pa.int32()),
-        "logprobs": pa.list_(pa.float64()),
+        "int32s": pa.list_(pa.int32()),
+        "float64s": pa.list_(pa.float64()),
         "span": pa.struct([("start", pa.int64()), ("stop", pa.int64())]),
         "sampling": pa.struct(
             [

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sample_traces import event, header, whole_trace
+
+from baton.cli import main
+from baton.trace.formats import write
+from baton.trace.formats.parquet import read_sealed, sealed_ids
+from baton.trace.formats.sqlite import Store, list_traces, write_store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """Two finished traces and an unfinished one."""
+    path = tmp_path / "store.db"
+    write_store([whole_trace("b"), whole_trace("a")], path)
+    with Store.open(path) as opened:
+        opened.begin(header("live")).append(event(0))
+    return path
+
+
+def ids(path: Path) -> list[str]:
+    return [each.trace_id for each in list_traces(path)]
+
+
+def test_finished_traces_move_and_unfinished_stay(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert main(["seal", str(store), str(out)]) == 0
+    said = capsys.readouterr().out
+    assert "Sealed 2 traces into" in said
+    assert "1 trace still in" in said
+    assert list(read_sealed(out)) == [whole_trace("a"), whole_trace("b")]
+    assert ids(store) == ["live"]
+    assert main(["seal", str(store), str(out)]) == 0
+    assert "no finished trace to seal. Add --all" in capsys.readouterr().out
+
+
+def test_keep_leaves_the_store_and_sealing_again_finishes(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    with Store.open(store):  # --keep works beside a live writer
+        assert main(["seal", str(store), str(out), "--keep"]) == 0
+        assert main(["seal", str(store), str(out)]) == 2
+    assert "open for writing elsewhere" in capsys.readouterr().err
+    assert ids(store) == ["b", "a", "live"]
+    assert main(["seal", str(store), str(out)]) == 0
+    assert "2 traces of" in capsys.readouterr().out
+    assert ids(store) == ["live"]
+    assert sealed_ids(out) == ["a", "b"]
+
+
+def test_all_seals_unfinished_ones_too(store: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert main(["seal", str(store), str(out), "--all"]) == 0
+    assert {trace.trace_id: trace.finished for trace in read_sealed(out)} == {
+        "a": True,
+        "b": True,
+        "live": False,
+    }
+    assert ids(store) == ["live"]
+
+
+def test_a_trace_sealed_with_other_content_is_not_dropped(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert main(["seal", str(store), str(out), "--all"]) == 0
+    with Store.open(store) as opened, opened.writer("live") as writer:
+        writer.append(event(1))
+    assert main(["seal", str(store), str(out)]) == 2
+    assert "trace 'live' is sealed in" in capsys.readouterr().err
+    assert ids(store) == ["live"]
+
+
+def test_other_files_and_run_directories(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write([whole_trace("x"), whole_trace("y")], tmp_path / "traces.jsonl")
+    assert main(["seal", str(tmp_path / "traces.jsonl"), str(tmp_path / "one")]) == 0
+    assert sealed_ids(tmp_path / "one") == ["x", "y"]
+    assert main(["seal", str(store.parent / "one"), str(tmp_path / "two")]) == 2
+    assert "already sealed" in capsys.readouterr().err
+    assert main(["seal", str(tmp_path / "nowhere.db"), str(tmp_path / "two")]) == 2
+    assert "there is no file" in capsys.readouterr().err
+    run = tmp_path / "run"
+    run.mkdir()
+    write_store([whole_trace("z")], run / "run.db")
+    assert main(["seal", str(run), str(tmp_path / "three")]) == 0
+    assert sealed_ids(tmp_path / "three") == ["z"]
