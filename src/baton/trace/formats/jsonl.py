@@ -55,7 +55,13 @@ def read_jsonl(path: str | os.PathLike[str], *, tolerate_torn_tail: bool = False
     """
     try:
         with Path(path).open("rb") as file:
-            yield from _traces(_blocks(file, str(path), tolerate_torn_tail), str(path))
+            traces = _traces(_blocks(file, str(path), tolerate_torn_tail), str(path))
+            while True:
+                with no_collection():
+                    trace = next(traces, None)
+                if trace is None:
+                    return
+                yield trace
     except OSError as error:
         raise FormatError(f"{path} cannot be read: {error.strerror}.") from None
 
@@ -159,8 +165,7 @@ def _blocks(file: BinaryIO, path: str, tolerate_torn_tail: bool) -> Iterator[Blo
 def _decode_lines(lines: bytes, path: str, first: int) -> Block:
     """`lines` ends with a newline."""
     try:
-        with no_collection():
-            records = _DECODER.decode_lines(lines)
+        records = _DECODER.decode_lines(lines)
         if len(records) == lines.count(b"\n"):
             return range(first, first + len(records)), records
     except _UNREADABLE:
