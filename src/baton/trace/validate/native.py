@@ -31,7 +31,7 @@ from baton.trace.validate.shape import report_fields
 
 __all__ = ["Close", "Stream", "read_native"]
 
-_BLOCK_BYTES = 1 * 2**20
+_BLOCK_BYTES = 2**20
 _UNREADABLE = (MsgspecError, UnicodeDecodeError, RecursionError)
 _BY_NAME: dict[str, Any] = {"trace": Header, "end": End, **{name: kind for kind, name in KINDS.items()}}
 _Line = Header | Event | Edge | Call | Payload | Reward | Credit | End
@@ -148,6 +148,8 @@ class _Gathering:
                 )
                 self._lines[name].frombytes((places + (self.line + 1)).astype(np.int64).tobytes())
         self.line += len(records)
+        if "structure" in self._found.levels:
+            self._parts.fill_columns()
 
     def _take_lines(self, block: bytes) -> None:
         *lines, rest = block.split(b"\n")

@@ -6,7 +6,7 @@ decode are not here; their ids are in `broken`, so that nothing that refers to t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Sequence, Set
 from functools import cached_property
 from operator import attrgetter
 from typing import Any
@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from baton.errors import TraceError
 from baton.trace.call import Call
+from baton.trace.endpoints import edge_endpoints
 from baton.trace.event import Edge, Event
 from baton.trace.payload import Payload
 from baton.trace.record import Credit, Reward
@@ -36,6 +38,12 @@ KINDS: dict[type, str] = {
     Credit: "credit",
 }
 
+_READ = (
+    "id", "seq", "t", "type", "agent", "tool", "choice", "propensity", "option_propensities",
+    "call", "span", "duration_s", "tokens",
+)  # fmt: skip
+_BATCH = 2_000
+_ANY = Header(trace_id="", task_id="")
 _TYPE_NUMBERS: dict[EventType, int] = {type_: number for number, type_ in enumerate(EVENT_TYPES)}
 
 
@@ -53,7 +61,7 @@ class Parts:
         self.credits: Sequence[Credit] = []
         self.end: End | None = None
         self.end_line: int | None = None
-        self._columns: dict[str, list[Any]] = {}
+        self._columns: dict[str, list[Any]] = {name: [] for name in _READ}
         self.payload_keys: Sequence[str] | None = None
         """What each payload is filed under, where that is not simply its own address."""
         self.lines: dict[str, Sequence[int]] = {}
@@ -101,7 +109,7 @@ class Parts:
         self.lines[kind] = [self.place(kind, index) for index in kept]
         if kind == "payload" and self.payload_keys is not None:
             self.payload_keys = [self.payload_keys[index] for index in kept]
-        self._columns.clear()
+        self._columns = {name: [] for name in _READ}
         setattr(self, f"{kind}s", [records[index] for index in kept])
 
     def excuses(self, id_: str | None) -> bool:
@@ -124,10 +132,16 @@ class Parts:
         )
 
     def column(self, name: str) -> list[Any]:
-        """One field of every event."""
-        if name not in self._columns:
-            self._columns[name] = list(map(attrgetter(name), self.events))
+        """One field of every event, out of those that checks read."""
+        self.fill_columns()
         return self._columns[name]
+
+    def fill_columns(self) -> None:
+        """Add the events that came since. Cheapest right after they were decoded, while they are in cache."""
+        for start in range(len(self._columns["id"]), len(self.events), _BATCH):
+            batch = self.events[start : start + _BATCH]
+            for name, column in self._columns.items():
+                column.extend(map(attrgetter(name), batch))
 
     def having(self, name: str) -> list[int]:
         """Indexes of the events that have a value in this field."""
@@ -161,21 +175,32 @@ class Parts:
         return dict(zip(self.column("id"), range(len(self.events)), strict=True))
 
     @cached_property
+    def _joined(self) -> tuple[Indexes, Indexes] | None:
+        """The ends of all edges, if every one is there and every event's id is its own."""
+        try:
+            # Only events and edges are read; they need not be tuples for that.
+            src, dst = edge_endpoints(Trace(header=_ANY, events=self.events, edges=self.edges))  # type: ignore[arg-type]
+        except TraceError:
+            return None
+        return src.astype(np.int64), dst.astype(np.int64)
+
+    @property
+    def ids_are_unique(self) -> bool:
+        return self._joined is not None or len(self.position) == len(self.events)
+
+    @cached_property
     def src(self) -> Indexes:
         """For each edge, its source's index into `events`; -1 where there is none."""
-        return self._resolved(lambda: map(attrgetter("src"), self.edges))
+        return self._joined[0] if self._joined else self._resolved("src")
 
     @cached_property
     def dst(self) -> Indexes:
-        return self._resolved(lambda: map(attrgetter("dst"), self.edges))
+        return self._joined[1] if self._joined else self._resolved("dst")
 
-    def _resolved(self, ids: Callable[[], Iterable[str]]) -> Indexes:
-        count = len(self.edges)
-        try:
-            return np.fromiter(map(self.position.__getitem__, ids()), dtype=np.int64, count=count)
-        except KeyError:
-            get = self.position.get
-            return np.fromiter((get(id_, -1) for id_ in ids()), dtype=np.int64, count=count)
+    def _resolved(self, end: str) -> Indexes:
+        ids = map(attrgetter(end), self.edges)
+        get = self.position.get
+        return np.fromiter((get(id_, -1) for id_ in ids), dtype=np.int64, count=len(self.edges))
 
     @cached_property
     def seq(self) -> Indexes:

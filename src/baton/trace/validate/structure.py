@@ -6,7 +6,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from baton.trace.call import Call
+from baton.trace.validate.calls import check_calls
 from baton.trace.validate.order import cycles
 from baton.trace.validate.parts import KINDS, Indexes, Parts
 from baton.trace.validate.problem import Found, shown
@@ -24,8 +24,7 @@ def check_structure(parts: Parts, found: Found) -> None:
     _check_seq_and_cycles(parts, found)
     _check_choices(parts, found)
     if parts.calls_known:
-        _check_said(parts, found)
-        _check_calls(parts, found)
+        check_calls(parts, found)
 
 
 def _check_end(parts: Parts, found: Found) -> None:
@@ -65,7 +64,7 @@ def _check_end(parts: Parts, found: Found) -> None:
 def _check_unique(parts: Parts, found: Found, kind: str, name: str) -> None:
     records = parts.of(kind)
     if kind == "event":
-        if len(parts.position) == len(records):
+        if parts.ids_are_unique:
             return
     elif len(set(map(attrgetter(name), records))) == len(records):
         return
@@ -103,7 +102,7 @@ def _check_edges(parts: Parts, found: Found) -> None:
 
 
 def _check_seq_and_cycles(parts: Parts, found: Found) -> None:
-    events, seq = parts.events, parts.seq
+    seq = parts.seq
     if parts.some_seq_given:
         index = parts.column("seq").index(None)
         parts.report(
@@ -121,20 +120,7 @@ def _check_seq_and_cycles(parts: Parts, found: Found) -> None:
     against = seq[src] >= seq[dst]
     if not against.any() and unique:
         return
-    circle_of: dict[int, int] = {}
-    for number, circle in enumerate(cycles(len(events), src, dst)):
-        circle_of.update(dict.fromkeys(circle, number))
-        ids = [events[index].id for index in circle[:_SHOWN_OF_CYCLE]]
-        more = [f"… {len(circle) - len(ids):,} more …"] if len(circle) > len(ids) else []
-        parts.report(
-            found,
-            "structure/cycle",
-            "event",
-            circle[0],
-            None,
-            was=" > ".join([*ids, *more, ids[0]]),
-            expected="no event to depend on itself",
-        )
+    circle_of = _report_cycles(parts, found, src, dst)
     if not parts.seq_given:
         return
     for index in edge[against].tolist():
@@ -151,6 +137,26 @@ def _check_seq_and_cycles(parts: Parts, found: Found) -> None:
             was=f"seq {seq[a]} > {seq[b]}",
             expected="a higher seq at dst than at src",
         )
+
+
+def _report_cycles(parts: Parts, found: Found, src: Indexes, dst: Indexes) -> dict[int, int]:
+    """Report every circle; returns the number of the circle that an event is in."""
+    events = parts.events
+    circle_of: dict[int, int] = {}
+    for number, circle in enumerate(cycles(len(events), src, dst)):
+        circle_of.update(dict.fromkeys(circle, number))
+        ids = [events[index].id for index in circle[:_SHOWN_OF_CYCLE]]
+        more = [f"… {len(circle) - len(ids):,} more …"] if len(circle) > len(ids) else []
+        parts.report(
+            found,
+            "structure/cycle",
+            "event",
+            circle[0],
+            None,
+            was=" > ".join([*ids, *more, ids[0]]),
+            expected="no event to depend on itself",
+        )
+    return circle_of
 
 
 def _seq_is_unique(parts: Parts, found: Found) -> bool:
@@ -196,109 +202,3 @@ def _check_choices(parts: Parts, found: Found) -> None:
                 was=f"{given} propensities",
                 expected=f"{num_options}, one for each option",
             )
-
-
-def _check_said(parts: Parts, found: Found) -> None:
-    for index in parts.having("span"):
-        event = parts.events[index]
-        if event.call is None:
-            parts.report(
-                found,
-                "structure/span-without-call",
-                "event",
-                index,
-                "span",
-                was=shown(event.span),
-                expected="a call",
-            )
-    for index in parts.having("call"):
-        event = parts.events[index]
-        at = parts.call_position.get(event.call or "")
-        if at is None:
-            if not parts.excuses(event.call):
-                was = shown(event.call)
-                parts.report(
-                    found,
-                    "structure/unknown-call",
-                    "event",
-                    index,
-                    "call",
-                    was=was,
-                    expected="the id of a call",
-                )
-        elif event.span is not None:
-            length = _completion_length(parts.calls[at])
-            start, end = event.span
-            if not 0 <= start <= end or (length is not None and end > length):
-                expected = f"0 <= start <= end <= {length:,}" if length is not None else "0 <= start <= end"
-                was = shown(event.span)
-                parts.report(
-                    found, "structure/span-outside-call", "event", index, "span", was=was, expected=expected
-                )
-
-
-def _completion_length(call: Call) -> int | None:
-    return len(call.completion_ids) if call.completion_ids is not None else call.completion_tokens
-
-
-def _prompt_length(call: Call) -> int | None:
-    return call.keep + len(call.prompt_ids) if call.prompt_ids is not None else call.prompt_tokens
-
-
-def _check_lengths(parts: Parts, found: Found, index: int, call: Call) -> None:
-    if call.completion_ids is None:
-        return
-    wanted = len(call.completion_ids)
-    for name, values in (("logprobs", call.logprobs), ("token_ends", call.token_ends)):
-        if values is not None and len(values) != wanted:
-            code = f"structure/{name.replace('_', '-')}-length"
-            was, expected = f"{len(values):,} of them", f"{wanted:,}, one for each completion token"
-            parts.report(found, code, "call", index, name, was=was, expected=expected)
-
-
-def _check_calls(parts: Parts, found: Found) -> None:
-    src, dst = [], []
-    for index, call in enumerate(parts.calls):
-        _check_lengths(parts, found, index, call)
-        if call.parent is None:
-            if call.keep > 0:
-                was, expected = f"keep {call.keep:,} and no parent", "a parent to keep tokens of"
-                parts.report(
-                    found, "structure/keep-outside-parent", "call", index, "keep", was=was, expected=expected
-                )
-            continue
-        at = parts.call_position.get(call.parent)
-        if at is None:
-            if not parts.excuses(call.parent):
-                was = shown(call.parent)
-                parts.report(
-                    found,
-                    "structure/unknown-parent",
-                    "call",
-                    index,
-                    "parent",
-                    was=was,
-                    expected="the id of a call",
-                )
-            continue
-        src.append(at)
-        dst.append(index)
-        prompt, completion = _prompt_length(parts.calls[at]), _completion_length(parts.calls[at])
-        if prompt is not None and completion is not None and call.keep > prompt + completion:
-            was, expected = (
-                shown(call.keep),
-                f"at most {prompt + completion:,}, its parent's prompt and completion",
-            )
-            parts.report(
-                found, "structure/keep-outside-parent", "call", index, "keep", was=was, expected=expected
-            )
-    _check_call_cycles(parts, found, np.array(src, dtype=np.int64), np.array(dst, dtype=np.int64))
-
-
-def _check_call_cycles(parts: Parts, found: Found, src: Indexes, dst: Indexes) -> None:
-    if bool((src < dst).all()):  # every call stands after its parent, as a writer puts them
-        return
-    for circle in cycles(len(parts.calls), src, dst):
-        ids = [parts.calls[index].id for index in circle[:_SHOWN_OF_CYCLE]]
-        was, expected = " > ".join([*ids, ids[0]]), "no call to grow from itself"
-        parts.report(found, "structure/call-cycle", "call", circle[0], "parent", was=was, expected=expected)
