@@ -56,8 +56,10 @@ class Call(
     completion_ids: Ints | None = None
     logprobs: Floats | None = None
     """Log-probability of each completion token under the sampling distribution that drew it."""
+    token_ends: Ints | None = None
+    """For each completion token, the offset in the completion's text where it ends."""
     prompt_ref: str | None = None
-    """Payload of the prompt's text (or messages), where tokens are not known."""
+    """Payload of the rest of the prompt as text: a JSON list of {speaker, text}."""
     completion_ref: str | None = None
     prompt_tokens: int | None = None
     """Counts as billed, for calls whose ids are not known."""
