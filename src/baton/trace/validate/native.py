@@ -220,7 +220,7 @@ class _Gathering:
         if kind is None:
             self._parts.lost = True
             was = "no kind" if "kind" not in given else shown(name)
-            expected = f"a kind of record. {nearest(str(name), _BY_NAME)}"
+            expected = f"a kind of record. {nearest(clip(str(name)), _BY_NAME)}"
             self._report("shape/unknown-kind", "record", "kind", was, expected)
             return
         id_ = given.get("id") if isinstance(given.get("id"), str) else None

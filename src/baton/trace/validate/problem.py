@@ -161,6 +161,10 @@ class Found:
         )
         self.problems.append(problem)
 
+    def is_full(self, code: str) -> bool:
+        """Whether further problems of this code are only counted."""
+        return self.counts.get(code, 0) >= _KEPT_PER_CODE
+
     def sorted(self) -> list[Problem]:
         """By level; within one, in the order of finding (trace by trace)."""
         return sorted(self.problems, key=lambda problem: LEVELS.index(problem.level))

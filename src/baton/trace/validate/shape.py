@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import MsgspecError, Struct, msgpack, structs
 
 from baton.trace.event import Event
+from baton.trace.formats.collection import no_collection
 from baton.trace.numbers import decode_hook, encode_hook
 from baton.trace.trace import End, Header
 from baton.trace.validate.fields import field_faults
@@ -67,6 +68,11 @@ def check_types(parts: Parts, found: Found) -> None:
     Python lets any value into a struct's field; decoding does not. So they are encoded and decoded,
     batch by batch, and only a batch that fails is looked at record by record.
     """
+    with no_collection():
+        _check_types(parts, found)
+
+
+def _check_types(parts: Parts, found: Found) -> None:
     encode = msgpack.Encoder(enc_hook=encode_hook).encode
     for kind, name in KINDS.items():
         records = parts.of(name)
@@ -119,7 +125,11 @@ def report_fields(
 ) -> None:
     """Report everything wrong with a record that does not decode; `error` if that is nothing we know."""
     faults: Iterable[tuple[str | None, tuple[str, str, str]]] = field_faults(
-        kind, given, ranges_of=ranges_of, closed=closed
+        kind,
+        given,
+        ranges_of=ranges_of,
+        closed=closed,
+        num_hints=0 if found.is_full("shape/unknown-field") else 20,
     )
     for field, (code, was, expected) in faults or [(None, ("shape/not-json", error, "a valid record"))]:
         found.add(
