@@ -58,12 +58,14 @@ class Agent:
     __slots__ = (
         "acknowledged",
         "answered",
+        "born",
         "causes",
         "children",
         "context",
         "coroutine",
         "cut",
         "depth",
+        "died",
         "diverged",
         "failures",
         "id",
@@ -101,6 +103,10 @@ class Agent:
         self.cut: int | None = None
         """How much of the inbox the next turn reads; fixed at the moment a wait is satisfied."""
         self.state: Literal["active", "idle", "dead"] = "active"
+        self.born: str | None = None
+        """Its spawn event."""
+        self.died: str | None = None
+        """Its despawn event."""
         self.children: list[Agent] = []
         self.coroutine: Coroutine[Op, Any, None] | None = None
         self.num_events = 0

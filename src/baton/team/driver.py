@@ -41,7 +41,7 @@ class Latency(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Op:
     """Something outside that an agent waits for. Awaiting it gives its result."""
 
-    __slots__ = ("agent", "cancelled", "id", "in_doubt", "kind", "result", "start", "task", "work")
+    __slots__ = ("agent", "cancelled", "deferred", "done", "id", "in_doubt", "kind", "result", "start", "task", "work")
 
     def __init__(self, kind: Literal["call", "tool", "timer", "person"], id_: str, agent: Any, work: Any) -> None:
         self.kind = kind
@@ -51,6 +51,8 @@ class Op:
         self.start = 0.0
         self.result: Any = None
         self.cancelled = False
+        self.deferred = False
+        self.done = False
         self.in_doubt = False
         self.task: asyncio.Task[None] | None = None
 
@@ -78,7 +80,7 @@ def quantised(seconds: float) -> float:
     return round(seconds / TICK) * TICK
 
 
-_Entry = tuple[float, int, int, Op]  # time, rank (0 recorded, 1 fresh), order, op
+_Entry = tuple[float, int, int, int, Op]  # time, rank (0 recorded, 1 modelled, 2 deferred), order, push, op
 
 
 class Driver:
@@ -101,12 +103,20 @@ class Driver:
 
     def recorded(self, op: Op, t: float, seq: int) -> None:
         """This completes at a recorded moment."""
-        heapq.heappush(self._heap, (t, 0, seq, op))
+        self._push(t, 0, seq, op)
 
     def schedule(self, op: Op, t: float) -> None:
         """This completes at a modelled moment (virtual clock)."""
+        self._push(quantised(t), 1, 0, op)
+
+    def _push(self, t: float, rank: int, seq: int, op: Op) -> None:
         self._order += 1
-        heapq.heappush(self._heap, (quantised(t), 1, self._order, op))
+        heapq.heappush(self._heap, (t, rank, seq, self._order, op))
+
+    def defer(self, op: Op, t: float) -> None:
+        """This was cancelled at a recorded moment, before it ended. If it is not again, it is done for real then."""
+        op.deferred = True
+        self._push(t, 2, 0, op)
 
     def fresh(self, op: Op) -> None:
         """This has to be done for real."""
@@ -146,27 +156,35 @@ class Driver:
         `do` performs fresh operations: under a virtual clock it returns when all have a result and
         are scheduled; under a real one it starts them, and they arrive.
         """
-        if self.virtual:
+        if not self.virtual and self._heap:
+            return self._pop()
+        while True:
             if self._fresh:
                 todo, self._fresh = self._fresh, []
                 await do([op for op in todo if not op.cancelled])
-            return self._pop()
-        if self._heap:
-            return self._pop()
-        if self._fresh:
-            todo, self._fresh = self._fresh, []
-            await do([op for op in todo if not op.cancelled])
-        return await self._wait()
+            if not self.virtual:
+                return await self._wait()
+            batch = self._pop()
+            if batch or not self._fresh:
+                return batch
 
     def _pop(self) -> list[Op]:
+        """Everything that completes at the next moment; empty also when that makes something start."""
         while self._heap:
             at = self._heap[0][0]
             batch: list[Op] = []
             while self._heap and self._heap[0][0] == at:
-                op = heapq.heappop(self._heap)[3]
-                if not op.cancelled:
+                op = heapq.heappop(self._heap)[4]
+                if op.deferred and not op.cancelled and not batch:
+                    self.now, op.deferred = at, False
+                    self._fresh.append(op)
+                elif op.deferred:  # what completes at this moment may cancel it yet
+                    if not op.cancelled:
+                        self._push(at, 2, 0, op)
+                    break
+                elif not op.cancelled:
                     batch.append(op)
-            if batch:
+            if batch or self._fresh:
                 self.now = at
                 return batch
         return []

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from baton.team.run import Run
     from baton.team.turn import Question
 
-__all__ = ["ForkRefused", "Outside", "Usage"]
+__all__ = ["ForkRefused", "Outside", "Usage", "unanswered"]
 
 
-class ForkRefused(BatonError):
+class ForkRefused(TraceError):
     """A fork would run a tool again that acts on the world."""
 
 
@@ -62,12 +62,9 @@ class Outside:
         recording = run.recording
         if recording is not None and not agent.diverged:
             call = recording.calls.get(op.id)
-            found = recording.answer(op.id)
-            if call is not None and found is not None:
+            if call is not None:
                 if _same_question(call, question):
-                    op.result, (t, seq) = found
-                    self._count_call(op.result, len(question.ids or ()), reused=True)
-                    run.driver.recorded(op, *self._when(run, op, call.t, t, seq))
+                    self._feed_call(run, op, call)
                     return
                 if run.strict:
                     raise TraceError(
@@ -79,6 +76,16 @@ class Outside:
             if run.replicate:
                 op.work = _with_key(question, f"{question.request.sampling.key}/{run.replicate}")
             run.driver.fresh(op)
+
+    def _feed_call(self, run: Run, op: Op, call: Call) -> None:
+        assert run.recording is not None
+        found = run.recording.answer(op.id)
+        if found is not None:
+            op.result, (t, seq) = found
+            self._count_call(op.result, len(op.work.ids or ()), reused=True)
+            run.driver.recorded(op, *self._when(run, op, call.t, t, seq))
+        elif not run.strict:  # its agent was cancelled meanwhile, and perhaps will not be now
+            run.driver.defer(op, run.driver.now + (call.duration_s or 0.0))
 
     def _when(self, run: Run, op: Op, start: float | None, end: float, seq: int) -> tuple[float, int]:
         """A recorded operation takes as long as it took; begun when it was begun, it ends exactly when it ended."""
@@ -112,11 +119,11 @@ class Outside:
                 self.usage.tools_reused += 1
                 run.driver.recorded(op, *self._when(run, op, event.t, t, seq))
                 return
-            if self.forked and not tool.pure and not self.allow_impure:
-                raise ForkRefused(
-                    f"the fork would call {tool.name!r} again at {op.id}, and it is not pure: its effect would happen "
-                    "a second time. Declare it pure, or pass allow_impure (--allow-impure)."
-                )
+            ended = recording.events.get(op.id + "r")
+            if ended is not None and found is None and same and not agent.diverged:
+                if not run.strict:  # its agent was cancelled meanwhile, and perhaps will not be now
+                    run.driver.defer(op, ended.t)
+                return
             # Started before a crash and never heard of again: it may or may not have acted.
             op.in_doubt = before is not None and found is None and not (tool.pure or tool.idempotent)
         if self.live:
@@ -194,6 +201,9 @@ class Outside:
                 engine = op.work.engine
                 engines[id(engine)] = engine
                 by_engine.setdefault(id(engine), []).append(op)
+        if self.forked and not self.allow_impure:
+            for op in tools:
+                _refuse_impure(op)
         answers = [_answer(engines[key], batch) for key, batch in by_engine.items()]
         await asyncio.gather(*answers, *(_invoke(op, run.header.trace_id) for op in tools))
         latency = run.team.latency
@@ -203,7 +213,7 @@ class Outside:
                 took = latency.tool(run.sampling_key(op.id))
             else:
                 took = self._call_took(run, op)
-            run.driver.schedule(op, run.driver.now + took)
+            run.driver.schedule(op, max(run.driver.now, op.start + took))
 
     def _call_took(self, run: Run, op: Op) -> float:
         answer: Answer | EngineError = op.result
@@ -238,13 +248,14 @@ class Outside:
 
     # -- cancelling -----------------------------------------------------------------------------
 
-    def cancel(self, run: Run, agent: Agent) -> None:
-        """Drop what an agent has in flight. A tool that may have acted already is left in doubt, in the trace."""
+    def cancel(self, run: Run, agent: Agent, because: str | None = None) -> None:
+        """Drop what an agent has in flight, because of an event. A tool that may have acted is left in doubt."""
         if agent.op is not None:
             agent.op.cancel()
+            run.add_call(unanswered(run, agent.op, "cancelled"))
             agent.op = None
         if agent.reservation is not None:
-            agent.reservation.release()
+            agent.reservation.settle_call(0)  # it was asked; what it cost is not known
             agent.reservation = None
         for op in self._tools.pop(agent.id, {}).values():
             op.cancel()
@@ -255,7 +266,7 @@ class Outside:
                 id_=op.id + "r",
                 tool=tool.name,
                 status="cancelled" if tool.pure else "in_doubt",
-                causes=((op.id, "tool_dependency"),),
+                causes=((op.id, "tool_dependency"), *(((because, "causal"),) if because else ())),
             )
 
     async def close(self, run: Run) -> None:
@@ -284,11 +295,40 @@ def _same_question(call: Call, question: Question) -> bool:
     )
 
 
+def unanswered(run: Run, op: Op, why: str) -> Call:
+    """The record of a call that was asked and not answered."""
+    question: Question = op.work
+    return Call(
+        id=op.id,
+        agent=op.agent.id,
+        role=op.agent.role.name,
+        policy=question.engine.name,
+        harness=question.harness,
+        parent=question.parent,
+        keep=question.keep,
+        prompt_ids=question.ids,
+        prompt_ref=question.prompt_ref,
+        sampling=question.request.sampling,
+        finish_reason=why,
+        t=op.start,
+        duration_s=run.driver.now - op.start,
+    )
+
+
 def _with_key(question: Question, key: str) -> Question:
     request = question.request
     return structs.replace(
         question, request=structs.replace(request, sampling=structs.replace(request.sampling, key=key))
     )
+
+
+def _refuse_impure(op: Op) -> None:
+    tool: Tool = op.work[0]
+    if not tool.pure:
+        raise ForkRefused(
+            f"the fork would call {tool.name!r} again at {op.id}, and it is not pure: its effect would happen "
+            "a second time. Declare it pure, or pass allow_impure (--allow-impure)."
+        )
 
 
 async def _answer(engine: Engine, ops: Sequence[Op]) -> None:

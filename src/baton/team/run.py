@@ -77,6 +77,7 @@ class Run:
         replicate: int = 0,
         ledger: Ledger | None = None,
         outside: Outside | None = None,
+        driver: Driver | None = None,
     ) -> None:
         self.team = team
         self.harness = team.harness
@@ -95,7 +96,7 @@ class Run:
         self.replicate = replicate
         """Names the random stream of what is run anew; 0 draws as the recorded run did."""
         self.ledger = ledger or Ledger(team.limits)
-        self.driver = Driver(virtual=team.clock == "virtual")
+        self.driver = driver or Driver(virtual=team.clock == "virtual")
         self.outside = outside or Outside()
         self.events: list[Event] = []
         self.edges: list[Edge] = []
@@ -158,6 +159,9 @@ class Run:
         )
 
     def _complete(self, op: Op) -> None:
+        if op.done:  # a completion that comes twice counts once
+            return
+        op.done = True
         if op.kind == "person":
             self._person(op)
         elif op.kind == "timer":
@@ -277,10 +281,12 @@ class Run:
             return
         for child in agent.children:
             self.kill(child, "cancelled" if child.state == "active" else "ok")
-        self.outside.cancel(self, agent)
-        agent.state = "dead"
         assert agent.parent is not None
-        self.emit(agent.parent, "despawn", to=agent.id, status=status)
+        self.outside.cancel(self, agent, because=agent.parent.last_event)
+        agent.state = "dead"
+        # Whether it was idle or cut off depends on how far it had got.
+        causes: list[tuple[str, EdgeType]] = [(agent.last_event, "causal")] if agent.last_event else []
+        agent.died = self.emit(agent.parent, "despawn", to=agent.id, status=status, causes=causes).id
         self._leave(agent)
 
     def _leave(self, agent: Agent) -> None:
@@ -295,6 +301,8 @@ class Run:
             waiting = waiter.waits_for
             if waiting is not None and agent.id in waiting.left:
                 waiting.left.discard(agent.id)
+                if waiter is not agent.parent and (agent.died or agent.last_event):
+                    waiter.causes.append((agent.died or agent.last_event or "", "causal"))
                 if not waiting.left:
                     self._go_on(waiter)
 
@@ -317,8 +325,9 @@ class Run:
     # -- time and people ------------------------------------------------------------------------
 
     def _set_deadline(self, root: Agent) -> None:
-        if self.team.limits.seconds is not None:
-            self.outside.start_timer(self, Op("timer", "deadline", root, self.team.limits.seconds))
+        seconds = self.ledger.remaining("seconds")
+        if seconds is not None:
+            self.outside.start_timer(self, Op("timer", "deadline", root, seconds))
 
     def _time_is_up(self, op: Op) -> None:
         agent: Agent = op.agent
@@ -385,6 +394,7 @@ class Run:
         text: str | None = None,
         trusted: bool | None = None,
         said: Said | None = None,
+        propensity: float | None = None,
         duration_s: float | None = None,
         status: Status = "ok",
         pure: bool | None = None,
@@ -415,7 +425,7 @@ class Run:
             decision=decision,
             options=said.options if said else None,
             choice=said.choice if said else None,
-            propensity=said.propensity if said else None,
+            propensity=said.propensity if said else propensity,
             option_propensities=said.option_propensities if said else None,
             call=said.call if said else None,
             span=said.span if said else None,
@@ -519,10 +529,7 @@ class Run:
             status="failed",
             extra={"budget": refusal.resource, "limit": refusal.limit, "used": refusal.used, "asked": refusal.asked},
         )
-        agent.note(
-            f"error: {what} refused: the team's limit of {refusal.limit} {refusal.resource} is reached "
-            f"({refusal.used} used)."
-        )
+        agent.note(f"error: {what} was refused. {refusal.message}")
 
 
 def _brief(event: Event) -> str:

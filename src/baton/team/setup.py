@@ -45,8 +45,8 @@ class Assignment(Struct, frozen=True, kw_only=True):
     """The finite set of answers open to an agent now, where the task has one."""
     state: Callable[[Agent], str | None] | None = None
     """Key of an agent's information state, for tabular policies."""
-    fusion: dict[str, Any] = field(default_factory=dict)
-    """What aggregators may know: confidence by agent, covariance, classes."""
+    fusion: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Aggregator -> what it may know: accuracies by agent, covariance, number of classes."""
     spec: dict[str, Any] = field(default_factory=dict)
     """Name and parameters, so that a trace can be run again."""
 

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, structs
 
 from baton.team.agent import Agent
-from baton.team.budget import Refusal
+from baton.team.budget import Refusal, Reservation
 from baton.team.driver import Op, Resting
+from baton.team.outside import unanswered
 from baton.team.policy import Answer, Engine, EngineError, Entry, Request
 from baton.team.surface import ParseError
 from baton.team.verbs import Said, invalid, perform
-from baton.trace.call import Call, Sampling
+from baton.trace.call import Call
 from baton.trace.numbers import Ints
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Question", "ask", "take_turn"]
 
+_MAX_TOKENS = 1024  # for roles that name no limit of their own
 _OVERHEAD_TOKENS = 8  # what a chat template adds to an entry, where only the text is known
 
 
@@ -72,6 +74,7 @@ async def ask(run: Run, me: Agent, entries: Sequence[Entry]) -> tuple[Answer, Sa
     new_tokens = len(ids) if ids is not None else len(text) + _OVERHEAD_TOKENS * len(entries)
     reserved = _reserve(run, me, new_tokens)
     if isinstance(reserved, Refusal):
+        me.unread = context.forget(len(entries))
         run.refuse(me, reserved, decision="none", said=None, what="another turn")
         run.give_up(me, f"the team's {reserved.resource} are used up")
         return None
@@ -106,13 +109,13 @@ async def ask(run: Run, me: Agent, entries: Sequence[Entry]) -> tuple[Answer, Sa
     answer: Answer | EngineError = await op
     me.reservation = None
     if isinstance(answer, EngineError):
-        reservation.settle(tokens=0, calls=1)
+        reservation.settle_call(0)
         me.unread = context.forget(len(entries))
-        _failed(run, me, op, question, answer)
+        _failed(run, me, op, answer)
         return None
     completion = _count(answer)
     charged = min(new_tokens + completion, new_tokens + max_tokens)
-    reservation.settle(tokens=charged, calls=1)
+    reservation.settle_call(charged)
     me.failures = 0
     context.say(answer, call_id)
     run.add_call(_record(run, me, op, question, answer, completion))
@@ -127,24 +130,25 @@ async def ask(run: Run, me: Agent, entries: Sequence[Entry]) -> tuple[Answer, Sa
     return answer, said
 
 
-def _reserve(run: Run, me: Agent, new_tokens: int) -> Refusal | tuple[int, object]:
+def _reserve(run: Run, me: Agent, new_tokens: int) -> Refusal | tuple[int, Reservation]:
     """Room for this call in the budget: (tokens it may say, the reservation)."""
-    wanted = me.role.sampling.max_tokens or 1024
+    wanted = me.role.sampling.max_tokens or _MAX_TOKENS
     left = run.ledger.remaining("tokens")
     if left is not None:
         if me.parent is not None:
             left -= run.team.hold_back_tokens
-        wanted = max(1, min(wanted, left - new_tokens))
+        wanted = max(1, min(wanted, int(left) - new_tokens))
         if new_tokens + wanted > left:
-            snapshot = run.ledger.refusal("tokens", new_tokens + wanted)
-            return snapshot
+            ledger = run.ledger
+            limit = ledger.limits.tokens or 0
+            return Refusal("tokens", limit, ledger.used("tokens"), ledger.reserved("tokens"), new_tokens + wanted)
     reservation = run.ledger.reserve_call(new_tokens + wanted)
     return reservation if isinstance(reservation, Refusal) else (wanted, reservation)
 
 
-def _failed(run: Run, me: Agent, op: Op, question: Question, error: EngineError) -> None:
+def _failed(run: Run, me: Agent, op: Op, error: EngineError) -> None:
     """The engine could not answer: written down, and tried again a few times."""
-    run.add_call(_record(run, me, op, question, None, 0))
+    run.add_call(unanswered(run, op, "error"))
     said = Said(call=op.id, start=op.start, duration_s=run.driver.now - op.start)
     run.emit(me, "orchestrator_decision", text=str(error), said=said, status="failed")
     me.failures += 1
@@ -158,34 +162,28 @@ def _count(answer: Answer) -> int:
     return len(answer.completion_ids) if answer.completion_ids is not None else len(answer.text) // 4 + 1
 
 
-def _record(run: Run, me: Agent, op: Op, question: Question, answer: Answer | None, completion: int) -> Call:
-    sampling: Sampling = question.request.sampling
-    shared = {
-        "id": op.id,
-        "agent": me.id,
-        "role": me.role.name,
-        "harness": question.harness,
-        "parent": question.parent,
-        "keep": question.keep,
-        "prompt_ids": question.ids,
-        "prompt_ref": question.prompt_ref,
-        "sampling": sampling,
-        "t": op.start,
-        "duration_s": run.driver.now - op.start,
-    }
-    if answer is None:
-        return Call(**shared, policy=question.engine.name, finish_reason="error")  # type: ignore[arg-type]  # built above
+def _record(run: Run, me: Agent, op: Op, question: Question, answer: Answer, completion: int) -> Call:
     return Call(
-        **shared,  # type: ignore[arg-type]  # built above
+        id=op.id,
+        agent=me.id,
+        role=me.role.name,
         policy=answer.policy,
         policy_version=answer.policy_version,
+        harness=question.harness,
+        parent=question.parent,
+        keep=question.keep,
+        prompt_ids=question.ids,
         completion_ids=answer.completion_ids,
         logprobs=answer.logprobs,
         token_ends=answer.token_ends,
+        prompt_ref=question.prompt_ref,
         completion_ref=run.text(answer.text),
         prompt_tokens=answer.prompt_tokens,
         completion_tokens=completion,
+        sampling=question.request.sampling,
         finish_reason=answer.finish_reason,
+        t=op.start,
+        duration_s=run.driver.now - op.start,
     )
 
 

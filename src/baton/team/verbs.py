@@ -26,8 +26,8 @@ from baton.team.action import (
 )
 from baton.team.agent import Agent, Item
 from baton.team.aggregate import Claim, aggregator
-from baton.team.budget import Refusal
-from baton.team.driver import Op
+from baton.team.budget import Refusal, Reservation
+from baton.team.driver import Op, Resting
 from baton.team.intervene import Drop, Force, Replace, with_text
 from baton.team.policy import Entry
 
@@ -61,6 +61,8 @@ class Forbidden(BatonError):
 
 async def perform(run: Run, me: Agent, action: Action, said: Said | None) -> bool:
     """Do it. True when the rest of the same completion is to be dropped (an intervention forced this one)."""
+    if me.done:  # a program that goes on after its run or its task has ended
+        await Resting()
     intervention = run.interventions.get(me.next_event_id()) if run.interventions else None
     extra: dict[str, Any] = {}
     if intervention is not None:
@@ -112,15 +114,21 @@ async def _spawn(run: Run, me: Agent, action: Spawn, said: Said | None, extra: d
         )
         me.note(f"error: {id_} is unavailable.")
         return
-    slot = run.ledger.reserve_agent(depth=me.depth + 1)
-    if isinstance(slot, Refusal):
-        run.refuse(me, slot, decision="spawn", said=said, what=f"spawning {id_}")
+    place = run.ledger.reserve(agents=1, depth=me.depth + 1)
+    slot = run.ledger.reserve(concurrent=1)
+    if isinstance(place, Refusal) or isinstance(slot, Refusal):
+        refusal = place if isinstance(place, Refusal) else slot
+        for held in (place, slot):
+            if isinstance(held, Reservation):
+                held.release()
+        run.refuse(me, refusal, decision="spawn", said=said, what=f"spawning {id_}")  # type: ignore[arg-type]  # one of the two
         return
+    place.settle()
     event = run.emit(
         me, "spawn", decision="spawn", role=action.role, to=id_, text=action.task, said=said, extra=extra
     )
     child = run.add_agent(id_, run.harness.role(action.role), me)
-    child.slot = slot
+    child.slot, child.born = slot, event.id
     me.children.append(child)
     child.inbox.append(Item(event.id, "spawn", me.id, f"task: {action.task}"))
     me.note(f"spawned {id_}")
@@ -132,11 +140,22 @@ async def _delegate(run: Run, me: Agent, action: Delegate, said: Said | None, ex
         raise Forbidden(f"you can delegate only to agents you spawned; {agent.id} is not one")
     if agent.state != "idle":
         raise Forbidden(f"{agent.id} is still busy; wait for it, or send it a message")
-    slot = run.ledger.reserve_slot()
+    slot = run.ledger.reserve(concurrent=1)
     if isinstance(slot, Refusal):
         run.refuse(me, slot, decision="delegate", said=said, what=f"delegating to {agent.id}")
         return
-    event = run.emit(me, "message", decision="delegate", from_=me.id, to=agent.id, text=action.task, said=said, extra=extra)
+    freed = [(me.results[agent.id][0], "causal")] if agent.id in me.results else []  # its return made it free to take this
+    event = run.emit(
+        me,
+        "message",
+        decision="delegate",
+        from_=me.id,
+        to=agent.id,
+        text=action.task,
+        said=said,
+        extra=extra,
+        causes=freed,  # type: ignore[arg-type]  # tuple literals
+    )
     agent.slot = slot
     agent.state = "active"
     agent.turns = agent.invalid = agent.failures = 0
@@ -157,10 +176,11 @@ async def _send(run: Run, me: Agent, action: Send, said: Said | None, extra: dic
 async def _call_tool(run: Run, me: Agent, action: CallTool, said: Said | None, extra: dict[str, Any]) -> None:
     if action.tool not in me.role.tools:
         raise Forbidden(f"you have no tool {action.tool!r}. {nearest(action.tool, me.role.tools)}")
-    refusal = run.ledger.spend_tool_call()
-    if isinstance(refusal, Refusal):
-        run.refuse(me, refusal, decision="none", said=said, what=f"calling {action.tool}")
+    spent = run.ledger.reserve(tool_calls=1)
+    if isinstance(spent, Refusal):
+        run.refuse(me, spent, decision="none", said=said, what=f"calling {action.tool}")
         return
+    spent.settle()
     tool = run.harness.tools[action.tool]
     args = msgspec.json.encode(action.args).decode()
     event = run.emit(me, "tool_call", tool=action.tool, text=args, said=said, pure=tool.pure, extra=extra)
@@ -199,17 +219,14 @@ async def _aggregate(run: Run, me: Agent, action: Aggregate, said: Said | None, 
             raise Forbidden(f"{name!r} has returned nothing to you. {nearest(name, me.results)}")
     try:
         method = aggregator(action.method)
-        sure = run.assignment.fusion.get("confidence", {})
-        claims = [Claim(agent=name, text=me.results[name][1], confidence=sure.get(name)) for name in names]
-        fused = method.fuse(claims, run.assignment.fusion)
+        claims = [Claim(agent=name, text=me.results[name][1]) for name in names]
+        fused = method.fuse(claims, run.assignment.fusion.get(action.method, {}))
     except BatonError as error:
         raise Forbidden(str(error)) from None
     causes = [(me.results[name][0], "aggregate") for name in names]
-    detail: dict[str, Any] = {"method": action.method, "sources": list(names)}
-    if fused.weights is not None:
-        detail["weights"] = list(fused.weights)
+    detail: dict[str, Any] = {"method": action.method, "sources": list(names), "weights": list(fused.weights)}
     text = fused.text
-    if method.needs_call:
+    if not method.pure:  # a model has to write it
         drafted = await run.ask(me, [Entry("user", fused.text)])
         if drafted is None:
             return
@@ -233,18 +250,26 @@ async def _return(run: Run, me: Agent, action: Return, said: Said | None, extra:
 
 
 async def _stop(run: Run, me: Agent, action: Stop, said: Said | None, extra: dict[str, Any]) -> None:
-    run.emit(me, "orchestrator_decision", decision="stop", text=action.answer, said=said, extra=extra)
+    sure = 1.0 if said is None else None  # a program that stops does so with certainty
+    run.emit(me, "orchestrator_decision", decision="stop", text=action.answer, said=said, propensity=sure, extra=extra)
     run.answer, run.stopped = action.answer, True
 
 
 def _find(run: Run, me: Agent, name: str) -> Agent:
+    """Another agent by name. Whether it is there is something this event depends on."""
     agent = run.agents.get(name)
-    if agent is None or agent.state == "dead":
-        alive = [other for other, a in run.agents.items() if a.state != "dead" and other != me.id]
-        hint = nearest(name, alive) if len(alive) <= 50 else "Use the name its spawn gave."
-        raise Forbidden(f"there is no agent {name!r}. {hint}")
     if agent is me:
         raise Forbidden("you cannot do that to yourself")
+    if agent is not None and agent.parent is not me and agent.born is not None:
+        me.causes.append((agent.born, "causal"))
+    if agent is None or agent.state == "dead":
+        if agent is not None and agent.parent is not me and agent.died is not None:
+            me.causes.append((agent.died, "causal"))
+        # Only those it can know of: the rest of the team is none of its business.
+        known = [child.id for child in me.children if child.state != "dead"]
+        known += [me.parent.id] if me.parent is not None else []
+        hint = nearest(name, known) if known and len(known) <= 50 else "Use the name its spawn gave."
+        raise Forbidden(f"there is no agent {name!r}. {hint}")
     return agent
 
 
