@@ -10,6 +10,7 @@ import codecs
 import json
 from array import array
 from collections.abc import Callable, Iterator
+from itertools import compress
 from typing import Any, Protocol
 
 import numpy as np
@@ -138,15 +139,12 @@ class _Gathering:
 
     def _take_many(self, records: list[Any], tags: NDArray[np.uint8]) -> None:
         """Records that all belong to the open trace."""
-        for plain, name in KINDS.items():
-            kind = _STRICT.get(plain, plain)
-            places = np.flatnonzero(tags == _TAGS[kind])
-            if len(places):
-                held = self._records[name]
-                held.extend(
-                    records if len(places) == len(records) else [r for r in records if type(r) is kind]
-                )
-                self._lines[name].frombytes((places + (self.line + 1)).astype(np.int64).tobytes())
+        for kind, name in KINDS.items():
+            mask = tags == _TAGS[_STRICT.get(kind, kind)]
+            if mask.any():
+                self._records[name].extend(compress(records, mask.tobytes()))
+                lines = np.flatnonzero(mask) + (self.line + 1)
+                self._lines[name].frombytes(lines.astype(np.int64).tobytes())
         self.line += len(records)
         if "structure" in self._found.levels:
             self._parts.fill_columns()
