@@ -164,14 +164,15 @@ team, assignment = make_team("swarm", seed, peers=12, clock="real")
 trace = next(iter(read_all(path)), None) if path.exists() else None
 
 class Loud(StoreJournal):
-    count = 0
+    events = ()
     def extend(self, records):
         records = list(records)
         self.events = [r.id for r in records if hasattr(r, "seq")]
         super().extend(records)
     def commit(self):
         super().commit()
-        print(*getattr(self, "events", []), flush=True)
+        print(*self.events, flush=True)
+        self.events = ()
 
 with Store.open(path, durability="process") as store:
     if trace is None:

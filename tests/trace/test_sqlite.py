@@ -16,7 +16,7 @@ from sample_traces import event, header, whole_trace
 from strategies import arbitrary_traces
 
 from baton.errors import BatonError, CorruptError, FormatError, TraceError, UsageError
-from baton.trace import End, Payload, Trace
+from baton.trace import End, Event, Header, Payload, Trace, read_all
 from baton.trace.formats.sqlite import Store, is_store, list_traces, read_store, write_store
 
 
@@ -373,3 +373,29 @@ def test_damage_is_named(tmp_path: Path, damage: str) -> None:
     connection.close()
     with pytest.raises(CorruptError, match=r"store\.db was damaged"):
         list(read_store(path))
+
+
+def test_a_store_whose_maker_died_in_the_first_moment_is_an_empty_store(tmp_path: Path) -> None:
+    unborn = tmp_path / "unborn.db"
+    with sqlite3.connect(unborn) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+    connection.close()
+    assert list(read_all(unborn)) == []
+    with Store.open(unborn) as store:
+        writer = store.begin(Header(trace_id="a", task_id="t"))
+        writer.append(Event(id="e", t=0.0, type="spawn", agent="a", seq=1))
+    assert [trace.trace_id for trace in read_all(unborn)] == ["a"]
+
+    # The mark is still in the log alone: nothing was ever copied into the file.
+    young = tmp_path / "young.db"
+    code = (
+        "import os, sys\n"
+        "from baton.trace.formats.sqlite import Store\n"
+        "from baton.trace.trace import Header\n"
+        "store = Store.open(sys.argv[1])\n"
+        "store.begin(Header(trace_id='b', task_id='t'))\n"
+        "store.commit()\n"
+        "os._exit(9)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code, str(young)], check=False).returncode == 9
+    assert [trace.trace_id for trace in read_all(young)] == ["b"]

@@ -75,12 +75,34 @@ def is_store(path: str | Path) -> bool:
         return True
     with Path(path).open("rb") as file:
         head = file.read(72)
-    return head.startswith(b"SQLite format 3\0") and head[68:72] == APPLICATION_ID.to_bytes(4, "big")
+    if not head.startswith(b"SQLite format 3\0"):
+        return False
+    return head[68:72] == APPLICATION_ID.to_bytes(4, "big") or _is_young(Path(path))
+
+
+def _is_young(path: Path) -> bool:
+    """Whether the mark is still in the log, or never got there: its maker was killed in the first moment."""
+    try:
+        with contextlib.closing(_connect(path)) as connection:
+            return _mark(connection) == APPLICATION_ID or _is_unborn(connection)
+    except sqlite3.Error:
+        return False
+
+
+def _mark(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA application_id").fetchone()[0])
+
+
+def _is_unborn(connection: sqlite3.Connection) -> bool:
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    return _mark(connection) == 0 and tables == 0
 
 
 def list_traces(path: str | Path) -> list[TraceSummary]:
     """The traces of a store in the order they began. Reads no record."""
     with _snapshot(Path(path)) as connection:
+        if _is_unborn(connection):
+            return []
         return [
             TraceSummary(
                 trace_id=row.trace_id,
@@ -100,6 +122,8 @@ def read_store(path: str | Path, trace_ids: Iterable[str] | None = None) -> Iter
     if you leave early, because a writer's log cannot shrink while someone reads it.
     """
     with _snapshot(Path(path)) as connection:
+        if _is_unborn(connection) and trace_ids is None:
+            return
         rows = (
             read_rows(connection) if trace_ids is None else [find_row(connection, name) for name in trace_ids]
         )
@@ -205,7 +229,7 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def check_schema(connection: sqlite3.Connection, path: Path) -> None:
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    application = _mark(connection)
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION_ID:
         raise FormatError(f"{path} is a SQLite file but not a Baton store.")
@@ -222,7 +246,8 @@ def _snapshot(path: Path) -> Iterator[sqlite3.Connection]:
     if not path.is_file():
         raise FormatError(f"there is no file {path}.")
     with reading(path), contextlib.closing(_connect(path)) as connection:
-        check_schema(connection, path)
+        if not _is_unborn(connection):
+            check_schema(connection, path)
         connection.execute("BEGIN")
         yield connection
 
