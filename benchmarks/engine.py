@@ -227,7 +227,7 @@ def main() -> None:
     model = make_model(args)
     loads: dict[str, Load] = {
         f"{args.workers} workers, {args.shared} shared + {args.own} own, {args.new} new": workers,
-        f"{args.agents} agents, {args.shared} shared, {args.turns} turns, {args.own} + {args.new}": conversation,
+        f"{args.agents} agents, {args.turns} turns, {args.shared} + {args.own} + {args.new}": conversation,
     }
     tokens = (args.shared + (args.own + args.new) * (args.turns + 1)) * max(args.workers, args.agents)
     speeds = measure([Ours(model), Generate(model)], loads, args)

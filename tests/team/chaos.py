@@ -38,8 +38,7 @@ def make_team(
     **params: Any,
 ) -> tuple[Team, Assignment]:
     """A team of chaotic agents on a task."""
-    if topology != "debate":
-        params.setdefault("tools", ("look", "fail"))
+    params.setdefault("tools", ("look", "fail"))
     shape = make_topology(topology, **params)
     team = Team.of(
         shape,

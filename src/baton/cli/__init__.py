@@ -20,6 +20,10 @@ __all__ = ["COMMANDS", "main"]
 
 # command -> one line of help. The module is baton.cli.<command>.
 COMMANDS: dict[str, str] = {
+    "run": "let a team work on a task and keep its trace",
+    "resume": "go on with a run that was cut off",
+    "replay": "run a trace again from its own answers, exactly",
+    "fork": "run a trace again with one thing different",
     "validate": "check traces at three levels and report every problem at once",
     "show": "print a trace as a readable tree",
     "stats": "count what is in traces: events, agents, tokens, time, parallelism",

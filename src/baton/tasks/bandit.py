@@ -7,18 +7,23 @@ Weber 2011, ch. 8); Lai and Robbins 1985.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf, log
+from functools import cache
+from math import ceil, inf, log
+
+from baton.errors import UsageError
 
 __all__ = ["gittins_index", "kl_bernoulli", "lai_robbins"]
 
 
-def gittins_index(
-    wins: int, losses: int, discount: float, depth: int = 200, tolerance: float = 1e-5
-) -> float:
+@cache
+def gittins_index(wins: int, losses: int, discount: float, tolerance: float = 1e-4) -> float:
     """The sure reward per pull at which an arm with Beta(wins, losses) is as good as retiring.
 
-    Pulls beyond `depth` are taken at the posterior mean, which costs discount**depth at most.
+    Pulls so late that they count less than the tolerance are taken at the posterior mean.
     """
+    if not 0 < discount < 1:
+        raise UsageError(f"the Gittins index needs a discount between 0 and 1; given: {discount}.")
+    depth = max(1, ceil(log(tolerance) / log(discount)))
     low, high = wins / (wins + losses), 1.0
     while high - low > tolerance:
         sure = (low + high) / 2

@@ -30,6 +30,8 @@ class Solution:
     def q(self, state: State) -> dict[str, float]:
         """Q* of the state's options."""
         values = self.values
+        if state not in values:
+            raise UsageError(f"{self.game.name}: state {state} cannot be reached with these parameters.")
         return {
             option: fsum(b.probability * (b.reward + values[b.state]) for b in self.game.step(state, option))
             for option in self.game.options(state)

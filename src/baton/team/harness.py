@@ -16,6 +16,7 @@ from msgspec import Struct, field
 
 from baton.errors import UsageError, nearest
 from baton.team.action import VERBS
+from baton.team.aggregate import AGGREGATORS
 from baton.team.surface import Lines, Surface, Tools
 from baton.team.tool import Registry
 from baton.trace.call import Sampling
@@ -38,7 +39,7 @@ class Role(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Methods it may aggregate with; empty: all."""
     policy: str | None = None
     """Name of the engine that answers for it; None: the role's own name, else the team's default."""
-    sampling: Sampling = field(default_factory=lambda: Sampling(max_tokens=64))
+    sampling: Sampling = field(default_factory=lambda: Sampling(max_tokens=512))
     max_turns: int = 100
     """Turns for one task; then it is made to return (or, at the root, to stop)."""
     max_invalid: int = 3
@@ -97,11 +98,16 @@ class Harness(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def commands(self) -> dict[str, str]:
-        """Role -> what it is told about its verbs and tools."""
-        return {
-            role.name: self.surface.describe(self.verbs[role.name], [self.tools[name] for name in role.tools])
-            for role in self.roles
-        }
+        """Role -> what it is told about its verbs, tools, who it may spawn and how it may aggregate."""
+        return {role.name: self._commands(role) for role in self.roles}
+
+    def _commands(self, role: Role) -> str:
+        lines = [self.surface.describe(self.verbs[role.name], [self.tools[name] for name in role.tools])]
+        if "spawn" in role.verbs:
+            lines.append(f"You may spawn: {', '.join(role.spawns) or 'nobody'}.")
+        if "aggregate" in role.verbs:
+            lines.append(f"You may aggregate by: {', '.join(role.aggregators or AGGREGATORS)}.")
+        return "\n".join(lines)
 
     @cached_property
     def schemas(self) -> dict[str, tuple[dict[str, Any], ...]]:

@@ -6,6 +6,7 @@ All four are one machine fed with more or less of a recording.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
 from typing import Any
 
 import msgspec
@@ -22,7 +23,7 @@ from baton.trace.graph import Graph
 from baton.trace.formats.sqlite import Store, Writer
 from baton.trace.trace import End, Header, Record, Trace
 
-__all__ = ["Fork", "StoreJournal", "fork", "header_of", "num_records", "replay", "resume", "run", "start"]
+__all__ = ["Fork", "StoreJournal", "fork", "header_of", "num_records", "replay", "resume", "resuming", "run", "start"]
 
 
 class StoreJournal:
@@ -126,17 +127,15 @@ async def replay(trace: Trace, team: Team, assignment: Assignment) -> Trace:
     return result
 
 
-async def resume(
+def resuming(
     trace: Trace,
     team: Team,
     assignment: Assignment,
     journal: Journal,
     *,
     instructions: Mapping[str, str] | None = None,
-) -> Trace:
-    """Go on with a run that was cut off. What is in the journal is not done again."""
-    if trace.finished:
-        return trace
+) -> Run:
+    """The rest of a run that was cut off, not begun yet."""
     _check_harness(trace, team)
     again = Run(
         team,
@@ -154,7 +153,21 @@ async def resume(
         if agent not in {event.agent for event in trace.events}:
             raise UsageError(f"there is no agent {agent!r} in trace {trace.trace_id} to instruct.")
         again.instruct(agent, text, at=last)
-    return await again.go()
+    return again
+
+
+async def resume(
+    trace: Trace,
+    team: Team,
+    assignment: Assignment,
+    journal: Journal,
+    *,
+    instructions: Mapping[str, str] | None = None,
+) -> Trace:
+    """Go on with a run that was cut off. What is in the journal is not done again."""
+    if trace.finished:
+        return trace
+    return await resuming(trace, team, assignment, journal, instructions=instructions).go()
 
 
 async def fork(
@@ -213,9 +226,9 @@ def _forked_header(
 ) -> Header:
     meta = dict(trace.header.meta)
     meta["run"] = dict(meta.get("run", {})) | {"interventions": msgspec.to_builtins(list(every)), "replicate": replicate}
-    meta["forked_from"] = trace.trace_id
-    name = trace_id or f"{trace.trace_id}~{len(every)}.{replicate}"
-    return structs.replace(trace.header, trace_id=name, meta=meta)
+    told = blake2b(msgspec.json.encode([meta["run"]["interventions"], replicate]), digest_size=4).hexdigest()
+    name = trace_id or f"{meta.get('forked_from', trace.trace_id)}~{told}"
+    return structs.replace(trace.header, trace_id=name, meta=meta | {"forked_from": trace.trace_id})
 
 
 def _same(trace: Trace, id_: str, event: Any) -> bool:

@@ -85,26 +85,30 @@ def attend(
     causal: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Attention output and its log-sum-exp (float32) for S queries each. `bias` is added to the scores."""
-    if q_BKSD.device.type == "cpu":
-        if bias is not None:
-            bias = bias.expand(-1, -1, q_BKSD.shape[2], -1)
+    device, queries = q_BKSD.device.type, q_BKSD.shape[2]
+    if bias is not None:
+        bias = bias.expand(-1, q_BKSD.shape[1], queries, -1)
+    if device == "cpu":
         out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
             q_BKSD, k_BKTD, v_BKTD, 0.0, causal, attn_mask=bias, scale=scale
         )
         return out, lse
-    if bias is None and q_BKSD.dtype in _HALF and (causal or q_BKSD.shape[2] >= _FLASH_QUERIES):
-        flash = torch.ops.aten._scaled_dot_product_flash_attention
-        out, lse = flash(q_BKSD, k_BKTD, v_BKTD, 0.0, causal, False, scale=scale)[:2]
-        return out, lse
-    scores = torch.matmul(q_BKSD, k_BKTD.transpose(-1, -2)).float().mul_(scale)
+    if device == "cuda" and q_BKSD.shape[3] % 8 == 0 and (bias is None or bias.shape[3] % 8 == 0):
+        if bias is None and q_BKSD.dtype in _HALF and (causal or queries >= _FLASH_QUERIES):
+            flash = torch.ops.aten._scaled_dot_product_flash_attention
+            out, lse = flash(q_BKSD, k_BKTD, v_BKTD, 0.0, causal, False, scale=scale)[:2]
+        else:
+            efficient = torch.ops.aten._scaled_dot_product_efficient_attention
+            out, lse = efficient(q_BKSD, k_BKTD, v_BKTD, bias, True, 0.0, causal, scale=scale)[:2]
+        return out, lse[..., :queries]
+    scores = torch.matmul(q_BKSD.float(), k_BKTD.float().transpose(-1, -2)).mul_(scale)
     if bias is not None:
         scores.add_(bias)
     if causal:
-        length = scores.shape[-1]
-        later = torch.ones(length, length, dtype=torch.bool, device=scores.device).triu_(1)
+        later = torch.ones(queries, queries, dtype=torch.bool, device=scores.device).triu_(1)
         scores.masked_fill_(later, -torch.inf)
     lse = torch.logsumexp(scores, -1, keepdim=True)
-    return torch.matmul(torch.exp(scores.sub_(lse)).to(v_BKTD.dtype), v_BKTD), lse[..., 0]
+    return torch.matmul(torch.exp(scores.sub_(lse)), v_BKTD.float()), lse[..., 0]
 
 
 def join(out: Tensor, lse: Tensor, more: Tensor, more_lse: Tensor) -> tuple[Tensor, Tensor]:

@@ -16,10 +16,11 @@ import torch
 from msgspec import Struct
 
 from baton.engine.torch.attention import attention_over
+from baton.engine.torch.decode import Stepper
 from baton.engine.torch.draw import Drawer
 from baton.engine.torch.forest import Forest, Ids, Node
-from baton.engine.torch.passes import DecodePass, PrefillPass
 from baton.engine.torch.pool import KVShape, Pools, Seat
+from baton.engine.torch.prefill import PrefillPass
 from baton.engine.torch.text import Decoder, Reader
 from baton.team.policy import Answer, EngineError
 from baton.team.randomness import generator
@@ -98,11 +99,15 @@ class Batch:
         self._shared_reads = default if limits.shared_reads is None else limits.shared_reads
         self._forest = Forest(limits.cache_tokens, limits.prefill_tokens)
         self._pools = Pools(shape)
+        # A mask that is already four-dimensional is passed on as it is: the passes do their own masking.
+        self._no_mask = torch.empty(1, 1, 1, 1, device=shape.device)
         self._waiting: list[Row] = []
         self._filling: list[Row] = []
         self._rows: list[Row] = []
-        """In order of pools and slots while `_decode` is set."""
-        self._decode: tuple[DecodePass, Drawer, torch.Tensor, torch.Tensor] | None = None
+        """In order of pools and slots while `_drawer` is set."""
+        self._stepper = Stepper(model.config, self._forward, shape.device)
+        self._drawer: Drawer | None = None
+        """None: the rows have changed since the last plan."""
         self.policy = ""
         self.version = "0"
         self.prefilled_tokens = 0
@@ -157,17 +162,18 @@ class Batch:
         return self._decode_step() if self._rows else []
 
     def clear(self) -> None:
-        """Forget all computed prefixes, for new weights. Only when idle."""
-        self._forest.clear()
+        """Forget everything computed, for new weights. Only when idle."""
+        self._forest = Forest(self._limits.cache_tokens, self._limits.prefill_tokens)
+        self._pools = Pools(self._shape)
+        self._stepper.forget()
 
     def fail(self, error: EngineError) -> list[Row]:
         """After a pass broke: end every row with this error and forget everything computed."""
         ended = [*self._rows, *self._filling, *self._waiting]
         for row in ended:
             row.result = error
-        self._rows, self._filling, self._waiting, self._decode = [], [], [], None
-        self._forest = Forest(self._limits.cache_tokens, self._limits.prefill_tokens)
-        self._pools = Pools(self._shape)
+        self._rows, self._filling, self._waiting, self._drawer = [], [], [], None
+        self.clear()
         return ended
 
     def _drop_cancelled(self) -> None:
@@ -198,7 +204,7 @@ class Batch:
         if cold:
             run = PrefillPass(cold.values(), self._shape)
             with attention_over(self._model.config, run):
-                self._forward(torch.from_numpy(run.ids), torch.from_numpy(run.positions), logits_to_keep=1)
+                self._forward(torch.from_numpy(run.ids), torch.from_numpy(run.positions), last_only=True)
             run.keep()
             self.prefilled_tokens += tokens
         ready = [row for row in self._filling if all(node.kv is not None for node in row.node.chain())]
@@ -217,7 +223,7 @@ class Batch:
         self._pools.seat(row, own, room=1 + min(row.limit, 256))
         row.loaded = row.length
         self._rows.append(row)
-        self._decode = None
+        self._drawer = None
 
     def _leave(self, row: Row) -> None:
         """Free the row's slot; what it computed goes to the forest."""
@@ -230,9 +236,9 @@ class Batch:
         self._forest.trim()
         row.pool.remove(row)
         self._rows.remove(row)
-        self._decode = None
+        self._drawer = None
 
-    def _plan(self) -> tuple[DecodePass, Drawer, torch.Tensor, torch.Tensor]:
+    def _plan(self) -> Drawer:
         for row in self._rows:
             if row.length == row.pool.capacity:
                 self._pools.make_room(row)
@@ -242,51 +248,39 @@ class Batch:
         for number, row in enumerate(self._rows):
             for kv in row.shared:
                 shared.setdefault(id(kv), (kv, []))[1].append(number)
-        device = self._shape.device
-        ids = torch.tensor(
-            [row.ids[-1] if row.ids else int(row.prompt[-1]) for row in self._rows], device=device
-        )
-        positions = torch.tensor([len(row.prompt) - 1 + len(row.ids) for row in self._rows], device=device)
-        drawer = Drawer([row.sampling for row in self._rows], device)
-        return DecodePass(pools, list(shared.values()), device), drawer, ids, positions
+        ids = [row.ids[-1] if row.ids else int(row.prompt[-1]) for row in self._rows]
+        positions = [len(row.prompt) - 1 + len(row.ids) for row in self._rows]
+        self._stepper.plan(pools, ids, positions, list(shared.values()))
+        return Drawer([row.sampling for row in self._rows], self._shape.device)
 
     def _decode_step(self) -> list[Row]:
-        if self._decode is None:
-            self._decode = self._plan()
-        run, drawer, ids, positions = self._decode
-        uniforms = torch.tensor(
-            [row.uniform() for row in self._rows], dtype=torch.float64, device=self._shape.device
-        )
-        with attention_over(self._model.config, run):
-            logits = self._forward(ids, positions, logits_to_keep=0)
-        tokens, logprobs = drawer.draw(logits, uniforms)
+        if self._drawer is None:
+            self._drawer = self._plan()
+        uniforms = torch.tensor([row.uniform() for row in self._rows], dtype=torch.float64)
+        logits = self._stepper.logits()
+        tokens, logprobs = self._drawer.draw(logits, uniforms.to(self._shape.device))
         both = torch.stack((tokens.double(), logprobs.double())).tolist()
         ended = []
-        full = False
         for row, token, logprob in zip(self._rows, both[0], both[1], strict=True):
             row.length += 1
-            full = full or row.length == row.pool.capacity
             if self._take(row, int(token), logprob):
                 ended.append(row)
-        if ended or full:
-            for row in ended:
-                self._leave(row)
-            self._decode = None
-        else:
-            run.advance()
-            self._decode = run, drawer, tokens, positions + 1
+        for row in ended:
+            self._leave(row)
+        if not ended and not self._stepper.advance(tokens):
+            self._drawer = None
         return ended
 
-    def _forward(self, ids: torch.Tensor, positions: torch.Tensor, logits_to_keep: int) -> torch.Tensor:
+    def _forward(
+        self, ids: torch.Tensor, positions: torch.Tensor, *, last_only: bool = False
+    ) -> torch.Tensor:
         device = self._shape.device
-        # A mask that is already four-dimensional is passed on as it is: the pass does its own masking.
-        unused = torch.empty(1, 1, 1, 1, device=device)
         out = self._model(
             input_ids=ids.to(device, torch.long)[None],
             position_ids=positions.to(device)[None],
-            attention_mask=unused,
+            attention_mask=self._no_mask,
             use_cache=False,
-            logits_to_keep=logits_to_keep,
+            logits_to_keep=int(last_only),
         )
         logits: torch.Tensor = out.logits[0]
         return logits

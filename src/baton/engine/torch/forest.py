@@ -103,11 +103,6 @@ class Forest:
                     return
                 self._drop(leaf)
 
-    def clear(self) -> None:
-        """Forget everything; nothing may be in use."""
-        self.root.children.clear()
-        self.num_tokens = 0
-
     def _descend(self, node: Node, ids: Ids) -> tuple[Node, int]:
         at = 0
         while at < len(ids) and (child := node.children.get(int(ids[at]))) is not None:

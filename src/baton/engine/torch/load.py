@@ -11,8 +11,8 @@ from torch import Tensor
 
 from baton.engine.torch.attention import attention_over
 from baton.engine.torch.forest import Forest
-from baton.engine.torch.passes import PrefillPass
 from baton.engine.torch.pool import KVShape
+from baton.engine.torch.prefill import PrefillPass
 from baton.errors import UsageError
 
 __all__ = ["check_attention", "context_length", "end_ids", "kv_shape", "open_folder"]

@@ -14,6 +14,8 @@ from torch import Tensor
 __all__ = ["KVShape", "Pool", "Pools", "Seat"]
 
 _SMALLEST = 32
+_SMALL_TOKENS = 4096
+_LARGE_TOKENS = 65_536
 
 
 class KVShape(NamedTuple):
@@ -48,7 +50,7 @@ class Pool:
         """Take the first free slot."""
         slots = self.kv.shape[2]
         if len(self.seats) == slots:
-            grown = self._empty(max(4, slots * 2))
+            grown = self._empty(max(1, min(8, _SMALL_TOKENS // self.capacity), slots * 2))
             grown[:, :, :slots] = self.kv
             self.kv = grown
         seat.pool, seat.slot = self, len(self.seats)
@@ -61,7 +63,7 @@ class Pool:
             self.kv[:, :, seat.slot, :, : last.length] = self.kv[:, :, last.slot, :, : last.length]
             last.slot = seat.slot
             self.seats[seat.slot] = last
-        if not self.seats:
+        if not self.seats and self.kv.shape[2] * self.capacity > _LARGE_TOKENS:
             self.kv = self._empty(0)
 
     def _empty(self, slots: int) -> Tensor:

@@ -1,13 +1,13 @@
-"""The two kinds of forward pass: prefill of cold prefixes, and one decode step of every row in flight.
+"""Prefill: the keys and values of cold nodes, any number of them in one forward pass.
 
-Prefill takes nodes of the forest in depth-first order, packed without padding, so the queries below any
-node are one slice; each distinct token is computed once however many calls share it. Decode feeds one
-token per row. Neither pads, so a row's result does not depend on its neighbours beyond rounding.
+Nodes come in depth-first order, packed without padding, so the queries below any node are one slice, and
+each distinct token is computed once however many calls share it. Only attention pads: nodes of like
+length attend to themselves together, and so do nodes that continue their own conversations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 
 import numpy as np
@@ -16,9 +16,9 @@ from torch import Tensor
 
 from baton.engine.torch.attention import attend, heads_last, join, spread
 from baton.engine.torch.forest import Node
-from baton.engine.torch.pool import KVShape, Pool
+from baton.engine.torch.pool import KVShape
 
-__all__ = ["DecodePass", "PrefillPass"]
+__all__ = ["PrefillPass"]
 
 
 class PrefillPass:
@@ -36,10 +36,13 @@ class PrefillPass:
         self.kv = torch.empty(
             shape.layers, 2, shape.heads, len(self.ids), shape.size, dtype=shape.dtype, device=shape.device
         )
-        self._above = self._ranges([chain for chain, _ in chains])
-        self._own = self._groups(shape.device)
+        spans = self._spans([chain for chain, _ in chains])
+        self._own = [self._rectangle(nodes) for nodes in _alike(self.nodes, lambda n: len(n.ids))]
+        self._continued = self._continuations(spans)
+        grouped = {above.number for part in self._continued for above in part.stretches}
+        self._above = [span for span in spans if span[0].number not in grouped]
 
-    def _ranges(self, chains: Sequence[list[Node]]) -> list[tuple[Node, int, int]]:
+    def _spans(self, chains: Sequence[list[Node]]) -> list[tuple[Node, int, int]]:
         """For each node with queries below it in this pass, their slice."""
         spans: dict[int, tuple[Node, int, int]] = {}
         for chain in chains:
@@ -49,20 +52,37 @@ class PrefillPass:
                 spans[node.number] = node, first, start + len(chain[-1].ids)
         return list(spans.values())
 
-    def _groups(self, device: torch.device) -> list[tuple[Tensor, Tensor | None]]:
-        """Nodes of like length together: token indices (padded to a rectangle) and which of them are real."""
-        groups = []
-        by_size = sorted(self.nodes, key=lambda node: len(node.ids))
-        for _, members in groupby(by_size, key=lambda node: (len(node.ids) - 1).bit_length()):
-            starts, lengths = zip(*((self._at[n.number], len(n.ids)) for n in members), strict=True)
-            steps = np.arange(max(lengths))[None]
-            ends = np.array(lengths)[:, None]
-            index = np.array(starts)[:, None] + np.minimum(steps, ends - 1)
-            real = None
-            if min(lengths) < max(lengths):
-                real = torch.from_numpy(np.flatnonzero(steps < ends)).to(device)
-            groups.append((torch.from_numpy(index).to(device), real))
-        return groups
+    def _rectangle(self, nodes: Sequence[Node]) -> tuple[Tensor, Tensor | None]:
+        """Token indices of several nodes, padded to a rectangle, and which of them are real (None: all)."""
+        lengths = np.array([len(node.ids) for node in nodes])[:, None]
+        starts = np.array([self._at[node.number] for node in nodes])[:, None]
+        steps = np.arange(lengths.max())[None]
+        index = starts + np.minimum(steps, lengths - 1)
+        real = None
+        if lengths.min() < lengths.max():
+            real = torch.from_numpy(np.flatnonzero(steps < lengths)).to(self.kv.device)
+        return torch.from_numpy(index).to(self.kv.device), real
+
+    def _continuations(self, spans: Sequence[tuple[Node, int, int]]) -> list[_Continued]:
+        """Warm ancestors that a single node reads, like sizes together: one call instead of one for each."""
+        by_start = {self._at[node.number]: node for node in self.nodes}
+        below: dict[int, Node] = {}
+        above: dict[int, list[Node]] = {}
+        for node, a, b in spans:
+            reader = by_start[a]
+            if node.kv is not None and b - a == len(reader.ids):
+                below[reader.number] = reader
+                above.setdefault(reader.number, []).append(node)
+
+        def size(reader: Node) -> int:
+            return sum(len(node.ids) for node in above[reader.number])
+
+        parts = []
+        for alike in _alike(list(below.values()), size):
+            if len(alike) > 1:
+                index, real = self._rectangle(alike)
+                parts.append(_Continued(index, real, [above[reader.number] for reader in alike], self.kv))
+        return parts
 
     def attend(self, layer: int, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, scale: float) -> Tensor:
         tokens, heads, size = q_NHD.shape
@@ -83,13 +103,15 @@ class PrefillPass:
             if real is not None:
                 where, o, s = where[real], o[real], s[real]
             out[where], lse[where] = o.float(), s
-        if self._above:
-            q_NKGD = q_NHD.reshape(tokens, kv_heads, group, size)
-            out, lse = out.view(tokens, kv_heads, group, size), lse.view(tokens, kv_heads, group)
-            for node, a, b in self._above:
-                kv = self._keys(node, layer)
-                o, s = heads_last(*attend(spread(q_NKGD[a:b]), kv[0, None], kv[1, None], scale), b - a)
-                out[a:b], lse[a:b] = join(out[a:b], lse[a:b], o, s)
+        q_NKGD = q_NHD.reshape(tokens, kv_heads, group, size)
+        out, lse = out.view(tokens, kv_heads, group, size), lse.view(tokens, kv_heads, group)
+        for node, a, b in self._above:
+            kv = self._keys(node, layer)
+            o, s = heads_last(*attend(spread(q_NKGD[a:b]), kv[0, None], kv[1, None], scale), b - a)
+            out[a:b], lse[a:b] = join(out[a:b], lse[a:b], o, s)
+        for part in self._continued:
+            where, o, s = part.attend(layer, q_NKGD, scale)
+            out[where], lse[where] = join(out[where], lse[where], o, s)
         return out.reshape(tokens, heads, size)
 
     def _keys(self, node: Node, layer: int) -> Tensor:
@@ -106,74 +128,42 @@ class PrefillPass:
             node.kv = self.kv[:, :, :, at : at + len(node.ids)].clone()
 
 
-class DecodePass:
-    """One token of every row in flight, step after step, until the rows change."""
+class _Continued:
+    """Several conversations' earlier keys and values side by side, each read by its own continuation."""
 
     def __init__(
-        self, pools: Sequence[Pool], shared: Sequence[tuple[Tensor, Sequence[int]]], device: torch.device
+        self, index: Tensor, real: Tensor | None, above: Sequence[Sequence[Node]], like: Tensor
     ) -> None:
-        """`shared`: stretches read by several rows, each with the rows' numbers (by pool, then slot)."""
-        self._pools = pools
-        self._device = device
-        self.lengths = [seat.length for pool in pools for seat in pool.seats]
-        self._lengths = torch.tensor(self.lengths, device=device)
-        self._slots = [torch.arange(len(pool.seats), device=device) for pool in pools]
-        rows = len(self.lengths)
-        self._shared = [
-            (kv, None if len(who) == rows else torch.tensor(who, device=device)) for kv, who in shared
-        ]
-        self._now: list[tuple[Tensor, int, Tensor]] = []
-        self.begin()
+        self.index = index
+        self.real = real
+        self.stretches = [node for nodes in above for node in nodes]
+        lengths = [sum(len(node.ids) for node in nodes) for nodes in above]
+        layers, _, heads, _, size = like.shape
+        longest = -(-max(lengths) // 8) * 8  # the GPU's kernels want masks of whole eights
+        self.kv = like.new_zeros(layers, 2, len(above), heads, longest, size)
+        for i, nodes in enumerate(above):
+            at = 0
+            for node in nodes:
+                assert node.kv is not None
+                self.kv[:, :, i, :, at : at + len(node.ids)] = node.kv
+                at += len(node.ids)
+        unseen = torch.arange(self.kv.shape[4])[None] >= torch.tensor(lengths)[:, None]
+        bias = torch.zeros(unseen.shape).masked_fill_(unseen, -torch.inf)
+        self.bias = bias.to(like.device, like.dtype)[:, None, None]
 
-    def begin(self) -> None:
-        """Set the masks of the coming step."""
-        self._now = []
-        start = 0
-        for pool in self._pools:
-            end = start + len(pool.seats)
-            width = max(self.lengths[start:end]) + 1
-            at = self._lengths[start:end]
-            unseen = torch.arange(width, device=self._device)[None] > at[:, None]
-            bias = torch.zeros(unseen.shape, device=self._device).masked_fill_(unseen, -torch.inf)
-            self._now.append((at, width, bias[:, None, None]))
-            start = end
+    def attend(self, layer: int, q_NKGD: Tensor, scale: float) -> tuple[Tensor, Tensor, Tensor]:
+        """Which tokens, and their attention to this part."""
+        conversations, longest = self.index.shape
+        _, kv_heads, group, size = q_NKGD.shape
+        q = q_NKGD[self.index].permute(0, 2, 1, 3, 4).reshape(conversations, kv_heads, longest * group, size)
+        o, s = attend(q, self.kv[layer, 0], self.kv[layer, 1], scale, self.bias)
+        o = o.view(conversations, kv_heads, longest, group, size).transpose(1, 2).flatten(0, 1)
+        s = s.view(conversations, kv_heads, longest, group).transpose(1, 2).flatten(0, 1)
+        where = self.index.flatten()
+        return (where, o, s) if self.real is None else (where[self.real], o[self.real], s[self.real])
 
-    def advance(self) -> None:
-        """After a step: every row is one token longer."""
-        self.lengths = [length + 1 for length in self.lengths]
-        self._lengths += 1
-        self.begin()
 
-    def attend(self, layer: int, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, scale: float) -> Tensor:
-        rows, heads, size = q_NHD.shape
-        kv_heads = k_NKD.shape[1]
-        q_NKGD = q_NHD.reshape(rows, kv_heads, heads // kv_heads, size)
-        outs, lses = [], []
-        start = 0
-        for pool, slots, (at, width, bias) in zip(self._pools, self._slots, self._now, strict=True):
-            end = start + len(pool.seats)
-            keys, values = pool.kv[layer]
-            keys[slots, :, at] = k_NKD[start:end]
-            values[slots, :, at] = v_NKD[start:end]
-            taken = slice(0, end - start)
-            o, s = attend(
-                q_NKGD[start:end],
-                keys[taken, :, :width],
-                values[taken, :, :width],
-                scale,
-                bias.to(q_NHD.dtype),
-            )
-            outs.append(o)
-            lses.append(s)
-            start = end
-        out = outs[0] if len(outs) == 1 else torch.cat(outs)
-        lse = lses[0] if len(lses) == 1 else torch.cat(lses)
-        for kv, who in self._shared:
-            q = q_NKGD if who is None else q_NKGD[who]
-            o, s = heads_last(*attend(spread(q), kv[layer, 0, None], kv[layer, 1, None], scale), len(q))
-            if who is None:
-                out, lse = join(out, lse, o, s)
-            else:
-                joined, joined_lse = join(out[who], lse[who], o, s)
-                out, lse = out.float().index_copy(0, who, joined), lse.index_copy(0, who, joined_lse)
-        return out.reshape(rows, heads, size)
+def _alike(nodes: Sequence[Node], size: Callable[[Node], int]) -> list[list[Node]]:
+    """Nodes grouped so that sizes within a group differ by at most a factor of two."""
+    ordered = sorted(nodes, key=size)
+    return [list(group) for _, group in groupby(ordered, key=lambda node: (size(node) - 1).bit_length())]

@@ -14,7 +14,15 @@ from baton.trace.call import Sampling
 __all__ = ["debate"]
 
 
-def debate(*, debaters: int = 3, rounds: int = 2, method: str | None = "majority", max_tokens: int = 96) -> Topology:
+def debate(
+    *,
+    debaters: int = 3,
+    rounds: int = 2,
+    method: str | None = "majority",
+    tools: tuple[str, ...] = (),
+    max_tokens: int = 512,
+    max_turns: int = 20,
+) -> Topology:
     """`method` fixes how the resolver fuses; None lets its policy choose, and decide when to stop."""
     sampling = Sampling(max_tokens=max_tokens)
 
@@ -49,8 +57,10 @@ def debate(*, debaters: int = 3, rounds: int = 2, method: str | None = "majority
             Role(
                 name="debater",
                 instructions="Return your answer; change it only for a good reason.",
-                verbs=("return",),
+                verbs=("call", "return") if tools else ("return",),
+                tools=tools,
                 sampling=sampling,
+                max_turns=max_turns,
             ),
         ),
         programs={"resolver": resolver},

@@ -1,0 +1,240 @@
+"""What the runtime costs per step, how that grows, and what other frameworks cost for the same fan-out.
+
+A step is one model call and one tool call of an agent; the model and the tool answer at once, so what
+is measured is the framework. Everything runs in one process, one after the other, several times; the
+median counts. Journal on means a SQLite journal, committed before anything that was started begins.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+from table import Row, print_table
+
+from baton.engine.scripted import ScriptedEngine
+from baton.team.intervene import Replace
+from baton.team.policy import Request
+from baton.team.running import StoreJournal, fork, header_of, resume, run
+from baton.team.setup import Assignment, Team
+from baton.team.tool import Registry, tool
+from baton.team.topology import make_topology
+from baton.trace.formats import read
+from baton.trace.formats.sqlite import Store
+from baton.trace.trace import Trace
+
+ASSIGNMENT = Assignment(task_id="fan-out", prompt="do it")
+
+
+@tool(pure=True, instant=True)
+def look(q: int) -> str:
+    """Look something up."""
+    return "ok"
+
+
+def fan_out(num_agents: int, num_steps: int, *, clock: str = "real") -> Team:
+    """An orchestrator that spawns everyone at once; each worker calls a tool at every step but its last."""
+    said: dict[str, int] = {}
+
+    def script(request: Request) -> str:
+        turn = said.get(request.agent, 0)
+        said[request.agent] = turn + 1
+        if request.role == "orchestrator":
+            if turn == 0:
+                return "\n".join([*(f"spawn worker: part {k}" for k in range(num_agents)), "wait all"])
+            return "stop done"
+        return 'call look {"q": 1}' if turn < num_steps - 1 else "return done"
+
+    topology = make_topology("centralized", tools=("look",), max_turns=10**9, max_tokens=10**6)
+    return Team.of(topology, ScriptedEngine("instant", script), tools=Registry([look]), clock=clock)
+
+
+def run_baton(num_agents: int, num_steps: int, journal: str | None, clock: str = "real") -> tuple[Trace, int]:
+    """The trace, and the bytes of its journal."""
+    team = fan_out(num_agents, num_steps, clock=clock)
+    if journal is None:
+        return asyncio.run(run(team, ASSIGNMENT)), 0
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "run.db"
+        with Store.open(path, durability=journal) as store:  # type: ignore[arg-type]  # one of the two
+            writer = store.begin(header_of(team, ASSIGNMENT))
+            trace = asyncio.run(run(team, ASSIGNMENT, journal=StoreJournal(store, writer)))
+        return trace, path.stat().st_size
+
+
+def per_step_us(work: Callable[[], Any], num_steps: int, repeats: int) -> float:
+    times = []
+    for _ in range(repeats):
+        gc.collect()
+        began = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - began)
+    return statistics.median(times) / num_steps * 1e6
+
+
+def growth(sizes: list[tuple[int, int]], repeats: int) -> list[Row]:
+    rows: list[Row] = []
+    base: float | None = None
+    for num_agents, num_steps in sizes:
+        steps = num_agents * num_steps
+        size = 0
+
+        def work(agents: int = num_agents, each: int = num_steps) -> None:
+            nonlocal size
+            size = run_baton(agents, each, "process")[1]
+
+        cost = per_step_us(work, steps, repeats)
+        base = base or cost
+        rows.append(
+            (
+                f"{num_agents:,} agents x {num_steps:,} steps, journal on",
+                f"{cost:.0f} us/step, {size / steps:,.0f} B/step",
+                f"{sizes[0][0]:,} x {sizes[0][1]:,}",
+                f"{base:.0f} us/step",
+                f"{cost / base:.2f}x",
+            )
+        )
+    return rows
+
+
+def big(num_agents: int, num_steps: int) -> list[Row]:
+    """One journal with everyone in it: time, memory, resume, fork."""
+    process = psutil.Process()
+    gc.collect()
+    before = process.memory_info().rss
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "run.db"
+        team = fan_out(num_agents, num_steps, clock="virtual")
+        began = time.perf_counter()
+        with Store.open(path, durability="process") as store:
+            writer = store.begin(header_of(team, ASSIGNMENT))
+            trace = asyncio.run(run(team, ASSIGNMENT, journal=StoreJournal(store, writer)))
+        took = time.perf_counter() - began
+        peak = process.memory_info().rss - before
+        size = path.stat().st_size
+    steps = num_agents * num_steps
+    name = f"{num_agents:,} agents, {steps:,} steps, {len(trace.events):,} events in one journal"
+    return [
+        (name, f"{took:.1f} s", "per step", f"{took / steps * 1e6:.0f} us", "–"),
+        ("its memory (trace and runtime)", f"{peak / 2**20:,.0f} MiB", "per event", f"{peak / len(trace.events):,.0f} B", "–"),
+        ("its journal on disk", f"{size / 2**20:,.0f} MiB", "per event", f"{size / len(trace.events):,.0f} B", "–"),
+    ]
+
+
+class Cut(Exception):
+    """The run is cut off here."""
+
+
+def resuming(num_events: int) -> Row:
+    """How long it takes to be where a run of this many events was cut off."""
+    num_agents = 100
+    num_steps = num_events // (2 * num_agents)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "run.db"
+        team = fan_out(num_agents, num_steps, clock="virtual")
+
+        class Cutting(StoreJournal):
+            def end(self, end: Any) -> None:
+                raise Cut
+
+        with Store.open(path, durability="process") as store:
+            writer = store.begin(header_of(team, ASSIGNMENT))
+            try:
+                asyncio.run(run(team, ASSIGNMENT, journal=Cutting(store, writer)))
+            except Cut:
+                store.commit()
+        began = time.perf_counter()
+        trace = read(path)
+        with Store.open(path, durability="process") as store:
+            team = fan_out(num_agents, num_steps, clock="virtual")
+            asyncio.run(resume(trace, team, ASSIGNMENT, StoreJournal(store, store.writer(trace.trace_id))))
+        took = time.perf_counter() - began
+    return (f"resume of {len(trace.events):,} events", f"{took:.2f} s", "target", "2 s", f"{took / 2:.2f}x")
+
+
+def forking(num_agents: int, num_steps: int) -> Row:
+    """One worker's answer changed, among many workers, against running everything again."""
+    team = fan_out(num_agents, num_steps, clock="virtual")
+    began = time.perf_counter()
+    trace = asyncio.run(run(team, ASSIGNMENT))
+    whole = time.perf_counter() - began
+    last = next(e.id for e in trace.events if e.type == "return")
+    team = fan_out(num_agents, num_steps, clock="virtual")
+    began = time.perf_counter()
+    made = asyncio.run(fork(trace, team, ASSIGNMENT, [Replace(last, "otherwise")]))
+    took = time.perf_counter() - began
+    usage = made.usage
+    again, total = usage.calls_run, usage.calls_run + usage.calls_reused
+    return (
+        f"fork of {num_agents:,} agents x {num_steps} steps at one message",
+        f"{again} calls asked again, {took:.2f} s of our own time",
+        "running it all again",
+        f"{total:,} calls, {whole:.2f} s",
+        f"{again / total:.5f}x the calls",
+    )
+
+
+def peers(num_agents: int, num_steps: int, repeats: int) -> list[Row]:
+    """The same fan-out in other frameworks."""
+    from peers import autogen_team, langgraph_team, openai_agents_team
+
+    def checkpointed(chat: bool) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            langgraph_team.run(num_agents, num_steps, chat=chat, checkpoint=Path(folder) / "c.db")
+
+    steps = num_agents * num_steps
+    ours = {
+        journal: per_step_us(lambda j=journal: run_baton(num_agents, num_steps, j), steps, 3 * repeats)  # type: ignore[misc]  # bound now
+        for journal in ("power", "process")
+    }
+    others: list[tuple[str, Callable[[], None]]] = [
+        ("LangGraph, fake chat model, SQLite checkpointer", lambda: checkpointed(True)),
+        ("LangGraph, bare nodes, SQLite checkpointer", lambda: checkpointed(False)),
+        ("openai-agents, no journal", lambda: openai_agents_team.run(num_agents, num_steps)),
+        ("AutoGen AgentChat, no journal", lambda: autogen_team.run(num_agents, num_steps)),
+        ("LangGraph, fake chat model, no journal", lambda: langgraph_team.run(num_agents, num_steps, chat=True, checkpoint=None)),
+        ("LangGraph, bare nodes, no journal", lambda: langgraph_team.run(num_agents, num_steps, chat=False, checkpoint=None)),
+    ]
+    rows: list[Row] = []
+    for name, work in others:
+        cost = per_step_us(work, steps, repeats)
+        rows.append(
+            (
+                f"{num_agents} agents x {num_steps} steps, journal on",
+                f"{ours['process']:.0f} us/step ({ours['power']:.0f} with fsync)",
+                name,
+                f"{cost:,.0f} us/step",
+                f"{cost / ours['process']:.1f}x",
+            )
+        )
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--smoke", action="store_true", help="tiny sizes, to see that it runs")
+    parser.add_argument("--no-peers", action="store_true", help="leave out the other frameworks")
+    args = parser.parse_args()
+    sys.path.insert(0, str(Path(__file__).parent))
+    if args.smoke:
+        print_table("Cost per step and its growth", growth([(2, 5), (4, 5)], 1))
+        print_table("Scale", [*big(4, 5), resuming(400), forking(5, 3)])
+        return
+    print_table("Cost per step and its growth", growth([(10, 20), (100, 20), (1_000, 20), (1, 200), (1, 2_000), (1, 20_000)], 3))
+    print_table("Scale", [*big(1_000, 20), resuming(20_000), forking(1_000, 5)])
+    if not args.no_peers:
+        for num_agents, num_steps in ((10, 20), (100, 20), (1, 200), (1, 1_000)):
+            print_table(f"Against other frameworks, {num_agents} x {num_steps}", peers(num_agents, num_steps, 1))
+
+
+if __name__ == "__main__":
+    main()

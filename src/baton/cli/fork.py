@@ -1,0 +1,89 @@
+"""`baton fork TRACE --at EVENT ...`: what would have happened if one thing had been different."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from pathlib import Path
+
+from baton.cli.run import parse_policies
+from baton.cli.team import describe, make_team, one_trace, settings_of, store_path
+from baton.errors import UsageError
+from baton.team.intervene import BarAgent, Drop, Force, Intervention, Replace
+from baton.team.running import fork
+from baton.team.surface import Lines, Parsed
+from baton.team.action import VERBS
+from baton.trace.formats import write
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = (
+        "examples:\n"
+        "  baton fork runs/sum --at worker2#2 --replace 0 --out runs/sum-fork\n"
+        '  baton fork runs/sum --at orchestrator#1 --force "stop I do not know" --out fork.jsonl\n'
+        "  baton fork runs/sum --bar worker3 --out fork.jsonl"
+    )
+    parser.add_argument("path", metavar="TRACE", help="a trace that `baton run` made")
+    parser.add_argument("--trace", metavar="ID", help="which one, where there are several")
+    parser.add_argument("--at", metavar="EVENT", help="the event that is different (see `baton show`)")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--replace", metavar="TEXT", help="its content is this")
+    what.add_argument("--blank", action="store_true", help="its content is empty")
+    what.add_argument("--drop", action="store_true", help="it does not take effect")
+    what.add_argument("--force", metavar="COMMAND", help='another action, such as "stop 42" or "spawn worker: x"')
+    what.add_argument("--bar", metavar="AGENT", help="this agent cannot be spawned")
+    parser.add_argument("--person", metavar="NAME", help="a person makes the change: it is written as an intervention")
+    parser.add_argument("--replicate", type=int, default=0, metavar="N", help="other random draws for what runs anew")
+    parser.add_argument("--policy", metavar="P", action="append", default=[], help="another engine: P or ROLE=P")
+    parser.add_argument("--allow-impure", action="store_true", help="let tools act on the world again")
+    parser.add_argument("--out", metavar="PATH", required=True, help="where the fork goes: DIR, .jsonl or .db")
+
+
+def run(args: argparse.Namespace) -> int:
+    trace = one_trace(args.path, args.trace)
+    team, assignment = make_team(settings_of(trace, parse_policies(args.policy)))
+    made = asyncio.run(
+        fork(
+            trace,
+            team,
+            assignment,
+            [_intervention(args)],
+            replicate=args.replicate,
+            allow_impure=args.allow_impure,
+        )
+    )
+    out = Path(args.out) if Path(args.out).suffix else store_path(args.out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write(made.trace, out)
+    usage = made.usage
+    print(f"before\n{describe(trace)}\nafter\n{describe(made.trace)}")
+    print(
+        f"again    {usage.calls_run} calls ({usage.tokens_run:,} tokens) and {usage.tools_run} tools ran; "
+        f"{usage.calls_reused} calls ({usage.tokens_reused:,} tokens) and {usage.tools_reused} tools were reused"
+    )
+    print(f"changed  {len(made.invalidated)} of {len(trace.events)} events: {_some(made.invalidated)}")
+    print(f"fork     {made.trace.trace_id} in {args.out}")
+    return 0
+
+
+def _intervention(args: argparse.Namespace) -> Intervention:
+    if args.bar is not None:
+        return BarAgent(args.bar)
+    if args.at is None:
+        raise UsageError("which event? Type: --at EVENT, for example --at worker1#1 (see `baton show`)")
+    if args.drop:
+        return Drop(args.at, args.person)
+    if args.force is None:
+        return Replace(args.at, "" if args.blank else args.replace, args.person)
+    (parsed, *more) = Lines().parse(args.force, frozenset(VERBS))
+    if more or not isinstance(parsed, Parsed):
+        why = f"it has {1 + len(more)} commands" if more else getattr(parsed, "message", "")
+        raise UsageError(f"--force {args.force!r}: expected one command. {why}")
+    return Force(args.at, parsed.action, args.person)
+
+
+def _some(ids: tuple[str, ...], limit: int = 8) -> str:
+    return ", ".join(ids[:limit]) + (", …" if len(ids) > limit else "") if ids else "none"

@@ -1,0 +1,27 @@
+"""`baton replay TRACE`: run a trace again from its own answers, and see that it comes out the same."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+
+from baton.cli.team import make_team, one_trace, settings_of
+from baton.team.running import replay
+from baton.trace.canonical import canonical_hash
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", metavar="TRACE", help="a trace that `baton run` made")
+    parser.add_argument("--trace", metavar="ID", help="which one, where there are several")
+
+
+def run(args: argparse.Namespace) -> int:
+    trace = one_trace(args.path, args.trace)
+    team, assignment = make_team(settings_of(trace, {}))
+    again = asyncio.run(replay(trace, team, assignment))
+    before, after = canonical_hash(trace, times=True), canonical_hash(again, times=True)
+    print(f"{trace.trace_id}: {len(again.events)} events, no model was asked")
+    print(f"recorded {before}\nreplayed {after}  {'identical' if before == after else 'DIFFERENT'}")
+    return 0 if before == after else 1

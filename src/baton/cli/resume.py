@@ -1,0 +1,54 @@
+"""`baton resume DIR`: go on with runs that were cut off. What was done is not done again."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+
+from baton.cli.run import parse_policies
+from baton.cli.team import describe, live_line, make_team, settings_of, store_path
+from baton.errors import UsageError
+from baton.team.running import StoreJournal, resuming
+from baton.trace.formats.sqlite import Store
+from baton.trace.formats.sqlite_read import list_traces, read_store
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("directory", metavar="DIR", help="where `baton run` wrote")
+    parser.add_argument("--trace", metavar="ID", help="only this one; otherwise all that are unfinished")
+    parser.add_argument("--policy", metavar="P", action="append", default=[], help="another engine: P or ROLE=P")
+    parser.add_argument(
+        "--instruct", metavar="AGENT=TEXT", action="append", default=[], help="a person's word to an agent; repeatable"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    path = store_path(args.directory)
+    if not path.exists():
+        raise UsageError(f"there is no run in {args.directory}: {path} does not exist.")
+    found = list_traces(path)
+    if args.trace is not None and args.trace not in {summary.trace_id for summary in found}:
+        raise UsageError(f"there is no trace {args.trace!r} in {path}. Type: baton stats {path}")
+    todo = [s.trace_id for s in found if not s.finished and args.trace in (None, s.trace_id)]
+    if not todo:
+        print(f"Nothing to resume in {path}: {len(found)} of {len(found)} runs are finished.")
+        return 0
+    instructions = {}
+    for item in args.instruct:
+        agent, equals, text = item.partition("=")
+        if not equals:
+            raise UsageError(f"--instruct {item!r} names no agent. Type: --instruct AGENT=TEXT")
+        instructions[agent] = text
+    with Store.open(path, durability="process") as store:
+        for trace_id in todo:
+            (before,) = read_store(path, [trace_id])
+            team, assignment = make_team(settings_of(before, parse_policies(args.policy)))
+            journal = StoreJournal(store, store.writer(trace_id))
+            again = resuming(before, team, assignment, journal, instructions=instructions)
+            with live_line(again):
+                trace = asyncio.run(again.go())
+            print(f"{trace_id}: {len(before.events)} events were there, {len(trace.events) - len(before.events)} are new")
+            print(describe(trace))
+    return 0

@@ -1,0 +1,101 @@
+"""`baton run TASK`: a team works on a task and leaves a complete trace."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from pathlib import Path
+
+import msgspec
+
+from baton.cli.team import Settings, describe, live_line, make_team, parse_settings, store_path
+from baton.engine import ENGINES
+from baton.errors import UsageError
+from baton.tasks.catalog import TASKS
+from baton.team.running import StoreJournal, header_of
+from baton.team.run import Run
+from baton.team.topology import TOPOLOGIES
+from baton.trace.formats.sqlite import Store
+from baton.trace.formats.sqlite_read import list_traces
+
+__all__ = ["add_arguments", "parse_policies", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    forms = "\n".join(f"  {form}" for _, form in ENGINES.values())
+    parser.epilog = (
+        f"tasks: {', '.join(TASKS)}\ntopologies: {', '.join(TOPOLOGIES)}\n\n"
+        f"policies:\n  reference (the task's own scripted play)\n{forms}\n\n"
+        "settings: rounds=3 (of the topology), task.num_shards=8, limits.tokens=5000, latency.jitter=0\n\n"
+        "example:\n  baton run shard-sum --topology centralized --policy reference --out runs/sum"
+    )
+    parser.add_argument("task", metavar="TASK", help="what to work on")
+    parser.add_argument("--topology", metavar="T", default="centralized", help="who is in the team (centralized)")
+    parser.add_argument(
+        "--policy", metavar="P", action="append", default=[], help="who answers: P for all, ROLE=P for one; repeatable"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the instance and all draws (0)")
+    parser.add_argument("--split", choices=["train", "test"], default="train", help="which instances (train)")
+    parser.add_argument("--set", action="append", default=[], metavar="K=V", help="a setting; repeatable")
+    parser.add_argument("--clock", choices=["virtual", "real"], default="virtual", help="how time passes (virtual)")
+    parser.add_argument("--surface", choices=["lines", "tools"], default="lines", help="how actions are written (lines)")
+    parser.add_argument("--out", metavar="DIR", required=True, help="where the trace goes; more runs may go there")
+
+
+def run(args: argparse.Namespace) -> int:
+    groups = parse_settings(args.set)
+    settings = Settings(
+        task=args.task,
+        topology=args.topology,
+        policies=parse_policies(args.policy) or {"default": "reference"},
+        task_settings=groups["task"],
+        topology_settings=groups["topology"],
+        limits=groups["limits"],
+        latency=groups["latency"],
+        split=args.split,
+        seed=args.seed,
+        clock=args.clock,
+        surface=args.surface,
+    )
+    team, assignment = make_team(settings)
+    path = store_path(args.out)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    header = header_of(team, assignment, _free_id(path, settings), settings=msgspec.to_builtins(settings))
+    with Store.open(path, durability="process") as store:
+        going = Run(team, assignment, header, journal=StoreJournal(store, store.begin(header)))
+        try:
+            with live_line(going):
+                trace = asyncio.run(going.go())
+        except KeyboardInterrupt:
+            store.commit()
+            print(f"\nStopped; everything so far is kept. Type: baton resume {args.out}", file=sys.stderr)
+            return 130
+    print(describe(trace))
+    print(f"trace    {trace.trace_id} in {path}")
+    print(f"Type: baton show {args.out}" + (f" --trace {trace.trace_id}" if len(list_traces(path)) > 1 else ""))
+    return 0
+
+
+def parse_policies(given: list[str]) -> dict[str, str]:
+    """`P` or `ROLE=P`, repeatable."""
+    policies: dict[str, str] = {}
+    for item in given:
+        role, equals, spec = item.partition("=")
+        name, spec = (role, spec) if equals and ":" not in role and "?" not in role else ("default", item)
+        if name in policies:
+            raise UsageError(f"--policy is given twice for {name!r}: {policies[name]!r} and {spec!r}.")
+        policies[name] = spec
+    return policies
+
+
+def _free_id(path: Path, settings: Settings) -> str:
+    """A name for this run that the store does not have yet."""
+    taken = {summary.trace_id for summary in list_traces(path)} if path.exists() else set()
+    base = f"{settings.task}-{settings.topology}-{settings.seed}"
+    name, count = base, 1
+    while name in taken:
+        count += 1
+        name = f"{base}.{count}"
+    return name

@@ -1,0 +1,204 @@
+"""What `run`, `resume`, `replay` and `fork` share: settings to a team, a trace back to its settings, a live line."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct, field
+
+from baton.engine import make_engine
+from baton.engine.scripted import ScriptedEngine
+from baton.errors import TraceError, UsageError, nearest
+from baton.tasks.catalog import REFERENCE, make_task
+from baton.team.budget import Limits
+from baton.team.driver import Latency
+from baton.team.policy import Engine
+from baton.team.run import Run
+from baton.team.setup import Assignment, Team
+from baton.team.topology import make_topology
+from baton.trace.formats import read_all
+from baton.trace.trace import Trace
+
+__all__ = ["Settings", "describe", "live_line", "make_team", "one_trace", "parse_settings", "settings_of"]
+
+STORE = "run.db"
+
+
+class Settings(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A whole run, as typed: enough to make the same one again."""
+
+    task: str
+    topology: str
+    policies: dict[str, str]
+    """Role, or "default" -> engine."""
+    task_settings: dict[str, Any] = field(default_factory=dict)
+    topology_settings: dict[str, Any] = field(default_factory=dict)
+    limits: dict[str, Any] = field(default_factory=dict)
+    latency: dict[str, Any] = field(default_factory=dict)
+    split: Literal["train", "test"] = "train"
+    seed: int = 0
+    clock: Literal["virtual", "real"] = "virtual"
+    surface: Literal["lines", "tools"] = "lines"
+
+
+def make_team(settings: Settings) -> tuple[Team, Assignment]:
+    """The team and the assignment that settings describe."""
+    task = make_task(settings.task, **settings.task_settings)
+    assignment = task.assignment(task.instance(settings.seed, settings.split))
+    params = dict(settings.topology_settings)
+    if assignment.tools:
+        params.setdefault("tools", tuple(assignment.tools))
+    topology = make_topology(settings.topology, **params)
+    engines = {name: _engine(spec, settings.task) for name, spec in settings.policies.items()}
+    roles = {role.name for role in topology.roles} | {"default"}
+    for name in engines:
+        if name not in roles:
+            raise UsageError(f"topology {settings.topology!r} has no role {name!r}. {nearest(name, roles)}")
+    team = Team.of(
+        topology,
+        engines,
+        surface=settings.surface,
+        tools=assignment.tools,
+        seed=settings.seed,
+        clock=settings.clock,
+        limits=_struct(Limits, settings.limits, "limits"),
+        latency=_struct(Latency, settings.latency, "latency"),
+    )
+    return team, assignment
+
+
+def _engine(spec: str, task: str) -> Engine:
+    if spec != "reference":
+        return make_engine(spec)
+    if task not in REFERENCE:
+        raise UsageError(f"task {task!r} has no scripted play. {nearest(task, REFERENCE)}")
+    return ScriptedEngine("reference", REFERENCE[task])
+
+
+def _struct(kind: Any, given: Mapping[str, Any], what: str) -> Any:
+    for name in given:
+        if name not in kind.__struct_fields__:
+            raise UsageError(f"{what} has no {name!r}. {nearest(name, kind.__struct_fields__)}")
+    try:
+        return msgspec.convert(dict(given), kind)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{what}: {error}.") from None
+
+
+def parse_settings(pairs: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """`--set k=v`: `limits.tokens=5000`, `task.num_shards=8`, `latency.jitter=0`, `topology.rounds=3` or `rounds=3`."""
+    groups: dict[str, dict[str, Any]] = {"task": {}, "topology": {}, "limits": {}, "latency": {}}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise UsageError(f"--set {pair!r} has no value. Type: --set {key}=VALUE")
+        group, dot, name = key.partition(".")
+        if not dot:
+            group, name = "topology", key
+        if group not in groups:
+            raise UsageError(f"--set {pair!r}: there is no group {group!r}. {nearest(group, groups)}")
+        groups[group][name] = _value(value)
+    return groups
+
+
+def _value(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text
+
+
+def settings_of(trace: Trace, policies: Mapping[str, str]) -> Settings:
+    """The settings a trace was run with; `policies` given now take the place of its own."""
+    kept = trace.header.meta.get("run", {}).get("settings")
+    if kept is None:
+        raise TraceError(
+            f"trace {trace.trace_id} was not made by `baton run`, so its team cannot be set up from here. "
+            "Use replay, resume or fork of baton.team.running with the team that made it."
+        )
+    settings = msgspec.convert(kept, Settings)
+    return msgspec.structs.replace(settings, policies={**settings.policies, **policies})
+
+
+def one_trace(path: str, trace_id: str | None) -> Trace:
+    """The trace a command is about."""
+    ids: list[str] = []
+    first: Trace | None = None
+    for trace in read_all(path):
+        if trace_id is None or trace.trace_id == trace_id:
+            first = first or trace
+        ids.append(trace.trace_id)
+    if first is None:
+        hint = nearest(trace_id, ids) if trace_id and ids else "It holds none."
+        raise UsageError(f"{path} has no trace {trace_id or ''!r}. {hint}")
+    if trace_id is None and len(ids) > 1:
+        raise UsageError(f"{path} holds {len(ids)} traces. Type: --trace ID, for example --trace {ids[0]}")
+    return first
+
+
+def store_path(place: str) -> Path:
+    """The store of a run's directory, or the store itself."""
+    path = Path(place)
+    return path / STORE if path.is_dir() or not path.suffix else path
+
+
+def describe(trace: Trace) -> str:
+    """One paragraph: what came out and what it took."""
+    stop = next((e for e in reversed(trace.events) if e.decision == "stop"), None)
+    answer = trace.text(stop.content_ref) if stop else None
+    lines = []
+    if answer is not None:
+        forced = f" (forced: {stop.extra.get('why', 'a limit')})" if stop and stop.status == "forced" else ""
+        lines.append(f"answer   {_printable(answer)}{forced}")
+    if trace.rewards:
+        lines.append("reward   " + ", ".join(f"{r.channel} {r.value:g}" for r in trace.rewards))
+    agents = 1 + sum(e.type == "spawn" for e in trace.events)
+    costs = trace.costs
+    lines.append(
+        f"took     {agents} agents, {len(trace.calls)} calls, {len(trace.events)} events, "
+        f"{costs.get('tokens', 0):,.0f} tokens, {costs.get('wall_clock_s', 0):.2f} s on the team's clock"
+    )
+    return "\n".join(lines)
+
+
+def _printable(text: str, limit: int = 200) -> str:
+    clean = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    return clean if len(clean) <= limit else clean[:limit] + "…"
+
+
+@contextmanager
+def live_line(run: Run) -> Iterator[None]:
+    """A line on stderr about what the team is doing, where a person looks and it takes over two seconds."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    over = threading.Event()
+
+    def show() -> None:
+        began = time.monotonic()
+        if over.wait(2.0):
+            return
+        while not over.wait(0.25):
+            alive, steps, tokens = len(run.active), len(run.calls), int(run.ledger.used("tokens"))
+            seconds = time.monotonic() - began
+            sys.stderr.write(
+                f"\r\x1b[K{alive} agents at work, {steps:,} calls, {tokens:,} tokens, {len(run.events):,} events, "
+                f"{seconds:.0f} s ({tokens / seconds:,.0f} tokens/s)"
+            )
+            sys.stderr.flush()
+        sys.stderr.write("\r\x1b[K")
+
+    thread = threading.Thread(target=show, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

@@ -1,0 +1,244 @@
+"""Decode: one token of every row in flight, step after step.
+
+On the CPU a step is exactly as large as its rows. On a GPU launching thousands of small kernels costs more
+than the arithmetic, so rows and widths are rounded up to fixed layouts, and a layout that comes again is
+recorded as a CUDA graph and replayed. Rows that only fill up a layout compute in free slots, unseen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from baton.engine.torch.attention import attend, attention_over, heads_last, join, spread
+from baton.engine.torch.pool import Pool
+
+__all__ = ["DecodePass", "Stepper"]
+
+_WIDTH_STEP = 128
+_MAX_LAYOUTS = 16
+
+
+class _Part(NamedTuple):
+    """The first `rows` slots of a pool."""
+
+    kv: Tensor
+    rows: int
+    width: int
+    """How many of the slots' columns are read."""
+
+
+class DecodePass:
+    """A layout of rows: which slots of which pools, and which shared stretches."""
+
+    def __init__(self, parts: Sequence[_Part], shared: Sequence[Tensor], device: torch.device) -> None:
+        self.parts = list(parts)
+        self.shared = list(shared)
+        rows = sum(part.rows for part in parts)
+        self.ids, self.positions, self.lengths = torch.zeros(3, rows, dtype=torch.long, device=device)
+        self.members: list[Tensor | None] = [None] * len(shared)
+        """Which rows read each shared stretch: numbers of rows, or a mask of all rows; None: all of them."""
+        self._slots = [torch.arange(part.rows, device=device) for part in parts]
+        self._bias: list[Tensor] = []
+
+    def begin(self) -> None:
+        """Set the masks of the coming step; part of the step."""
+        self._bias = []
+        for part, at in zip(self.parts, self.lengths.split([part.rows for part in self.parts]), strict=True):
+            unseen = torch.arange(part.width, device=at.device)[None] > at[:, None]
+            bias = torch.zeros(unseen.shape, dtype=part.kv.dtype, device=at.device)
+            self._bias.append(bias.masked_fill_(unseen, -torch.inf)[:, None, None])
+
+    def attend(self, layer: int, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, scale: float) -> Tensor:
+        rows, heads, size = q_NHD.shape
+        kv_heads = k_NKD.shape[1]
+        q_NKGD = q_NHD.reshape(rows, kv_heads, heads // kv_heads, size)
+        outs, lses = [], []
+        start = 0
+        for part, slots, bias in zip(self.parts, self._slots, self._bias, strict=True):
+            end = start + part.rows
+            keys, values = part.kv[layer]
+            at = self.lengths[start:end]
+            keys[slots, :, at] = k_NKD[start:end]
+            values[slots, :, at] = v_NKD[start:end]
+            keys, values = keys[: part.rows, :, : part.width], values[: part.rows, :, : part.width]
+            o, s = attend(q_NKGD[start:end], keys, values, scale, bias)
+            outs.append(o)
+            lses.append(s)
+            start = end
+        out = outs[0] if len(outs) == 1 else torch.cat(outs)
+        lse = lses[0] if len(lses) == 1 else torch.cat(lses)
+        for kv, who in zip(self.shared, self.members, strict=True):
+            some = who if who is not None and who.dtype != torch.bool else None
+            q = q_NKGD if some is None else q_NKGD[some]
+            o, s = heads_last(*attend(spread(q), kv[layer, 0, None], kv[layer, 1, None], scale), len(q))
+            if some is not None:
+                joined, joined_lse = join(out[some], lse[some], o, s)
+                out, lse = out.float().index_copy(0, some, joined), lse.index_copy(0, some, joined_lse)
+            else:
+                if who is not None:
+                    s = s.masked_fill(~who[:, None, None], -torch.inf)
+                out, lse = join(out, lse, o, s)
+        return out.reshape(rows, heads, size)
+
+
+class _Lane:
+    """A layout on the GPU: run once as it is, recorded the second time, replayed from then on."""
+
+    def __init__(self, run: DecodePass) -> None:
+        self.run = run
+        self.runs = 0
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.logits: Tensor | None = None
+
+
+class Stepper:
+    """Runs decode steps for whatever rows are in flight."""
+
+    def __init__(
+        self, config: Any, forward: Callable[[Tensor, Tensor], Tensor], device: torch.device
+    ) -> None:
+        self._config = config
+        self._forward = forward
+        self._device = device
+        self._fixed = device.type == "cuda"
+        self._records = self._fixed
+        self._lanes: dict[tuple[object, ...], _Lane] = {}
+        self._lane: _Lane | None = None
+        self._index: Tensor | None = None
+        """Where the real rows are in the layout; None: it has no others."""
+        self._widest = 0
+        self._steps_left = 0
+
+    def forget(self) -> None:
+        """Drop everything that refers to keys, values or weights."""
+        self._lanes.clear()
+        self._lane = None
+
+    def plan(
+        self,
+        pools: Sequence[Pool],
+        ids: list[int],
+        positions: list[int],
+        shared: Sequence[tuple[Tensor, list[int]]],
+    ) -> None:
+        """Lay out the rows: those of the pools, by slot; `shared` names rows by their place in that order."""
+        parts: list[_Part] = []
+        where: list[int] = []
+        lengths: list[int] = []
+        start = 0
+        for pool in pools:
+            own = [seat.length for seat in pool.seats]
+            rows, width = len(own), max(own) + 1
+            if self._fixed:
+                rows = min(pool.kv.shape[2], 1 << (rows - 1).bit_length())
+                width = min(pool.capacity, -(-width // _WIDTH_STEP) * _WIDTH_STEP)
+            parts.append(_Part(pool.kv, rows, width))
+            where += range(start, start + len(own))
+            lengths += own
+            start += rows
+        stretches = [kv for kv, _ in shared]
+        self._lane = self._find(parts, stretches)
+        self._steps_left = min(
+            (part.width if self._fixed else pool.capacity) - max(seat.length for seat in pool.seats)
+            for part, pool in zip(parts, pools, strict=True)
+        )
+        self._index = None if len(where) == start else torch.tensor(where, device=self._device)
+        self._fill(self._lane.run, where, (ids, positions, lengths))
+        for i, (_, who) in enumerate(shared):
+            self._lane.run.members[i] = self._members(
+                self._lane.run.members[i], [where[j] for j in who], start
+            )
+
+    def _find(self, parts: list[_Part], shared: list[Tensor]) -> _Lane:
+        if not self._fixed:
+            return _Lane(DecodePass(parts, shared, self._device))
+        # Lanes hold the tensors they name, so an id here is never of something else.
+        key = (*((id(part.kv), part.rows, part.width) for part in parts), *map(id, shared))
+        lane = self._lanes.pop(key, None)
+        if lane is None:
+            lane = _Lane(DecodePass(parts, shared, self._device))
+            now = {part.kv.shape[4]: part.kv for part in parts}
+            for old, kept in list(self._lanes.items()):
+                # A pool that has grown is another tensor; what reads the old one will not come again.
+                if any(part.kv is not now.get(part.kv.shape[4], part.kv) for part in kept.run.parts):
+                    del self._lanes[old]
+            while len(self._lanes) >= _MAX_LAYOUTS:
+                del self._lanes[next(iter(self._lanes))]
+        self._lanes[key] = lane
+        return lane
+
+    def _fill(self, run: DecodePass, where: list[int], columns: tuple[list[int], ...]) -> None:
+        values = torch.tensor(columns)
+        if self._index is not None:
+            spread_out = torch.zeros(len(columns), len(run.ids), dtype=torch.long)
+            spread_out[:, where] = values
+            values = spread_out
+        values = values.to(self._device)
+        # In place: a recorded graph reads these very tensors.
+        run.ids.copy_(values[0])
+        run.positions.copy_(values[1])
+        run.lengths.copy_(values[2])
+
+    def _members(self, before: Tensor | None, who: list[int], rows: int) -> Tensor | None:
+        if not self._fixed:
+            return None if len(who) == rows else torch.tensor(who, device=self._device)
+        mask = torch.zeros(rows, dtype=torch.bool)
+        mask[who] = True
+        if before is None:
+            return mask.to(self._device)
+        return before.copy_(mask)
+
+    def logits(self) -> Tensor:
+        """One step: the next token's logits of every row."""
+        lane = self._lane
+        assert lane is not None
+        lane.runs += 1
+        if self._records and lane.runs == 2:
+            self._record(lane)
+        if lane.graph is not None:
+            assert lane.logits is not None
+            lane.graph.replay()
+            logits = lane.logits
+        else:
+            logits = self._run(lane.run)
+        return logits if self._index is None else logits[self._index]
+
+    def _run(self, run: DecodePass) -> Tensor:
+        run.begin()
+        with attention_over(self._config, run):
+            return self._forward(run.ids, run.positions)
+
+    def _record(self, lane: _Lane) -> None:
+        graph = torch.cuda.CUDAGraph()
+        try:
+            torch.cuda.synchronize()
+            # Other threads may use the GPU meanwhile.
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                logits = self._run(lane.run)
+        except RuntimeError:
+            # Some models cannot be recorded (their shapes depend on values); they run as they are.
+            self._records = False
+            torch.cuda.synchronize()
+            return
+        lane.graph, lane.logits = graph, logits
+
+    def advance(self, tokens: Tensor) -> bool:
+        """After a step, with the tokens drawn; False: the layout is used up, plan anew."""
+        self._steps_left -= 1
+        if not self._steps_left:
+            return False
+        assert self._lane is not None
+        run = self._lane.run
+        if self._index is None:
+            run.ids.copy_(tokens)
+        else:
+            run.ids.index_copy_(0, self._index, tokens)
+        run.positions += 1
+        run.lengths += 1
+        if not self._fixed:
+            run.parts = [part._replace(width=part.width + 1) for part in run.parts]
+        return True
