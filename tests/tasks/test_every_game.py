@@ -167,9 +167,7 @@ def test_settings_as_text() -> None:
     assert game == GAMES["silo"](goal="sum", num_agents=4)
 
 
-@pytest.mark.parametrize(
-    ("name", "option"), [("alone", "wait"), ("quiet", "wait"), ("enough", "stop best")]
-)
+@pytest.mark.parametrize(("name", "option"), [("alone", "wait"), ("quiet", "wait"), ("enough", "stop best")])
 def test_negative_controls(name: str, option: str) -> None:
     """Not to spawn, not to speak, to stop at once: strictly the best first choice."""
     solution = solved(name)

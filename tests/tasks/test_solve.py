@@ -45,7 +45,9 @@ class RandomGame(Game, frozen=True, kw_only=True):
         layer = state[0] + 1
         after = [(layer, i) for i in range(self.width)] if layer < self.layers else [OVER]
         weights = [random.random() + 0.1 for _ in after]
-        return [Branch(w / sum(weights), s, random.uniform(-1, 1)) for w, s in zip(weights, after, strict=True)]
+        return [
+            Branch(w / sum(weights), s, random.uniform(-1, 1)) for w, s in zip(weights, after, strict=True)
+        ]
 
     def quit(self, state: State) -> str:
         return self.options(state)[0]
@@ -150,6 +152,8 @@ def test_trace_ledger_adds_up_with_luck() -> None:
         assert ledger.value == pytest.approx(episode.value)
         lucks.append(ledger.luck)
     assert abs(sum(lucks) / 300) < 0.1  # luck has mean zero
+    with pytest.raises(UsageError, match="cannot be reached"):
+        trace_regret(solution, [((0, 0, (9, 9, 9), ()), "stop none", 0.0)])
     with pytest.raises(UsageError, match="no option"):
         trace_regret(solution, [(game.start()[0].state, "stop everything", 0.0)])
 
