@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from table import Row, print_table
 
 from baton.engine.scripted import ScriptedEngine
 from baton.team.intervene import Replace
@@ -31,7 +30,10 @@ from baton.team.topology import make_topology
 from baton.trace.formats import read
 from baton.trace.formats.sqlite import Store
 from baton.trace.trace import Trace
+from table import machine, print_table, row
 
+Row = tuple[str, ...]
+WHERE = machine()
 ASSIGNMENT = Assignment(task_id="fan-out", prompt="do it")
 
 
@@ -43,11 +45,9 @@ def look(q: int) -> str:
 
 def fan_out(num_agents: int, num_steps: int, *, clock: str = "real") -> Team:
     """An orchestrator that spawns everyone at once; each worker calls a tool at every step but its last."""
-    said: dict[str, int] = {}
 
     def script(request: Request) -> str:
-        turn = said.get(request.agent, 0)
-        said[request.agent] = turn + 1
+        turn = int(request.call.rpartition(":")[2]) - 1
         if request.role == "orchestrator":
             if turn == 0:
                 return "\n".join([*(f"spawn worker: part {k}" for k in range(num_agents)), "wait all"])
@@ -95,12 +95,13 @@ def growth(sizes: list[tuple[int, int]], repeats: int) -> list[Row]:
         cost = per_step_us(work, steps, repeats)
         base = base or cost
         rows.append(
-            (
+            row(
                 f"{num_agents:,} agents x {num_steps:,} steps, journal on",
                 f"{cost:.0f} us/step, {size / steps:,.0f} B/step",
                 f"{sizes[0][0]:,} x {sizes[0][1]:,}",
                 f"{base:.0f} us/step",
-                f"{cost / base:.2f}x",
+                base / cost,
+                WHERE,
             )
         )
     return rows
@@ -123,10 +124,25 @@ def big(num_agents: int, num_steps: int) -> list[Row]:
         size = path.stat().st_size
     steps = num_agents * num_steps
     name = f"{num_agents:,} agents, {steps:,} steps, {len(trace.events):,} events in one journal"
+    each = len(trace.events)
     return [
-        (name, f"{took:.1f} s", "per step", f"{took / steps * 1e6:.0f} us", "–"),
-        ("its memory (trace and runtime)", f"{peak / 2**20:,.0f} MiB", "per event", f"{peak / len(trace.events):,.0f} B", "–"),
-        ("its journal on disk", f"{size / 2**20:,.0f} MiB", "per event", f"{size / len(trace.events):,.0f} B", "–"),
+        row(name, f"{took:.1f} s", "per step", f"{took / steps * 1e6:.0f} us", None, WHERE),
+        row(
+            "its memory, trace and runtime",
+            f"{peak / 2**20:,.0f} MiB",
+            "per event",
+            f"{peak / each:,.0f} B",
+            None,
+            WHERE,
+        ),
+        row(
+            "its journal on disk",
+            f"{size / 2**20:,.0f} MiB",
+            "per event",
+            f"{size / each:,.0f} B",
+            None,
+            WHERE,
+        ),
     ]
 
 
@@ -158,7 +174,9 @@ def resuming(num_events: int) -> Row:
             team = fan_out(num_agents, num_steps, clock="virtual")
             asyncio.run(resume(trace, team, ASSIGNMENT, StoreJournal(store, store.writer(trace.trace_id))))
         took = time.perf_counter() - began
-    return (f"resume of {len(trace.events):,} events", f"{took:.2f} s", "target", "2 s", f"{took / 2:.2f}x")
+    return row(
+        f"resume of {len(trace.events):,} events", f"{took:.2f} s", "the target", "2 s", 2 / took, WHERE
+    )
 
 
 def forking(num_agents: int, num_steps: int) -> Row:
@@ -174,12 +192,13 @@ def forking(num_agents: int, num_steps: int) -> Row:
     took = time.perf_counter() - began
     usage = made.usage
     again, total = usage.calls_run, usage.calls_run + usage.calls_reused
-    return (
+    return row(
         f"fork of {num_agents:,} agents x {num_steps} steps at one message",
         f"{again} calls asked again, {took:.2f} s of our own time",
         "running it all again",
         f"{total:,} calls, {whole:.2f} s",
-        f"{again / total:.5f}x the calls",
+        total / max(again, 1),
+        WHERE,
     )
 
 
@@ -201,19 +220,26 @@ def peers(num_agents: int, num_steps: int, repeats: int) -> list[Row]:
         ("LangGraph, bare nodes, SQLite checkpointer", lambda: checkpointed(False)),
         ("openai-agents, no journal", lambda: openai_agents_team.run(num_agents, num_steps)),
         ("AutoGen AgentChat, no journal", lambda: autogen_team.run(num_agents, num_steps)),
-        ("LangGraph, fake chat model, no journal", lambda: langgraph_team.run(num_agents, num_steps, chat=True, checkpoint=None)),
-        ("LangGraph, bare nodes, no journal", lambda: langgraph_team.run(num_agents, num_steps, chat=False, checkpoint=None)),
+        (
+            "LangGraph, fake chat model, no journal",
+            lambda: langgraph_team.run(num_agents, num_steps, chat=True, checkpoint=None),
+        ),
+        (
+            "LangGraph, bare nodes, no journal",
+            lambda: langgraph_team.run(num_agents, num_steps, chat=False, checkpoint=None),
+        ),
     ]
     rows: list[Row] = []
     for name, work in others:
         cost = per_step_us(work, steps, repeats)
         rows.append(
-            (
+            row(
                 f"{num_agents} agents x {num_steps} steps, journal on",
                 f"{ours['process']:.0f} us/step ({ours['power']:.0f} with fsync)",
                 name,
                 f"{cost:,.0f} us/step",
-                f"{cost / ours['process']:.1f}x",
+                cost / ours["process"],
+                WHERE,
             )
         )
     return rows
@@ -226,14 +252,15 @@ def main() -> None:
     args = parser.parse_args()
     sys.path.insert(0, str(Path(__file__).parent))
     if args.smoke:
-        print_table("Cost per step and its growth", growth([(2, 5), (4, 5)], 1))
-        print_table("Scale", [*big(4, 5), resuming(400), forking(5, 3)])
+        print_table([*growth([(2, 5), (4, 5)], 1), *big(4, 5), resuming(400), forking(5, 3)])
         return
-    print_table("Cost per step and its growth", growth([(10, 20), (100, 20), (1_000, 20), (1, 200), (1, 2_000), (1, 20_000)], 3))
-    print_table("Scale", [*big(1_000, 20), resuming(20_000), forking(1_000, 5)])
+    print("### Cost per step, and how it grows\n")
+    print_table(growth([(10, 20), (100, 20), (1_000, 20), (1, 200), (1, 2_000), (1, 20_000)], 3))
+    print("\n### Scale\n")
+    print_table([*big(1_000, 20), resuming(20_000), forking(1_000, 5)])
     if not args.no_peers:
-        for num_agents, num_steps in ((10, 20), (100, 20), (1, 200), (1, 1_000)):
-            print_table(f"Against other frameworks, {num_agents} x {num_steps}", peers(num_agents, num_steps, 1))
+        print("\n### Against other frameworks\n")
+        print_table([r for agents, steps in ((10, 20), (100, 20), (1, 200)) for r in peers(agents, steps, 3)])
 
 
 if __name__ == "__main__":

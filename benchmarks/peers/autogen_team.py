@@ -12,7 +12,11 @@ from autogen_ext.models.replay import ReplayChatCompletionClient
 
 logging.disable(logging.CRITICAL)
 INFO = ModelInfo(
-    vision=False, function_calling=True, json_output=False, family=ModelFamily.UNKNOWN, structured_output=False
+    vision=False,
+    function_calling=True,
+    json_output=False,
+    family=ModelFamily.UNKNOWN,
+    structured_output=False,
 )
 
 

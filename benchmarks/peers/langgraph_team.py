@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
-from langchain_core.runnables import RunnableConfig
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
@@ -71,7 +71,8 @@ def run(num_agents: int, num_steps: int, *, chat: bool, checkpoint: Path | None)
     main.add_conditional_edges(
         START,
         lambda _: [
-            Send("worker", {"messages": [HumanMessage(f"part {k}")], "left": num_steps}) for k in range(num_agents)
+            Send("worker", {"messages": [HumanMessage(f"part {k}")], "left": num_steps})
+            for k in range(num_agents)
         ],
     )
     main.add_edge("worker", END)

@@ -42,7 +42,9 @@ class FakeModel(Model):
 def run(num_agents: int, num_steps: int) -> None:
     async def one(k: int) -> None:
         agent = Agent(name=f"worker{k}", instructions="work", model=FakeModel(num_steps), tools=[look])
-        await Runner.run(agent, f"part {k}", max_turns=num_steps + 1, run_config=RunConfig(tracing_disabled=True))
+        await Runner.run(
+            agent, f"part {k}", max_turns=num_steps + 1, run_config=RunConfig(tracing_disabled=True)
+        )
 
     async def team() -> None:
         await asyncio.gather(*(one(k) for k in range(num_agents)))

@@ -48,7 +48,9 @@ def make_team(
         clock=clock,
         limits=limits or Limits(agents=12, tokens=60_000, tool_calls=20),
     )
-    return team, Assignment(task_id="digit", prompt="guess a digit", verify=lambda answer: float(answer == "3"))
+    return team, Assignment(
+        task_id="digit", prompt="guess a digit", verify=lambda answer: float(answer == "3")
+    )
 
 
 def without_name(trace: Trace) -> tuple[Any, ...]:

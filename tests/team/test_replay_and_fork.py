@@ -75,7 +75,9 @@ def two_workers(orchestrator_end: str = "stop {}") -> tuple[Team, Assignment]:
             return orchestrator_end.format(request.entries[-1].text[-1])
         return f"return {request.agent[-1]}"
 
-    return Team.of(make_topology("centralized"), ScriptedEngine("script", script)), Assignment(task_id="t", prompt="p")
+    return Team.of(make_topology("centralized"), ScriptedEngine("script", script)), Assignment(
+        task_id="t", prompt="p"
+    )
 
 
 def test_fork_reruns_only_what_follows() -> None:
@@ -155,7 +157,9 @@ def test_impure_tools_in_the_cone_are_refused_by_name() -> None:
         return ['call pay {"amount": 3}', "return done"][turn]
 
     team = Team.of(
-        make_topology("centralized", worker_tools=("pay",)), ScriptedEngine("script", script), tools=Registry([pay])
+        make_topology("centralized", worker_tools=("pay",)),
+        ScriptedEngine("script", script),
+        tools=Registry([pay]),
     )
     assignment = Assignment(task_id="t", prompt="p")
     trace = asyncio.run(run(team, assignment))
@@ -163,7 +167,9 @@ def test_impure_tools_in_the_cone_are_refused_by_name() -> None:
     with pytest.raises(ForkRefused, match=r"'pay' again at worker1#1"):
         asyncio.run(fork(trace, team, assignment, [Replace("orchestrator#1", "b")]))
     assert calls == [3]
-    asyncio.run(fork(trace, team, assignment, [Replace("worker1#2", "otherwise")]))  # downstream of it: reused
+    asyncio.run(
+        fork(trace, team, assignment, [Replace("worker1#2", "otherwise")])
+    )  # downstream of it: reused
     assert calls == [3]
     asyncio.run(fork(trace, team, assignment, [Replace("orchestrator#1", "b")], allow_impure=True))
     assert calls == [3, 3]
@@ -214,7 +220,13 @@ def test_a_paused_run_holds_still_and_goes_on() -> None:
         async def slow(request: Request) -> str:
             await asyncio.sleep(0.01)
             turn = sum(entry.speaker == "assistant" for entry in request.entries)
-            return "stop done" if turn == 3 else "think\nspawn worker: x" if request.role == "orchestrator" else "return 1"
+            return (
+                "stop done"
+                if turn == 3
+                else "think\nspawn worker: x"
+                if request.role == "orchestrator"
+                else "return 1"
+            )
 
         team = Team.of(make_topology("centralized"), ScriptedEngine("slow", slow), clock="real")
         going = start(team, Assignment(task_id="t", prompt="p"))

@@ -51,7 +51,9 @@ class CrashingJournal(StoreJournal):
             raise Crash
 
 
-def run_with_crashes(topology: str, seed: int, path: Path, crashes: Iterable[tuple[int, bool]], clock: str) -> Trace:
+def run_with_crashes(
+    topology: str, seed: int, path: Path, crashes: Iterable[tuple[int, bool]], clock: str
+) -> Trace:
     """Run, dying at each crash point and resuming, until it is done."""
     team, assignment = make_team(topology, seed, clock=clock)  # type: ignore[arg-type]  # one of the two
     header = header_of(team, assignment)
@@ -92,12 +94,17 @@ def test_resumed_runs_end_with_the_hash_of_the_uninterrupted_one(
     assert canonical_hash(trace, times=True) == canonical_hash(whole, times=True)
 
 
-@given(seed=st.integers(0, 10**6), crashes=st.lists(st.tuples(st.integers(0, 30), st.booleans()), min_size=1, max_size=3))
+@given(
+    seed=st.integers(0, 10**6),
+    crashes=st.lists(st.tuples(st.integers(0, 30), st.booleans()), min_size=1, max_size=3),
+)
 @settings(max_examples=15)
 def test_real_clock_runs_resume_without_loss_or_repetition(
     tmp_path_factory: pytest.TempPathFactory, seed: int, crashes: list[tuple[int, bool]]
 ) -> None:
-    trace = run_with_crashes("centralized", seed, tmp_path_factory.mktemp("store") / "run.db", crashes, "real")
+    trace = run_with_crashes(
+        "centralized", seed, tmp_path_factory.mktemp("store") / "run.db", crashes, "real"
+    )
     assert validate(trace) == []
     assert trace.finished
 
@@ -116,7 +123,9 @@ def _paying_team(ledger: Path) -> tuple[Team, Assignment]:
         turn = sum(entry.speaker == "assistant" for entry in request.entries)
         return ['call pay {"amount": 3}', "stop " + request.entries[-1].text.replace("\n", " ")][turn]
 
-    team = Team.of(make_topology("centralized", tools=("pay",)), ScriptedEngine("s", script), tools=Registry([pay]))
+    team = Team.of(
+        make_topology("centralized", tools=("pay",)), ScriptedEngine("s", script), tools=Registry([pay])
+    )
     return team, Assignment(task_id="t", prompt="p")
 
 
@@ -190,7 +199,14 @@ def _killed_run(path: Path, seed: int, rng: random.Random) -> tuple[list[str], i
     acknowledged: list[str] = []
     kills = 0
     while True:
-        command = [sys.executable, "-c", textwrap.dedent(CHILD), str(path), str(seed), str(Path(__file__).parent)]
+        command = [
+            sys.executable,
+            "-c",
+            textwrap.dedent(CHILD),
+            str(path),
+            str(seed),
+            str(Path(__file__).parent),
+        ]
         child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert child.stdout is not None
         lines = rng.randrange(0, 25) if kills < 6 else 10**9
@@ -208,7 +224,12 @@ def _killed_run(path: Path, seed: int, rng: random.Random) -> tuple[list[str], i
             return acknowledged, kills
         os.kill(child.pid, signal.SIGKILL)
         rest = child.stdout.read()
-        acknowledged += [word for line in rest.splitlines() if line != "DONE" and rest.endswith("\n") for word in line.split()]
+        acknowledged += [
+            word
+            for line in rest.splitlines()
+            if line != "DONE" and rest.endswith("\n")
+            for word in line.split()
+        ]
         child.wait()
         child.stdout.close()
         kills += 1

@@ -36,8 +36,12 @@ def play(
     given = dict(params or {})
     if tools:
         given["tools"] = tuple(tools)
-    team = Team.of(make_topology(topology, **given), ScriptedEngine("script", script), tools=tools, **settings)
-    return asyncio.run(run(team, Assignment(task_id="task", prompt="what is 6 x 7?", verify=lambda a: float(a == "42"))))
+    team = Team.of(
+        make_topology(topology, **given), ScriptedEngine("script", script), tools=tools, **settings
+    )
+    return asyncio.run(
+        run(team, Assignment(task_id="task", prompt="what is 6 x 7?", verify=lambda a: float(a == "42")))
+    )
 
 
 def by_turns(**turns: list[str]) -> Callable[[Request], str]:
@@ -89,7 +93,9 @@ def test_orchestrator_spawns_waits_aggregates_and_stops() -> None:
 def test_workers_run_at_the_same_time() -> None:
     trace = play(
         by_turns(
-            orchestrator=["spawn worker: a\nspawn worker: b\nwait all", "stop 42"], worker1=["return 1"], worker2=["return 2"]
+            orchestrator=["spawn worker: a\nspawn worker: b\nwait all", "stop 42"],
+            worker1=["return 1"],
+            worker2=["return 2"],
         )
     )
     first, second = (e for e in trace.events if e.type == "return")
@@ -102,18 +108,26 @@ def test_wait_any_goes_on_with_the_first_and_cancel_stops_the_rest() -> None:
         turn = sum(entry.speaker == "assistant" for entry in request.entries)
         if request.role == "orchestrator":
             return ["spawn worker: a\nspawn worker: b\nwait any", "cancel worker2", "stop 42"][turn]
-        return "return 1" if request.agent == "worker1" else Answer(text="return 2", policy="slow", duration_s=60.0)
+        return (
+            "return 1"
+            if request.agent == "worker1"
+            else Answer(text="return 2", policy="slow", duration_s=60.0)
+        )
 
     trace = play(script)
     assert validate(trace) == []
     assert [e.agent for e in trace.events if e.type == "return"] == ["worker1"]
-    assert [(e.to, e.status) for e in trace.events if e.type == "despawn"] == [("worker2", "cancelled"), ("worker1", "ok")]
+    assert [(e.to, e.status) for e in trace.events if e.type == "despawn"] == [
+        ("worker2", "cancelled"),
+        ("worker1", "ok"),
+    ]
 
 
 def test_an_idle_worker_takes_another_task() -> None:
     trace = play(
         by_turns(
-            orchestrator=["spawn worker: a\nwait", "delegate worker1: b\nwait", "stop 42"], worker1=["return 1", "return 2"]
+            orchestrator=["spawn worker: a\nwait", "delegate worker1: b\nwait", "stop 42"],
+            worker1=["return 1", "return 2"],
         )
     )
     assert validate(trace) == []
@@ -297,7 +311,10 @@ def test_roles_can_have_their_own_engines() -> None:
     assert {call.role: call.policy for call in trace.calls} == {"orchestrator": "boss", "worker": "hand"}
     with pytest.raises(UsageError, match="no engine answers for role 'worker'"):
         asyncio.run(
-            run(Team.of(topology, {"orchestrator": engines["orchestrator"]}), Assignment(task_id="t", prompt="p"))
+            run(
+                Team.of(topology, {"orchestrator": engines["orchestrator"]}),
+                Assignment(task_id="t", prompt="p"),
+            )
         )
 
 
@@ -336,7 +353,9 @@ def test_any_run_is_valid_and_a_function_of_its_seed(topology: str, seed: int) -
 def test_no_budget_is_overspent(
     topology: str, seed: int, agents: int, tokens: int, calls: int, tool_calls: int, concurrent: int
 ) -> None:
-    limits = Limits(agents=agents, tokens=tokens, calls=calls, tool_calls=tool_calls, concurrent=concurrent, depth=2)
+    limits = Limits(
+        agents=agents, tokens=tokens, calls=calls, tool_calls=tool_calls, concurrent=concurrent, depth=2
+    )
     team, assignment = make_team(topology, seed, limits=limits)
     trace = asyncio.run(run(team, assignment))
     assert validate(trace) == []

@@ -43,7 +43,8 @@ class _Parser(argparse.ArgumentParser):
 def _overview() -> str:
     width = max(map(len, COMMANDS))
     rows = "\n".join(f"  {name:<{width}}  {help_}" for name, help_ in COMMANDS.items())
-    return f"usage: baton COMMAND ...\n\nTrain teams of LLM agents on their orchestration traces.\n\n{rows}\n\nType: baton COMMAND --help"
+    about = "Train teams of LLM agents on their orchestration traces."
+    return f"usage: baton COMMAND ...\n\n{about}\n\n{rows}\n\nType: baton COMMAND --help"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -57,7 +58,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     name = args[0]
     if name not in COMMANDS:
-        print(f"baton: there is no command {name!r}. {nearest(name, COMMANDS)}\nType: baton --help", file=sys.stderr)
+        print(
+            f"baton: there is no command {name!r}. {nearest(name, COMMANDS)}\nType: baton --help",
+            file=sys.stderr,
+        )
         return 2
     command = import_module(f"baton.cli.{name}")
     parser = _Parser(prog=f"baton {name}", description=COMMANDS[name][0].upper() + COMMANDS[name][1:] + ".")

@@ -9,10 +9,10 @@ from pathlib import Path
 from baton.cli.run import parse_policies
 from baton.cli.team import describe, make_team, one_trace, settings_of, store_path
 from baton.errors import UsageError
+from baton.team.action import VERBS
 from baton.team.intervene import BarAgent, Drop, Force, Intervention, Replace
 from baton.team.running import fork
 from baton.team.surface import Lines, Parsed
-from baton.team.action import VERBS
 from baton.trace.formats import write
 
 __all__ = ["add_arguments", "run"]
@@ -33,13 +33,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--replace", metavar="TEXT", help="its content is this")
     what.add_argument("--blank", action="store_true", help="its content is empty")
     what.add_argument("--drop", action="store_true", help="it does not take effect")
-    what.add_argument("--force", metavar="COMMAND", help='another action, such as "stop 42" or "spawn worker: x"')
+    what.add_argument(
+        "--force", metavar="COMMAND", help='another action, such as "stop 42" or "spawn worker: x"'
+    )
     what.add_argument("--bar", metavar="AGENT", help="this agent cannot be spawned")
-    parser.add_argument("--person", metavar="NAME", help="a person makes the change: it is written as an intervention")
-    parser.add_argument("--replicate", type=int, default=0, metavar="N", help="other random draws for what runs anew")
-    parser.add_argument("--policy", metavar="P", action="append", default=[], help="another engine: P or ROLE=P")
+    parser.add_argument(
+        "--person", metavar="NAME", help="a person makes the change: it is written as an intervention"
+    )
+    parser.add_argument(
+        "--replicate", type=int, default=0, metavar="N", help="other random draws for what runs anew"
+    )
+    parser.add_argument(
+        "--policy", metavar="P", action="append", default=[], help="another engine: P or ROLE=P"
+    )
     parser.add_argument("--allow-impure", action="store_true", help="let tools act on the world again")
-    parser.add_argument("--out", metavar="PATH", required=True, help="where the fork goes: DIR, .jsonl or .db")
+    parser.add_argument(
+        "--out", metavar="PATH", required=True, help="where the fork goes: DIR, .jsonl or .db"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

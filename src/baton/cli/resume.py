@@ -18,9 +18,15 @@ __all__ = ["add_arguments", "run"]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("directory", metavar="DIR", help="where `baton run` wrote")
     parser.add_argument("--trace", metavar="ID", help="only this one; otherwise all that are unfinished")
-    parser.add_argument("--policy", metavar="P", action="append", default=[], help="another engine: P or ROLE=P")
     parser.add_argument(
-        "--instruct", metavar="AGENT=TEXT", action="append", default=[], help="a person's word to an agent; repeatable"
+        "--policy", metavar="P", action="append", default=[], help="another engine: P or ROLE=P"
+    )
+    parser.add_argument(
+        "--instruct",
+        metavar="AGENT=TEXT",
+        action="append",
+        default=[],
+        help="a person's word to an agent; repeatable",
     )
 
 
@@ -49,6 +55,8 @@ def run(args: argparse.Namespace) -> int:
             again = resuming(before, team, assignment, journal, instructions=instructions)
             with live_line(again):
                 trace = asyncio.run(again.go())
-            print(f"{trace_id}: {len(before.events)} events were there, {len(trace.events) - len(before.events)} are new")
+            print(
+                f"{trace_id}: {len(before.events)} events were there, {len(trace.events) - len(before.events)} are new"
+            )
             print(describe(trace))
     return 0

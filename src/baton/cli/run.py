@@ -13,8 +13,8 @@ from baton.cli.team import Settings, describe, live_line, make_team, parse_setti
 from baton.engine import ENGINES
 from baton.errors import UsageError
 from baton.tasks.catalog import TASKS
-from baton.team.running import StoreJournal, header_of
 from baton.team.run import Run
+from baton.team.running import StoreJournal, header_of
 from baton.team.topology import TOPOLOGIES
 from baton.trace.formats.sqlite import Store
 from baton.trace.formats.sqlite_read import list_traces
@@ -32,16 +32,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "example:\n  baton run shard-sum --topology centralized --policy reference --out runs/sum"
     )
     parser.add_argument("task", metavar="TASK", help="what to work on")
-    parser.add_argument("--topology", metavar="T", default="centralized", help="who is in the team (centralized)")
     parser.add_argument(
-        "--policy", metavar="P", action="append", default=[], help="who answers: P for all, ROLE=P for one; repeatable"
+        "--topology", metavar="T", default="centralized", help="who is in the team (centralized)"
+    )
+    parser.add_argument(
+        "--policy",
+        metavar="P",
+        action="append",
+        default=[],
+        help="who answers: P for all, ROLE=P for one; repeatable",
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the instance and all draws (0)")
     parser.add_argument("--split", choices=["train", "test"], default="train", help="which instances (train)")
     parser.add_argument("--set", action="append", default=[], metavar="K=V", help="a setting; repeatable")
-    parser.add_argument("--clock", choices=["virtual", "real"], default="virtual", help="how time passes (virtual)")
-    parser.add_argument("--surface", choices=["lines", "tools"], default="lines", help="how actions are written (lines)")
-    parser.add_argument("--out", metavar="DIR", required=True, help="where the trace goes; more runs may go there")
+    parser.add_argument(
+        "--clock", choices=["virtual", "real"], default="virtual", help="how time passes (virtual)"
+    )
+    parser.add_argument(
+        "--surface", choices=["lines", "tools"], default="lines", help="how actions are written (lines)"
+    )
+    parser.add_argument(
+        "--out", metavar="DIR", required=True, help="where the trace goes; more runs may go there"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -74,7 +86,9 @@ def run(args: argparse.Namespace) -> int:
             return 130
     print(describe(trace))
     print(f"trace    {trace.trace_id} in {path}")
-    print(f"Type: baton show {args.out}" + (f" --trace {trace.trace_id}" if len(list_traces(path)) > 1 else ""))
+    print(
+        f"Type: baton show {args.out}" + (f" --trace {trace.trace_id}" if len(list_traces(path)) > 1 else "")
+    )
     return 0
 
 

@@ -95,8 +95,8 @@ class Agent:
         self.id = id_
         self.role = role
         self.parent = parent
-        self.depth = 0 if parent is None else parent.depth + 1
-        self.context = parent.context.branch() if parent is not None and role.inherit else Context()
+        self.depth: int = 0 if parent is None else parent.depth + 1
+        self.context: Context = parent.context.branch() if parent is not None and role.inherit else Context()
         self.inbox: list[Item] = []
         self.acknowledged = 0
         """How much of the inbox has been acted on already (a program's wait), though no policy has read it."""
@@ -173,7 +173,6 @@ class Agent:
         """Something to read at the next turn that comes from the harness, not from an agent."""
         self.inbox.append(Item("", "causal", "", text))
 
-    @property
     def done(self) -> bool:
         """Nothing left to do: returned, stopped or cancelled."""
         return self.state != "active" or self.run.stopped
@@ -204,10 +203,8 @@ class Agent:
 async def act(me: Agent) -> None:
     """The default program: the policy decides, turn by turn, until the task is done; then the next task."""
     while True:
-        while not me.done:
+        while not me.done():
             await me.turn()
         if me.state == "dead" or me.run.stopped:
             return
-        await me.run.next_task(me)
-
-
+        await me.run.next_task()

@@ -32,7 +32,9 @@ class Latency(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Each duration is stretched by a keyed draw in [1, 1 + jitter)."""
 
     def call(self, key: str, completion_tokens: int) -> float:
-        return (self.call_s + self.token_s * completion_tokens) * (1.0 + self.jitter * uniform(f"{key}/latency"))
+        return (self.call_s + self.token_s * completion_tokens) * (
+            1.0 + self.jitter * uniform(f"{key}/latency")
+        )
 
     def tool(self, key: str) -> float:
         return self.tool_s * (1.0 + self.jitter * uniform(f"{key}/latency"))
@@ -41,9 +43,23 @@ class Latency(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Op:
     """Something outside that an agent waits for. Awaiting it gives its result."""
 
-    __slots__ = ("agent", "cancelled", "deferred", "done", "id", "in_doubt", "kind", "result", "start", "task", "work")
+    __slots__ = (
+        "agent",
+        "cancelled",
+        "deferred",
+        "done",
+        "id",
+        "in_doubt",
+        "kind",
+        "result",
+        "start",
+        "task",
+        "work",
+    )
 
-    def __init__(self, kind: Literal["call", "tool", "timer", "person"], id_: str, agent: Any, work: Any) -> None:
+    def __init__(
+        self, kind: Literal["call", "tool", "timer", "person"], id_: str, agent: Any, work: Any
+    ) -> None:
         self.kind = kind
         self.id = id_
         self.agent = agent
@@ -147,7 +163,7 @@ class Driver:
 
     @property
     def acts(self) -> bool:
-        """Whether what comes next touches the world: anything on a real clock, tools that are not pure on a virtual one."""
+        """Whether what comes next touches the world: anything on a real clock, impure tools on a virtual one."""
         return not self.virtual or any(op.kind == "tool" and not op.work[0].pure for op in self._fresh)
 
     async def next(self, do: Callable[[list[Op]], Awaitable[None]]) -> list[Op]:

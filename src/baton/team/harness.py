@@ -72,7 +72,9 @@ class Harness(Struct, frozen=True, kw_only=True, dict=True):
                     raise UsageError(f"role {role.name!r} has verb {verb!r}. {nearest(verb, VERBS)}")
             for child in role.spawns:
                 if child not in names:
-                    raise UsageError(f"role {role.name!r} may spawn {child!r}, which is no role. {nearest(child, names)}")
+                    raise UsageError(
+                        f"role {role.name!r} may spawn {child!r}, which is no role. {nearest(child, names)}"
+                    )
             for tool in role.tools:
                 if tool not in self.tools:
                     raise UsageError(f"role {role.name!r} has tool {tool!r}. {nearest(tool, self.tools)}")
@@ -128,6 +130,9 @@ class Harness(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def hash(self) -> str:
         """Twelve bytes over everything a policy sees and may do. Policies and sampling are not part of it."""
-        seen = [msgspec.to_builtins(msgspec.structs.replace(r, policy=None, sampling=Sampling())) for r in self.roles]
+        seen = [
+            msgspec.to_builtins(msgspec.structs.replace(r, policy=None, sampling=Sampling()))
+            for r in self.roles
+        ]
         body = [self.surface_name, self.template, seen, self.commands, self.tools.digest()]
         return blake2b(msgspec.json.encode(body, order="deterministic"), digest_size=12).hexdigest()

@@ -20,6 +20,7 @@ from baton.team.intervene import Replace
 from baton.team.policy import Answer, Engine, EngineError
 from baton.team.tool import Tool, ToolOutcome, invoke, invoke_now
 from baton.trace.call import Call
+from baton.trace.vocabulary import Status
 
 if TYPE_CHECKING:
     from baton.team.run import Run
@@ -83,11 +84,11 @@ class Outside:
         if found is not None:
             op.result, (t, seq) = found
             self._count_call(op.result, len(op.work.ids or ()), reused=True)
-            run.driver.recorded(op, *self._when(run, op, call.t, t, seq))
+            run.driver.recorded(op, *self._when(run, call.t, t, seq))
         elif not run.strict:  # its agent was cancelled meanwhile, and perhaps will not be now
             run.driver.defer(op, run.driver.now + (call.duration_s or 0.0))
 
-    def _when(self, run: Run, op: Op, start: float | None, end: float, seq: int) -> tuple[float, int]:
+    def _when(self, run: Run, start: float | None, end: float, seq: int) -> tuple[float, int]:
         """A recorded operation takes as long as it took; begun when it was begun, it ends exactly when it ended."""
         return (end if start is None else run.driver.now + (end - start)), seq
 
@@ -111,13 +112,19 @@ class Outside:
         if recording is not None:
             found = recording.tool(op.id)
             before = recording.events.get(op.id)
-            same = before is not None and before.content_ref == run.events[-1].content_ref and before.tool == tool.name
+            same = (
+                before is not None
+                and before.content_ref == run.events[-1].content_ref
+                and before.tool == tool.name
+            )
             if found is not None and same and (tool.pure or not agent.diverged):
                 event, text, (t, seq) = found
                 if event.status != "in_doubt":
-                    op.result = ToolOutcome(text=text, ok=event.status == "ok", truncated="truncated" in event.extra)
+                    op.result = ToolOutcome(
+                        text=text, ok=event.status == "ok", truncated="truncated" in event.extra
+                    )
                 self.usage.tools_reused += 1
-                run.driver.recorded(op, *self._when(run, op, event.t, t, seq))
+                run.driver.recorded(op, *self._when(run, event.t, t, seq))
                 return
             ended = recording.events.get(op.id + "r")
             if ended is not None and found is None and same and not agent.diverged:
@@ -138,9 +145,11 @@ class Outside:
         result_id = op.id + "r"
         extra: dict[str, Any] = {}
         if outcome is None:
-            text, status = "It is not known whether this call took effect.", "in_doubt"
+            text = "It is not known whether this call took effect."
+            status: Status = "in_doubt"
         else:
-            text, status = outcome.text, "ok" if outcome.ok else "failed"
+            text = outcome.text
+            status = "ok" if outcome.ok else "failed"
             if outcome.truncated:
                 extra["truncated"] = True
         change = run.interventions.get(result_id)
@@ -345,4 +354,8 @@ async def _invoke(op: Op, trace_id: str) -> None:
         return
     tool, args = op.work
     key = f"{trace_id}/{op.id}"
-    op.result = invoke_now(tool, args, idempotency_key=key) if tool.instant else await invoke(tool, args, idempotency_key=key)
+    op.result = (
+        invoke_now(tool, args, idempotency_key=key)
+        if tool.instant
+        else await invoke(tool, args, idempotency_key=key)
+    )

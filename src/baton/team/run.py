@@ -145,7 +145,6 @@ class Run:
 
     def trace(self, *, finished: bool) -> Trace:
         """Everything so far."""
-        costs, metrics = (self._costs(), {}) if finished else ({}, {})
         return Trace(
             header=self.header,
             events=tuple(self.events),
@@ -153,8 +152,7 @@ class Run:
             calls=tuple(self.calls),
             payloads=dict(self.payloads),
             rewards=tuple(self.rewards),
-            costs=costs,
-            metrics=metrics,
+            costs=self._costs() if finished else {},
             finished=finished,
         )
 
@@ -251,7 +249,7 @@ class Run:
             await Resting()
         agent.acknowledge()
 
-    async def next_task(self, agent: Agent) -> None:
+    async def next_task(self) -> None:
         """An idle agent rests until someone delegates to it."""
         await Resting()
 
@@ -312,12 +310,23 @@ class Run:
             return
         if agent.parent is None:
             self.emit(
-                agent, "orchestrator_decision", decision="stop", text=agent.answered, status="forced", extra={"why": reason}
+                agent,
+                "orchestrator_decision",
+                decision="stop",
+                text=agent.answered,
+                status="forced",
+                extra={"why": reason},
             )
             self.answer, self.stopped = agent.answered, True
             return
         event = self.emit(
-            agent, "return", from_=agent.id, to=agent.parent.id, text=agent.answered, status="forced", extra={"why": reason}
+            agent,
+            "return",
+            from_=agent.id,
+            to=agent.parent.id,
+            text=agent.answered,
+            status="forced",
+            extra={"why": reason},
         )
         text = f"{agent.id} gave up: {reason}." + (f" It had: {agent.answered}" if agent.answered else "")
         self.hand_over(agent, Item(event.id, "return", agent.id, text, result=agent.answered))
@@ -333,10 +342,17 @@ class Run:
         agent: Agent = op.agent
         if agent.state != "active":
             return
-        self.emit(agent, "safety_event", status="failed", extra={"budget": "seconds", "limit": op.work, "timer": op.id})
+        self.emit(
+            agent,
+            "safety_event",
+            status="failed",
+            extra={"budget": "seconds", "limit": op.work, "timer": op.id},
+        )
         self.outside.cancel(self, agent)
         agent.waits_for, agent.waits_for_tools = None, False
-        if agent.coroutine is not None:  # it was in the middle of something; a new task starts its program anew
+        if (
+            agent.coroutine is not None
+        ):  # it was in the middle of something; a new task starts its program anew
             agent.coroutine.close()
             agent.coroutine = self._program(agent)
         self.give_up(agent, f"its {op.work:g} seconds are over")
@@ -445,7 +461,9 @@ class Run:
         agent.last_event = id_
         return event
 
-    def emit_by(self, who: str, type_: EventType, *, to: str, text: str, extra: dict[str, Any] | None = None) -> Event:
+    def emit_by(
+        self, who: str, type_: EventType, *, to: str, text: str, extra: dict[str, Any] | None = None
+    ) -> Event:
         """An event of someone who is no agent of the team."""
         self._num_people += 1
         self._seq += 1
@@ -503,7 +521,9 @@ class Run:
         self.outside.cancel(self, root)
         if self.assignment.verify is not None and self.answer is not None:
             value = float(self.assignment.verify(self.answer))
-            reward = Reward(family="shared", unit="team", target=self.header.trace_id, value=value, by="verifier")
+            reward = Reward(
+                family="shared", unit="team", target=self.header.trace_id, value=value, by="verifier"
+            )
             self.rewards.append(reward)
             self._block.append(reward)
         self._commit()
@@ -519,7 +539,9 @@ class Run:
             "calls": float(len(self.calls)),
         }
 
-    def refuse(self, agent: Agent, refusal: Refusal, *, decision: Decision, said: Said | None, what: str) -> None:
+    def refuse(
+        self, agent: Agent, refusal: Refusal, *, decision: Decision, said: Said | None, what: str
+    ) -> None:
         """Write that the budget said no, and tell the agent."""
         self.emit(
             agent,
@@ -527,13 +549,20 @@ class Run:
             decision=decision,
             said=said,
             status="failed",
-            extra={"budget": refusal.resource, "limit": refusal.limit, "used": refusal.used, "asked": refusal.asked},
+            extra={
+                "budget": refusal.resource,
+                "limit": refusal.limit,
+                "used": refusal.used,
+                "asked": refusal.asked,
+            },
         )
         agent.note(f"error: {what} was refused. {refusal.message}")
 
 
 def _brief(event: Event) -> str:
-    said = {k: v for k, v in zip(event.__struct_fields__, _values(event), strict=True) if v not in (None, {}, "")}
+    said = {
+        k: v for k, v in zip(event.__struct_fields__, _values(event), strict=True) if v not in (None, {}, "")
+    }
     return str(said)
 
 

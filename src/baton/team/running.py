@@ -19,11 +19,22 @@ from baton.team.outside import Outside, Usage
 from baton.team.recording import Recording, moment
 from baton.team.run import Journal, Run
 from baton.team.setup import Assignment, Team
-from baton.trace.graph import Graph
 from baton.trace.formats.sqlite import Store, Writer
+from baton.trace.graph import Graph
 from baton.trace.trace import End, Header, Record, Trace
 
-__all__ = ["Fork", "StoreJournal", "fork", "header_of", "num_records", "replay", "resume", "resuming", "run", "start"]
+__all__ = [
+    "Fork",
+    "StoreJournal",
+    "fork",
+    "header_of",
+    "num_records",
+    "replay",
+    "resume",
+    "resuming",
+    "run",
+    "start",
+]
 
 
 class StoreJournal:
@@ -212,7 +223,9 @@ async def fork(
 
 def num_records(trace: Trace) -> int:
     """How many records a journal of this trace holds."""
-    return sum(map(len, (trace.events, trace.edges, trace.calls, trace.payloads, trace.rewards, trace.credits)))
+    return sum(
+        map(len, (trace.events, trace.edges, trace.calls, trace.payloads, trace.rewards, trace.credits))
+    )
 
 
 def interventions_of(trace: Trace) -> tuple[Intervention, ...]:
@@ -225,7 +238,10 @@ def _forked_header(
     trace: Trace, every: Sequence[Intervention], replicate: int, trace_id: str | None
 ) -> Header:
     meta = dict(trace.header.meta)
-    meta["run"] = dict(meta.get("run", {})) | {"interventions": msgspec.to_builtins(list(every)), "replicate": replicate}
+    meta["run"] = dict(meta.get("run", {})) | {
+        "interventions": msgspec.to_builtins(list(every)),
+        "replicate": replicate,
+    }
     told = blake2b(msgspec.json.encode([meta["run"]["interventions"], replicate]), digest_size=4).hexdigest()
     name = trace_id or f"{meta.get('forked_from', trace.trace_id)}~{told}"
     return structs.replace(trace.header, trace_id=name, meta=meta | {"forked_from": trace.trace_id})
@@ -260,7 +276,9 @@ def _invalidated_before(trace: Trace) -> dict[str, list[str]]:
 def _check_harness(trace: Trace, team: Team) -> None:
     recorded = trace.header.meta.get("run", {}).get("harness")
     if recorded is None:
-        raise TraceError(f"trace {trace.trace_id} was not made by a Baton run; there is nothing to run again.")
+        raise TraceError(
+            f"trace {trace.trace_id} was not made by a Baton run; there is nothing to run again."
+        )
     if recorded != team.harness.hash:
         raise TraceError(
             f"trace {trace.trace_id} was made through harness {recorded}, this team has {team.harness.hash}. "

@@ -47,7 +47,7 @@ async def take_turn(run: Run, me: Agent) -> None:
         run.give_up(me, f"it took more than {me.role.max_turns} turns")
         return
     asked = await ask(run, me, me.drain())
-    if asked is None or me.done:
+    if asked is None or me.done():
         return
     answer, said = asked
     first = True
@@ -58,7 +58,7 @@ async def take_turn(run: Run, me: Agent) -> None:
             invalid(run, me, item.message, spoken)
         elif await perform(run, me, item.action, spoken):
             break
-        if me.done:
+        if me.done():
             return
     if run.outside.tools_of(me):
         me.waits_for_tools = True
@@ -141,7 +141,9 @@ def _reserve(run: Run, me: Agent, new_tokens: int) -> Refusal | tuple[int, Reser
         if new_tokens + wanted > left:
             ledger = run.ledger
             limit = ledger.limits.tokens or 0
-            return Refusal("tokens", limit, ledger.used("tokens"), ledger.reserved("tokens"), new_tokens + wanted)
+            return Refusal(
+                "tokens", limit, ledger.used("tokens"), ledger.reserved("tokens"), new_tokens + wanted
+            )
     reservation = run.ledger.reserve_call(new_tokens + wanted)
     return reservation if isinstance(reservation, Refusal) else (wanted, reservation)
 

@@ -30,6 +30,7 @@ from baton.team.budget import Refusal, Reservation
 from baton.team.driver import Op, Resting
 from baton.team.intervene import Drop, Force, Replace, with_text
 from baton.team.policy import Entry
+from baton.trace.vocabulary import EdgeType
 
 if TYPE_CHECKING:
     from baton.team.run import Run
@@ -61,7 +62,7 @@ class Forbidden(BatonError):
 
 async def perform(run: Run, me: Agent, action: Action, said: Said | None) -> bool:
     """Do it. True when the rest of the same completion is to be dropped (an intervention forced this one)."""
-    if me.done:  # a program that goes on after its run or its task has ended
+    if me.done():  # a program that goes on after its run or its task has ended
         await Resting()
     intervention = run.interventions.get(me.next_event_id()) if run.interventions else None
     extra: dict[str, Any] = {}
@@ -75,7 +76,9 @@ async def perform(run: Run, me: Agent, action: Action, said: Said | None) -> boo
         elif isinstance(intervention, Force):
             action = intervention.action
         elif isinstance(intervention, Drop):
-            run.emit(me, _event_type(action), decision=action.decision, said=said, status="cancelled", extra=extra)
+            run.emit(
+                me, _event_type(action), decision=action.decision, said=said, status="cancelled", extra=extra
+            )
             return False
     try:
         if said is not None and _VERB_OF[type(action)] not in me.role.verbs and not extra:
@@ -97,7 +100,13 @@ def invalid(run: Run, me: Agent, message: str, said: Said | None, decision: Any 
 
 
 def _event_type(action: Action) -> Any:
-    kinds = {Send: "message", Delegate: "message", Return: "return", CallTool: "tool_call", Aggregate: "aggregate"}
+    kinds = {
+        Send: "message",
+        Delegate: "message",
+        Return: "return",
+        CallTool: "tool_call",
+        Aggregate: "aggregate",
+    }
     return kinds.get(type(action), "orchestrator_decision")
 
 
@@ -110,7 +119,12 @@ async def _spawn(run: Run, me: Agent, action: Spawn, said: Said | None, extra: d
     id_ = f"{prefix}{action.role}{number}"
     if id_ in run.barred:
         run.emit(
-            me, "safety_event", decision="spawn", said=said, status="failed", extra={"intervention": "bar", "agent": id_}
+            me,
+            "safety_event",
+            decision="spawn",
+            said=said,
+            status="failed",
+            extra={"intervention": "bar", "agent": id_},
         )
         me.note(f"error: {id_} is unavailable.")
         return
@@ -144,7 +158,9 @@ async def _delegate(run: Run, me: Agent, action: Delegate, said: Said | None, ex
     if isinstance(slot, Refusal):
         run.refuse(me, slot, decision="delegate", said=said, what=f"delegating to {agent.id}")
         return
-    freed = [(me.results[agent.id][0], "causal")] if agent.id in me.results else []  # its return made it free to take this
+    freed: list[tuple[str, EdgeType]] = []
+    if agent.id in me.results:  # its return made it free to take this
+        freed.append((me.results[agent.id][0], "causal"))
     event = run.emit(
         me,
         "message",
@@ -154,7 +170,7 @@ async def _delegate(run: Run, me: Agent, action: Delegate, said: Said | None, ex
         text=action.task,
         said=said,
         extra=extra,
-        causes=freed,  # type: ignore[arg-type]  # tuple literals
+        causes=freed,
     )
     agent.slot = slot
     agent.state = "active"
@@ -168,7 +184,14 @@ async def _delegate(run: Run, me: Agent, action: Delegate, said: Said | None, ex
 async def _send(run: Run, me: Agent, action: Send, said: Said | None, extra: dict[str, Any]) -> None:
     agent = _find(run, me, action.agent)
     event = run.emit(
-        me, "message", decision="communicate", from_=me.id, to=agent.id, text=action.text, said=said, extra=extra
+        me,
+        "message",
+        decision="communicate",
+        from_=me.id,
+        to=agent.id,
+        text=action.text,
+        said=said,
+        extra=extra,
     )
     run.deliver(agent, Item(event.id, "message", me.id, f"{me.id}: {action.text}"))
 
@@ -190,9 +213,8 @@ async def _call_tool(run: Run, me: Agent, action: CallTool, said: Said | None, e
 async def _wait(run: Run, me: Agent, action: Wait, said: Said | None, extra: dict[str, Any]) -> None:
     for name in action.agents:
         _find(run, me, name)
-    if not action.agents and not any(child.state == "active" for child in me.children):
-        if not me.inbox:
-            raise Forbidden("there is nobody to wait for")
+    if not action.agents and not me.inbox and not any(child.state == "active" for child in me.children):
+        raise Forbidden("there is nobody to wait for")
     run.emit(me, "orchestrator_decision", decision="wait", said=said, extra=extra)
     await run.wait(me, action.agents, action.mode)
 
@@ -207,7 +229,9 @@ async def _cancel(run: Run, me: Agent, action: Cancel, said: Said | None, extra:
         run.kill(agent, "cancelled")
 
 
-async def _aggregate(run: Run, me: Agent, action: Aggregate, said: Said | None, extra: dict[str, Any]) -> None:
+async def _aggregate(
+    run: Run, me: Agent, action: Aggregate, said: Said | None, extra: dict[str, Any]
+) -> None:
     allowed = me.role.aggregators
     if allowed and action.method not in allowed:
         raise Forbidden(f"you cannot aggregate by {action.method!r}. {nearest(action.method, allowed)}")
@@ -223,7 +247,7 @@ async def _aggregate(run: Run, me: Agent, action: Aggregate, said: Said | None, 
         fused = method.fuse(claims, run.assignment.fusion.get(action.method, {}))
     except BatonError as error:
         raise Forbidden(str(error)) from None
-    causes = [(me.results[name][0], "aggregate") for name in names]
+    causes: list[tuple[str, EdgeType]] = [(me.results[name][0], "aggregate") for name in names]
     detail: dict[str, Any] = {"method": action.method, "sources": list(names), "weights": list(fused.weights)}
     text = fused.text
     if not method.pure:  # a model has to write it
@@ -232,7 +256,13 @@ async def _aggregate(run: Run, me: Agent, action: Aggregate, said: Said | None, 
             return
         text, said = drafted
     run.emit(
-        me, "aggregate", decision="aggregate", text=text, said=said, causes=causes, extra=extra | detail  # type: ignore[arg-type]  # tuple literals
+        me,
+        "aggregate",
+        decision="aggregate",
+        text=text,
+        said=said,
+        causes=causes,
+        extra=extra | detail,
     )
     me.answered = text
     me.note(f"{action.method}: {text}")
@@ -251,7 +281,15 @@ async def _return(run: Run, me: Agent, action: Return, said: Said | None, extra:
 
 async def _stop(run: Run, me: Agent, action: Stop, said: Said | None, extra: dict[str, Any]) -> None:
     sure = 1.0 if said is None else None  # a program that stops does so with certainty
-    run.emit(me, "orchestrator_decision", decision="stop", text=action.answer, said=said, propensity=sure, extra=extra)
+    run.emit(
+        me,
+        "orchestrator_decision",
+        decision="stop",
+        text=action.answer,
+        said=said,
+        propensity=sure,
+        extra=extra,
+    )
     run.answer, run.stopped = action.answer, True
 
 

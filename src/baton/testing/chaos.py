@@ -31,7 +31,9 @@ def chaos_engine(roles: Sequence[Role], *, nonsense: float = 0.06, errors: float
             raise EngineError("the engine had a bad moment")
         if rng.random() < nonsense:
             return str(rng.choice(_NONSENSE))
-        read = int.from_bytes(blake2b(request.entries[-1].text.encode(), digest_size=4).digest(), "little") % 7
+        read = (
+            int.from_bytes(blake2b(request.entries[-1].text.encode(), digest_size=4).digest(), "little") % 7
+        )
         turn = sum(entry.speaker == "assistant" for entry in request.entries)
         return _say(by_name[request.role], by_name, rng, read, turn)
 

@@ -14,11 +14,15 @@ from baton.errors import BatonError
 from baton.team.driver import Driver, Op
 from baton.team.policy import Answer, Engine, EngineError, Entry, Request
 from baton.team.randomness import uniform
+from baton.team.recording import Recording
 from baton.team.run import Run
 from baton.team.running import header_of, num_records
-from baton.team.recording import Recording
 from baton.team.setup import Assignment, Team
+from baton.trace.call import Call
+from baton.trace.event import Edge, Event
 from baton.trace.numbers import Ints
+from baton.trace.payload import Payload
+from baton.trace.record import Reward
 from baton.trace.trace import End, Header, Record, Trace
 
 __all__ = ["Crash", "DiskFull", "Faults", "Outcome", "simulate"]
@@ -151,16 +155,14 @@ class _Journal:
 
     def trace(self, header: Header) -> Trace:
         """What a reader would find."""
-        kinds: dict[str, list[Record]] = {}
-        for record in self.durable:
-            kinds.setdefault(type(record).__name__, []).append(record)
+        records = self.durable
         return Trace(
             header=header,
-            events=tuple(kinds.get("Event", ())),  # type: ignore[arg-type]  # by construction
-            edges=tuple(kinds.get("Edge", ())),  # type: ignore[arg-type]  # by construction
-            calls=tuple(kinds.get("Call", ())),  # type: ignore[arg-type]  # by construction
-            payloads={payload.ref: payload for payload in kinds.get("Payload", ())},  # type: ignore[union-attr]  # by construction
-            rewards=tuple(kinds.get("Reward", ())),  # type: ignore[arg-type]  # by construction
+            events=tuple(r for r in records if isinstance(r, Event)),
+            edges=tuple(r for r in records if isinstance(r, Edge)),
+            calls=tuple(r for r in records if isinstance(r, Call)),
+            payloads={r.ref: r for r in records if isinstance(r, Payload)},
+            rewards=tuple(r for r in records if isinstance(r, Reward)),
             costs=self.ended.costs if self.ended else {},
             finished=self.ended is not None,
         )
@@ -170,7 +172,9 @@ async def simulate(team: Team, assignment: Assignment, seed: int, faults: Faults
     """Run a team under one schedule of faults, resuming after every crash, to the end."""
     faults = faults or Faults()
     spoiled = structs.replace(
-        team, clock="virtual", engines={name: _Engine(engine, faults, seed) for name, engine in team.engines.items()}
+        team,
+        clock="virtual",
+        engines={name: _Engine(engine, faults, seed) for name, engine in team.engines.items()},
     )
     header = header_of(spoiled, assignment)
     journal = _Journal(faults, seed)

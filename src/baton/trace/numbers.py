@@ -66,7 +66,7 @@ class _Numbers(Sequence[N], Generic[N]):
         return type(self)(self._data + other._data)
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and self._data == other._data  # type: ignore[attr-defined]  # same type
+        return type(other) is type(self) and self._data == other._data
 
     def __hash__(self) -> int:
         return hash(self._data.tobytes())

@@ -14,7 +14,11 @@ __all__ = ["centralized"]
 
 
 def centralized(
-    *, tools: tuple[str, ...] = (), worker_tools: tuple[str, ...] | None = None, max_tokens: int = 512, max_turns: int = 50
+    *,
+    tools: tuple[str, ...] = (),
+    worker_tools: tuple[str, ...] | None = None,
+    max_tokens: int = 512,
+    max_turns: int = 50,
 ) -> Topology:
     """An orchestrator that may spawn workers, wait for them, fuse what they return, and stop."""
     worker_tools = tools if worker_tools is None else worker_tools

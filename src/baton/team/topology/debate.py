@@ -40,7 +40,7 @@ def debate(
                 await me.delegate(agent, f"{task}\nthe others said:\n{others}")
         if method is not None:
             await me.stop(await me.aggregate(method))
-        while not me.done:
+        while not me.done():
             await me.turn()
 
     return Topology(

@@ -26,7 +26,9 @@ def hierarchical(
         roles.append(
             Role(
                 name=name,
-                instructions="Do the task and return the result." if bottom else "Split the task over those below you.",
+                instructions="Do the task and return the result."
+                if bottom
+                else "Split the task over those below you.",
                 verbs=("call", "send", "return") if bottom else (*talk, "stop" if top else "return"),
                 spawns=() if below is None else (below,),
                 tools=tools if bottom else (),

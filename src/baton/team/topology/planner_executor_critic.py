@@ -51,7 +51,11 @@ def planner_executor_critic(
         name="planner_executor_critic",
         root="lead",
         roles=(
-            Role(name="lead", verbs=("spawn", "delegate", "wait", "stop"), spawns=("planner", "executor", "critic")),
+            Role(
+                name="lead",
+                verbs=("spawn", "delegate", "wait", "stop"),
+                spawns=("planner", "executor", "critic"),
+            ),
             role("planner", "Return a short plan for the task."),
             role("executor", "Carry out the plan and return the result.", "call"),
             role("critic", "Return `accept`, or what is wrong with the draft."),
