@@ -59,6 +59,7 @@ class _Team:
         self._edges: list[Edge] = []
         self._clock = {"lead": 0.0}
         self._inbox: dict[str, list[tuple[str, EdgeType]]] = {"lead": []}
+        self._role: dict[str, str] = {}
 
     def play(self) -> Trace:
         wave = 0
@@ -91,10 +92,9 @@ class _Team:
         workers = [f"w{wave}.{index}" for index in range(num_workers)]
         left = dict(zip(workers, turns, strict=True))
         for worker in workers:
-            spawned = self._act(
-                "lead", "spawn", to=worker, role=self._random.choice(ROLES), decision="spawn",
-                **self._chosen(("spawn", "delegate", "stop"), 0),
-            )  # fmt: skip
+            role = self._role[worker] = self._random.choice(ROLES)
+            chosen = self._chosen(("spawn", "delegate", "stop"), 0)
+            spawned = self._act("lead", "spawn", to=worker, role=role, decision="spawn", **chosen)
             self._clock[worker] = self._clock["lead"]
             self._inbox[worker] = [(spawned, "spawn")]
         turn = [(self._clock[worker], worker) for worker in workers]
@@ -137,7 +137,7 @@ class _Team:
         seq = len(self._events) + 1
         start = self._clock[agent]
         duration_s = round(self._random.expovariate(1.0), 6)
-        fields.setdefault("role", None if agent == "lead" else ROLES[len(agent) % len(ROLES)])
+        fields.setdefault("role", self._role.get(agent))
         event = Event(
             id=f"e{seq}", seq=seq, t=round(start, 6), type=type, agent=agent, duration_s=duration_s, **fields
         )
@@ -156,7 +156,7 @@ class _Team:
 
     def _chosen(self, options: tuple[str, ...], choice: int) -> dict[str, Any]:
         draws = [self._random.uniform(0.1, 1.0) for _ in options]
-        whole = tuple(round(draw / sum(draws), 6) for draw in draws)
+        whole = tuple(draw / sum(draws) for draw in draws)
         return {
             "options": options,
             "choice": choice,

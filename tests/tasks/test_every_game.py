@@ -84,7 +84,6 @@ def test_no_page_without_a_game() -> None:
     [
         ("best-of-n", "p", 1.5),
         ("best-of-n", "p", -0.1),
-        ("best-of-n", "p", float("nan")),
         ("best-of-n", "cost", -1.0),
         ("best-of-n", "max_agents", 0),
         ("divisible-work", "cost", 0.0),
@@ -128,6 +127,13 @@ def test_no_page_without_a_game() -> None:
 def test_impossible_parameters_say_the_limit(name: str, field: str, value: object) -> None:
     with pytest.raises(UsageError, match=rf"{name}: {field} = .* is not possible; .*Type: --set {field}="):
         make_game(name, {field: value})
+
+
+@pytest.mark.parametrize("value", [float("nan"), "Infinity", "1e999", [[0.0, float("inf")]]])
+def test_numbers_are_finite(value: object) -> None:
+    for name, field in (("pandora", "in_hand"), ("one-shot-message", "utility")):
+        with pytest.raises(UsageError, match="must be finite"):
+            make_game(name, {field: value})
 
 
 @pytest.mark.parametrize("settings", [{"num_boxes": 7}, {"num_rounds": 4}])

@@ -170,6 +170,8 @@ def test_same_seed_same_episode() -> None:
 def test_too_many_states_are_refused() -> None:
     with pytest.raises(UsageError, match="more than 50 states"):
         solve(RandomGame(layers=100), max_states=50)
+    with pytest.raises(UsageError, match="30 times as many branches"):
+        solve(RandomGame(layers=3, width=40), max_states=100)
 
 
 def test_unknown_policy_names_the_nearest() -> None:

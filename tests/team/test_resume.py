@@ -188,7 +188,7 @@ with Store.open(path, durability="process") as store:
         writer = store.begin(header_of(team, assignment))
         store.commit()
         asyncio.run(run(team, assignment, journal=Loud(store, writer)))
-    else:
+    elif not trace.finished:  # killed after its end was written, before it could say so
         asyncio.run(resume(trace, team, assignment, Loud(store, store.writer(trace.trace_id))))
 print("DONE", flush=True)
 """

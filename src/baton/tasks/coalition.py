@@ -84,6 +84,7 @@ def precedence(parents: Sequence[int], worth: Worth) -> list[float]:
     """Average marginals over orders in which spawners come first. For workers' credit."""
     n = len(parents)
     _check(n)
+    worth = cache(worth)
     everyone = (1 << n) - 1
 
     def next_in(mask: int) -> list[int]:

@@ -14,7 +14,8 @@ from baton.tasks.game import Branch, Game, Policy, State
 
 __all__ = ["MAX_STATES", "Evaluation", "Solution", "evaluate", "solve"]
 
-MAX_STATES = 4_000_000
+MAX_STATES = 500_000
+_BRANCHES_PER_STATE = 30
 _TIE = 1e-12
 Steps = tuple[tuple[str, tuple[Branch, ...]], ...]
 
@@ -108,6 +109,7 @@ def evaluate(game: Game, policy: Policy, max_states: int = MAX_STATES) -> Evalua
 def _backward(game: Game, expand: Callable[[State], Steps], max_states: int) -> Iterator[tuple[State, Steps]]:
     """Reachable states, each after all that may follow it. Without recursion: traces may be long."""
     done: set[State] = set()
+    num_branches = 0
     stack: list[tuple[State, Steps | None]] = [(b.state, None) for b in reversed(game.start())]
     while stack:
         state, steps = stack.pop()
@@ -117,12 +119,14 @@ def _backward(game: Game, expand: Callable[[State], Steps], max_states: int) -> 
         if state in done:
             continue
         done.add(state)
-        if len(done) > max_states:
-            raise UsageError(
-                f"{game.name}: more than {max_states:,} states are reachable, which is past exact solution. "
-                "Make the game smaller with --set, or play it without solving it."
-            )
         steps = expand(state)
+        num_branches += sum(len(branches) for _, branches in steps)
+        if len(done) > max_states or num_branches > _BRANCHES_PER_STATE * max_states:
+            raise UsageError(
+                f"{game.name}: more than {max_states:,} states (or {_BRANCHES_PER_STATE} times as many branches) "
+                "are reachable, which is past exact solution. Make the game smaller with --set, or play it "
+                "without solving it."
+            )
         if not steps:
             yield state, steps
             continue

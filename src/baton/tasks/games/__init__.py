@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any
 
 import msgspec
@@ -70,12 +71,20 @@ def make_game(name: str, settings: Mapping[str, Any] | None = None) -> Game:
         if key not in known:
             raise UsageError(f"{name} has no parameter {key!r}. {nearest(key, known)}")
         given[key] = _value(value) if isinstance(value, str) else value
+        if not _is_finite(given[key]):
+            raise UsageError(f"{name}: {key} = {value} is not possible; numbers must be finite.")
     try:
         return msgspec.convert(given, kind)
     except msgspec.ValidationError as error:
         raise UsageError(
             f"{name}: {error}. Type: baton game list, for the parameters and their defaults."
         ) from None
+
+
+def _is_finite(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_is_finite, value))
+    return not isinstance(value, float) or isfinite(value)
 
 
 def _value(text: str) -> Any:

@@ -36,7 +36,7 @@ class StoppingChain(Game, frozen=True, kw_only=True):
     """For each worker cancelled."""
 
     def __post_init__(self) -> None:
-        self.require(0 <= self.num_workers <= 200, "num_workers", "the exact solver takes 0 to 200")
+        self.require(0 <= self.num_workers <= 60, "num_workers", "the exact solver takes 0 to 60")
         self.require(0 <= self.num_steps <= 1000, "num_steps", "it must be from 0 to 1,000")
         for field in ("gain", "back", "good"):
             self.require(0 <= getattr(self, field) <= 1, field, "a share or probability lies from 0 to 1")
