@@ -364,3 +364,15 @@ def test_no_budget_is_overspent(
     assert len(trace.calls) <= calls
     assert sum(e.type == "tool_call" for e in trace.events) <= tool_calls
     assert trace.finished
+
+
+def test_where_the_task_names_the_options_one_of_them_is_chosen() -> None:
+    said = iter(["stop 41", "let me see\nstop 42\nstop 43"])
+    topology = make_topology("centralized")
+    assignment = Assignment(task_id="t", prompt="p", options=lambda _: ("stop 42", "stop 43"))
+    trace = asyncio.run(run(Team.of(topology, ScriptedEngine("s", lambda _: next(said))), assignment))
+    assert validate(trace) == []
+    assert [e.status for e in trace.events] == ["invalid", "ok"]
+    assert "Choose one of: stop 42; stop 43" in read_by(trace, "orchestrator")
+    assert trace.events[-1].options == ("stop 42", "stop 43")
+    assert trace.events[-1].choice == 0

@@ -61,6 +61,7 @@ class Agent:
         "born",
         "causes",
         "children",
+        "chosen",
         "context",
         "coroutine",
         "cut",
@@ -130,6 +131,8 @@ class Agent:
         self.invalid = 0
         self.failures = 0
         self.diverged = False
+        self.chosen: str | None = None
+        """The command it gave at its last turn, where it gave one that was open to it."""
         self.answered = ""
         """The latest thing that could serve as an answer, should it have to stop."""
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from msgspec import Struct, structs
 
-from baton.errors import UsageError
+from baton.errors import UsageError, nearest
 from baton.team.action import Action, Aggregate, CallTool, Cancel, Delegate, Return, Send, Spawn, Stop, Wait
+from baton.trace.event import Event
+from baton.trace.trace import Trace
 
-__all__ = ["BarAgent", "Drop", "Force", "Intervention", "Replace", "with_text"]
+__all__ = ["BarAgent", "Drop", "Force", "Intervention", "Replace", "check_fits", "with_text"]
 
 
 class Replace(Struct, frozen=True, tag="replace", tag_field="do", forbid_unknown_fields=True):
@@ -59,3 +61,44 @@ def with_text(action: Action, text: str) -> Action:
             raise UsageError(
                 f"a {type(action).__name__.lower()} has no text to replace; force another action there instead."
             )
+
+
+def check_fits(change: Intervention, trace: Trace) -> None:
+    """Refuse a change that would have no effect on this trace, and say what would."""
+    if isinstance(change, BarAgent):
+        spawned = {event.to for event in trace.events if event.type == "spawn" and event.to is not None}
+        if change.agent not in spawned:
+            hint = nearest(change.agent, spawned) if spawned else "Nobody was."
+            raise UsageError(f"no agent {change.agent!r} was spawned in trace {trace.trace_id}. {hint}")
+        return
+    event = trace.event(change.at)  # an error that names the nearest event
+    if event.type == "tool_result" and event.duration_s is not None:
+        if not isinstance(change, Replace):
+            raise UsageError(f"{event.id} is a tool's result, which can only be replaced.")
+    elif not _is_action(event):
+        raise UsageError(
+            f"{event.id} is a {event.type} ({event.status}) that no agent chose, so it cannot be changed. "
+            "Change an action that led to it: a spawn, message, tool call, return, wait, aggregate or stop."
+        )
+    elif isinstance(change, Replace) and not _has_text(event):
+        raise UsageError(
+            f"{event.id} has no text of its own to replace. Force another action there instead, or drop it."
+        )
+
+
+def _is_action(event: Event) -> bool:
+    """Whether an agent did this by a verb (see `baton.team.verbs`)."""
+    if event.type in ("despawn", "human_intervention", "tool_result") or event.status == "forced":
+        return False
+    if event.type == "orchestrator_decision" and event.status in ("invalid", "failed"):
+        return event.decision != "none"  # none: what was said is no action, or the engine said nothing
+    return event.type != "safety_event" or event.decision != "none" or event.call is not None
+
+
+def _has_text(event: Event) -> bool:
+    return event.type in ("spawn", "message", "return") or event.decision in (
+        "spawn",
+        "delegate",
+        "communicate",
+        "stop",
+    )

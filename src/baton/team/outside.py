@@ -214,7 +214,7 @@ class Outside:
             for op in tools:
                 _refuse_impure(op)
         answers = [_answer(engines[key], batch) for key, batch in by_engine.items()]
-        await asyncio.gather(*answers, *(_invoke(op, run.header.trace_id) for op in tools))
+        await asyncio.gather(*answers, *(_invoke(run, op) for op in tools))
         latency = run.team.latency
         for op in ops:
             if op.kind == "tool":
@@ -233,11 +233,17 @@ class Outside:
         return run.team.latency.call(op.work.request.sampling.key, said)
 
     def _start(self, run: Run, op: Op) -> None:
-        """Real clock: begin, and arrive when done."""
-        now = getattr(op.work.engine, "answer_now", None) if op.kind == "call" else None
-        if now is not None:
-            op.result = now(op.work.request)
-            self._count_call(op.result, len(op.work.ids or ()), reused=False)
+        """Real clock: begin, and arrive when done. What answers at once arrives at once."""
+        if op.kind == "call":
+            now = getattr(op.work.engine, "answer_now", None)
+            if now is not None:
+                op.result = now(op.work.request)
+                self._count_call(op.result, len(op.work.ids or ()), reused=False)
+                run.driver.arrive(op)
+                return
+        elif op.work[0].instant:
+            self.usage.tools_run += 1
+            op.result = invoke_now(*op.work, idempotency_key=_key(run, op))
             run.driver.arrive(op)
             return
         run.driver.in_flight += 1
@@ -247,7 +253,7 @@ class Outside:
         try:
             if op.kind == "tool":
                 self.usage.tools_run += 1
-                await _invoke(op, run.header.trace_id)
+                await _invoke(run, op)
             else:
                 await _answer(op.work.engine, [op])
                 self._count_call(op.result, len(op.work.ids or ()), reused=False)
@@ -349,13 +355,15 @@ async def _answer(engine: Engine, ops: Sequence[Op]) -> None:
         op.result = answer
 
 
-async def _invoke(op: Op, trace_id: str) -> None:
+async def _invoke(run: Run, op: Op) -> None:
     if op.in_doubt:
         return
     tool, args = op.work
-    key = f"{trace_id}/{op.id}"
-    op.result = (
-        invoke_now(tool, args, idempotency_key=key)
-        if tool.instant
-        else await invoke(tool, args, idempotency_key=key)
-    )
+    if tool.instant:
+        op.result = invoke_now(tool, args, idempotency_key=_key(run, op))
+    else:
+        op.result = await invoke(tool, args, idempotency_key=_key(run, op))
+
+
+def _key(run: Run, op: Op) -> str:
+    return f"{run.header.trace_id}/{op.id}"

@@ -33,6 +33,7 @@ from baton.trace.record import Reward
 from baton.trace.trace import End, Header, Record, Trace
 from baton.trace.vocabulary import Decision, EdgeType, EventType, Status
 
+_SHORT = 256
 _GROUP = 256
 """Records to commit together when nothing outside hinges on them."""
 
@@ -111,6 +112,8 @@ class Run:
         self.num_tokens = 0
         self._ready: deque[tuple[Agent, Any]] = deque()
         self._block: list[Record] = []
+        self._refs: dict[str, str] = {}
+        """Addresses of short texts, which agents say again and again."""
         self._seq = 0
         self._num_people = 0
 
@@ -391,11 +394,16 @@ class Run:
         """Store a text, once; its address."""
         if text is None:
             return None
-        payload = Payload.of(text)
-        if payload.ref not in self.payloads:
-            self.payloads[payload.ref] = payload
-            self._block.append(payload)
-        return payload.ref
+        ref = self._refs.get(text)
+        if ref is None:
+            payload = Payload.of(text)
+            ref = payload.ref
+            if ref not in self.payloads:
+                self.payloads[ref] = payload
+                self._block.append(payload)
+            if len(text) <= _SHORT:
+                self._refs[text] = ref
+        return ref
 
     def emit(
         self,
@@ -453,12 +461,18 @@ class Run:
             extra=extra or {},
         )
         self._write(event)
-        if agent.last_event is not None:
-            self._edge(agent.last_event, id_, "temporal")
-        for source, kind in (*agent.causes, *causes):
+        last, agent.last_event = agent.last_event, id_
+        for source, kind in agent.causes:
             self._edge(source, id_, kind)
+            if source == last:
+                last = None  # the dependency says more than that it came before
+        for source, kind in causes:
+            self._edge(source, id_, kind)
+            if source == last:
+                last = None
         agent.causes.clear()
-        agent.last_event = id_
+        if last is not None:
+            self._edge(last, id_, "temporal")
         return event
 
     def emit_by(

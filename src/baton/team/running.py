@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 
 from baton.errors import TraceError, UsageError
 from baton.team.budget import Ledger
-from baton.team.intervene import BarAgent, Intervention
+from baton.team.intervene import BarAgent, Intervention, check_fits
 from baton.team.outside import Outside, Usage
 from baton.team.recording import Recording, moment
 from baton.team.run import Journal, Run
@@ -27,6 +27,7 @@ __all__ = [
     "Fork",
     "StoreJournal",
     "fork",
+    "fork_id",
     "header_of",
     "num_records",
     "replay",
@@ -195,8 +196,7 @@ async def fork(
     """Run a trace again with something different: only what depends on it is done anew."""
     _check_harness(trace, team)
     for change in interventions:
-        if not isinstance(change, BarAgent):
-            trace.event(change.at)  # an error that names the nearest event
+        check_fits(change, trace)
     every = (*interventions_of(trace), *interventions)
     header = _forked_header(trace, every, replicate, trace_id)
     outside = Outside(forked=True, allow_impure=allow_impure)
@@ -242,9 +242,18 @@ def _forked_header(
         "interventions": msgspec.to_builtins(list(every)),
         "replicate": replicate,
     }
-    told = blake2b(msgspec.json.encode([meta["run"]["interventions"], replicate]), digest_size=4).hexdigest()
-    name = trace_id or f"{meta.get('forked_from', trace.trace_id)}~{told}"
+    name = trace_id or _fork_id(trace, every, replicate)
     return structs.replace(trace.header, trace_id=name, meta=meta | {"forked_from": trace.trace_id})
+
+
+def fork_id(trace: Trace, interventions: Sequence[Intervention], replicate: int = 0) -> str:
+    """The id a fork has unless told otherwise: the same change to the same trace has the same one."""
+    return _fork_id(trace, (*interventions_of(trace), *interventions), replicate)
+
+
+def _fork_id(trace: Trace, every: Sequence[Intervention], replicate: int) -> str:
+    told = blake2b(msgspec.json.encode([list(every), replicate]), digest_size=4).hexdigest()
+    return f"{trace.header.meta.get('forked_from', trace.trace_id)}~{told}"
 
 
 def _same(trace: Trace, id_: str, event: Any) -> bool:

@@ -50,14 +50,20 @@ async def take_turn(run: Run, me: Agent) -> None:
     if asked is None or me.done():
         return
     answer, said = asked
+    me.chosen = None
     first = True
     for item in run.harness.surface.parse(answer.text, run.harness.verbs[me.role.name]):
-        spoken = _spoken(answer, said, item.start, item.end, first)
+        command = answer.text[item.start : item.end].strip()
+        spoken = _spoken(answer, said, item.start, item.end, first, command)
         first = False
         if isinstance(item, ParseError):
             invalid(run, me, item.message, spoken)
-        elif await perform(run, me, item.action, spoken):
-            break
+        elif said.options is not None and command not in said.options:
+            invalid(run, me, f"that is not open to you now. Choose one of: {'; '.join(said.options)}", spoken)
+        else:
+            me.chosen = command
+            if await perform(run, me, item.action, spoken) or said.options is not None:
+                break  # where the task names the options, one is chosen
         if me.done():
             return
     if run.outside.tools_of(me):
@@ -123,7 +129,7 @@ async def ask(run: Run, me: Agent, entries: Sequence[Entry]) -> tuple[Answer, Sa
         call=call_id,
         start=op.start,
         duration_s=run.driver.now - op.start,
-        options=None if answer.choice is None else question.request.options,
+        options=question.request.options,
         tokens=charged,
         seed_key=sampling.key,
     )
@@ -189,7 +195,7 @@ def _record(run: Run, me: Agent, op: Op, question: Question, answer: Answer, com
     )
 
 
-def _spoken(answer: Answer, said: Said, start: int, end: int, first: bool) -> Said:
+def _spoken(answer: Answer, said: Said, start: int, end: int, first: bool, command: str) -> Said:
     """Which tokens said this, and how likely they were. Costs are charged to the first event alone."""
     span = _span(answer.token_ends, start, end)
     options = answer.option_propensities if first else None
@@ -199,22 +205,30 @@ def _spoken(answer: Answer, said: Said, start: int, end: int, first: bool) -> Sa
         propensity = math.exp(min(0.0, math.fsum(answer.logprobs[span[0] : span[1]])))
     else:
         propensity = None
-    return structs.replace(
-        said,
+    propensity = propensity or None  # zero: too small to be represented
+    if not first:
+        return Said(call=said.call, span=span, propensity=propensity, seed_key=said.seed_key)
+    choice = answer.choice
+    if choice is None and said.options is not None and command in said.options:
+        choice = said.options.index(command)  # a language model says it; nobody told which one it is
+    return Said(
+        call=said.call,
+        start=said.start,
         span=span,
-        propensity=propensity or None,  # zero: too small to be represented
+        options=said.options,
+        choice=choice,
+        propensity=propensity,
         option_propensities=options,
-        choice=answer.choice if first else None,
-        options=said.options if first else None,
-        tokens=said.tokens if first else None,
-        start=said.start if first else None,
-        duration_s=said.duration_s if first else None,
+        duration_s=said.duration_s,
+        tokens=said.tokens,
+        seed_key=said.seed_key,
     )
 
 
 def _span(token_ends: Ints | None, start: int, end: int) -> tuple[int, int] | None:
     """The tokens that cover a range of characters."""
-    if token_ends is None or not len(token_ends):
+    if not token_ends:
         return None
-    last = min(bisect_left(token_ends, end), len(token_ends) - 1)
-    return (min(bisect_right(token_ends, start), last), last + 1)
+    ends = token_ends.tolist()
+    last = min(bisect_left(ends, end), len(ends) - 1)
+    return (min(bisect_right(ends, start), last), last + 1)

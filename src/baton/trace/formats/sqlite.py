@@ -26,6 +26,7 @@ from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+from zlib import crc32
 
 from baton.errors import UsageError
 from baton.trace.event import Event
@@ -47,7 +48,6 @@ from baton.trace.formats.sqlite_rows import (
     encode,
     first_key,
     payload_digest,
-    record_crc,
     record_seed,
     store_crc,
 )
@@ -91,25 +91,28 @@ class Writer:
 
     def append(self, record: Record) -> None:
         """Buffer one record. Safe from any thread."""
-        body = encode(record)
-        store = self._store
+        self.extend((record,))
+
+    def extend(self, records: Iterable[Record]) -> None:
+        """Buffer records. All of them are accepted, or none."""
+        bodies = [(type(record), encode(record)) for record in records]
+        store, seed, key = self._store, self._seed, self._first_key
         with store._buffer_lock:
             self._check_open()
             n = self.num_records
-            self.num_records = n + 1
-            if type(record) is Payload:
-                digest = payload_digest(body)
-                store._payloads.append((digest, body))
-                store._links.append((self._first_key + n, digest))
-            else:
-                store._records.append((self._first_key + n, record_crc(self._seed, n, body), body))
-                if type(record) is Event:
-                    self.num_events += 1
+            for kind, body in bodies:
+                if kind is Payload:
+                    digest = payload_digest(body)
+                    store._payloads.append((digest, body))
+                    store._links.append((key + n, digest))
+                else:
+                    # record_crc, written out: this runs for every record of every trace
+                    store._records.append((key + n, crc32(body, (seed ^ n) & 0xFFFFFFFF), body))
+                    if kind is Event:
+                        self.num_events += 1
+                n += 1
+            self.num_records = n
             store._changed.add(self)
-
-    def extend(self, records: Iterable[Record]) -> None:
-        for record in records:
-            self.append(record)
 
     def end(self, end: End | None = None) -> None:
         """The trace is complete; nothing can be appended any more."""
