@@ -75,5 +75,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader went away (`| head`); what it did not read is not an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:  # a place that cannot be read or written
+        print(f"baton {name}: {error}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         return 130

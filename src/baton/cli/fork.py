@@ -11,9 +11,10 @@ from baton.cli.team import describe, make_team, one_trace, settings_of, store_pa
 from baton.errors import UsageError
 from baton.team.action import VERBS
 from baton.team.intervene import BarAgent, Drop, Force, Intervention, Replace
-from baton.team.running import fork
+from baton.team.running import fork, fork_id
 from baton.team.surface import Lines, Parsed
-from baton.trace.formats import write
+from baton.trace.formats import format_of_name, write
+from baton.trace.formats.sqlite_read import list_traces
 
 __all__ = ["add_arguments", "run"]
 
@@ -55,17 +56,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     trace = one_trace(args.path, args.trace)
     team, assignment = make_team(settings_of(trace, parse_policies(args.policy)))
+    changes = [_intervention(args)]
+    out = store_path(args.out)
+    _check_free(out, fork_id(trace, changes, args.replicate))
     made = asyncio.run(
         fork(
             trace,
             team,
             assignment,
-            [_intervention(args)],
+            changes,
             replicate=args.replicate,
             allow_impure=args.allow_impure,
         )
     )
-    out = Path(args.out) if Path(args.out).suffix else store_path(args.out)
     out.parent.mkdir(parents=True, exist_ok=True)
     write(made.trace, out)
     usage = made.usage
@@ -75,8 +78,17 @@ def run(args: argparse.Namespace) -> int:
         f"{usage.calls_reused} calls ({usage.tokens_reused:,} tokens) and {usage.tools_reused} tools were reused"
     )
     print(f"changed  {len(made.invalidated)} of {len(trace.events)} events: {_some(made.invalidated)}")
-    print(f"fork     {made.trace.trace_id} in {args.out}")
+    print(f"fork     {made.trace.trace_id} in {out}")
     return 0
+
+
+def _check_free(out: Path, trace_id: str) -> None:
+    """Before anything runs: the fork can be written where it is to go."""
+    stored = format_of_name(out) == "sqlite" and out.exists()
+    if stored and trace_id in {summary.trace_id for summary in list_traces(out)}:
+        raise UsageError(
+            f"{out} already holds this fork, {trace_id}. Choose another --out, or --replicate N for other draws."
+        )
 
 
 def _intervention(args: argparse.Namespace) -> Intervention:

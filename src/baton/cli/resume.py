@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import sys
 
 from baton.cli.run import parse_policies
 from baton.cli.team import describe, live_line, make_team, settings_of, store_path
@@ -53,8 +54,16 @@ def run(args: argparse.Namespace) -> int:
             team, assignment = make_team(settings_of(before, parse_policies(args.policy)))
             journal = StoreJournal(store, store.writer(trace_id))
             again = resuming(before, team, assignment, journal, instructions=instructions)
-            with live_line(again):
-                trace = asyncio.run(again.go())
+            try:
+                with live_line(again):
+                    trace = asyncio.run(again.go())
+            except KeyboardInterrupt:
+                store.commit()
+                print(
+                    f"\nStopped; everything so far is kept. Type: baton resume {args.directory}",
+                    file=sys.stderr,
+                )
+                return 130
             print(
                 f"{trace_id}: {len(before.events)} events were there, {len(trace.events) - len(before.events)} are new"
             )

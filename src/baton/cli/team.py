@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from inspect import signature
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_type_hints
 
 import msgspec
 from msgspec import Struct, field
@@ -16,13 +17,15 @@ from msgspec import Struct, field
 from baton.engine import make_engine
 from baton.engine.scripted import ScriptedEngine
 from baton.errors import TraceError, UsageError, nearest
-from baton.tasks.catalog import REFERENCE, make_task
-from baton.team.budget import Limits
+from baton.tasks.catalog import REFERENCE, TASKS, make_task
+from baton.team.action import VERBS
+from baton.team.budget import Ledger, Limits
 from baton.team.driver import Latency
-from baton.team.policy import Engine
+from baton.team.policy import Engine, Request
 from baton.team.run import Run
 from baton.team.setup import Assignment, Team
-from baton.team.topology import make_topology
+from baton.team.surface import Lines, Parsed, Tools
+from baton.team.topology import TOPOLOGIES, make_topology
 from baton.trace.formats import read_all
 from baton.trace.trace import Trace
 
@@ -50,17 +53,22 @@ class Settings(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def make_team(settings: Settings) -> tuple[Team, Assignment]:
     """The team and the assignment that settings describe."""
-    task = make_task(settings.task, **settings.task_settings)
+    task = make_task(settings.task, **_typed(TASKS.get(settings.task), settings.task_settings, "task"))
     assignment = task.assignment(task.instance(settings.seed, settings.split))
-    params = dict(settings.topology_settings)
+    params = _typed(TOPOLOGIES.get(settings.topology), settings.topology_settings, "topology")
     if assignment.tools:
         params.setdefault("tools", tuple(assignment.tools))
     topology = make_topology(settings.topology, **params)
-    engines = {name: _engine(spec, settings.task) for name, spec in settings.policies.items()}
+    engines = {
+        name: _reference(settings, assignment) if spec == "reference" else make_engine(spec)
+        for name, spec in settings.policies.items()
+    }
     roles = {role.name for role in topology.roles} | {"default"}
     for name in engines:
         if name not in roles:
             raise UsageError(f"topology {settings.topology!r} has no role {name!r}. {nearest(name, roles)}")
+    limits = _struct(Limits, settings.limits, "limits")
+    Ledger(limits)  # a limit that makes no sense is an error before anything is written
     team = Team.of(
         topology,
         engines,
@@ -68,28 +76,55 @@ def make_team(settings: Settings) -> tuple[Team, Assignment]:
         tools=assignment.tools,
         seed=settings.seed,
         clock=settings.clock,
-        limits=_struct(Limits, settings.limits, "limits"),
+        limits=limits,
         latency=_struct(Latency, settings.latency, "latency"),
     )
     return team, assignment
 
 
-def _engine(spec: str, task: str) -> Engine:
-    if spec != "reference":
-        return make_engine(spec)
+def _reference(settings: Settings, assignment: Assignment) -> Engine:
+    """The task's own scripted play, written as the surface wants it."""
+    task = settings.task
     if task not in REFERENCE:
         raise UsageError(f"task {task!r} has no scripted play. {nearest(task, REFERENCE)}")
-    return ScriptedEngine("reference", REFERENCE[task])
+    play = REFERENCE[task]
+    if settings.surface == "lines":
+        return ScriptedEngine("reference", play)
+    lines, tools = Lines(), Tools(assignment.tools)
+
+    def translated(request: Request) -> str:
+        said = lines.parse(play(request), frozenset(VERBS))
+        return "\n".join(tools.render(item.action) for item in said if isinstance(item, Parsed))
+
+    return ScriptedEngine("reference", translated)
 
 
 def _struct(kind: Any, given: Mapping[str, Any], what: str) -> Any:
     for name in given:
         if name not in kind.__struct_fields__:
             raise UsageError(f"{what} has no {name!r}. {nearest(name, kind.__struct_fields__)}")
+    hints = get_type_hints(kind)
+    return kind(**{name: _converted(f"{what}.{name}", value, hints[name]) for name, value in given.items()})
+
+
+def _typed(build: Callable[..., Any] | None, given: Mapping[str, Any], what: str) -> dict[str, Any]:
+    """Settings as the types that `build` declares for them; unknown names are left for it to refuse."""
+    if build is None:
+        return dict(given)
+    hints = get_type_hints(build.__init__ if isinstance(build, type) else build)  # type: ignore[misc]  # a class's own
+    known = signature(build).parameters
+    return {
+        name: _converted(f"{what}.{name}", value, hints[name]) if name in known and name in hints else value
+        for name, value in given.items()
+    }
+
+
+def _converted(name: str, value: Any, type_: Any) -> Any:
     try:
-        return msgspec.convert(dict(given), kind)
+        return msgspec.convert(value, type_)
     except msgspec.ValidationError as error:
-        raise UsageError(f"{what}: {error}.") from None
+        reason = str(error).partition(" - at ")[0]
+        raise UsageError(f"--set {name}={value}: {reason[0].lower()}{reason[1:]}.") from None
 
 
 def parse_settings(pairs: Sequence[str]) -> dict[str, dict[str, Any]]:

@@ -1,0 +1,64 @@
+"""Runs to type commands at: made in the process, or in one that can be killed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from baton.cli import main
+from baton.trace.formats import read_all
+from baton.trace.trace import Trace
+
+SLOW = """
+import asyncio
+from baton.tasks.shard_sum_play import play as quick
+
+async def play(request):
+    await asyncio.sleep(0.1)
+    return quick(request)
+"""
+
+
+def made(out: Path, *args: str, topology: str = "centralized") -> Path:
+    """A finished run of the example task."""
+    assert main(["run", "shard-sum", "--topology", topology, "--out", str(out), *args]) == 0
+    return out
+
+
+def traces(place: Path) -> list[Trace]:
+    return list(read_all(place))
+
+
+def started(folder: Path, command: Sequence[str], *, until_events: int) -> subprocess.Popen[str]:
+    """A `baton` process with a slow script, that has written some events to its store already."""
+    (folder / "slow_play.py").write_text(SLOW)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "baton", *command],
+        cwd=folder,
+        env=slow_environment(folder),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    store = folder / "out" / "run.db"
+    while _num_events(store) < until_events:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+    return process
+
+
+def _num_events(store: Path) -> int:
+    if not store.exists() or not store.stat().st_size:
+        return 0
+    return sum(len(trace.events) for trace in traces(store))
+
+
+def slow_environment(folder: Path) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(folder)}
+
+
+SLOW_RUN = ("run", "shard-sum", "--policy", "scripted:slow_play:play", "--clock", "real", "--out", "out")

@@ -1,0 +1,90 @@
+"""`baton replay`: identical, or an error that says what has changed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from runs import made, traces
+
+from baton.cli import main
+from baton.team.topology import TOPOLOGIES
+from baton.trace.formats import write
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_identical_in_every_format(topology: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made(tmp_path / "out", topology=topology)
+    (trace,) = traces(tmp_path / "out")
+    write(trace, tmp_path / "trace.jsonl")
+    for place in (tmp_path / "out", tmp_path / "out" / "run.db", tmp_path / "trace.jsonl"):
+        capsys.readouterr()
+        assert main(["replay", str(place)]) == 0
+        out = capsys.readouterr().out
+        assert out.rstrip().endswith("identical")
+        assert f"{len(trace.events)} events, no model was asked" in out
+
+
+def tampered(tmp_path: Path, before: str, after: str) -> Path:
+    """The example's trace with some of its text changed."""
+    made(tmp_path / "out")
+    path = tmp_path / "trace.jsonl"
+    write(traces(tmp_path / "out")[0], path)
+    text = path.read_text()
+    assert before in text
+    path.write_text(text.replace(before, after, 1))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ('"settings":{', '"settings":{"seed":1,', "does not repeat its trace"),
+        ('"settings":{', '"sittings":{', "was not made by `baton run`"),
+        ('"topology":"centralized","policies"', '"topology":"swarm","policies"', "harness"),
+        ('"to":"worker2"', '"to":"worker3"', "worker"),
+    ],
+    ids=["another seed", "no settings", "another topology", "another event"],
+)
+def test_a_changed_trace_is_not_replayed(
+    before: str, after: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tampered(tmp_path, before, after)
+    capsys.readouterr()
+    assert main(["replay", str(path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert told in line
+
+
+def test_a_store_changed_by_hand_is_noticed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = made(tmp_path / "out") / "run.db"
+    raw = path.read_bytes()
+    at = raw.rindex(b"read_shard")
+    path.write_bytes(raw[:at] + b"READ_SHARD" + raw[at + 10 :])
+    capsys.readouterr()
+    assert main(["replay", str(path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("baton replay: ")
+
+
+def test_which_of_several(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made(tmp_path)
+    made(tmp_path, "--seed", "1")
+    capsys.readouterr()
+    assert main(["replay", str(tmp_path)]) == 2
+    assert "holds 2 traces. Type: --trace ID" in capsys.readouterr().err
+    assert main(["replay", str(tmp_path), "--trace", "shard-sum-centralized-1"]) == 0
+    assert main(["replay", str(tmp_path), "--trace", "shard-sum-centralised-1"]) == 2
+    assert "Did you mean 'shard-sum-centralized-1'?" in capsys.readouterr().err
+
+
+def test_a_trace_of_another_system_has_nothing_to_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    golden = Path(__file__).parents[1] / "golden" / "v1"
+    assert main(["replay", str(next(golden.glob("*.jsonl")))]) == 2
+    assert "was not made by `baton run`" in capsys.readouterr().err
+    (tmp_path / "x.jsonl").write_text(json.dumps({"kind": "nonsense"}) + "\n")
+    assert main(["replay", str(tmp_path / "x.jsonl")]) == 2
+    assert main(["replay", str(tmp_path / "none")]) == 2

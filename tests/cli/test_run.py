@@ -1,0 +1,157 @@
+"""`baton run`, as it is typed: every topology, every kind of mistake, more than one run in a place."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from runs import SLOW_RUN, made, slow_environment, started, traces
+
+from baton.cli import main
+from baton.team.topology import TOPOLOGIES
+from baton.trace.validate import validate
+
+
+@pytest.mark.parametrize("surface", ["lines", "tools"])
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_every_topology_solves_the_example(
+    topology: str, surface: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made(tmp_path / "out", "--surface", surface, topology=topology)
+    out = capsys.readouterr().out
+    assert "reward   shared 1" in out
+    assert "forced" not in out
+    assert main(["validate", str(tmp_path / "out")]) == 0
+    (trace,) = traces(tmp_path / "out")
+    assert trace.header.topology == topology
+    assert trace.finished
+
+
+def test_a_new_user_types_it_in_a_shell(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-m", "baton", "run", "shard-sum", "--out", "runs/sum"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert done.stdout.splitlines()[-1] == "Type: baton show runs/sum"
+
+
+@pytest.mark.parametrize("limit", ["tokens=2000", "calls=3", "seconds=3"])
+def test_a_used_up_budget_is_said_to_have_forced_the_end(
+    limit: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made(tmp_path, "--set", f"limits.{limit}")
+    assert "(forced: " in capsys.readouterr().out
+    (trace,) = traces(tmp_path)
+    assert validate(trace) == []
+    assert [e.status for e in trace.events if e.decision == "stop"] == ["forced"]
+    name, _, value = limit.partition("=")
+    assert any(e.extra.get("budget") == name for e in trace.events)
+    assert trace.costs["wall_clock_s" if name == "seconds" else name] <= float(value)
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        ("shard-sun", "there is no task 'shard-sun'. Did you mean 'shard-sum'?"),
+        ("shard-sum --topology centralised", "Did you mean 'centralized'?"),
+        ("shard-sum --policy wroker=reference", "has no role 'wroker'. Did you mean 'worker'?"),
+        ("shard-sum --policy scripte:echo", "there is no engine 'scripte'. Did you mean 'scripted'?"),
+        ("shard-sum --policy scripted:ecko", "Did you mean 'echo'?"),
+        ("shard-sum --policy scripted:baton.tasks.shard_sum_play:pley", "Did you mean 'play'?"),
+        ("shard-sum --policy scripted:no_such_module:play", "cannot import 'no_such_module'"),
+        ("shard-sum --policy reference --policy table", "given twice"),
+        ("shard-sum --set limits.token=5", "limits has no 'token'. Did you mean 'tokens'?"),
+        ("shard-sum --set limit.tokens=5", "there is no group 'limit'. Did you mean 'limits'?"),
+        ("shard-sum --set max_turn=5", "Did you mean 'max_turns'?"),
+        ("shard-sum --set task.num_shard=3", "Did you mean 'num_shards'?"),
+        ("shard-sum --set rounds", "Type: --set rounds=VALUE"),
+        ("shard-sum --set limits.tokens=many", "--set limits.tokens=many: expected `int | null`, got `str`."),
+        ("shard-sum --set limits.tokens=-5", "expected zero or more"),
+        ("shard-sum --set task.num_shards=1.5", "--set task.num_shards=1.5: expected `int`, got `float`."),
+        ("shard-sum --set max_turns=abc", "--set topology.max_turns=abc: expected `int`, got `str`."),
+        ("shard-sum --set tools=read_shard", "expected `array`, got `str`."),
+        ('shard-sum --set tools=["read_shart"]', "Did you mean 'read_shard'?"),
+        ("shard-sum --topology debate --set method=majoriti", "Did you mean 'majority'?"),
+        ("shard-sum --topology swarm --set method=majoriti", "Did you mean 'majority'?"),
+        ("shard-sum --topology hierarchical --set levels=1", "at least 2 levels"),
+    ],
+)
+def test_a_mistake_is_one_clear_line(
+    args: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", *args.split(), "--out", str(tmp_path / "out")]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    (line,) = captured.err.splitlines()
+    assert line.startswith("baton run: ")
+    assert told in line
+    assert not (tmp_path / "out").exists()  # nothing is begun by a mistake
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    assert main(["run", "shard-sum", "--out", str(tmp_path / "file" / "out")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert str(tmp_path / "file") in line
+
+
+def test_a_place_holds_many_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made(tmp_path)
+    made(tmp_path)
+    made(tmp_path, "--seed", "1")
+    assert [trace.trace_id for trace in traces(tmp_path)] == [
+        "shard-sum-centralized-0",
+        "shard-sum-centralized-0.2",
+        "shard-sum-centralized-1",
+    ]
+    said = capsys.readouterr().out.splitlines()[-1]
+    assert said == f"Type: baton show {tmp_path} --trace shard-sum-centralized-1"
+    assert main(said.removeprefix("Type: baton ").split()) == 0  # what it says to type works
+    assert main(["validate", str(tmp_path)]) == 0
+
+
+def test_the_same_seed_gives_the_same_run_and_another_another(tmp_path: Path) -> None:
+    first, again, other = (
+        traces(made(tmp_path / name, "--seed", seed))[0]
+        for name, seed in (("a", "3"), ("b", "3"), ("c", "4"))
+    )
+    assert first == again
+    assert first.calls != other.calls
+
+
+def test_one_policy_for_a_role_and_another_for_the_rest(tmp_path: Path) -> None:
+    made(tmp_path, "--policy", "reference", "--policy", "worker=scripted:echo")
+    (trace,) = traces(tmp_path)
+    assert {call.role: call.policy for call in trace.calls} == {"orchestrator": "reference", "worker": "echo"}
+    assert trace.rewards[0].value == 0.0
+    assert validate(trace) == []
+
+
+def test_ctrl_c_keeps_what_there_is_and_says_how_to_go_on(tmp_path: Path) -> None:
+    process = started(tmp_path, SLOW_RUN, until_events=3)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert out == ""
+    assert err.strip() == "Stopped; everything so far is kept. Type: baton resume out"
+    (trace,) = traces(tmp_path / "out")
+    assert not trace.finished
+    assert len(trace.events) >= 3
+    done = subprocess.run(
+        [sys.executable, "-m", "baton", "resume", "out"],
+        cwd=tmp_path,
+        env=slow_environment(tmp_path),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "reward   shared 1" in done.stdout
