@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from baton.engine.scripted import ScriptedEngine
 from baton.errors import TraceError
 from baton.team.action import Stop
+from baton.team.budget import Limits
 from baton.team.intervene import BarAgent, Drop, Force, Intervention, Replace
 from baton.team.outside import ForkRefused
 from baton.team.policy import Request
@@ -38,7 +39,8 @@ def cone(trace: Trace, ids: Iterable[str]) -> set[str]:
 @given(seed=st.integers(0, 10**6), data=st.data())
 @hypothesis_settings(max_examples=25)
 def test_replay_is_exact_and_forks_stay_in_their_cone(topology: str, seed: int, data: st.DataObject) -> None:
-    team, assignment = make_team(topology, seed)
+    # Ample limits: a budget that runs short couples agents that have nothing else to do with each other.
+    team, assignment = make_team(topology, seed, limits=Limits(agents=500, tokens=10**7))
     trace = asyncio.run(run(team, assignment))
     assert asyncio.run(replay(trace, team, assignment)) == trace
 
@@ -243,3 +245,20 @@ def test_a_paused_run_holds_still_and_goes_on() -> None:
     before, after, trace = asyncio.run(session())
     assert before == after < len(trace.events)
     assert trace.finished
+
+
+@given(seed=st.integers(0, 10**6), data=st.data())
+@hypothesis_settings(max_examples=40)
+def test_forks_under_a_tight_budget_stay_within_it(seed: int, data: st.DataObject) -> None:
+    limits = Limits(agents=5, tokens=8_000, calls=14, tool_calls=3, concurrent=3)
+    team, assignment = make_team("hierarchical", seed, limits=limits)
+    trace = asyncio.run(run(team, assignment))
+    assert asyncio.run(replay(trace, team, assignment)) == trace
+    candidates = changeable(trace)
+    if candidates:
+        at = data.draw(st.sampled_from(candidates))
+        made = asyncio.run(fork(trace, team, assignment, [Drop(at)])).trace
+        assert validate(made) == []
+        assert len(made.calls) <= 14
+        assert sum(e.type == "spawn" for e in made.events) <= 5
+        assert sum(e.tokens or 0 for e in made.events) <= 8_000

@@ -17,7 +17,7 @@ from baton.errors import UsageError
 from baton.team.budget import Limits
 from baton.team.harness import Harness, Role
 from baton.team.policy import Answer, EngineError, Request
-from baton.team.running import run
+from baton.team.running import replay, run
 from baton.team.setup import Assignment, Team
 from baton.team.tool import Registry, tool
 from baton.team.topology import make_topology
@@ -250,6 +250,7 @@ def test_everyone_waiting_for_each_other_ends_cleanly() -> None:
     assert validate(trace) == []
     assert trace.events[-1].type == "despawn"
     assert any("deadlock" in e.extra for e in trace.events)
+    assert asyncio.run(replay(trace, Team.of(topology, engine), Assignment(task_id="t", prompt="p"))) == trace
 
 
 def test_a_branch_inherits_its_context_and_shares_its_prefix() -> None:

@@ -196,12 +196,16 @@ class Run:
 
     def _unblock(self, root: Agent) -> bool:
         """Nothing is in flight and nobody can move. False: the recording simply ends here."""
-        if self.recording is not None and self.strict:
+        if not self.outside.live and not any("deadlock" in e.extra for e in self.recorded_later()):
             return False
         waiting = sorted(a.id for a in self.agents.values() if a.waits_for is not None)
         self.emit(root, "safety_event", status="failed", extra={"deadlock": waiting})
         self.give_up(root, "everyone waits for someone else")
         return True
+
+    def recorded_later(self) -> Sequence[Event]:
+        """What the recording has beyond this point."""
+        return () if self.recording is None else self.recording.trace.events[len(self.events) :]
 
     # -- agents ---------------------------------------------------------------------------------
 
@@ -276,17 +280,21 @@ class Run:
         self.deliver(agent.parent, item)
         self._leave(agent)
 
-    def kill(self, agent: Agent, status: Status) -> None:
-        """Take an agent and everything below it out of the run."""
+    def kill(self, agent: Agent, status: Status, because: str | None = None) -> None:
+        """Take an agent and everything below it out of the run, because of an event (its spawner's last)."""
         if agent.state == "dead":
             return
-        for child in agent.children:
-            self.kill(child, "cancelled" if child.state == "active" else "ok")
         assert agent.parent is not None
-        self.outside.cancel(self, agent, because=agent.parent.last_event)
+        because = because or agent.parent.last_event
+        for child in agent.children:
+            self.kill(child, "cancelled" if child.state == "active" else "ok", because)
+        self.outside.cancel(self, agent, because)
         agent.state = "dead"
         # Whether it was idle or cut off depends on how far it had got.
-        causes: list[tuple[str, EdgeType]] = [(agent.last_event, "causal")] if agent.last_event else []
+        why = (agent.last_event, because)
+        causes: list[tuple[str, EdgeType]] = [
+            (event, "causal") for event in dict.fromkeys(why) if event and event != agent.parent.last_event
+        ]
         agent.died = self.emit(agent.parent, "despawn", to=agent.id, status=status, causes=causes).id
         self._leave(agent)
 
