@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-OUT    ?= runs/first
+OUT    ?= runs
 
 .DEFAULT_GOAL := help
 .PHONY: help train test test-slow check bench setup clean
@@ -26,10 +26,8 @@ $(VENV)/.dev: $(VENV)/.run
 
 setup: $(VENV)/.dev ## Make the virtual environment for development.
 
-train: $(VENV)/.run ## Run the main job (until training lands: record, validate and show a team's trace).
-	@$(BIN)/python examples/record_a_team.py $(OUT)
-	@$(BIN)/baton validate $(OUT)/trace.jsonl
-	@$(BIN)/baton show $(OUT)/trace.jsonl
+train: $(VENV)/.run ## Run the main job (until training lands: run, check, show, replay and fork a team).
+	@PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/first_run.sh "$(OUT)/$$(date +%Y%m%d-%H%M%S)"
 
 test: $(VENV)/.dev ## Run the tests (under ten minutes on two cores).
 	@$(BIN)/python -m pytest -n 2 $(ARGS)
