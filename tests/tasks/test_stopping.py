@@ -8,6 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from baton.errors import UsageError
 from baton.tasks.games.enough import Enough
 from baton.tasks.games.inspectors import chance_good
 from baton.tasks.games.pandora import Pandora, reservation, reservation_uniform
@@ -75,6 +76,11 @@ def test_pandora_by_brute_force() -> None:
                 total += held - paid
             best = max(best, total / 9)
     assert solve(game).value == pytest.approx(best)
+
+
+def test_too_many_boxes_are_refused() -> None:
+    with pytest.raises(UsageError, match="past exact solution, which takes at most 3,000,000"):
+        solve(Pandora(scales=(1.0,) * 12, costs=(0.1,) * 12))
 
 
 def test_enough_is_enough() -> None:

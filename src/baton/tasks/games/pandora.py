@@ -15,10 +15,12 @@ from itertools import product
 from math import sqrt
 from typing import ClassVar
 
+from baton.errors import UsageError
 from baton.tasks.game import OVER, Branch, Choice, Game, State
 
-__all__ = ["Pandora", "reservation", "reservation_uniform"]
+__all__ = ["MAX_SIZE", "Pandora", "reservation", "reservation_uniform"]
 
+MAX_SIZE = 3_000_000
 _STOP, _WHICH = 0, 1
 _IN_HAND = (-1, 0)
 
@@ -36,11 +38,19 @@ class Pandora(Game, frozen=True, kw_only=True):
     """What there is without opening any."""
 
     def __post_init__(self) -> None:
-        self.require(1 <= len(self.scales) <= 12, "scales", "the exact solver takes 1 to 12 boxes")
+        self.require(1 <= len(self.scales) <= 12, "scales", "it must be 1 to 12 boxes")
         self.require(all(s >= 0 for s in self.scales), "scales", "none may be negative")
         self.require(len(self.costs) == len(self.scales), "costs", "there must be one per box")
         self.require(all(c >= 0 for c in self.costs), "costs", "none may be negative")
         self.require(1 <= self.num_levels <= 1000, "num_levels", "it must be from 1 to 1,000")
+
+    def check_exact(self) -> None:
+        size = 2 ** len(self.scales) * len(self.scales) * self.num_levels**2
+        if size > MAX_SIZE:
+            raise UsageError(
+                f"{self.name}: 2^boxes x boxes x levels^2 = {size:,} is past exact solution, which takes at most "
+                f"{MAX_SIZE:,}. Use fewer boxes or levels with --set; reservation values need no solution."
+            )
 
     def values(self, box: int) -> tuple[float, ...]:
         """What the box may hold, each alike."""

@@ -40,7 +40,7 @@ class SequentialTest(Game, frozen=True, kw_only=True):
         self.require(0 < self.unit <= 20, "unit", "it must be above 0 and at most 20")
         for field in ("loss_yes", "loss_no", "cost"):
             self.require(getattr(self, field) >= 0, field, "it must not be negative")
-        self.require(0 <= self.max_tests <= 1000, "max_tests", "it must be from 0 to 1,000")
+        self.require(0 <= self.max_tests <= 500, "max_tests", "the exact solver takes 0 to 500")
 
     def start(self) -> Sequence[Branch]:
         return (Branch(1.0, (0, self.prior)),)

@@ -9,6 +9,7 @@ Source: optimal stopping by backward induction (Chow, Robbins and Siegmund 1971)
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from math import comb
 from typing import ClassVar
 
@@ -36,8 +37,8 @@ class StoppingChain(Game, frozen=True, kw_only=True):
     """For each worker cancelled."""
 
     def __post_init__(self) -> None:
-        self.require(0 <= self.num_workers <= 60, "num_workers", "the exact solver takes 0 to 60")
-        self.require(0 <= self.num_steps <= 1000, "num_steps", "it must be from 0 to 1,000")
+        self.require(0 <= self.num_workers <= 30, "num_workers", "the exact solver takes 0 to 30")
+        self.require(0 <= self.num_steps <= 100, "num_steps", "the exact solver takes 0 to 100")
         for field in ("gain", "back", "good"):
             self.require(0 <= getattr(self, field) <= 1, field, "a share or probability lies from 0 to 1")
         for field in ("step_cost", "cancel_cost"):
@@ -80,5 +81,6 @@ class StoppingChain(Game, frozen=True, kw_only=True):
         return f"steps left: {self.num_steps - t}\ngood returns: {quality}\nstill out: {out}\nstop or wait?"
 
 
+@cache
 def _binomial(n: int, k: int, p: float) -> float:
     return comb(n, k) * p**k * (1 - p) ** (n - k)
