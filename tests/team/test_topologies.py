@@ -194,6 +194,7 @@ def test_a_language_model_under_a_scripted_lead(topology: str, torch_engine: Eng
     trace = checked(team, TASK.assignment(TASK.instance(0)))
     inside_their_calls(trace)
     by_role = {call.role: call.policy for call in trace.calls}
+    assert {call.finish_reason for call in trace.calls} <= {"stop", "length"}
     assert "tiny" in by_role.values()
     assert all((policy == "play") == (role in leads) for role, policy in by_role.items())
 
@@ -207,6 +208,7 @@ def test_three_kinds_of_engine_in_one_team(torch_engine: Engine) -> None:
         "planner": torch_engine,
         "executor": ScriptedEngine("fixed", lambda _: "return 42"),
         "critic": TableEngine("judge"),
+        "default": ScriptedEngine("nobody", lambda _: "stop 0"),  # the lead is a program and asks nothing
     }
     assignment = Assignment(
         task_id="t",
@@ -214,7 +216,7 @@ def test_three_kinds_of_engine_in_one_team(torch_engine: Engine) -> None:
         verify=lambda answer: float(answer == "42"),
         options=lambda me: ("return accept", "return no") if me.role.name == "critic" else None,
     )
-    trace = checked(Team.of(shape, engines), structs.replace(assignment))
+    trace = checked(Team.of(shape, engines), assignment)
     assert {call.role: call.policy for call in trace.calls} == {
         "planner": "tiny",
         "executor": "fixed",
@@ -263,7 +265,10 @@ def test_a_summary_asks_a_model() -> None:
     assert trace.text(fused.content_ref) == "part 1 and part 2"
     assert fused.call is not None
     assert trace.text(trace.call_by_id[fused.call].completion_ref) == "part 1 and part 2"
-    assert fused.extra["sources"] == ["worker1", "worker2"]
+    assert sorted(fused.extra["sources"]) == ["worker1", "worker2"]
+    (chosen,) = [e for e in trace.events if e.decision == "aggregate"]
+    assert chosen.call == "orchestrator:2"  # the choice and the text are said by different calls
+    assert fused.call == "orchestrator:3"
 
 
 def test_a_nested_team_draws_from_its_parents_ledger() -> None:

@@ -97,7 +97,10 @@ class Agent:
         self.role = role
         self.parent = parent
         self.depth: int = 0 if parent is None else parent.depth + 1
-        self.context: Context = parent.context.branch() if parent is not None and role.inherit else Context()
+        self.context = Context()
+        if parent is not None and role.inherit:
+            same = run.team.engine(role) is run.team.engine(parent.role)
+            self.context = parent.context.branch(same_engine=same)
         self.inbox: list[Item] = []
         self.acknowledged = 0
         """How much of the inbox has been acted on already (a program's wait), though no policy has read it."""

@@ -31,17 +31,20 @@ class Context:
         self.keep = 0
         """Length in ids of the parent call's prompt + completion."""
 
-    def branch(self) -> Context:
-        """A copy that grows apart (a child that inherits)."""
+    def branch(self, *, same_engine: bool) -> Context:
+        """A copy that grows apart (a child that inherits). Another engine has ids of its own for it."""
         copy = Context()
         copy.entries = list(self.entries)
-        copy.ids = None if self.ids is None else self.ids[:]
-        copy.after, copy.parent_call, copy.keep = self.after, self.parent_call, self.keep
+        if same_engine:
+            copy.ids = None if self.ids is None else self.ids[:]
+            copy.after, copy.parent_call, copy.keep = self.after, self.parent_call, self.keep
         return copy
 
     def read(self, entries: Sequence[Entry], engine: Engine) -> tuple[Ints | None, bytes]:
         """Append what the agent reads before its next call: (new ids, the same as text)."""
         self.entries.extend(entries)
+        if self.parent_call is None:  # no call of this engine has seen any of it: all of it is new
+            entries = self.entries
         ids = engine.encode(entries, self.after)
         if ids is None or self.ids is None:
             self.ids = ids = None

@@ -54,6 +54,7 @@ class Outside:
         self.allow_impure = allow_impure
         self.usage = Usage()
         self._tools: dict[str, dict[str, Op]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
 
     # -- calls ----------------------------------------------------------------------------------
 
@@ -248,6 +249,8 @@ class Outside:
             return
         run.driver.in_flight += 1
         op.task = asyncio.get_running_loop().create_task(self._perform(run, op))
+        self._tasks.add(op.task)
+        op.task.add_done_callback(self._tasks.discard)
 
     async def _perform(self, run: Run, op: Op) -> None:
         try:
@@ -285,16 +288,14 @@ class Outside:
             )
 
     async def close(self, run: Run) -> None:
-        """Leave nothing behind."""
-        tasks = []
+        """Leave nothing behind: not even what was cancelled a moment ago and has yet to notice."""
         run.driver.close()
         for agent in run.agents.values():
-            for op in (agent.op, *self._tools.get(agent.id, {}).values()):
-                if op is not None and op.task is not None:
-                    op.cancel()
-                    tasks.append(op.task)
             if agent.coroutine is not None:
                 agent.coroutine.close()
+        tasks = tuple(self._tasks)
+        for task in tasks:
+            task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
 

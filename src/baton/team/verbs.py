@@ -30,7 +30,7 @@ from baton.team.budget import Refusal, Reservation
 from baton.team.driver import Op, Resting
 from baton.team.intervene import Drop, Force, Replace, with_text
 from baton.team.policy import Entry
-from baton.trace.vocabulary import EdgeType
+from baton.trace.vocabulary import Decision, EdgeType
 
 if TYPE_CHECKING:
     from baton.team.run import Run
@@ -250,15 +250,17 @@ async def _aggregate(
     causes: list[tuple[str, EdgeType]] = [(me.results[name][0], "aggregate") for name in names]
     detail: dict[str, Any] = {"method": action.method, "sources": list(names), "weights": list(fused.weights)}
     text = fused.text
-    if not method.pure:  # a model has to write it
+    decision: Decision = "aggregate"
+    if not method.pure:  # a model has to write it: the choice to have it written is an event of its own
+        run.emit(me, "orchestrator_decision", decision=decision, said=said, extra=extra | detail)
         drafted = await run.ask(me, [Entry("user", fused.text)])
         if drafted is None:
             return
-        text, said = drafted
+        (text, said), decision, extra = drafted, "none", {}
     run.emit(
         me,
         "aggregate",
-        decision="aggregate",
+        decision=decision,
         text=text,
         said=said,
         causes=causes,
