@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from baton.errors import UsageError
 
-__all__ = ["CHOICES", "OVER", "Branch", "Choice", "Game", "Policy", "State", "possible"]
+__all__ = ["CHOICES", "OVER", "Branch", "Choice", "Game", "Policy", "State", "chances", "possible"]
 
 State = tuple[Any, ...]
 """Nested tuples of ints: hashable, and the same in every process."""
@@ -43,6 +43,21 @@ class Branch(NamedTuple):
 def possible(*branches: Branch) -> tuple[Branch, ...]:
     """Those that can happen."""
     return tuple(b for b in branches if b.probability > 0)
+
+
+def chances(game: Game, state: State, policy: Policy) -> dict[str, float]:
+    """What a policy may choose at a state: its options with a chance, checked."""
+    given = policy(state)
+    options = game.options(state)
+    for option in given:
+        if option not in options:
+            raise UsageError(
+                f"{game.name}: the policy chose {option!r}, which is no option there. "
+                f"Expected one of: {', '.join(options)}."
+            )
+    if abs(sum(given.values()) - 1) > 1e-9 or min(given.values()) < 0:
+        raise UsageError(f"{game.name}: the policy's chances are {dict(given)}; they must sum to 1.")
+    return {option: p for option, p in given.items() if p > 0}
 
 
 class Game(Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=True):

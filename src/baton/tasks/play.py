@@ -13,7 +13,7 @@ from random import Random
 
 from msgspec import Struct
 
-from baton.tasks.game import Branch, Game, Policy, State
+from baton.tasks.game import Branch, Game, Policy, State, chances
 
 __all__ = ["Episode", "Table"]
 
@@ -70,8 +70,8 @@ class Table:
     def _row(self, state: State) -> _Row:
         if not self.game.options(state):
             return [], (), []
-        chances = {option: p for option, p in self.policy(state).items() if p > 0}
-        return _cumulative(chances.values()), tuple(chances), [None] * len(chances)
+        open_ = chances(self.game, state, self.policy)
+        return _cumulative(open_.values()), tuple(open_), [None] * len(open_)
 
 
 def _lottery(branches: Sequence[Branch]) -> _Lottery:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from math import fsum
 
 from baton.errors import UsageError
-from baton.tasks.game import Branch, Game, Policy, State
+from baton.tasks.game import Branch, Game, Policy, State, chances
 
 __all__ = ["MAX_STATES", "Evaluation", "Solution", "evaluate", "solve"]
 
@@ -79,22 +79,18 @@ def evaluate(game: Game, policy: Policy, max_states: int = MAX_STATES) -> Evalua
     """V_pi, exactly, and the policy's expected visits to each state."""
     values: dict[State, float] = {}
     arrows: dict[State, list[tuple[float, State]]] = {}
+    chosen: dict[State, dict[str, float]] = {}
 
     def expand(state: State) -> Steps:
-        if not game.options(state):
-            return ()
-        return tuple(
-            (option, tuple(game.step(state, option))) for option, p in policy(state).items() if p > 0
-        )
+        chosen[state] = chances(game, state, policy) if game.options(state) else {}
+        return tuple((option, tuple(game.step(state, option))) for option in chosen[state])
 
     for state, steps in _backward(game, expand, max_states):
-        chosen = policy(state) if steps else {}
+        open_ = chosen.pop(state)
         values[state] = sum(
-            chosen[option] * sum(p * (r + values[s]) for p, s, r in branches) for option, branches in steps
+            open_[option] * sum(p * (r + values[s]) for p, s, r in branches) for option, branches in steps
         )
-        arrows[state] = [
-            (chosen[option] * b.probability, b.state) for option, branches in steps for b in branches
-        ]
+        arrows[state] = [(open_[option] * p, after) for option, branches in steps for p, after, _ in branches]
     visits = dict.fromkeys(arrows, 0.0)
     start = game.start()
     for b in start:
@@ -108,27 +104,31 @@ def evaluate(game: Game, policy: Policy, max_states: int = MAX_STATES) -> Evalua
 
 def _backward(game: Game, expand: Callable[[State], Steps], max_states: int) -> Iterator[tuple[State, Steps]]:
     """Reachable states, each after all that may follow it. Without recursion: traces may be long."""
-    done: set[State] = set()
+    finished: dict[State, bool] = {}
     num_branches = 0
     stack: list[tuple[State, Steps | None]] = [(b.state, None) for b in reversed(game.start())]
     while stack:
         state, steps = stack.pop()
         if steps is not None:
+            finished[state] = True
             yield state, steps
             continue
-        if state in done:
+        if state in finished:
             continue
-        done.add(state)
         steps = expand(state)
+        finished[state] = False
         num_branches += sum(len(branches) for _, branches in steps)
-        if len(done) > max_states or num_branches > _BRANCHES_PER_STATE * max_states:
+        if len(finished) > max_states or num_branches > _BRANCHES_PER_STATE * max_states:
             raise UsageError(
                 f"{game.name}: more than {max_states:,} states (or {_BRANCHES_PER_STATE} times as many branches) "
                 "are reachable, which is past exact solution. Make the game smaller with --set, or play it "
                 "without solving it."
             )
-        if not steps:
-            yield state, steps
-            continue
         stack.append((state, steps))
-        stack += [(b.state, None) for _, branches in steps for b in branches if b.state not in done]
+        for _, branches in steps:
+            for b in branches:
+                known = finished.get(b.state)
+                if known is None:
+                    stack.append((b.state, None))
+                elif not known:
+                    raise UsageError(f"{game.name}: state {b.state} can come back, so play need not end.")

@@ -48,7 +48,7 @@ class SpawnForest(Recruit, frozen=True, kw_only=True):
         return solved - sum(self.costs[i] for i in members)
 
     def joinable(self, mask: int) -> list[int]:
-        return [i for i in Recruit.joinable(self, mask) if (p := self.parents[i]) < 0 or mask >> p & 1]
+        return [i for i in super().joinable(mask) if (p := self.parents[i]) < 0 or mask >> p & 1]
 
     def credit(self) -> list[float]:
         """By permission; see `precedence_credit` for workers."""
