@@ -12,8 +12,8 @@ Invariants:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Coroutine, Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 from baton.errors import BatonError, TraceError
 from baton.team.agent import Agent, Item, Program, Waiting, act
@@ -23,45 +23,19 @@ from baton.team.intervene import BarAgent, Drop, Force, Intervention, Replace
 from baton.team.outside import Outside
 from baton.team.policy import Entry
 from baton.team.recording import Recording, moment
+from baton.team.scribe import Journal, Said, Scribe
 from baton.team.setup import Assignment, Team
 from baton.team.turn import ask, take_turn
-from baton.team.verbs import Said, perform
-from baton.trace.call import Call
-from baton.trace.event import Edge, Event
-from baton.trace.payload import Payload
+from baton.team.verbs import perform
+from baton.trace.event import Event
 from baton.trace.record import Reward
-from baton.trace.trace import End, Header, Record, Trace
-from baton.trace.vocabulary import Decision, EdgeType, EventType, Status
+from baton.trace.trace import Header, Trace
+from baton.trace.vocabulary import Decision, EdgeType, Status
 
-_SHORT = 256
-_GROUP = 256
-"""Records to commit together when nothing outside hinges on them."""
-
-__all__ = ["Journal", "MemoryJournal", "Run"]
+__all__ = ["Run"]
 
 
-class Journal(Protocol):
-    """Where a run's records go. Everything appended is durable when `commit` returns."""
-
-    def extend(self, records: Iterable[Record]) -> None: ...
-    def commit(self) -> None: ...
-    def end(self, end: End) -> None: ...
-
-
-class MemoryJournal:
-    """No journal: the trace is kept in memory alone."""
-
-    def extend(self, records: Iterable[Record]) -> None:
-        pass
-
-    def commit(self) -> None:
-        pass
-
-    def end(self, end: End) -> None:
-        pass
-
-
-class Run:
+class Run(Scribe):
     """One run of a team on one assignment."""
 
     def __init__(
@@ -80,16 +54,11 @@ class Run:
         outside: Outside | None = None,
         driver: Driver | None = None,
     ) -> None:
+        driver = driver or Driver(virtual=team.clock == "virtual")
+        super().__init__(header, driver, journal=journal, recording=recording, strict=strict, skip=skip)
         self.team = team
         self.harness = team.harness
         self.assignment = assignment
-        self.header = header
-        self.journal = journal or MemoryJournal()
-        self.recording = recording
-        self.strict = strict
-        """Recorded events must come out again exactly as they were (replay, resume)."""
-        self.skip = skip
-        """Records already in the journal (resume)."""
         self.interventions = {i.at: i for i in interventions if not isinstance(i, BarAgent)}
         self.invalidated: dict[str, list[str]] = {}
         """Edited event -> the recorded events that followed from it."""
@@ -97,25 +66,13 @@ class Run:
         self.replicate = replicate
         """Names the random stream of what is run anew; 0 draws as the recorded run did."""
         self.ledger = ledger or Ledger(team.limits)
-        self.driver = driver or Driver(virtual=team.clock == "virtual")
         self.outside = outside or Outside()
-        self.events: list[Event] = []
-        self.edges: list[Edge] = []
-        self.calls: list[Call] = []
-        self.payloads: dict[str, Payload] = {}
-        self.rewards: list[Reward] = []
         self.agents: dict[str, Agent] = {}
         self.active: set[str] = set()
         self._waiters: dict[str, list[Agent]] = {}
         self.answer: str | None = None
         self.stopped = False
-        self.num_tokens = 0
         self._ready: deque[tuple[Agent, Any]] = deque()
-        self._block: list[Record] = []
-        self._refs: dict[str, str] = {}
-        """Addresses of short texts, which agents say again and again."""
-        self._seq = 0
-        self._num_people = 0
 
     # -- the loop -------------------------------------------------------------------------------
 
@@ -132,7 +89,7 @@ class Run:
         finished = False
         try:
             while not self.stopped:
-                self._commit(must=self.driver.acts)
+                self.commit(must=self.driver.acts)
                 batch = await self.driver.next(lambda ops: self.outside.do(self, ops))
                 if not batch and not self._unblock(root):
                     break
@@ -145,19 +102,6 @@ class Run:
         finally:
             await self.outside.close(self)
         return self.trace(finished=finished)
-
-    def trace(self, *, finished: bool) -> Trace:
-        """Everything so far."""
-        return Trace(
-            header=self.header,
-            events=tuple(self.events),
-            edges=tuple(self.edges),
-            calls=tuple(self.calls),
-            payloads=dict(self.payloads),
-            rewards=tuple(self.rewards),
-            costs=self._costs() if finished else {},
-            finished=finished,
-        )
 
     def _complete(self, op: Op) -> None:
         if op.done:  # a completion that comes twice counts once
@@ -396,145 +340,6 @@ class Run:
     def sampling_key(self, id_: str) -> str:
         return f"{self.team.seed}/{id_}"
 
-    # -- the trace ------------------------------------------------------------------------------
-
-    def text(self, text: str | None) -> str | None:
-        """Store a text, once; its address."""
-        if text is None:
-            return None
-        ref = self._refs.get(text)
-        if ref is None:
-            payload = Payload.of(text)
-            ref = payload.ref
-            if ref not in self.payloads:
-                self.payloads[ref] = payload
-                self._block.append(payload)
-            if len(text) <= _SHORT:
-                self._refs[text] = ref
-        return ref
-
-    def emit(
-        self,
-        agent: Agent,
-        type_: EventType,
-        *,
-        decision: Decision = "none",
-        role: str | None = None,
-        from_: str | None = None,
-        to: str | None = None,
-        tool: str | None = None,
-        text: str | None = None,
-        trusted: bool | None = None,
-        said: Said | None = None,
-        propensity: float | None = None,
-        duration_s: float | None = None,
-        status: Status = "ok",
-        pure: bool | None = None,
-        extra: dict[str, Any] | None = None,
-        causes: Sequence[tuple[str, EdgeType]] = (),
-        id_: str | None = None,
-        t: float | None = None,
-    ) -> Event:
-        """Write one event, with an edge from the agent's last one and from all it depends on."""
-        if id_ is None:
-            agent.num_events += 1
-            id_ = f"{agent.id}#{agent.num_events}"
-        if said is not None and said.duration_s is not None:
-            t, duration_s = said.start, said.duration_s
-        self._seq += 1
-        event = Event(
-            id=id_,
-            t=self.driver.now if t is None else t,
-            type=type_,
-            agent=agent.id,
-            seq=self._seq,
-            role=role or agent.role.name,
-            from_=from_,
-            to=to,
-            tool=tool,
-            content_ref=self.text(text),
-            trusted=trusted,
-            decision=decision,
-            options=said.options if said else None,
-            choice=said.choice if said else None,
-            propensity=said.propensity if said else propensity,
-            option_propensities=said.option_propensities if said else None,
-            call=said.call if said else None,
-            span=said.span if said else None,
-            duration_s=duration_s,
-            tokens=said.tokens if said else None,
-            status=status,
-            seed_key=said.seed_key if said else None,
-            pure=pure,
-            extra=extra or {},
-        )
-        self._write(event)
-        last, agent.last_event = agent.last_event, id_
-        for source, kind in agent.causes:
-            self._edge(source, id_, kind)
-            if source == last:
-                last = None  # the dependency says more than that it came before
-        for source, kind in causes:
-            self._edge(source, id_, kind)
-            if source == last:
-                last = None
-        agent.causes.clear()
-        if last is not None:
-            self._edge(last, id_, "temporal")
-        return event
-
-    def emit_by(
-        self, who: str, type_: EventType, *, to: str, text: str, extra: dict[str, Any] | None = None
-    ) -> Event:
-        """An event of someone who is no agent of the team."""
-        self._num_people += 1
-        self._seq += 1
-        event = Event(
-            id=f"{who}#{self._num_people}",
-            t=self.driver.now,
-            type=type_,
-            agent=who,
-            seq=self._seq,
-            from_=who,
-            to=to,
-            content_ref=self.text(text),
-            extra=extra or {},
-        )
-        self._write(event)
-        return event
-
-    def _write(self, event: Event) -> None:
-        if self.strict and self.recording is not None:
-            recorded = self.recording.events.get(event.id)
-            if recorded is not None and recorded != event:
-                raise TraceError(
-                    f"the run does not repeat its trace: event {event.id} was {_brief(recorded)}, now {_brief(event)}. "
-                    "Something outside the trace has changed: the task, the harness, the topology or a tool."
-                )
-        self.events.append(event)
-        self._block.append(event)
-
-    def _edge(self, src: str, dst: str, type_: EdgeType) -> None:
-        edge = Edge(src, dst, type_)
-        self.edges.append(edge)
-        self._block.append(edge)
-
-    def add_call(self, call: Call) -> None:
-        self.calls.append(call)
-        self._block.append(call)
-
-    def _commit(self, *, must: bool = True) -> None:
-        if not must and len(self._block) < _GROUP:
-            return
-        block, self._block = self._block, []
-        if self.skip:  # resume: the journal already has these
-            skipped = min(self.skip, len(block))
-            self.skip -= skipped
-            block = block[skipped:]
-        if block:
-            self.journal.extend(block)
-            self.journal.commit()
-
     # -- the end --------------------------------------------------------------------------------
 
     def _finish(self, root: Agent) -> None:
@@ -543,23 +348,9 @@ class Run:
         self.outside.cancel(self, root)
         if self.assignment.verify is not None and self.answer is not None:
             value = float(self.assignment.verify(self.answer))
-            reward = Reward(
-                family="shared", unit="team", target=self.header.trace_id, value=value, by="verifier"
-            )
-            self.rewards.append(reward)
-            self._block.append(reward)
-        self._commit()
-        self.journal.end(End(costs=self._costs()))
-        self.journal.commit()
-
-    def _costs(self) -> dict[str, float]:
-        return {
-            "tokens": float(sum(event.tokens or 0 for event in self.events)),
-            "wall_clock_s": self.driver.now,
-            "tool_calls": float(sum(event.type == "tool_call" for event in self.events)),
-            "messages": float(sum(event.type == "message" for event in self.events)),
-            "calls": float(len(self.calls)),
-        }
+            trace_id = self.header.trace_id
+            self.add_reward(Reward(family="shared", unit="team", target=trace_id, value=value, by="verifier"))
+        self.end()
 
     def refuse(
         self, agent: Agent, refusal: Refusal, *, decision: Decision, said: Said | None, what: str
@@ -579,14 +370,3 @@ class Run:
             },
         )
         agent.note(f"error: {what} was refused. {refusal.message}")
-
-
-def _brief(event: Event) -> str:
-    said = {
-        k: v for k, v in zip(event.__struct_fields__, _values(event), strict=True) if v not in (None, {}, "")
-    }
-    return str(said)
-
-
-def _values(event: Event) -> Iterable[Any]:
-    return (getattr(event, name) for name in event.__struct_fields__)

@@ -17,7 +17,8 @@ from baton.team.budget import Ledger
 from baton.team.intervene import BarAgent, Intervention, check_fits
 from baton.team.outside import Outside, Usage
 from baton.team.recording import Recording, moment
-from baton.team.run import Journal, Run
+from baton.team.run import Run
+from baton.team.scribe import Journal
 from baton.team.setup import Assignment, Team
 from baton.trace.formats.sqlite import Store, Writer
 from baton.trace.graph import Graph

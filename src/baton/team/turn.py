@@ -14,8 +14,9 @@ from baton.team.budget import Refusal, Reservation
 from baton.team.driver import Op, Resting
 from baton.team.outside import unanswered
 from baton.team.policy import Answer, Engine, EngineError, Entry, Request
+from baton.team.scribe import Said
 from baton.team.surface import ParseError
-from baton.team.verbs import Said, invalid, perform
+from baton.team.verbs import invalid, perform
 from baton.trace.call import Call
 from baton.trace.numbers import Ints
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import Struct
 
 from baton.errors import BatonError, nearest
 from baton.team.action import (
@@ -30,30 +29,15 @@ from baton.team.budget import Refusal, Reservation
 from baton.team.driver import Op, Resting
 from baton.team.intervene import Drop, Force, Replace, with_text
 from baton.team.policy import Entry
+from baton.team.scribe import Said
 from baton.trace.vocabulary import Decision, EdgeType
 
 if TYPE_CHECKING:
     from baton.team.run import Run
 
-__all__ = ["Forbidden", "Said", "perform"]
+__all__ = ["Forbidden", "invalid", "perform"]
 
 _VERB_OF = {kind: verb for verb, kind in VERBS.items()}
-
-
-class Said(Struct, frozen=True, kw_only=True):
-    """Which tokens of which call said an action, and how likely they were."""
-
-    call: str
-    start: float | None = None
-    """When the call was asked; set, with the duration, for the first thing it said."""
-    span: tuple[int, int] | None = None
-    options: tuple[str, ...] | None = None
-    choice: int | None = None
-    propensity: float | None = None
-    option_propensities: tuple[float, ...] | None = None
-    duration_s: float | None = None
-    tokens: int | None = None
-    seed_key: str | None = None
 
 
 class Forbidden(BatonError):
