@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from itertools import islice
 from random import Random
 
 from baton.tasks.decpomdp import DecPOMDP, History, Outcome
 from baton.tasks.game import CHOICES, Branch, Game, State
-from baton.tasks.task import Split, Task
+from baton.tasks.task import Instance, Split, Task
 from baton.team.action import VERBS
+from baton.team.budget import Limits
+from baton.team.running import run
+from baton.team.setup import Team
 from baton.team.surface.lines import Lines
 from baton.team.surface.parsed import ParseError
+from baton.team.topology import make_topology
+from baton.testing.chaos import chaos_engine
+from baton.trace.validate import validate
 
 __all__ = ["check_decpomdp", "check_game", "check_task"]
 
@@ -62,16 +69,38 @@ def check_task(task: Task, seeds: int = 5) -> None:
             assert instance.prompt.strip(), f"{instance.id} has no prompt"
             drawn[instance.id] = (instance.prompt, repr(instance.gold), repr(instance.data))
             for nonsense in ("", "\x00", "I do not know", "9" * 400):
-                score = task.verify(instance, nonsense)
+                score = _score(task, instance, nonsense)
                 assert score == 0, f"{instance.id}: {nonsense[:20]!r} scores {score}, not 0"
             answer = task.solve(instance)
             if answer is not None:
-                assert task.verify(instance, answer) == 1, f"{instance.id}: the solver's answer is not right"
+                assert _score(task, instance, answer) == 1, f"{instance.id}: the solver's answer is not right"
             names = task.milestones(instance)
             assert len(set(names)) == len(names), f"{instance.id}: milestones repeat"
-            task.assignment(instance)
+        _runs(task, task.instance(0, split))
     assert len(drawn) == 2 * seeds, "instance ids repeat"
     assert len(set(drawn.values())) > seeds, "train and test draw the same instances"
+
+
+def _score(task: Task, instance: Instance, answer: str) -> float:
+    try:
+        return task.verify(instance, answer)
+    except Exception as error:
+        raise AssertionError(
+            f"{instance.id}: verify raised {type(error).__name__} for {answer[:20]!r}; any text is allowed: {error}"
+        ) from error
+
+
+def _runs(task: Task, instance: Instance) -> None:
+    """A team without sense gets through it."""
+    assignment = task.assignment(instance)
+    shape = make_topology("centralized", tools=tuple(assignment.tools))
+    team = Team.of(
+        shape, chaos_engine(shape.roles), tools=assignment.tools, limits=Limits(agents=8, tokens=60_000)
+    )
+    trace = asyncio.run(run(team, assignment))
+    problems = validate(trace)
+    assert trace.finished, f"{instance.id}: a run of it did not finish"
+    assert not problems, f"{instance.id}: a run of it is not valid: {problems[:3]}"
 
 
 def check_decpomdp(model: DecPOMDP, episodes: int = 50, seed: int = 0) -> None:
