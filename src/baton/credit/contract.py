@@ -1,0 +1,258 @@
+"""The contract of credit: what an estimator is given, what it gives back, and where it is listed.
+
+An estimator is a function `(group, *, reward=team_return, ...) -> one list of Credit per trace`. It
+reads traces and writes records, so it gives the same numbers from a saved trace. Those that need the
+runtime (`"runtime"` in `needs`) are coroutines that also take a `Runner`, which re-runs a trace with
+something different. Asking for credit that a trace cannot support is a `CreditError` that names what
+is missing and how to get it; it is never a silent zero.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
+
+from msgspec import Struct
+
+from baton.errors import BatonError, UsageError, nearest
+from baton.trace.record import Credit
+from baton.trace.trace import Trace
+from baton.trace.vocabulary import CreditUnit
+
+if TYPE_CHECKING:
+    from baton.team.intervene import Intervention
+    from baton.team.running import Fork
+
+__all__ = [
+    "ESTIMATORS",
+    "NO_COST",
+    "Cost",
+    "CreditError",
+    "Credits",
+    "Estimator",
+    "Group",
+    "Prefix",
+    "RewardOf",
+    "Runner",
+    "Value",
+    "estimator",
+    "find",
+    "make_credit",
+    "returns",
+    "team_return",
+]
+
+Group = Sequence[Trace]
+"""Rollouts of one task instance."""
+Credits = list[list[Credit]]
+"""For each trace of a group, its credits."""
+RewardOf = Callable[[Trace], float]
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class CreditError(BatonError):
+    """The traces do not hold what this credit needs."""
+
+
+def team_return(trace: Trace, *, channel: str | None = None) -> float:
+    """The sum of the rewards on the team; of one channel, if named.
+
+    A hybrid reward (R8) is made of the others, so where there is one it alone is the return.
+    """
+    found = [reward for reward in trace.rewards if reward.unit == "team"]
+    if channel is not None:
+        chosen = [reward for reward in found if reward.channel == channel]
+        if found and not chosen:
+            raise CreditError(
+                f"trace {trace.trace_id} has no team reward on channel {channel!r}. "
+                + nearest(channel, {reward.channel for reward in found})
+            )
+    else:
+        chosen = [reward for reward in found if reward.family == "hybrid"] or found
+    if not chosen:
+        raise CreditError(
+            f"trace {trace.trace_id} has no reward on the team, so there is nothing to give credit for. "
+            "Score it first (`baton reward`), or record one with Recorder.reward('shared', value)."
+        )
+    return math.fsum(reward.value for reward in chosen)
+
+
+def returns(
+    group: Group, reward: RewardOf = team_return, *, at_least: int = 1, what: str = "this estimator"
+) -> list[float]:
+    """The return of each trace; a group too small to compare is an error."""
+    if len(group) < at_least:
+        tasks = ", ".join(sorted({trace.header.task_id for trace in group})) or "no task"
+        raise CreditError(
+            f"{what} compares rollouts of one task and needs at least {at_least}; there "
+            f"{'is' if len(group) == 1 else 'are'} {len(group)} of {tasks}. Run the task again with other seeds, "
+            "or use an estimator that needs no group (`baton credit --list`)."
+        )
+    return [reward(trace) for trace in group]
+
+
+class Prefix(Struct, frozen=True):
+    """G<=t, what a value is asked about: the first `num_events` events of a trace in `seq` order.
+
+    `agent` is set where a local critic is asked: it may look at what that agent has seen, and no further.
+    """
+
+    trace: Trace
+    num_events: int
+    agent: str | None = None
+
+    def graph(self) -> Trace:
+        """The prefix as a trace of its own."""
+        last = self.trace.events[self.num_events - 1].seq if self.num_events else -1
+        return self.trace.prefix(last)
+
+
+Value = Callable[[Prefix], float]
+"""A critic: the expected return from a prefix on."""
+
+
+class Cost(Struct, frozen=True):
+    """What was re-run to get an estimate."""
+
+    tokens: int = 0
+    calls: int = 0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(self.tokens + other.tokens, self.calls + other.calls)
+
+    @classmethod
+    def of(cls, forks: Iterable[Fork]) -> Cost:
+        """Of forks, which say what ran anew and what was fed back."""
+        found = list(forks)
+        return cls(sum(fork.usage.tokens_run for fork in found), sum(fork.usage.calls_run for fork in found))
+
+
+NO_COST = Cost()
+
+
+class Runner(Protocol):
+    """Runs a trace again with something different. Counterfactual estimators know no more of the runtime."""
+
+    async def fork(
+        self, trace: Trace, interventions: Sequence[Intervention], *, replicate: int = 0
+    ) -> Fork: ...
+
+
+def make_credit(
+    estimator: str,
+    unit: CreditUnit,
+    target: str,
+    value: float,
+    *,
+    stderr: float | None = None,
+    cost: Cost = NO_COST,
+    assumes: tuple[str, ...] = (),
+) -> Credit:
+    """A record, checked to be a number. The cost is zero for estimators that re-run nothing."""
+    if not math.isfinite(value):
+        raise CreditError(
+            f"{estimator}: the credit of {unit} {target} is {value}; the rewards must be finite."
+        )
+    return Credit(
+        unit=unit,
+        target=target,
+        value=float(value),
+        estimator=estimator,
+        stderr=None if stderr is None else float(stderr),
+        cost_tokens=cost.tokens,
+        cost_calls=cost.calls,
+        assumes=assumes,
+    )
+
+
+class Estimator(Struct, frozen=True, kw_only=True):
+    """One way to say who earned what."""
+
+    name: str
+    units: tuple[CreditUnit, ...]
+    """What its credits land on. Where there are several, the function takes `unit`; the first is its default."""
+    needs: frozenset[str]
+    """Beyond rewards: group, propensities, runtime, values, turn_rewards, shared_prefixes, ..."""
+    source: str
+    """The paper."""
+    evidence: str
+    """P the paper's text, C the authors' code, A abstract or secondary, M textbook, I our inference."""
+    function: Callable[..., Any]
+
+    @property
+    def settings(self) -> Mapping[str, inspect.Parameter]:
+        """What can be set by name, beside the group, the unit and the reward."""
+        found = inspect.signature(self.function).parameters
+        return {n: p for n, p in found.items() if n not in ("group", "reward", "unit", "runner")}
+
+    @property
+    def about(self) -> str:
+        """The first line of its docstring."""
+        return (inspect.getdoc(self.function) or "").partition("\n")[0]
+
+    def bind(self, *, unit: str | None = None, **settings: Any) -> dict[str, Any]:
+        """Keyword arguments for `function`, or an error that names the nearest right one."""
+        for name in settings:
+            if name not in self.settings:
+                raise UsageError(
+                    f"estimator {self.name} has no setting {name!r}. "
+                    + (nearest(name, self.settings) if self.settings else "It has none.")
+                )
+        for name, parameter in self.settings.items():
+            if parameter.default is inspect.Parameter.empty and name not in settings:
+                raise CreditError(
+                    f"estimator {self.name} needs {name}=..., which was not given. {self.about}"
+                )
+        if unit is not None and unit not in self.units:
+            raise UsageError(
+                f"estimator {self.name} gives credit to {' or '.join(self.units)}, not to {unit!r}. "
+                "Type: baton credit --list"
+            )
+        return settings if unit is None or len(self.units) == 1 else {**settings, "unit": unit}
+
+    def __call__(self, group: Group, **given: Any) -> Credits:
+        """Estimate without a runtime. Those that fork are awaited instead: `await e.function(group, ...)`."""
+        if "runtime" in self.needs:
+            raise CreditError(
+                f"estimator {self.name} runs traces again, so it needs a runner: "
+                f"await ESTIMATORS[{self.name!r}].function(group, runner=...)."
+            )
+        extra = {"reward": given.pop("reward")} if "reward" in given else {}
+        found: Credits = self.function(group, **extra, **self.bind(**given))
+        return found
+
+
+ESTIMATORS: dict[str, Estimator] = {}
+"""Every estimator by name; filled when `baton.credit` is imported."""
+
+
+def estimator(
+    name: str, *units: CreditUnit, source: str, evidence: str, needs: Iterable[str] = ()
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """List a function as an estimator; the function itself stays as it is."""
+
+    def listed(function: Callable[P, R]) -> Callable[P, R]:
+        if name in ESTIMATORS:
+            raise UsageError(f"there already is an estimator {name!r}; give this one another name.")
+        ESTIMATORS[name] = Estimator(
+            name=name,
+            units=units,
+            needs=frozenset(needs),
+            source=source,
+            evidence=evidence,
+            function=function,
+        )
+        return function
+
+    return listed
+
+
+def find(name: str) -> Estimator:
+    """An estimator by name."""
+    try:
+        return ESTIMATORS[name]
+    except KeyError:
+        raise UsageError(f"there is no estimator {name!r}. {nearest(name, ESTIMATORS)}") from None
