@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
-from baton.team.action import Aggregate, Cancel, Delegate, Return, Send, Spawn, Stop, Wait
+from baton.team.action import Action, Aggregate, Cancel, Delegate, Return, Send, Spawn, Stop, Wait
 from baton.team.context import Context
 from baton.team.driver import Op
 from baton.team.policy import Entry
@@ -21,10 +21,13 @@ from baton.trace.vocabulary import EdgeType
 if TYPE_CHECKING:
     from baton.team.harness import Role
     from baton.team.run import Run
+    from baton.team.scribe import Said
 
-__all__ = ["Agent", "Item", "Program", "Waiting", "act"]
+__all__ = ["Agent", "CarryOut", "Item", "Program", "Waiting", "act"]
 
 Program = Callable[["Agent"], Coroutine[Op, Any, None]]
+CarryOut = Callable[["Agent", Action, "Said", dict[str, Any]], Coroutine[Op, Any, None]]
+"""What an action does, in a program's own way: writes its event (with the extra given), or raises Forbidden."""
 
 
 class Item(Struct, frozen=True, gc=False):
@@ -141,9 +144,9 @@ class Agent:
 
     # -- what a program may do ------------------------------------------------------------------
 
-    async def turn(self) -> None:
-        """Ask the policy once and carry out what it says."""
-        await self.run.turn(self)
+    async def turn(self, carry_out: CarryOut | None = None) -> None:
+        """Ask the policy once and carry out what it says: by the verbs, or as the program has it."""
+        await self.run.turn(self, carry_out)
 
     async def spawn(self, role: str, task: str) -> str | None:
         """The new agent's id; None when the budget refuses."""

@@ -16,7 +16,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from baton.errors import BatonError, TraceError
-from baton.team.agent import Agent, Item, Program, Waiting, act
+from baton.team.agent import Agent, CarryOut, Item, Program, Waiting, act
 from baton.team.budget import Ledger, Refusal
 from baton.team.driver import Driver, Op, Resting
 from baton.team.intervene import BarAgent, Drop, Force, Intervention, Replace
@@ -204,8 +204,8 @@ class Run(Scribe):
         """An idle agent rests until someone delegates to it."""
         await Resting()
 
-    async def turn(self, agent: Agent) -> None:
-        await take_turn(self, agent)
+    async def turn(self, agent: Agent, carry_out: CarryOut | None = None) -> None:
+        await take_turn(self, agent, carry_out)
 
     async def ask(self, agent: Agent, entries: Sequence[Entry]) -> tuple[str, Said] | None:
         """One call outside the turns: (its text, what said it)."""
@@ -350,6 +350,9 @@ class Run(Scribe):
             value = float(self.assignment.verify(self.answer))
             trace_id = self.header.trace_id
             self.add_reward(Reward(family="shared", unit="team", target=trace_id, value=value, by="verifier"))
+        if self.assignment.score is not None:
+            for reward in self.assignment.score(self.trace(finished=True)):
+                self.add_reward(reward)
         self.end()
 
     def refuse(

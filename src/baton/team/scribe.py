@@ -66,6 +66,8 @@ class Said(Struct, frozen=True, kw_only=True):
     duration_s: float | None = None
     tokens: int | None = None
     seed_key: str | None = None
+    decision: Decision | None = None
+    """Which decision this was, where the task says so; None: the verb's own."""
 
 
 class Scribe:
@@ -167,7 +169,7 @@ class Scribe:
             tool=tool,
             content_ref=self.text(text),
             trusted=trusted,
-            decision=decision,
+            decision=said.decision or decision if said else decision,
             options=said.options if said else None,
             choice=said.choice if said else None,
             propensity=said.propensity if said else propensity,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 from msgspec import Struct, field
@@ -14,6 +14,8 @@ from baton.team.driver import Latency
 from baton.team.harness import TEMPLATE, Harness, Role
 from baton.team.policy import Engine
 from baton.team.tool import Registry
+from baton.trace.record import Reward
+from baton.trace.trace import Trace
 from baton.trace.vocabulary import Topology as TopologyName
 
 __all__ = ["Assignment", "Team", "Topology"]
@@ -41,6 +43,8 @@ class Assignment(Struct, frozen=True, kw_only=True):
     tools: Registry = field(default_factory=lambda: Registry(()))
     verify: Callable[[str], float] | None = None
     """Scores the final answer."""
+    score: Callable[[Trace], Iterable[Reward]] | None = None
+    """Rewards read off the whole run, where the answer alone does not tell."""
     options: Callable[[Agent], tuple[str, ...] | None] | None = None
     """The finite set of answers open to an agent now, where the task has one."""
     state: Callable[[Agent], str | None] | None = None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
-from baton.team.agent import Agent
+from baton.team.agent import Agent, CarryOut
 from baton.team.budget import Refusal, Reservation
 from baton.team.driver import Op, Resting
 from baton.team.outside import unanswered
@@ -41,7 +41,7 @@ class Question(Struct, frozen=True, kw_only=True):
     harness: str
 
 
-async def take_turn(run: Run, me: Agent) -> None:
+async def take_turn(run: Run, me: Agent, carry_out: CarryOut | None = None) -> None:
     """One call, and the actions in its answer."""
     me.turns += 1
     if me.turns > me.role.max_turns:
@@ -63,7 +63,7 @@ async def take_turn(run: Run, me: Agent) -> None:
             invalid(run, me, f"that is not open to you now. Choose one of: {'; '.join(said.options)}", spoken)
         else:
             me.chosen = command
-            if await perform(run, me, item.action, spoken) or said.options is not None:
+            if await perform(run, me, item.action, spoken, carry_out) or said.options is not None:
                 break  # where the task names the options, one is chosen
         if me.done():
             return
@@ -207,11 +207,18 @@ def _spoken(answer: Answer, said: Said, start: int, end: int, first: bool, comma
     else:
         propensity = None
     propensity = propensity or None  # zero: too small to be represented
-    if not first:
-        return Said(call=said.call, span=span, propensity=propensity, seed_key=said.seed_key)
-    choice = answer.choice
+    choice = answer.choice if first else None
     if choice is None and said.options is not None and command in said.options:
         choice = said.options.index(command)  # a language model says it; nobody told which one it is
+    if not first:
+        return Said(
+            call=said.call,
+            span=span,
+            options=said.options,
+            choice=choice,
+            propensity=propensity,
+            seed_key=said.seed_key,
+        )
     return Said(
         call=said.call,
         start=said.start,

@@ -23,7 +23,7 @@ from baton.team.action import (
     Stop,
     Wait,
 )
-from baton.team.agent import Agent, Item
+from baton.team.agent import Agent, CarryOut, Item
 from baton.team.aggregate import Claim, aggregator
 from baton.team.budget import Refusal, Reservation
 from baton.team.driver import Op, Resting
@@ -35,7 +35,7 @@ from baton.trace.vocabulary import Decision, EdgeType
 if TYPE_CHECKING:
     from baton.team.run import Run
 
-__all__ = ["Forbidden", "invalid", "perform"]
+__all__ = ["Forbidden", "do", "invalid", "perform"]
 
 _VERB_OF = {kind: verb for verb, kind in VERBS.items()}
 
@@ -44,7 +44,9 @@ class Forbidden(BatonError):
     """An action that makes no sense here. The agent reads why."""
 
 
-async def perform(run: Run, me: Agent, action: Action, said: Said | None) -> bool:
+async def perform(
+    run: Run, me: Agent, action: Action, said: Said | None, carry_out: CarryOut | None = None
+) -> bool:
     """Do it. True when the rest of the same completion is to be dropped (an intervention forced this one)."""
     if me.done():  # a program that goes on after its run or its task has ended
         await Resting()
@@ -67,11 +69,19 @@ async def perform(run: Run, me: Agent, action: Action, said: Said | None) -> boo
     try:
         if said is not None and _VERB_OF[type(action)] not in me.role.verbs and not extra:
             raise Forbidden(f"you may not {_VERB_OF[type(action)]}; you may: {', '.join(me.role.verbs)}")
-        await _DO[type(action)](run, me, action, said, extra)
+        if carry_out is not None and said is not None:
+            await carry_out(me, action, said, extra)
+        else:
+            await do(run, me, action, said, extra)
         me.invalid = 0
     except Forbidden as error:
         invalid(run, me, str(error), said, decision=action.decision)
     return isinstance(intervention, Force)
+
+
+async def do(run: Run, me: Agent, action: Action, said: Said | None, extra: dict[str, Any]) -> None:
+    """What the verb does. Raises Forbidden where it makes no sense."""
+    await _DO[type(action)](run, me, action, said, extra)
 
 
 def invalid(run: Run, me: Agent, message: str, said: Said | None, decision: Any = "none") -> None:

@@ -1,9 +1,10 @@
 """Meaning, of agents: who is alive when, who stopped, and to whom they return.
 
 An agent lives from the spawn that names it to the despawn that names it; one that nobody spawned
-is a root and lives from the start. A stop ends its agent and everyone below it. A spawn or stop
-whose status is failed, invalid or cancelled had no effect; a cancelled despawn did, it is how an
-agent is cancelled. Whatever is cancelled may come late: that is what happens to work in flight.
+is a root and lives from the start. A stop ends its agent and everyone below it, unless its extra
+says `went_on`: to stop was weighed, and not chosen. A spawn or stop whose status is failed, invalid
+or cancelled had no effect; a cancelled despawn did, it is how an agent is cancelled. Whatever is
+cancelled may come late: that is what happens to work in flight.
 """
 
 from __future__ import annotations
@@ -98,7 +99,8 @@ def _turns(event: Event) -> bool:
     """Whether a life begins or ends here."""
     if event.type == "despawn":
         return event.status not in ("failed", "invalid")
-    return (event.type == "spawn" or event.decision == "stop") and event.status not in NO_EFFECT
+    stops = event.decision == "stop" and not event.extra.get("went_on")
+    return (event.type == "spawn" or stops) and event.status not in NO_EFFECT
 
 
 def _check_acts(parts: Parts, found: Found, lives: dict[str, list[_Life]]) -> None:
