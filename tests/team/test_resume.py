@@ -170,7 +170,7 @@ from baton.trace.formats.sqlite import Store
 
 path, seed = Path(sys.argv[1]), int(sys.argv[2])
 team, assignment = make_team("swarm", seed, peers=12, clock="real")
-trace = next(iter(read_all(path)), None) if path.exists() else None
+trace = next(iter(read_all(path)), None) if path.exists() and path.stat().st_size else None
 
 class Loud(StoreJournal):
     events = ()

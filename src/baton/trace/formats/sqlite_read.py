@@ -69,6 +69,9 @@ class TraceSummary(Struct, frozen=True, kw_only=True):
     num_records: int
 
 
+_NO_MARK = b"\0\0\0\0"
+
+
 def is_store(path: str | Path) -> bool:
     """Whether the file is a live store, told from its first bytes."""
     if os.path.realpath(path) in OPEN_HERE:
@@ -77,14 +80,12 @@ def is_store(path: str | Path) -> bool:
         head = file.read(72)
     if not head.startswith(b"SQLite format 3\0"):
         return False
-    return head[68:72] == APPLICATION_ID.to_bytes(4, "big") or _is_young(Path(path))
-
-
-def _is_young(path: Path) -> bool:
-    """Whether the mark is still in the log, or never got there: its maker was killed in the first moment."""
+    if head[68:72] != _NO_MARK:
+        return head[68:72] == APPLICATION_ID.to_bytes(4, "big")
+    # The mark is still in the log, or never got there: its maker was killed in the first moment.
     try:
-        with contextlib.closing(_connect(path)) as connection:
-            return _mark(connection) == APPLICATION_ID or _is_unborn(connection)
+        with contextlib.closing(_connect(Path(path))) as connection:
+            return _mark(connection) == APPLICATION_ID or _is_unborn(connection, Path(path))
     except sqlite3.Error:
         return False
 
@@ -93,15 +94,19 @@ def _mark(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA application_id").fetchone()[0])
 
 
-def _is_unborn(connection: sqlite3.Connection) -> bool:
+def _is_unborn(connection: sqlite3.Connection, path: Path) -> bool:
+    """Whether nothing was ever in it. A store that lost its pages has its mark in the file all the same."""
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    return _mark(connection) == 0 and tables == 0
+    if _mark(connection) != 0 or tables != 0 or os.path.realpath(path) in OPEN_HERE:
+        return False
+    with path.open("rb") as file:
+        return file.read(72)[68:] == _NO_MARK
 
 
 def list_traces(path: str | Path) -> list[TraceSummary]:
     """The traces of a store in the order they began. Reads no record."""
     with _snapshot(Path(path)) as connection:
-        if _is_unborn(connection):
+        if _is_unborn(connection, Path(path)):
             return []
         return [
             TraceSummary(
@@ -122,7 +127,7 @@ def read_store(path: str | Path, trace_ids: Iterable[str] | None = None) -> Iter
     if you leave early, because a writer's log cannot shrink while someone reads it.
     """
     with _snapshot(Path(path)) as connection:
-        if _is_unborn(connection) and trace_ids is None:
+        if _is_unborn(connection, Path(path)) and trace_ids is None:
             return
         rows = (
             read_rows(connection) if trace_ids is None else [find_row(connection, name) for name in trace_ids]
@@ -246,7 +251,7 @@ def _snapshot(path: Path) -> Iterator[sqlite3.Connection]:
     if not path.is_file():
         raise FormatError(f"there is no file {path}.")
     with reading(path), contextlib.closing(_connect(path)) as connection:
-        if not _is_unborn(connection):
+        if not _is_unborn(connection, path):
             check_schema(connection, path)
         connection.execute("BEGIN")
         yield connection
