@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from msgspec import structs
 from strategies import valid_traces
 
 from baton.errors import TraceError
-from baton.trace import endpoints
+from baton.trace import chains, endpoints
 from baton.trace.event import Edge, Event
 from baton.trace.graph import Graph
 from baton.trace.trace import Header, Trace
@@ -76,8 +78,16 @@ def join(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     return str(request.param)
 
 
+@pytest.mark.parametrize("many_slices", [1, chains.MANY_SLICES])
 @given(dags(), st.data())
-def test_cones_are_those_of_networkx(dag: tuple[int, Pairs, list[int]], data: st.DataObject) -> None:
+def test_cones_are_those_of_networkx(
+    many_slices: int, dag: tuple[int, Pairs, list[int]], data: st.DataObject
+) -> None:
+    with patch.object(chains, "MANY_SLICES", many_slices):
+        check_cones(dag, data)
+
+
+def check_cones(dag: tuple[int, Pairs, list[int]], data: st.DataObject) -> None:
     n, pairs, seq = dag
     graph, expected = Graph.of(trace_of(n, pairs, seq)), reference(n, pairs)
     for i in range(n):

@@ -44,8 +44,9 @@ def edge_endpoints(trace: Trace) -> tuple[Indices, Indices]:
         raise TraceError(_repeated(trace))
     edges = trace.edges
     try:
-        src = np.fromiter(map(position.__getitem__, map(_source, edges)), np.int32, count=len(edges))
-        dst = np.fromiter(map(position.__getitem__, map(_destination, edges)), np.int32, count=len(edges))
+        # By way of lists: a comprehension reads attributes faster than attrgetter.
+        src = np.array([position[edge.src] for edge in edges], np.int32)
+        dst = np.array([position[edge.dst] for edge in edges], np.int32)
     except KeyError:
         raise TraceError(_unknown(trace)) from None
     return src, dst
