@@ -4,10 +4,14 @@ At the start the ids are `tokenizer.apply_chat_template`'s, generation prompt in
 part may be encoded, because the answer's ids are kept as sampled: the template is rendered once around a
 stand-in answer, and what follows the stand-in is the continuation (its end-of-turn token left out when
 the model has sampled it already).
+
+What entries say is data: a special token spelled out in one is encoded as the characters it is made of,
+so no text can end a turn or speak in another's name.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +23,7 @@ from baton.team.policy import Answer, EngineError, Entry
 __all__ = ["Encoder", "PlainTemplate"]
 
 _STAND_IN = "baton7answer"
+_OPEN, _CLOSE = "\ue0b0", "\ue0b1"  # private-use characters around the number of a spelled-out token
 
 
 class PlainTemplate(Struct, frozen=True, kw_only=True):
@@ -44,6 +49,12 @@ class Encoder:
     def __init__(self, tokenizer: Any, template: PlainTemplate | None) -> None:
         self._tokenizer = tokenizer
         self._plain = template
+        self._special = sorted(
+            {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special},
+            key=len,
+            reverse=True,
+        )
+        self._spelled = re.compile("|".join(map(re.escape, self._special)) or r"(?!)")
         if template is None and not getattr(tokenizer, "chat_template", None):
             raise UsageError(
                 "this model's tokenizer has no chat template. Put chat_template.jinja in the model's folder, "
@@ -52,13 +63,14 @@ class Encoder:
 
     def encode(self, entries: Sequence[Entry], after: Answer | None) -> list[int]:
         """Ids that entries add after an answer (None: at the start)."""
+        entries = [Entry(entry.speaker, self._set_aside(entry.text)) for entry in entries]
         if self._plain is not None:
             turn_end = "" if after is None else self._plain.end
             return self._ids(turn_end + self._plain.render(entries), special=after is None)
         if after is None:
             return self._ids(self._render(entries), special=False)
         whole = self._render([Entry("user", "?"), Entry("assistant", _STAND_IN), *entries])
-        _, found, rest = whole.rpartition(_STAND_IN)
+        _, found, rest = whole.partition(_STAND_IN)  # the first: an entry may hold the word too
         if not found:
             raise EngineError(
                 "the chat template drops earlier answers, so a conversation cannot be continued in it."
@@ -86,8 +98,21 @@ class Encoder:
         messages = [{"role": e.speaker, "content": e.text} for e in entries]
         return str(self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
 
+    def _set_aside(self, text: str) -> str:
+        """`text` with every special token in it replaced by its number between marks."""
+        text = text.replace(_OPEN, "").replace(_CLOSE, "")
+        return self._spelled.sub(lambda found: f"{_OPEN}{self._special.index(found[0])}{_CLOSE}", text)
+
     def _ids(self, text: str, *, special: bool) -> list[int]:
-        return list(self._tokenizer.encode(text, add_special_tokens=special))
+        ids: list[int] = []
+        for k, part in enumerate(re.split(f"{_OPEN}(\\d+){_CLOSE}", text)):
+            if k % 2:  # a special token that somebody spelled out: its characters, not itself
+                ids += self._tokenizer(
+                    self._special[int(part)], add_special_tokens=False, split_special_tokens=True
+                )["input_ids"]
+            elif part or not k:
+                ids += self._tokenizer.encode(part, add_special_tokens=special and not k)
+        return ids
 
 
 def _merged(entries: Sequence[Entry]) -> list[Entry]:
