@@ -175,9 +175,7 @@ class Trace(Struct, frozen=True, kw_only=True, dict=True):
 
     def with_records(self, *, rewards: Iterable[Reward] = (), credits: Iterable[Credit] = ()) -> Self:
         """The same trace with more rewards and credits on it."""
-        return structs.replace(
-            self, rewards=(*self.rewards, *rewards), credits=(*self.credits, *credits)
-        )
+        return structs.replace(self, rewards=(*self.rewards, *rewards), credits=(*self.credits, *credits))
 
     def without_payloads(self) -> Self:
         """For sharing: every address stays, no content does."""
