@@ -66,6 +66,8 @@ class Game(Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=T
     name: ClassVar[str]
     decisions: ClassVar[tuple[Choice, ...]]
     """Which of O1..O5 its states ask for."""
+    roles: ClassVar[tuple[str, ...]] = ()
+    """Of the agents its commands spawn or speak to: `worker` is the latest one, `worker-2` the second."""
 
     def require(self, holds: bool, field: str, limit: str) -> None:
         """Refuse a parameter out of bounds: what was given, the limit, what to type."""
@@ -106,6 +108,10 @@ class Game(Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=T
     def spawned(self, state: State) -> int:  # noqa: ARG002 (games without spawns have none)
         """How many agents were added so far, where the state says."""
         return 0
+
+    def reports(self, state: State) -> tuple[str, ...]:  # noqa: ARG002 (most games begin with nobody)
+        """What agents that are there before play begins have to say; one agent of the first role each."""
+        return ()
 
     def check_exact(self) -> None:
         """Refuse sizes the exact solver does not take, before it tries. Default: let it try."""

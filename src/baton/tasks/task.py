@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import Struct
 
 from baton.team.randomness import generator
-from baton.team.setup import Assignment
+from baton.team.setup import Assignment, Topology
 from baton.team.tool import Registry, Tool
 from baton.trace.trace import Trace
 
@@ -72,6 +72,10 @@ class Task(ABC):
             verify=lambda answer: self.verify(instance, answer),
             spec={"task": self.name, "split": instance.split, "seed": instance.seed},
         )
+
+    def topology(self) -> Topology | None:
+        """The team it is worked on by, where it brings its own; None: any team."""
+        return None
 
     def milestones(self, instance: Instance) -> tuple[str, ...]:  # noqa: ARG002 (not measured by default)
         """Names of steps on the way, where the task has them."""

@@ -20,6 +20,7 @@ class Assignment(Game, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "assignment"
     decisions: ClassVar[tuple[Choice, ...]] = ("delegate",)
+    roles: ClassVar[tuple[str, ...]] = ("agent",)
 
     skills: tuple[tuple[float, ...], ...] = (
         (0.9, 0.8, 0.3, 0.2),

@@ -28,6 +28,7 @@ class DagSchedule(Game, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "dag-schedule"
     decisions: ClassVar[tuple[Choice, ...]] = ("spawn", "delegate")
+    roles: ClassVar[tuple[str, ...]] = ("worker",)
 
     durations: tuple[int, ...] = (3, 2, 2, 4, 4, 1, 9)
     """Seconds of each task."""

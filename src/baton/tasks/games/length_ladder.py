@@ -26,6 +26,7 @@ class LengthLadder(Game, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "length-ladder"
     decisions: ClassVar[tuple[Choice, ...]] = ("communicate",)
+    roles: ClassVar[tuple[str, ...]] = ("worker",)
 
     length: int = 10
     pivot: int = 4

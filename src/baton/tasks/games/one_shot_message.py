@@ -22,6 +22,7 @@ class OneShotMessage(Game, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "one-shot-message"
     decisions: ClassVar[tuple[Choice, ...]] = ("communicate", "stop")
+    roles: ClassVar[tuple[str, ...]] = ("scout",)
 
     prior: tuple[float, ...] = (0.6, 0.4)
     """Of the world."""

@@ -30,6 +30,7 @@ class Pandora(Game, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "pandora"
     decisions: ClassVar[tuple[Choice, ...]] = ("delegate", "stop")
+    roles: ClassVar[tuple[str, ...]] = ("opener",)
 
     scales: tuple[float, ...] = (1.0, 1.0, 0.8, 1.5)
     costs: tuple[float, ...] = (0.02, 0.1, 0.01, 0.4)

@@ -40,6 +40,7 @@ class ParallelPandora(Game, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "parallel-pandora"
     decisions: ClassVar[tuple[Choice, ...]] = CHOICES
+    roles: ClassVar[tuple[str, ...]] = ("inspector",)
 
     num_boxes: int = 3
     num_rounds: int = 2

@@ -22,6 +22,7 @@ class Recruit(Game, frozen=True, kw_only=True):
     """Form a coalition one by one."""
 
     decisions: ClassVar[tuple[Choice, ...]] = ("spawn", "delegate")
+    roles: ClassVar[tuple[str, ...]] = ("player",)
 
     price: float = 0.05
     """Of each member."""

@@ -144,6 +144,7 @@ class Scouts(Game, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "scouts"
     decisions: ClassVar[tuple[Choice, ...]] = ("spawn", "stop")
+    roles: ClassVar[tuple[str, ...]] = ("scout",)
 
     num_scouts: int = 3
     accuracy: float = 0.8

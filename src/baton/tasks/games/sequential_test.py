@@ -23,6 +23,7 @@ class SequentialTest(Game, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "sequential-test"
     decisions: ClassVar[tuple[Choice, ...]] = ("stop",)
+    roles: ClassVar[tuple[str, ...]] = ("tester",)
 
     unit: float = 0.8
     """Log-odds one test moves."""

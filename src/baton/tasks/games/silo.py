@@ -26,6 +26,7 @@ class Silo(Game, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "silo"
     decisions: ClassVar[tuple[Choice, ...]] = ("communicate", "stop")
+    roles: ClassVar[tuple[str, ...]] = ("holder",)
 
     num_agents: int = 5
     goal: Literal["max", "sum"] = "max"

@@ -22,6 +22,7 @@ class SkillBandit(Game, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "skill-bandit"
     decisions: ClassVar[tuple[Choice, ...]] = ("delegate",)
+    roles: ClassVar[tuple[str, ...]] = ("agent",)
 
     num_agents: int = 3
     num_tasks: int = 10

@@ -22,6 +22,7 @@ class SpawnBandit(Game, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "spawn-bandit"
     decisions: ClassVar[tuple[Choice, ...]] = ("spawn",)
+    roles: ClassVar[tuple[str, ...]] = ("helper",)
 
     chances: tuple[float, ...] = (0.5, 0.5)
     """Of each difficulty, easy first."""

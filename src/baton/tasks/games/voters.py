@@ -24,6 +24,7 @@ class Voters(Game, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "voters"
     decisions: ClassVar[tuple[Choice, ...]] = ("aggregate",)
+    roles: ClassVar[tuple[str, ...]] = ("voter",)
 
     skills: tuple[float, ...] = (0.9, 0.6, 0.6, 0.55, 0.55)
     num_classes: int = 2
@@ -78,6 +79,9 @@ class Voters(Game, frozen=True, kw_only=True):
             return "over"
         lines = [f"voter {p:g} says {vote + 1}" for p, vote in zip(self.skills, state, strict=True)]
         return "\n".join([*lines, "which answer?"])
+
+    def reports(self, state: State) -> tuple[str, ...]:
+        return tuple(str(vote + 1) for vote in state)
 
     def weights(self) -> list[float]:
         """The optimal weight of each voter."""

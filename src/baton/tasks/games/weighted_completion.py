@@ -21,6 +21,7 @@ class WeightedCompletion(Game, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "weighted-completion"
     decisions: ClassVar[tuple[Choice, ...]] = ("delegate",)
+    roles: ClassVar[tuple[str, ...]] = ("worker",)
 
     durations: tuple[float, ...] = (3.0, 1.0, 4.0, 2.0, 5.0)
     weights: tuple[float, ...] = (2.0, 1.0, 5.0, 1.0, 3.0)

@@ -18,6 +18,7 @@ class Width(Game, frozen=True, kw_only=True):
     """Choose a number of agents, then let them work."""
 
     decisions: ClassVar[tuple[Choice, ...]] = ("spawn",)
+    roles: ClassVar[tuple[str, ...]] = ("worker",)
     least: ClassVar[int] = 0
     """Agents that are there anyway."""
 
