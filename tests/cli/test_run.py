@@ -12,6 +12,7 @@ from runs import SLOW_RUN, made, slow_environment, started, traces
 
 from baton.cli import main
 from baton.team.topology import TOPOLOGIES
+from baton.trace.formats import read
 from baton.trace.validate import validate
 
 
@@ -155,3 +156,19 @@ def test_ctrl_c_keeps_what_there_is_and_says_how_to_go_on(tmp_path: Path) -> Non
     )
     assert done.returncode == 0, done.stderr
     assert "reward   shared 1" in done.stdout
+
+
+def test_sampling_for_all_roles_and_for_one(tmp_path: Path) -> None:
+    out = str(tmp_path / "run")
+    given = ["--set", "sampling.worker.temperature=0", "--set", "sampling.temperature=0.7"]
+    assert main(["run", "shard-sum", "--out", out, *given]) == 0
+    found = {call.role: call.sampling.temperature for call in read(out).calls if call.sampling is not None}
+    assert found == {"orchestrator": 0.7, "worker": 0.0}
+
+
+@pytest.mark.parametrize(
+    "setting", ["sampling.temprature=1", "sampling.wroker.top_p=1", "sampling.temperature=hot"]
+)
+def test_wrong_sampling_is_one_line(setting: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "shard-sum", "--out", str(tmp_path), "--set", setting]) == 2
+    assert capsys.readouterr().err.count("\n") == 1

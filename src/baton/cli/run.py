@@ -28,7 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         f"tasks: {', '.join(TASKS)}\ntopologies: {', '.join(TOPOLOGIES)}\n\n"
         f"policies:\n  reference (the task's own scripted play)\n{forms}\n\n"
-        "settings: rounds=3 (of the topology), task.num_shards=8, limits.tokens=5000, latency.jitter=0\n\n"
+        "settings: rounds=3 (of the topology), task.num_shards=8, limits.tokens=5000, latency.jitter=0,\n"
+        "  sampling.temperature=0.7, sampling.worker.max_tokens=64\n\n"
         "example:\n  baton run shard-sum --topology centralized --policy reference --out runs/sum"
     )
     parser.add_argument("task", metavar="TASK", help="what to work on")
@@ -66,6 +67,7 @@ def run(args: argparse.Namespace) -> int:
         topology_settings=groups["topology"],
         limits=groups["limits"],
         latency=groups["latency"],
+        sampling=groups["sampling"],
         split=args.split,
         seed=args.seed,
         clock=args.clock,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from baton.engine import make_engine
 from baton.engine.scripted import ScriptedEngine
@@ -23,9 +23,10 @@ from baton.team.budget import Ledger, Limits
 from baton.team.driver import Latency
 from baton.team.policy import Engine, Request
 from baton.team.run import Run
-from baton.team.setup import Assignment, Team
+from baton.team.setup import Assignment, Team, Topology
 from baton.team.surface import Lines, Parsed, Tools
 from baton.team.topology import TOPOLOGIES, make_topology
+from baton.trace.call import Sampling
 from baton.trace.formats import read_all
 from baton.trace.trace import Trace
 
@@ -45,6 +46,8 @@ class Settings(Struct, frozen=True, kw_only=True, omit_defaults=True):
     topology_settings: dict[str, Any] = field(default_factory=dict)
     limits: dict[str, Any] = field(default_factory=dict)
     latency: dict[str, Any] = field(default_factory=dict)
+    sampling: dict[str, Any] = field(default_factory=dict)
+    """`temperature` for all roles, `worker.temperature` for one."""
     split: Literal["train", "test"] = "train"
     seed: int = 0
     clock: Literal["virtual", "real"] = "virtual"
@@ -58,7 +61,7 @@ def make_team(settings: Settings) -> tuple[Team, Assignment]:
     params = _typed(TOPOLOGIES.get(settings.topology), settings.topology_settings, "topology")
     if assignment.tools:
         params.setdefault("tools", tuple(assignment.tools))
-    topology = make_topology(settings.topology, **params)
+    topology = _sampled(make_topology(settings.topology, **params), settings.sampling)
     engines = {
         name: _reference(settings, assignment) if spec == "reference" else make_engine(spec)
         for name, spec in settings.policies.items()
@@ -80,6 +83,22 @@ def make_team(settings: Settings) -> tuple[Team, Assignment]:
         latency=_struct(Latency, settings.latency, "latency"),
     )
     return team, assignment
+
+
+def _sampled(topology: Topology, given: Mapping[str, Any]) -> Topology:
+    """The topology with other sampling settings, for all roles or for those named."""
+    roles = {role.name: role for role in topology.roles}
+    for key in sorted(
+        given, key=lambda key: "." in key
+    ):  # what is said of one role goes over what is said of all
+        role, dot, name = key.rpartition(".")
+        if dot and role not in roles:
+            raise UsageError(f"topology {topology.name!r} has no role {role!r}. {nearest(role, roles)}")
+        changed = _struct(Sampling, {name: given[key]}, "sampling")
+        for each in [role] if dot else list(roles):
+            sampling = structs.replace(roles[each].sampling, **{name: getattr(changed, name)})
+            roles[each] = structs.replace(roles[each], sampling=sampling)
+    return structs.replace(topology, roles=tuple(roles.values()))
 
 
 def _reference(settings: Settings, assignment: Assignment) -> Engine:
@@ -128,8 +147,14 @@ def _converted(name: str, value: Any, type_: Any) -> Any:
 
 
 def parse_settings(pairs: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """`--set k=v`: `limits.tokens=5000`, `task.num_shards=8`, `latency.jitter=0`, `topology.rounds=3` or `rounds=3`."""
-    groups: dict[str, dict[str, Any]] = {"task": {}, "topology": {}, "limits": {}, "latency": {}}
+    """`--set k=v`: `rounds=3` is the topology's; others name their group, such as `limits.tokens=5000`."""
+    groups: dict[str, dict[str, Any]] = {
+        "task": {},
+        "topology": {},
+        "limits": {},
+        "latency": {},
+        "sampling": {},
+    }
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals:
