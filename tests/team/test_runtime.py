@@ -14,6 +14,7 @@ from msgspec import structs
 
 from baton.engine.scripted import ScriptedEngine
 from baton.errors import UsageError
+from baton.team.agent import Agent
 from baton.team.budget import Limits
 from baton.team.harness import Harness, Role
 from baton.team.policy import Answer, EngineError, Request
@@ -377,3 +378,28 @@ def test_where_the_task_names_the_options_one_of_them_is_chosen() -> None:
     assert "Choose one of: stop 42; stop 43" in read_by(trace, "orchestrator")
     assert trace.events[-1].options == ("stop 42", "stop 43")
     assert trace.events[-1].choice == 0
+
+
+def test_a_program_that_ends_with_its_task_starts_anew_for_the_next() -> None:
+    async def echo(me: Agent) -> None:
+        await me.returns(me.inbox[-1].text)
+
+    topology = structs.replace(make_topology("centralized"), programs={"worker": echo})
+    said = by_turns(orchestrator=["spawn worker: a\nwait", "delegate worker1: b\nwait", "stop 42"])
+    trace = asyncio.run(
+        run(Team.of(topology, ScriptedEngine("s", said)), Assignment(task_id="t", prompt="p"))
+    )
+    assert validate(trace) == []
+    assert [trace.text(e.content_ref) for e in trace.events if e.type == "return"] == ["task: a", "task: b"]
+
+
+def test_a_program_that_goes_on_after_the_end_does_nothing_more() -> None:
+    async def stubborn(me: Agent) -> None:
+        await me.stop("42")
+        await me.turn()
+        await me.stop("43")
+
+    topology = structs.replace(make_topology("centralized"), programs={"orchestrator": stubborn})
+    trace = asyncio.run(run(Team.of(topology, ScriptedEngine("s", str)), Assignment(task_id="t", prompt="p")))
+    assert [e.decision for e in trace.events] == ["stop"]
+    assert trace.calls == ()

@@ -11,6 +11,7 @@ Invariants:
 
 from __future__ import annotations
 
+import inspect
 from collections import deque
 from collections.abc import Coroutine, Sequence
 from typing import Any
@@ -167,6 +168,11 @@ class Run(Scribe):
     def _program(self, agent: Agent) -> Coroutine[Any, Any, None]:
         program: Program = self.team.topology.programs.get(agent.role.name, act)
         return program(agent)
+
+    def begin_again(self, agent: Agent) -> None:
+        """A program that ended with its task starts anew for the next one; one that rests goes on."""
+        if agent.coroutine is None or inspect.getcoroutinestate(agent.coroutine) == inspect.CORO_CLOSED:
+            agent.coroutine = self._program(agent)
 
     def start_timer(self, agent: Agent) -> None:
         if agent.role.max_seconds is not None:

@@ -43,6 +43,8 @@ class Question(Struct, frozen=True, kw_only=True):
 
 async def take_turn(run: Run, me: Agent, carry_out: CarryOut | None = None) -> None:
     """One call, and the actions in its answer."""
+    if me.done():  # a program that goes on after its run or its task has ended
+        await Resting()
     me.turns += 1
     if me.turns > me.role.max_turns:
         run.give_up(me, f"it took more than {me.role.max_turns} turns")

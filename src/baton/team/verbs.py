@@ -168,6 +168,7 @@ async def _delegate(run: Run, me: Agent, action: Delegate, said: Said | None, ex
     )
     agent.slot = slot
     agent.state = "active"
+    run.begin_again(agent)
     agent.turns = agent.invalid = agent.failures = 0
     run.active.add(agent.id)
     run.start_timer(agent)

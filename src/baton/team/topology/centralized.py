@@ -17,7 +17,7 @@ def centralized(
     *,
     tools: tuple[str, ...] = (),
     worker_tools: tuple[str, ...] | None = None,
-    max_tokens: int = 512,
+    max_tokens: int = 1024,
     max_turns: int = 50,
 ) -> Topology:
     """An orchestrator that may spawn workers, wait for them, fuse what they return, and stop."""

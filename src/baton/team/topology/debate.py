@@ -21,7 +21,7 @@ def debate(
     rounds: int = 2,
     method: str | None = "majority",
     tools: tuple[str, ...] = (),
-    max_tokens: int = 512,
+    max_tokens: int = 1024,
     max_turns: int = 20,
 ) -> Topology:
     """`method` fixes how the resolver fuses; None lets its policy choose, and decide when to stop."""

@@ -19,7 +19,7 @@ def harness(
     *,
     tools: tuple[str, ...] = (),
     returns: Literal["summary", "transcript"] = "summary",
-    max_tokens: int = 512,
+    max_tokens: int = 1024,
     max_turns: int = 100,
 ) -> Topology:
     """`returns` is what the main line sees of a finished branch."""

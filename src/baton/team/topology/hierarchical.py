@@ -11,7 +11,7 @@ __all__ = ["hierarchical"]
 
 
 def hierarchical(
-    *, levels: int = 3, tools: tuple[str, ...] = (), max_tokens: int = 512, max_turns: int = 50
+    *, levels: int = 3, tools: tuple[str, ...] = (), max_tokens: int = 1024, max_turns: int = 50
 ) -> Topology:
     """`levels` counts the orchestrator: 3 is orchestrator, lead, worker."""
     if levels < 2:

@@ -15,7 +15,7 @@ __all__ = ["planner_executor_critic"]
 
 
 def planner_executor_critic(
-    *, rounds: int = 3, tools: tuple[str, ...] = (), max_tokens: int = 512, max_turns: int = 20
+    *, rounds: int = 3, tools: tuple[str, ...] = (), max_tokens: int = 1024, max_turns: int = 20
 ) -> Topology:
     """Up to `rounds` attempts; the last one stands."""
     sampling = Sampling(max_tokens=max_tokens)

@@ -17,7 +17,7 @@ def swarm(
     method: str = "majority",
     first: bool = False,
     tools: tuple[str, ...] = (),
-    max_tokens: int = 512,
+    max_tokens: int = 1024,
     max_turns: int = 50,
 ) -> Topology:
     """`first`: stop at the first return and cancel the rest; otherwise wait for all and fuse."""
