@@ -1,5 +1,22 @@
-"""Credit: eight units, each with its estimators; records on the trace, and their way down to tokens."""
+"""Credit: eight units, each with its estimators; records on the trace, and their way down to tokens.
 
+Importing this fills `ESTIMATORS`: every module below lists its own.
+"""
+
+from baton.credit import (
+    agent,
+    backup,
+    branch,
+    gae,
+    message,
+    mixing,
+    orchestrator,
+    role,
+    team,
+    token,
+    tool_call,
+    turn,
+)
 from baton.credit.contract import (
     ESTIMATORS,
     CreditError,
@@ -7,5 +24,28 @@ from baton.credit.contract import (
     find,
     team_return,
 )
+from baton.credit.partition import Partition, partition
+from baton.credit.project import project
 
-__all__ = ["ESTIMATORS", "CreditError", "Estimator", "find", "team_return"]
+__all__ = [
+    "ESTIMATORS",
+    "CreditError",
+    "Estimator",
+    "Partition",
+    "agent",
+    "backup",
+    "branch",
+    "find",
+    "gae",
+    "message",
+    "mixing",
+    "orchestrator",
+    "partition",
+    "project",
+    "role",
+    "team",
+    "team_return",
+    "token",
+    "tool_call",
+    "turn",
+]

@@ -189,6 +189,11 @@ class Estimator(Struct, frozen=True, kw_only=True):
         return {n: p for n, p in found.items() if n not in ("group", "reward", "unit", "runner")}
 
     @property
+    def takes_reward(self) -> bool:
+        """Whether it looks at the team's return, which `reward` says how to read."""
+        return "reward" in inspect.signature(self.function).parameters
+
+    @property
     def about(self) -> str:
         """The first line of its docstring."""
         return (inspect.getdoc(self.function) or "").partition("\n")[0]
@@ -251,8 +256,9 @@ def estimator(
 
 
 def find(name: str) -> Estimator:
-    """An estimator by name."""
+    """An estimator by name; `_` and `-` are the same."""
+    same = {known.replace("_", "-"): found for known, found in ESTIMATORS.items()}
     try:
-        return ESTIMATORS[name]
+        return same[name.replace("_", "-")]
     except KeyError:
         raise UsageError(f"there is no estimator {name!r}. {nearest(name, ESTIMATORS)}") from None

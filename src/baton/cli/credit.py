@@ -1,0 +1,266 @@
+"""`baton credit TRACE... --estimator E`: who earned what, by any estimator, from saved traces."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Iterable, Sequence
+from functools import partial
+from importlib import import_module
+from inspect import Parameter
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import structs
+
+from baton.credit import ESTIMATORS, find, team_return
+from baton.credit.contract import Credits, Estimator
+from baton.errors import UsageError, nearest
+from baton.trace.formats import TEXT_FORMATS, format_of_name, read_all, write
+from baton.trace.trace import Trace
+from baton.trace.vocabulary import CREDIT_UNITS
+from baton.view.terminal import emit
+from baton.view.text import printable
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = (
+        "examples:\n"
+        "  baton credit --list\n"
+        "  baton credit runs/*.jsonl --unit team --estimator group\n"
+        "  baton credit runs/sum --unit agent --estimator agent-group --set counts=team --json\n"
+        "  baton credit runs/sum --estimator gae --set value=my_critic:value --out credited.jsonl"
+    )
+    parser.add_argument("paths", nargs="*", metavar="TRACE", help="files that hold traces")
+    parser.add_argument("--unit", metavar="U", help=f"who gets it: {', '.join(CREDIT_UNITS)}")
+    parser.add_argument("--estimator", metavar="E", help="how it is worked out (see --list)")
+    parser.add_argument("--list", action="store_true", help="every estimator, its unit, needs and source")
+    parser.add_argument(
+        "--group-by",
+        choices=("task", "none"),
+        default="task",
+        help="what to compare: rollouts of one task instance (default), or none: each trace by itself",
+    )
+    parser.add_argument("--reward", metavar="CHANNEL", help="which team reward, where there are several")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="K=V",
+        help="a setting of the estimator; a function is module:function",
+    )
+    parser.add_argument("--json", action="store_true", help="every credit record, as JSON")
+    parser.add_argument("--out", metavar="PATH", help="write the traces with their credits here")
+    parser.add_argument("--force", action="store_true", help="replace what is at --out")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.list:
+        _list(args.unit, args.json)
+        return 0
+    estimator = _chosen(args.unit, args.estimator)
+    settings = parse_settings(estimator, args.set)
+    if not args.paths:
+        raise UsageError(f"no traces given. Type: baton credit TRACE... --estimator {estimator.name}")
+    if args.out is not None:
+        _check_target(args.out, args.force)
+    traces = [trace for path in args.paths for trace in read_all(path)]
+    if not traces:
+        raise UsageError(f"{', '.join(args.paths)}: no trace in there.")
+    if estimator.takes_reward:
+        settings["reward"] = partial(team_return, channel=args.reward)
+    elif args.reward is not None:
+        raise UsageError(
+            f"estimator {estimator.name} does not look at the team's return; leave --reward out."
+        )
+    credits: Credits = [[] for _ in traces]
+    for places in _groups(traces, args.group_by):
+        found = _estimate(estimator, [traces[place] for place in places], args.unit, settings)
+        for place, mine in zip(places, found, strict=True):
+            credits[place] = mine
+    if args.out is not None:
+        write(map(_credited, traces, credits), args.out)
+    if args.json:
+        _print_json(estimator, traces, credits)
+    else:
+        _print_table(traces, credits)
+    return 0
+
+
+def _chosen(unit: str | None, name: str | None) -> Estimator:
+    if unit is not None and unit not in CREDIT_UNITS:
+        raise UsageError(f"there is no unit {unit!r}. {nearest(unit, CREDIT_UNITS)}")
+    if name is None:
+        fitting = [e.name for e in ESTIMATORS.values() if unit is None or unit in e.units]
+        raise UsageError(
+            f"say how with --estimator. For {unit or 'all units'}: {', '.join(sorted(fitting))}."
+        )
+    return find(name)
+
+
+def _estimate(
+    estimator: Estimator, group: list[Trace], unit: str | None, settings: dict[str, Any]
+) -> Credits:
+    if "runtime" not in estimator.needs:
+        return estimator(group, unit=unit, **settings)
+    from baton.cli.team import make_team, settings_of
+    from baton.credit.forking import Forks
+
+    reward = {"reward": settings.pop("reward")} if "reward" in settings else {}
+    given = {**estimator.bind(unit=unit, **settings), **reward}
+    found: Credits = []
+    for trace in group:  # each with the team and the seed that made it
+        runner = Forks(*make_team(settings_of(trace, {})))
+        found.extend(asyncio.run(estimator.function([trace], runner=runner, **given)))
+    return found
+
+
+def parse_settings(estimator: Estimator, given: Sequence[str]) -> dict[str, Any]:
+    """`k=v` pairs, read as the setting's own type."""
+    found = {}
+    for pair in given:
+        name, equals, text = pair.partition("=")
+        if not equals:
+            raise UsageError(f"--set {pair!r} is not K=V. Type: --set eps=0.001")
+        parameter = estimator.settings.get(name)
+        if parameter is None:
+            estimator.bind(**{name: text})  # raises, naming the nearest setting
+            continue
+        found[name] = _typed(name, text, parameter)
+    return found
+
+
+def _typed(name: str, text: str, parameter: Parameter) -> Any:
+    kind = str(parameter.annotation)
+    if "Callable" in kind or kind.startswith("Value"):
+        return _function(name, text)
+    try:
+        value = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        value = text
+    default = parameter.default
+    if isinstance(default, float) and type(value) is int:
+        value = float(value)
+    if type(default) in (bool, int, float, str) and type(value) is not type(default):
+        raise UsageError(f"setting {name} is {text!r}; expected {kind}.")
+    return value
+
+
+def _function(name: str, text: str) -> Any:
+    module_name, colon, function_name = text.partition(":")
+    if not colon:
+        raise UsageError(
+            f"setting {name} is a function and {text!r} names none. Type: --set {name}=module:function"
+        )
+    try:
+        found = getattr(import_module(module_name), function_name)
+    except (ImportError, AttributeError) as error:
+        raise UsageError(f"setting {name}: {error}. The module must be on PYTHONPATH.") from None
+    if not callable(found):
+        raise UsageError(f"setting {name}: {text} is not a function.")
+    return found
+
+
+def _groups(traces: Sequence[Trace], by: str) -> Iterable[list[int]]:
+    """Places of the traces that are compared with each other."""
+    if by == "none":
+        return [[place] for place in range(len(traces))]
+    found: dict[tuple[str, bytes], list[int]] = {}
+    for place, trace in enumerate(traces):
+        spec = trace.header.meta.get("run", {}).get("task")
+        key = (trace.header.task_id, msgspec.json.encode(spec, order="deterministic"))
+        found.setdefault(key, []).append(place)
+    return found.values()
+
+
+def _credited(trace: Trace, credits: list[Any]) -> Trace:
+    """With these credits in the place of earlier ones by the same estimator."""
+    names = {credit.estimator for credit in credits}
+    kept = tuple(credit for credit in trace.credits if credit.estimator not in names)
+    return structs.replace(trace, credits=(*kept, *credits))
+
+
+def _check_target(path: str, force: bool) -> None:
+    """An error now rather than after the work."""
+    kind = format_of_name(path)
+    if not Path(path).exists():
+        return
+    if kind not in TEXT_FORMATS:
+        raise UsageError(f"{path} is there already, and {kind} is only ever added to. Give another --out.")
+    if not force:
+        raise UsageError(f"{path} is there already. Type --force to replace it, or give another --out.")
+
+
+def _print_json(estimator: Estimator, traces: Sequence[Trace], credits: Credits) -> None:
+    rows = [
+        {
+            "trace_id": trace.trace_id,
+            "credits": [{f: getattr(credit, f) for f in credit.__struct_fields__} for credit in mine],
+        }
+        for trace, mine in zip(traces, credits, strict=True)
+    ]
+    found = {"estimator": _about(estimator), "traces": rows}
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n")
+
+
+def _about(estimator: Estimator) -> dict[str, Any]:
+    return {
+        "name": estimator.name,
+        "units": estimator.units,
+        "needs": sorted(estimator.needs),
+        "settings": list(estimator.settings),
+        "source": estimator.source,
+        "evidence": estimator.evidence,
+        "about": estimator.about,
+    }
+
+
+def _print_table(traces: Sequence[Trace], credits: Credits) -> None:
+    rows = [("trace", "unit", "target", "credit", "± stderr", "re-run")]
+    rows.extend(
+        (
+            printable(trace.trace_id),
+            credit.unit,
+            printable(credit.target),
+            f"{credit.value:+.4f}",
+            "not known" if credit.stderr is None else f"{credit.stderr:.4f}",
+            f"{credit.cost_tokens or 0:,} tokens",
+        )
+        for trace, mine in zip(traces, credits, strict=True)
+        for credit in mine
+    )
+    _emit_rows(rows)
+    notes = sorted({note for mine in credits for credit in mine for note in credit.assumes})
+    if notes:
+        emit([[(f"assumes: {printable('; '.join(notes))}", "dim")]])
+
+
+def _list(unit: str | None, as_json: bool) -> None:
+    if unit is not None and unit not in CREDIT_UNITS:
+        raise UsageError(f"there is no unit {unit!r}. {nearest(unit, CREDIT_UNITS)}")
+    found = [e for e in ESTIMATORS.values() if unit is None or unit in e.units]
+    found.sort(key=lambda e: (CREDIT_UNITS.index(e.units[0]), e.name))
+    if as_json:
+        sys.stdout.write(
+            msgspec.json.format(msgspec.json.encode([_about(e) for e in found]), indent=2).decode() + "\n"
+        )
+        return
+    rows = [("estimator", "unit", "needs", "evidence", "source")]
+    rows.extend(
+        (e.name, ", ".join(e.units), ", ".join(sorted(e.needs)) or "-", f"[{e.evidence}]", e.source)
+        for e in found
+    )
+    _emit_rows(rows)
+
+
+def _emit_rows(rows: Sequence[tuple[str, ...]]) -> None:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    emit(
+        [("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip(), "")]
+        for row in rows
+    )

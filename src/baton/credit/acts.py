@@ -1,0 +1,104 @@
+"""Who did what: the events, turns and agents of a trace by credit unit.
+
+Invariant: an event stands in at most one unit. Nobody's choice (a tool's result, a person's word, a
+stop that a budget forced, an event that an intervention put there) stands in none: it is luck to the
+policy, and is never trained as if it had been chosen. What was invalid, failed or was cancelled later
+was still said by the policy and keeps its unit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeVar
+
+from msgspec import Struct
+
+from baton.credit.contract import CreditError
+from baton.trace.event import Event
+from baton.trace.forest import Forest
+from baton.trace.trace import Trace
+from baton.trace.vocabulary import CreditUnit
+
+__all__ = ["Turn", "acts", "agents", "chosen", "of_turns", "turns", "unit_of"]
+
+T = TypeVar("T")
+_NOBODYS = frozenset({"tool_result", "human_intervention"})
+
+
+def chosen(event: Event) -> bool:
+    """Whether an agent's policy chose this."""
+    if event.type in _NOBODYS or event.status == "forced" or "intervention" in event.extra:
+        return False
+    if event.type in ("despawn", "safety_event", "orchestrator_decision"):
+        return event.decision != "none" or event.call is not None
+    return True
+
+
+def unit_of(event: Event) -> CreditUnit | None:
+    """The one unit below the turn that an event is: orchestrator, message or tool_call. None: nobody's choice."""
+    if not chosen(event):
+        return None
+    if event.type == "tool_call":
+        return "tool_call"
+    if event.type == "return" or (event.type == "message" and event.decision != "delegate"):
+        return "message"
+    return "orchestrator"
+
+
+def acts(trace: Trace, unit: CreditUnit) -> Iterator[tuple[int, Event]]:
+    """The events of one unit, each with its place in `trace.events`."""
+    return ((index, event) for index, event in enumerate(trace.events) if unit_of(event) == unit)
+
+
+def agents(trace: Trace) -> dict[str, str | None]:
+    """Agent -> role, in order of birth. Where no event tells a role, the agent's calls do."""
+    by_call = {call.agent: call.role for call in reversed(trace.calls) if call.role is not None}
+    return {life.agent: life.role or by_call.get(life.agent) for life in Forest.of(trace).lives.values()}
+
+
+class Turn(Struct, frozen=True, kw_only=True):
+    """One call and what it led to."""
+
+    call: str
+    agent: str
+    role: str | None
+    index: int
+    """Which turn of its agent, from 0."""
+    start: int
+    """Place of its first event in `trace.events`."""
+    events: tuple[int, ...]
+    """Places of all events its completion said."""
+
+
+def turns(trace: Trace) -> list[Turn]:
+    """In the order of their first events. A call that led to nothing (cancelled, lost) is no turn."""
+    said: dict[str, list[int]] = {}
+    for place, event in enumerate(trace.events):
+        if event.call is not None:
+            said.setdefault(event.call, []).append(place)
+    taken: dict[str, int] = {}
+    found = []
+    for call_id, places in said.items():
+        call = trace.call_by_id.get(call_id)
+        first = trace.events[places[0]]
+        agent = first.agent if call is None else call.agent
+        index = taken.get(agent, 0)
+        taken[agent] = index + 1
+        role = call.role if call is not None else None if first.type == "spawn" else first.role
+        found.append(
+            Turn(call=call_id, agent=agent, role=role, index=index, start=places[0], events=tuple(places))
+        )
+    if not found:
+        raise CreditError(
+            f"trace {trace.trace_id} names no calls, so it has no turns. Record calls with its events "
+            "(`baton run` does), or ask for credit on agents or events."
+        )
+    return found
+
+
+def of_turns(found: list[Turn], by: str) -> dict[str, list[Turn]]:
+    """Turns by agent or by role, in order."""
+    groups: dict[str, list[Turn]] = {}
+    for turn in found:
+        groups.setdefault(turn.agent if by == "agent" else turn.role or "", []).append(turn)
+    return groups

@@ -1,0 +1,116 @@
+"""Credit on messages: what was said against what was said instead, in the same context."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from statistics import fmean
+from typing import Literal
+
+from baton.credit.acts import acts
+from baton.credit.baseline import std
+from baton.credit.contract import (
+    CreditError,
+    Credits,
+    Group,
+    RewardOf,
+    estimator,
+    make_credit,
+    returns,
+    team_return,
+)
+from baton.credit.tree import Tree, context_key, event_steps
+from baton.trace.trace import Trace
+from baton.trace.vocabulary import CreditUnit
+
+__all__ = ["siblings"]
+
+Place = tuple[Hashable, Hashable]
+"""The context an event stands in, and which alternative of it this is."""
+
+
+@estimator(
+    "siblings",
+    "message",
+    "tool_call",
+    "orchestrator",
+    needs=["group", "shared_prefixes"],
+    source="C3, arXiv 2603.06859",
+    evidence="C",
+)
+def siblings(
+    group: Group,
+    *,
+    unit: CreditUnit = "message",
+    reward: RewardOf = team_return,
+    context: Literal["prefix", "observation"] = "prefix",
+) -> Credits:
+    """A_j = signal_j - mean of its siblings' signals; signal = mean return of the rollouts below message j.
+
+    Siblings are what the same agent did instead in the same context: the whole trace before it
+    (`context="prefix"`), or all that the agent itself was shown (`"observation"`). Events without siblings get no
+    credit. Standard error: continuations of j, and the spread of its siblings.
+    Source: C3, arXiv 2603.06859 [C], [P].
+    """
+    totals = returns(group, reward, at_least=2, what="siblings")
+    tree = Tree.of([event_steps(trace) for trace in group]) if context == "prefix" else None
+    places = [
+        _by_prefix(trace, tree, rollout, unit) if tree is not None else _by_observation(trace, unit)
+        for rollout, trace in enumerate(group)
+    ]
+    below: dict[Hashable, dict[Hashable, dict[int, float]]] = {}  # context -> alternative -> rollout -> R
+    for rollout, found in enumerate(places):
+        for where, which in found.values():
+            below.setdefault(where, {}).setdefault(which, {})[rollout] = totals[rollout]
+    credits: Credits = []
+    for found in places:
+        mine = []
+        for event_id, (where, which) in found.items():
+            others = [list(seen.values()) for key, seen in below[where].items() if key != which]
+            if others:
+                value, error = _against(list(below[where][which].values()), others)
+                mine.append(
+                    make_credit(
+                        "siblings",
+                        unit,
+                        event_id,
+                        value,
+                        stderr=error,
+                        assumes=(f"same {context}, same state",),
+                    )
+                )
+        credits.append(mine)
+    if not any(credits):
+        raise CreditError(
+            f"no two of these {len(group)} rollouts part at a {unit} event in the same context, so there are no "
+            "siblings to compare. Fork a trace at such an event (`baton fork TRACE --at EVENT --replace TEXT`) and "
+            "give the forks too, or use context='observation'."
+        )
+    return credits
+
+
+def _against(mine: list[float], others: list[list[float]]) -> tuple[float, float | None]:
+    signals = [fmean(values) for values in others]
+    value = fmean(mine) - fmean(signals)
+    if len(mine) < 2 or len(signals) < 2:
+        return value, None
+    return value, (std(mine) ** 2 / len(mine) + std(signals) ** 2 / len(signals)) ** 0.5
+
+
+def _by_prefix(trace: Trace, tree: Tree, rollout: int, unit: CreditUnit) -> dict[str, Place]:
+    path = tree.paths[rollout]
+    return {event.id: ((path[place], event.agent), path[place + 1]) for place, event in acts(trace, unit)}
+
+
+def _by_observation(trace: Trace, unit: CreditUnit) -> dict[str, Place]:
+    steps = event_steps(trace)
+    earlier: dict[str, tuple[Hashable, ...]] = {}  # call -> what it has said so far
+    found: dict[str, Place] = {}
+    ours = {event.id for _, event in acts(trace, unit)}
+    for event, step in zip(trace.events, steps, strict=True):
+        if event.call is None:
+            continue
+        before = earlier.get(event.call, ())
+        earlier[event.call] = (*before, step)
+        if event.id in ours:
+            found[event.id] = ((event.agent, context_key(trace, event.call), before), step)
+    return found

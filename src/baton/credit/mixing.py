@@ -1,0 +1,121 @@
+"""Credit through a mixing of values: VDN and QMIX.
+
+Q_tot = f(Q_1, ..., Q_n) with df/dQ_i >= 0, so that each agent's best choice is the team's. What agent
+i is told is the team's error through its own slope: (R - Q_tot) df/dQ_i.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from baton.credit.acts import agents
+from baton.credit.contract import (
+    CreditError,
+    Credits,
+    Group,
+    RewardOf,
+    estimator,
+    make_credit,
+    returns,
+    team_return,
+)
+from baton.trace.record import Credit
+from baton.trace.trace import Trace
+
+__all__ = ["MonotoneMix", "check_monotone", "qmix", "slopes", "vdn"]
+
+Mix = Callable[[Sequence[float]], float]
+_STEP = 1e-4
+
+
+class MonotoneMix:
+    """QMIX's mixing for one state: |w2| . elu(|w1| q + b1) + b2. The absolute values make it monotone."""
+
+    def __init__(self, w1: ArrayLike, b1: ArrayLike, w2: ArrayLike, b2: float) -> None:
+        self.w1_HN: NDArray[np.float64] = np.abs(np.asarray(w1, float))
+        self.b1_H: NDArray[np.float64] = np.asarray(b1, float)
+        self.w2_H: NDArray[np.float64] = np.abs(np.asarray(w2, float))
+        self.b2 = b2
+
+    def __call__(self, values: Sequence[float]) -> float:
+        hidden_H = self.w1_HN @ np.asarray(values, float) + self.b1_H
+        return float(
+            self.w2_H @ np.where(hidden_H > 0, hidden_H, np.expm1(np.minimum(hidden_H, 0))) + self.b2
+        )
+
+
+def slopes(mix: Mix, values: Sequence[float]) -> list[float]:
+    """df/dQ_i by central differences."""
+    found = []
+    for place in range(len(values)):
+        up, down = list(values), list(values)
+        step = _STEP * max(1.0, abs(values[place]))
+        up[place] += step
+        down[place] -= step
+        found.append((mix(up) - mix(down)) / (2 * step))
+    return found
+
+
+def check_monotone(found: Sequence[float], names: Sequence[str]) -> None:
+    """Raises where a slope is negative: an agent that did better would lower the team's value."""
+    for slope, name in zip(found, names, strict=True):
+        if slope < -1e-8 * max(1.0, max(map(abs, found))):
+            raise CreditError(
+                f"the mixing is not monotone: its slope in the value of {name} is {slope:.3g}. "
+                "Use non-negative weights (MonotoneMix takes their absolute values)."
+            )
+
+
+@estimator("vdn", "agent", needs=["values"], source="VDN, arXiv 1706.05296", evidence="M")
+def vdn(group: Group, *, q: Callable[[Trace, str], float], reward: RewardOf = team_return) -> Credits:
+    """(R - sum_i Q_i) to every agent: Q_tot = sum of Q_i, so each agent's slope is 1.
+
+    `q(trace, agent)` is an agent's own value of what it did.
+    Source: VDN, arXiv 1706.05296 [M].
+    """
+    return [
+        _mixed("vdn", trace, q, math.fsum, total)
+        for trace, total in zip(group, returns(group, reward), strict=True)
+    ]
+
+
+@estimator(
+    "qmix",
+    "agent",
+    needs=["values"],
+    source="QMIX, arXiv 1803.11485; Agent Q-Mix, arXiv 2604.00344",
+    evidence="M/C",
+)
+def qmix(
+    group: Group,
+    *,
+    q: Callable[[Trace, str], float],
+    mix: Callable[[Trace], Mix],
+    reward: RewardOf = team_return,
+) -> Credits:
+    """(R - Q_tot) dQ_tot/dQ_i, with Q_tot = f(Q_1, ..., Q_n) monotone in every Q_i.
+
+    `q(trace, agent)` is an agent's own value; `mix(trace)` gives the mixing function of that trace's
+    state, over agents in order of birth. A mixing with a negative slope is an error.
+    Source: QMIX, arXiv 1803.11485 [M]; over communication in Agent Q-Mix, arXiv 2604.00344 [C].
+    """
+    return [
+        _mixed("qmix", trace, q, mix(trace), total)
+        for trace, total in zip(group, returns(group, reward), strict=True)
+    ]
+
+
+def _mixed(name: str, trace: Trace, q: Callable[[Trace, str], float], mix: Mix, total: float) -> list[Credit]:
+    names = list(agents(trace))
+    values = [q(trace, agent) for agent in names]
+    through = slopes(mix, values)
+    check_monotone(through, names)
+    error = total - mix(values)
+    return [
+        make_credit(name, "agent", agent, error * slope, assumes=("the agents' values given are right",))
+        for agent, slope in zip(names, through, strict=True)
+    ]

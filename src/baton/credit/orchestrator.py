@@ -1,0 +1,170 @@
+"""Credit on orchestration decisions: spawn, delegate, aggregate, stop, and what was done instead.
+
+A decision nobody chose (a stop that the budget forced) gets no credit, though what it earned still
+counts for the decisions before it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+from baton.credit.acts import acts
+from baton.credit.baseline import EPS, normalised
+from baton.credit.contract import (
+    CreditError,
+    Credits,
+    Group,
+    Prefix,
+    RewardOf,
+    estimator,
+    make_credit,
+    returns,
+    team_return,
+)
+from baton.trace.record import Credit
+from baton.trace.stages import Stages
+from baton.trace.trace import Trace
+from baton.trace.vocabulary import CreditUnit
+
+__all__ = ["coma", "critical_steps", "reinforce_cost", "step_cost"]
+
+
+@estimator(
+    "coma",
+    "orchestrator",
+    "message",
+    "tool_call",
+    needs=["propensities", "values"],
+    source="COMA, arXiv 1705.08926",
+    evidence="M",
+)
+def coma(group: Group, *, q: Callable[[Prefix, str], float], unit: CreditUnit = "orchestrator") -> Credits:
+    """A = Q(G<e, a) - sum_a' pi(a') Q(G<e, a'): the choice against what its policy would have done on average.
+
+    `q(prefix, option)` is the value of taking an option after the events before the decision. Decisions
+    that had no alternative are left out; one with options whose probabilities were not recorded is an error.
+    Source: COMA, arXiv 1705.08926 [M].
+    """
+    return [_against_policy(trace, q, unit) for trace in group]
+
+
+def _against_policy(trace: Trace, q: Callable[[Prefix, str], float], unit: CreditUnit) -> list[Credit]:
+    found, bare = [], 0
+    for place, event in acts(trace, unit):
+        if event.options is None:
+            bare += 1
+            continue
+        chances = event.option_propensities
+        if chances is None or event.choice is None:
+            raise CreditError(
+                f"trace {trace.trace_id}, event {event.id}: its options are recorded and their probabilities are not, "
+                "so there is no policy to compare with. Use an engine that gives option_propensities (table does)."
+            )
+        before = Prefix(trace, place)
+        values = [q(before, option) for option in event.options]
+        mean = math.fsum(chance * value for chance, value in zip(chances, values, strict=True))
+        value = values[event.choice] - mean
+        found.append(make_credit("coma", unit, event.id, value, assumes=("the values given are right",)))
+    if bare and not found:
+        raise CreditError(
+            f"trace {trace.trace_id}: none of its {bare} {unit} events records what else could have been chosen. "
+            "COMA needs `options` and `option_propensities`: run a task that names options under a table engine."
+        )
+    return found
+
+
+@estimator(
+    "critical-steps",
+    "orchestrator",
+    needs=["group"],
+    source="Kimi K2.5 PARL, arXiv 2602.02276",
+    evidence="A/I",
+)
+def critical_steps(
+    group: Group, *, reward: RewardOf = team_return, price: float = 0.01, eps: float = EPS
+) -> Credits:
+    """A = normalised(R - price C), C = sum over stages of (main steps + most steps of any sub-agent).
+
+    Parallel work costs what its longest branch costs, so splitting well earns credit and splitting for show
+    does not. Lands on the decisions of the agent that leads; sub-agents are frozen and get none.
+    Source: critical steps, Kimi K2.5 PARL, arXiv 2602.02276 [A]; there they are a budget, the price is ours [I].
+    """
+    totals = returns(group, reward, at_least=2, what="critical-steps")
+    stages = [Stages.of(trace) for trace in group]
+    priced = [total - price * stage.critical_steps for total, stage in zip(totals, stages, strict=True)]
+    return [
+        [
+            make_credit(
+                "critical-steps",
+                "orchestrator",
+                event.id,
+                value,
+                stderr=stderr,
+                assumes=("every decision of a rollout shares its return", "one critical step has one price"),
+            )
+            for _, event in acts(trace, "orchestrator")
+            if event.agent == stage.root
+        ]
+        for trace, stage, (value, stderr) in zip(group, stages, normalised(priced, eps), strict=True)
+    ]
+
+
+def step_cost(step: int, num_steps: int, tokens: float, factor: float = 1.0, growth: float = 1.0) -> float:
+    """0.1 log(1 + g (t+1)/(T+1)) / log(1+g) x role factor x tokens/1e5: later steps cost more."""
+    grown = math.log(1 + growth * (step + 1) / (num_steps + 1)) / math.log(1 + growth)
+    return 0.1 * grown * factor * tokens / 1e5
+
+
+@estimator("reinforce-cost", "orchestrator", source="Puppeteer, arXiv 2505.19591", evidence="C")
+def reinforce_cost(
+    group: Group,
+    *,
+    reward: RewardOf = team_return,
+    gamma: float = 0.99,
+    growth: float = 1.0,
+    factors: Mapping[str, float] | None = None,
+    horizon: int | None = None,
+) -> Credits:
+    """R_t = r_t + 0.99 R_{t+1}, r_t = -cost of the step, plus the outcome at the last; no baseline.
+
+    The cost of a step is 0.1 log(1 + g (t+1)/(T+1)) / log(1+g) x role factor x tokens/1e5 with g = 1, over the
+    tokens spent from this decision to the next. T is `horizon`, or the number of decisions. A forced stop
+    takes its place in the recursion and gets no credit: it was not chosen.
+    Source: Puppeteer, arXiv 2505.19591 [C], without its flaw of training forced stops as chosen.
+    """
+    return [
+        _returns_to_go(trace, total, gamma, growth, factors or {}, horizon)
+        for trace, total in zip(group, returns(group, reward), strict=True)
+    ]
+
+
+def _returns_to_go(
+    trace: Trace, total: float, gamma: float, growth: float, factors: Mapping[str, float], horizon: int | None
+) -> list[Credit]:
+    steps = [
+        (place, event)
+        for place, event in enumerate(trace.events)
+        if event.decision in ("spawn", "delegate", "aggregate", "stop", "continue")
+    ]
+    ours = {event.id for _, event in acts(trace, "orchestrator")}
+    ends = [place for place, _ in steps[1:]] + [len(trace.events)]
+    found = []
+    ahead = 0.0
+    for step in reversed(range(len(steps))):
+        place, event = steps[step]
+        spent = sum(other.tokens or 0 for other in trace.events[place : ends[step]])
+        factor = factors.get(event.role or "", 1.0)  # on a spawn, the child's role
+        cost = step_cost(step, horizon or len(steps), spent, factor, growth)
+        ahead = (total if step == len(steps) - 1 else 0.0) - cost + gamma * ahead
+        if event.id in ours:
+            found.append(
+                make_credit(
+                    "reinforce-cost",
+                    "orchestrator",
+                    event.id,
+                    ahead,
+                    assumes=("no baseline", "tokens until the next decision were spent for this one"),
+                )
+            )
+    return found[::-1]

@@ -1,0 +1,141 @@
+"""Credit by role: against all who play the same part, or against the part's running average."""
+
+from __future__ import annotations
+
+import math
+from statistics import fmean
+
+from msgspec import Struct, field
+
+from baton.credit.acts import agents
+from baton.credit.baseline import EPS, Advantage, normalised
+from baton.credit.contract import Credits, Group, RewardOf, estimator, make_credit, team_return
+from baton.credit.earned import Counts, agent_returns
+from baton.errors import UsageError
+from baton.trace.trace import Trace
+from baton.trace.vocabulary import CreditUnit
+
+__all__ = ["Ema", "aligned", "common_count", "role_ema", "role_group"]
+
+
+def common_count(counts: list[int], share: float = 0.99) -> int:
+    """The least d with at least `share` of the rollouts at or under it; rollouts without any do not count."""
+    there = sorted(count for count in counts if count)
+    return there[min(len(there) - 1, max(0, math.ceil(share * len(there)) - 1))] if there else 0
+
+
+def aligned(count: int, d: int) -> list[int]:
+    """How often each of `count` sub-trajectories enters a row of d: repeated in turn, or the rest dropped."""
+    return [d // count + (place < d % count) if place < d else 0 for place in range(count)]
+
+
+@estimator("role-group", "agent", "role", needs=["group"], source="M-GRPO, arXiv 2511.13288", evidence="P")
+def role_group(
+    group: Group,
+    *,
+    unit: CreditUnit = "agent",
+    reward: RewardOf = team_return,
+    counts: Counts = "both",
+    d: int | None = None,
+    eps: float = EPS,
+) -> Credits:
+    """A = (R - mean) / (std + eps) over a role's K x d sub-trajectories of one task.
+
+    Each agent of the role is one sub-trajectory. Rollouts are brought to a common d (by default the count
+    that 99 % of them do not exceed): where there are fewer they are repeated in turn, where there are more
+    the later ones are dropped and get no credit. One that stands in the batch m times carries m A, so the
+    credits of a role sum to zero over the K x d. On unit `role`, a rollout's value is its mean over the d.
+    Source: M-GRPO, arXiv 2511.13288 [P]; which to repeat and drop is random there and in order here [I].
+    """
+    if d is not None and d < 1:
+        raise UsageError(f"d is {d}; expected how many sub-trajectories to bring each rollout to, 1 or more.")
+    rows: dict[str, list[tuple[int, list[tuple[str, float]]]]] = {}  # role -> (place, [(agent, return)])
+    for place, trace in enumerate(group):
+        for role, members in _by_role(trace, reward, counts).items():
+            rows.setdefault(role, []).append((place, members))
+    credits: Credits = [[] for _ in group]
+    for role, found in rows.items():
+        width = common_count([len(members) for _, members in found]) if d is None else d
+        batch = [
+            (place, agent, value, times)
+            for place, members in found
+            for (agent, value), times in zip(members, aligned(len(members), width), strict=True)
+            if times
+        ]
+        advantages = _repeated([(value, times) for _, _, value, times in batch], eps)
+        note = (f"rollouts brought to {width} sub-trajectories of {role!r}", "a role's agents are alike")
+        per_place: dict[int, list[float]] = {}
+        for (place, agent, _, times), (value, stderr) in zip(batch, advantages, strict=True):
+            per_place.setdefault(place, []).append(value * times)
+            if unit == "agent":
+                error = None if stderr is None else stderr * times
+                credits[place].append(
+                    make_credit("role-group", "agent", agent, value * times, stderr=error, assumes=note)
+                )
+        if unit == "role":
+            for place, values in per_place.items():
+                credits[place].append(
+                    make_credit("role-group", "role", role, math.fsum(values) / width, assumes=note)
+                )
+    return credits
+
+
+def _by_role(trace: Trace, reward: RewardOf, counts: Counts) -> dict[str, list[tuple[str, float]]]:
+    roles = agents(trace)
+    found: dict[str, list[tuple[str, float]]] = {}
+    for agent, value in agent_returns(trace, reward, counts).items():
+        found.setdefault(roles[agent] or "", []).append((agent, value))
+    return found
+
+
+def _repeated(values: list[tuple[float, int]], eps: float) -> list[Advantage]:
+    """Normalised over all copies; one advantage for each original."""
+    copies = [value for value, times in values for _ in range(times)]
+    found = normalised(copies, eps)
+    places = [0]
+    for _, times in values:
+        places.append(places[-1] + times)
+    return [found[place] for place in places[:-1]]
+
+
+class Ema(Struct, kw_only=True):
+    """Running averages by role, which a trainer keeps from step to step."""
+
+    decay: float = 0.95
+    values: dict[str, float] = field(default_factory=dict)
+
+    def advantage(self, role: str, value: float) -> float:
+        """R - b with b as it was before, then b <- decay b + (1 - decay) R. It starts at zero."""
+        before = self.values.get(role, 0.0)
+        self.values[role] = self.decay * before + (1.0 - self.decay) * value
+        return value - before
+
+
+@estimator("role-ema", "role", source="SPIRAL, ICLR 2026", evidence="C")
+def role_ema(
+    group: Group,
+    *,
+    reward: RewardOf = team_return,
+    counts: Counts = "both",
+    ema: Ema | None = None,
+) -> Credits:
+    """A = R - b_role, b_role <- 0.95 b_role + 0.05 R; the baseline is the one from before the update.
+
+    Takes rollouts in their order. Pass an `Ema` to go on from earlier groups; it is brought up to date. A
+    role's return is the mean over its agents.
+    Source: SPIRAL, ICLR 2026 [C].
+    """
+    kept = Ema() if ema is None else ema
+    return [
+        [
+            make_credit(
+                "role-ema",
+                "role",
+                role,
+                kept.advantage(role, fmean(value for _, value in members)),
+                assumes=("returns of a role drift slowly",),
+            )
+            for role, members in _by_role(trace, reward, counts).items()
+        ]
+        for trace in group
+    ]

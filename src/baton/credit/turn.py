@@ -1,0 +1,150 @@
+"""Credit on turns: what came after them, or the same turn of other rollouts."""
+
+from __future__ import annotations
+
+import math
+from statistics import fmean
+from typing import Literal
+
+from baton.credit.acts import Turn, of_turns, turns
+from baton.credit.baseline import EPS, centred, normalised
+from baton.credit.contract import (
+    CreditError,
+    Credits,
+    Group,
+    RewardOf,
+    estimator,
+    make_credit,
+    returns,
+    team_return,
+)
+from baton.credit.earned import turn_rewards
+from baton.credit.tree import context_key
+from baton.trace.record import Credit
+from baton.trace.trace import Trace
+
+__all__ = ["maporl", "return_to_go", "turn_group"]
+
+
+@estimator("turn-group", "turn", needs=["group"], source="AT-GRPO, arXiv 2510.11062", evidence="C")
+def turn_group(
+    group: Group,
+    *,
+    reward: RewardOf = team_return,
+    state: Literal["index", "context"] = "index",
+    share: float = 1.0,
+    eps: float = EPS,
+) -> Credits:
+    """A = (r - mean) / (std + eps) over the same turn of the same agent, r = share x R + own rewards.
+
+    `state="index"` takes an agent's t-th turns as the same; `"context"` only those with the very same prompt,
+    as where N samples are drawn from one state. A turn without another to compare with gets 0.
+    Source: AT-GRPO, arXiv 2510.11062 [C].
+    """
+    pools: dict[object, list[tuple[int, Turn, float]]] = {}
+    for place, (trace, total) in enumerate(zip(group, returns(group, reward), strict=True)):
+        own = turn_rewards(trace)
+        for turn in turns(trace):
+            key = (turn.agent, turn.index if state == "index" else context_key(trace, turn.call))
+            value = share * total + own.get(turn.call, 0.0)
+            pools.setdefault(key, []).append((place, turn, value))
+    credits: Credits = [[] for _ in group]
+    note = (
+        "an agent's t-th turns start from the same state" if state == "index" else "same prompt, same state"
+    )
+    for pool in pools.values():
+        alone = ("alone in its group, nothing to compare with",) if len(pool) == 1 else ()
+        found = normalised([value for _, _, value in pool], eps)
+        for (place, turn, _), (value, stderr) in zip(pool, found, strict=True):
+            credits[place].append(
+                make_credit("turn-group", "turn", turn.call, value, stderr=stderr, assumes=(note, *alone))
+            )
+    return [_in_order(trace, found) for trace, found in zip(group, credits, strict=True)]
+
+
+@estimator("return-to-go", "turn", needs=["group"], source="MARSHAL, ICLR 2026", evidence="C")
+def return_to_go(
+    group: Group,
+    *,
+    reward: RewardOf = team_return,
+    gamma: float = 1.0,
+    per: Literal["agent", "role"] = "agent",
+) -> Credits:
+    """A_t = G_t - mean G, G_t = r_t + gamma G_{t+1} along a player's own turns; the return is at its last.
+
+    The mean is over all turns of the player in all rollouts (the authors' code takes unique values, which
+    distorts it). With no rewards on turns, G is the discounted return.
+    Source: MARSHAL, ICLR 2026 [C].
+    """
+    samples: dict[str, list[tuple[int, Turn, float]]] = {}
+    for place, (trace, total) in enumerate(zip(group, returns(group, reward), strict=True)):
+        own = turn_rewards(trace)
+        for mine in of_turns(turns(trace), "agent").values():
+            ahead = 0.0
+            for turn in reversed(mine):
+                last = total if turn is mine[-1] else 0.0
+                ahead = own.get(turn.call, 0.0) + last + gamma * ahead
+                player = turn.agent if per == "agent" else turn.role or ""
+                samples.setdefault(player, []).append((place, turn, ahead))
+    if all(len(pool) == 1 for pool in samples.values()):
+        raise CreditError(
+            "return-to-go is centred over a player's turns, and every player here has taken one turn in one rollout. "
+            "Run the task again with other seeds."
+        )
+    credits: Credits = [[] for _ in group]
+    for pool in samples.values():
+        for (place, turn, _), (value, stderr) in zip(
+            pool, centred([value for _, _, value in pool]), strict=True
+        ):
+            credits[place].append(
+                make_credit(
+                    "return-to-go",
+                    "turn",
+                    turn.call,
+                    value,
+                    stderr=stderr,
+                    assumes=("a player's turns share one baseline",),
+                )
+            )
+    return [_in_order(trace, found) for trace, found in zip(group, credits, strict=True)]
+
+
+@estimator("maporl", "turn", needs=["turn_rewards"], source="MAPoRL, arXiv 2502.18439", evidence="C")
+def maporl(group: Group, *, discount: float = 0.3) -> Credits:
+    """R(t,i) = [v(t,i) + sum_{t'>t} g^{t'-t} mean_j v(t',j)] / sum_{t'>=t} g^{t'-t}, g = 0.3.
+
+    v(t,i) is the reward on agent i's t-th turn; later turns count by what all agents reached in them.
+    Source: MAPoRL, arXiv 2502.18439 [C].
+    """
+    return [_weighted_ahead(trace, discount) for trace in group]
+
+
+def _weighted_ahead(trace: Trace, discount: float) -> list[Credit]:
+    scores = turn_rewards(trace)
+    found = turns(trace)
+    if not scores:
+        raise CreditError(
+            f"trace {trace.trace_id} has no rewards on turns, which maporl weighs. Score them first (`baton reward` "
+            "with a process or debate family), or use return-to-go."
+        )
+    rounds: dict[int, list[float]] = {}
+    for turn in found:
+        rounds.setdefault(turn.index, []).append(scores.get(turn.call, 0.0))
+    means = [fmean(rounds[index]) for index in range(len(rounds))]
+    credits = []
+    for turn in found:
+        weights = [discount**ahead for ahead in range(len(means) - turn.index)]
+        values = [scores.get(turn.call, 0.0), *means[turn.index + 1 :]]
+        value = math.fsum(w * v for w, v in zip(weights, values, strict=True)) / math.fsum(weights)
+        credits.append(
+            make_credit(
+                "maporl", "turn", turn.call, value, assumes=("an agent's t-th turn is round t", "no baseline")
+            )
+        )
+    return credits
+
+
+def _in_order(trace: Trace, found: list[Credit]) -> list[Credit]:
+    """By the order of turns, whatever pool they came from."""
+    place = {turn.call: number for number, turn in enumerate(turns(trace))}
+    return sorted(found, key=lambda credit: place[credit.target])
