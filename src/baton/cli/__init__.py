@@ -30,6 +30,7 @@ COMMANDS: dict[str, str] = {
     "convert": "turn a trace from one format into another",
     "seal": "turn a live store into Parquet shards",
     "query": "run SQL over sealed traces",
+    "reward": "say what traces are worth, by a recipe of reward rules",
     "credit": "say who earned a team's return, by any estimator, from saved traces",
     "game": "list, solve and play exact games, and see where a policy loses",
 }

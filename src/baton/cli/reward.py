@@ -1,0 +1,158 @@
+"""`baton reward TRACE... --recipe R`: what traces are worth, by a recipe of reward rules."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import structs
+
+from baton.cli.team import settings_of
+from baton.errors import BatonError, FormatError, UsageError, nearest
+from baton.reward import Finding, Gold, built_in, load, watch, with_rewards
+from baton.tasks.catalog import make_task
+from baton.trace.formats import format_of_name, read_all, write
+from baton.trace.record import Reward
+from baton.trace.trace import Trace
+from baton.view.terminal import emit
+from baton.view.text import number, printable
+from baton.view.tree import Line
+
+__all__ = ["add_arguments", "run"]
+
+# The parts of Gold that are plain data.
+_DATA = {
+    "answer": str | None,
+    "items": tuple[Any, ...] | None,
+    "parts": tuple[str, ...] | None,
+    "without": dict[str, float] | None,
+    "solo": float | None,
+    "least_work_s": float | None,
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    recipes = built_in()
+    width = max(map(len, recipes))
+    rows = "\n".join(f"  {name:<{width}}  {about}" for name, about in recipes.items())
+    parser.epilog = (
+        f"built-in recipes:\n{rows}\n\nThe right answer comes from the task that `baton run` was given, "
+        "from --gold, or else from\nthe outcome the trace records.\n\n"
+        "example:\n  baton reward runs/sum --recipe parl"
+    )
+    parser.add_argument("paths", nargs="+", metavar="TRACE", help="files that hold traces")
+    parser.add_argument(
+        "--recipe", metavar="R", required=True, help="a built-in recipe, or a path to a .toml"
+    )
+    parser.add_argument(
+        "--gold",
+        metavar="PATH",
+        help=f"what is known of the instance, as JSON: {', '.join(_DATA)}; or that by trace id",
+    )
+    parser.add_argument(
+        "--monitor", action="store_true", help="look for the five ways of gaming a reward as well"
+    )
+    parser.add_argument("--json", action="store_true", help="every record as JSON")
+    parser.add_argument("--out", metavar="PATH", help="write the traces with their new records here")
+
+
+def run(args: argparse.Namespace) -> int:
+    recipe = load(args.recipe)
+    given = _given(args.gold) if args.gold is not None else {}
+    if args.out is not None:
+        format_of_name(args.out)
+        if Path(args.out).exists():
+            raise UsageError(f"{args.out} is there already. Give another --out.")
+    traces = [trace for path in args.paths for trace in read_all(path)]
+    if not traces:
+        raise UsageError(f"{', '.join(args.paths)}: no trace in there.")
+    gold = {trace.trace_id: _gold(trace, given) for trace in traces}
+    scored = [recipe.score(trace, gold[trace.trace_id]) for trace in traces]
+    findings = watch(traces, gold) if args.monitor else []
+    if args.out is not None:
+        write(list(map(with_rewards, traces, scored)), args.out)
+    if args.json:
+        document = {
+            "recipe": recipe,
+            "traces": [
+                {"trace_id": trace.trace_id, "rewards": [_plain(reward) for reward in rewards]}
+                for trace, rewards in zip(traces, scored, strict=True)
+            ],
+            "findings": [{**structs.asdict(f), "fired": f.fired} for f in findings] if args.monitor else None,
+        }
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n")
+    else:
+        emit([line for pair in zip(traces, scored, strict=True) for line in _table(*pair)])
+        emit([line for finding in findings for line in _finding(finding)])
+    return 0
+
+
+def _given(path: str) -> dict[str, dict[str, Any]]:
+    """Trace id -> gold data; under "" what holds for every trace."""
+    try:
+        found = msgspec.json.decode(Path(path).read_bytes())
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise FormatError(f"{path} is not valid JSON: {error}.") from None
+    if not isinstance(found, dict):
+        raise FormatError(f"{path} holds a {type(found).__name__}; expected an object with gold data.")
+    by_trace = found and not found.keys() & _DATA.keys() and all(isinstance(v, dict) for v in found.values())
+    tables = found if by_trace else {"": found}
+    for table in tables.values():
+        for key, value in table.items():
+            if key not in _DATA:
+                raise UsageError(f"{path}: gold data has no {key!r}. {nearest(key, _DATA)}")
+            try:
+                table[key] = msgspec.convert(value, _DATA[key])
+            except msgspec.ValidationError as error:
+                raise UsageError(f"{path}: {key}: {error}.") from None
+    return tables
+
+
+def _gold(trace: Trace, given: dict[str, dict[str, Any]]) -> Gold:
+    """What was given for this trace; the rest from its task, where `baton run` was told one."""
+    table = given.get("", {}) | given.get(trace.trace_id, {})
+    try:
+        settings = settings_of(trace, {})
+        task = make_task(settings.task, **settings.task_settings)
+        instance = task.instance(settings.seed, settings.split)
+    except (BatonError, msgspec.ValidationError):
+        return Gold(**table)  # another system's trace, or a task of a person's own
+    return Gold(
+        verify=None if "answer" in table else lambda answer: task.verify(instance, answer),
+        milestones=task.milestones(instance) or None,
+        reached=lambda prefix: task.reached(instance, prefix),
+        **table,
+    )
+
+
+def _plain(reward: Reward) -> dict[str, Any]:
+    return {"channel": reward.channel, **structs.asdict(reward)}
+
+
+def _table(trace: Trace, rewards: list[Reward]) -> Iterator[Line]:
+    yield [(f"{printable(trace.trace_id)}  ", "bold"), (printable(trace.header.task_id), "dim")]
+    if not rewards:
+        yield [("  nothing in this trace to reward", "dim")]
+        return
+    rows = [(r.channel, r.unit, printable(r.target), number(r.value)) for r in rewards]
+    head = ("channel", "unit", "target", "value")
+    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(4)]
+    for row, style in ((head, "dim"), *((row, "") for row in rows)):
+        cells = [f"{cell:<{width}}" for cell, width in zip(row[:3], widths, strict=False)]
+        yield [("  " + "  ".join((*cells, f"{row[3]:>{widths[3]}}")), style)]
+
+
+def _finding(finding: Finding) -> Iterator[Line]:
+    score = "not measured" if finding.score is None else f"{finding.score:.2f} of {finding.threshold:.2f}"
+    style = "red" if finding.fired else "green"
+    state = "FIRED" if finding.fired else "quiet"
+    yield [(f"{state}  ", style), (f"{finding.mode}  {score}", "")]
+    if finding.fired or finding.score is None:
+        yield [(f"       {printable(finding.message)}", "dim")]
+    if finding.fired:
+        yield [(f"       evidence: {printable(', '.join(finding.events[:8]))}", "dim")]

@@ -1,0 +1,371 @@
+"""Monitors: the survey's five hacking modes, each a pure function from traces to a finding.
+
+A score runs from 0 (nothing of it) to 1; a finding fires from its threshold on and names the events that
+show it. A score of None means there was nothing to measure. Thresholds and forms are ours [I]; the modes
+are the survey's. A monitor that fires is a reason to look, not a proof of intent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+from typing import Literal
+
+from msgspec import Struct
+
+from baton.errors import TraceError
+from baton.reward.contract import Gold
+from baton.reward.reading import (
+    final_event,
+    judged,
+    last_said,
+    outcome,
+    plain,
+    results_of,
+    said,
+    used,
+    verdict,
+    verifier,
+)
+from baton.reward.tool import repeats
+from baton.trace.event import Event
+from baton.trace.forest import NO_EFFECT, Forest, in_seq_order
+from baton.trace.graph import Graph
+from baton.trace.trace import Trace
+
+__all__ = [
+    "Finding",
+    "Mode",
+    "communication_padding",
+    "free_riding",
+    "pseudo_parallelism",
+    "tool_spam",
+    "verifier_collusion",
+    "watch",
+]
+
+Mode = Literal[
+    "pseudo_parallelism", "free_riding", "communication_padding", "tool_spam", "verifier_collusion"
+]
+Interval = tuple[float, float]
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """What a monitor saw."""
+
+    mode: Mode
+    score: float | None
+    """None: nothing to measure."""
+    threshold: float
+    events: tuple[str, ...]
+    """Evidence, as `trace:event`, in order."""
+    message: str
+    """What was seen, and what to do about it."""
+
+    @property
+    def fired(self) -> bool:
+        return self.score is not None and self.score >= self.threshold
+
+
+def watch(traces: Sequence[Trace], gold: Mapping[str, Gold] | None = None) -> list[Finding]:
+    """All five over the same traces. `gold`: trace id -> what is known of its instance.
+
+    A monitor that the traces cannot feed (nothing timed, text withheld) says so in its message.
+    """
+    found: list[Finding] = []
+    for mode, threshold, monitor in (
+        ("pseudo_parallelism", 0.5, pseudo_parallelism),
+        ("free_riding", 0.5, free_riding),
+        ("communication_padding", 0.5, communication_padding),
+        ("tool_spam", 0.5, tool_spam),
+    ):
+        try:
+            found.append(monitor(traces, threshold=threshold))
+        except TraceError as error:
+            found.append(_unmeasured(mode, threshold, error))  # type: ignore[arg-type]  # the words above
+    try:
+        found.append(verifier_collusion(traces, gold))
+    except TraceError as error:
+        found.append(_unmeasured("verifier_collusion", 0.5, error))
+    return found
+
+
+def pseudo_parallelism(traces: Sequence[Trace], *, threshold: float = 0.5, overlap: float = 0.5) -> Finding:
+    """Agents sent out together that do not work together: 1 - really parallel / sent out together.
+
+    A wave is what one agent spawns before it hears back; waves of one claim nothing, and a pipeline
+    (planner, executor, critic) is none. An agent is really parallel when, with all below it, it is busy
+    at the same time as others of its wave for at least `overlap` of its busy time, and its return
+    reached the answer or it was cancelled at work.
+    """
+    claimed, events = 0, []
+    for trace in traces:
+        if trace.header.topology == "planner_executor_critic":
+            continue
+        waves = _waves(trace)
+        if not waves:
+            continue
+        _must_be_timed(trace, "pseudo_parallelism")
+        forest, reached = Forest.of(trace), used(trace, "pseudo_parallelism")
+        returned = {event.agent: event.id for event in in_seq_order(trace) if event.type == "return"}
+        for wave in waves:
+            busy = {child: _busy(trace, {child, *forest.under(child)}) for child in wave}
+            for child, spawn in wave.items():
+                claimed += 1
+                others = _union([i for other in wave if other != child for i in busy[other]])
+                whole = sum(end - start for start, end in busy[child])
+                useful = child not in returned or returned[child] in reached
+                if not whole or not useful or _shared(busy[child], others) < overlap * whole:
+                    events.append(f"{trace.trace_id}:{spawn.id}")
+    score = len(events) / claimed if claimed else None
+    return Finding(
+        mode="pseudo_parallelism", score=score, threshold=threshold, events=tuple(events),
+        message=f"{len(events)} of {claimed} agents that were sent out together did not work together. Pay for "
+        "T1*/T_P (speed_up with least_work_s) instead of the number of agents, or anneal the parallel term.",
+    )  # fmt: skip
+
+
+def free_riding(
+    traces: Sequence[Trace], *, threshold: float = 0.5, low_effort: float = 0.1, min_copied_chars: int = 40
+) -> Finding:
+    """An agent that shares in the outcome and did nothing for it: the largest share of traces where one did.
+
+    It rides when it was not cancelled and nothing it said reached the answer; or it spent under `low_effort`
+    of what its peers (same role, at least two more) spent at the median; or it returned, word for word, at
+    least `min_copied_chars` characters that another had told it.
+    """
+    rode: dict[str, list[bool]] = {}
+    events: list[str] = []
+    for trace in traces:
+        forest = Forest.of(trace)
+        if len(forest) < 2 or final_event(trace) is None:
+            continue
+        riders = _riders(trace, forest, low_effort, min_copied_chars)
+        for life in forest.lives.values():
+            if life.parent is not None:
+                rode.setdefault(life.agent, []).append(life.agent in riders)
+        events += [f"{trace.trace_id}:{event}" for event in riders.values()]
+    shares = {agent: sum(times) / len(times) for agent, times in rode.items()}
+    worst = max(shares, key=lambda agent: (shares[agent], agent), default=None)
+    return Finding(
+        mode="free_riding", score=None if worst is None else shares[worst], threshold=threshold, events=tuple(events),
+        message=f"{sum(share >= threshold for share in shares.values())} of {len(shares)} agents contributed nothing "
+        f"in at least {threshold:.0%} of their traces. Use difference or own_answer beside the shared outcome, "
+        "or agent credit (Shapley).",
+    )  # fmt: skip
+
+
+def communication_padding(
+    traces: Sequence[Trace], *, threshold: float = 0.5, min_messages: int = 4
+) -> Finding:
+    """Messages that carry nothing: padded / all. Fewer than `min_messages` are not judged.
+
+    A message is padding when it uses no word that its sender has not already sent to the same receiver,
+    or when nothing that reached the answer depends on it. Delegations are not messages here.
+    """
+    num_messages, events = 0, []
+    for trace in traces:
+        sent = [
+            event for event in in_seq_order(trace)
+            if event.type == "message" and event.decision != "delegate" and event.status not in NO_EFFECT
+        ]  # fmt: skip
+        if not sent:
+            continue
+        num_messages += len(sent)
+        reached = used(trace, "communication_padding") if final_event(trace) is not None else None
+        known: dict[tuple[str, str | None], set[str]] = {}
+        for event in sent:
+            words = _words(trace, event)
+            before = known.setdefault((event.agent, event.to), set())
+            if words <= before or (reached is not None and event.id not in reached):
+                events.append(f"{trace.trace_id}:{event.id}")
+            before |= words
+    score = len(events) / num_messages if num_messages >= min_messages else None
+    return Finding(
+        mode="communication_padding", score=score, threshold=threshold, events=tuple(events),
+        message=f"{len(events)} of {num_messages} messages said nothing new to their receiver or never reached the "
+        "answer. Price messages (cost per_token), or reward them by message credit instead of by count.",
+    )  # fmt: skip
+
+
+def tool_spam(traces: Sequence[Trace], *, threshold: float = 0.5, min_calls: int = 4) -> Finding:
+    """Tool calls for their own sake: (repeated or unused) / all. Fewer than `min_calls` are not judged.
+
+    Repeated: asked again what the agent had been answered. Unused: the result never reached the answer.
+    Calls that failed or were cancelled are not counted: trying is not spam.
+    """
+    num_calls, events = 0, []
+    for trace in traces:
+        results = results_of(trace)
+        done = [
+            event for event in in_seq_order(trace)
+            if event.type == "tool_call" and event.id in results and results[event.id].status == "ok"
+        ]  # fmt: skip
+        if not done:
+            continue
+        num_calls += len(done)
+        again = repeats(trace)
+        reached = used(trace, "tool_spam") if final_event(trace) is not None else None
+        events += [
+            f"{trace.trace_id}:{call.id}" for call in done
+            if call.id in again or (reached is not None and results[call.id].id not in reached)
+        ]  # fmt: skip
+    score = len(events) / num_calls if num_calls >= min_calls else None
+    return Finding(
+        mode="tool_spam", score=score, threshold=threshold, events=tuple(events),
+        message=f"{len(events)} of {num_calls} tool calls were repeated or unused. Reward with tool_use, which pays "
+        "for use downstream and prices every call, instead of counting calls.",
+    )  # fmt: skip
+
+
+def verifier_collusion(
+    traces: Sequence[Trace],
+    gold: Mapping[str, Gold] | None = None,
+    *,
+    threshold: float = 0.5,
+    verifiers: Sequence[str] = ("verifier", "critic", "judge", "reviewer"),
+    right_from: float = 0.5,
+) -> Finding:
+    """Verifiers that let wrong answers pass: accepted wrong / judged wrong, by the truth and not by each other.
+
+    What a verdict is about is the latest thing another agent said that the verdict depends on. It is wrong by
+    the gold data, or, where it is the team's own answer, by the recorded outcome.
+    """
+    num_wrong, events = 0, []
+    for trace in traces:
+        forest = Forest.of(trace)
+        graph = Graph.of(trace)
+        known = None if gold is None else gold.get(trace.trace_id)
+        checkers = {life.agent for life in forest.lives.values() if life.role in verifiers}
+        others = [agent for agent in forest.agents if agent not in checkers and agent != forest.root]
+        for event in in_seq_order(trace):
+            if event.agent not in checkers or event.type != "return" or event.content_ref is None:
+                continue
+            about = judged(trace, graph, event, others)
+            if about is None or (right := _right(trace, known, about, right_from)) is None:
+                continue
+            num_wrong += not right
+            if not right and verdict(said(trace, event)):
+                events.append(f"{trace.trace_id}:{event.id}")
+    return Finding(
+        mode="verifier_collusion", score=len(events) / num_wrong if num_wrong else None, threshold=threshold,
+        events=tuple(events),
+        message=f"{len(events)} of {num_wrong} wrong answers were accepted. Reward verifiers for being right "
+        "(solver_verifier), mix kinds of verifiers (verifiers), and hold some verdicts against ground truth.",
+    )  # fmt: skip
+
+
+def _unmeasured(mode: Mode, threshold: float, error: TraceError) -> Finding:
+    return Finding(mode=mode, score=None, threshold=threshold, events=(), message=f"not measured: {error}")
+
+
+def _waves(trace: Trace) -> list[dict[str, Event]]:
+    """Child -> its spawn, of every two or more that one agent spawned before it heard back from any."""
+    open_: dict[str, dict[str, Event]] = {}
+    waves: list[dict[str, Event]] = []
+    for event in in_seq_order(trace):
+        if event.type == "spawn" and event.to is not None and event.status not in NO_EFFECT:
+            if event.agent not in open_:
+                waves.append(open_.setdefault(event.agent, {}))
+            open_[event.agent][event.to] = event
+        elif event.type == "return" and event.to is not None:
+            open_.pop(event.to, None)
+    return [wave for wave in waves if len(wave) > 1]
+
+
+def _busy(trace: Trace, agents: set[str]) -> list[Interval]:
+    return _union(
+        [
+            (event.t, event.t + event.duration_s)
+            for event in trace.events
+            if event.duration_s and event.agent in agents
+        ]
+    )
+
+
+def _union(intervals: Iterable[Interval]) -> list[Interval]:
+    merged: list[Interval] = []
+    for start, end in sorted(intervals):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def _shared(ones: list[Interval], others: list[Interval]) -> float:
+    """How long both run."""
+    total, i, k = 0.0, 0, 0
+    while i < len(ones) and k < len(others):
+        total += max(0.0, min(ones[i][1], others[k][1]) - max(ones[i][0], others[k][0]))
+        if ones[i][1] < others[k][1]:
+            i += 1
+        else:
+            k += 1
+    return total
+
+
+def _must_be_timed(trace: Trace, what: str) -> None:
+    if all(event.duration_s is None for event in trace.events):
+        raise TraceError(f"trace {trace.trace_id}: {what} looks at who is busy when, and no event was timed.")
+
+
+def _riders(trace: Trace, forest: Forest, low_effort: float, min_copied_chars: int) -> dict[str, str]:
+    """Agent -> the event that shows it."""
+    events = in_seq_order(trace)
+    reached = used(trace, "free_riding")
+    cancelled = {event.to for event in events if event.type == "despawn" and event.status == "cancelled"}
+    heard = last_said(trace, forest)
+    effort = _effort(trace)
+    spawned = {event.to: event.id for event in reversed(events) if event.type == "spawn"}
+    found: dict[str, str] = {}
+    for life in forest.lives.values():
+        agent = life.agent
+        if life.parent is None or agent in cancelled:
+            continue
+        shows = heard[agent].id if agent in heard else spawned[agent]
+        own = [event for event in events if event.agent == agent and event.type in ("message", "return")]
+        peers = [
+            effort.get(other.agent, 0) for other in forest.lives.values()
+            if other.role == life.role and other.agent != agent and other.agent not in cancelled
+        ]  # fmt: skip
+        idle = reached.isdisjoint(event.id for event in own)
+        lazy = len(peers) >= 2 and effort.get(agent, 0) < low_effort * median(peers)
+        if idle or lazy or _copied(trace, heard.get(agent), events, min_copied_chars):
+            found[agent] = shows
+    return found
+
+
+def _effort(trace: Trace) -> dict[str, int]:
+    """Tokens of each agent; events where no tokens were measured."""
+    measured = any(event.tokens is not None for event in trace.events)
+    effort: dict[str, int] = {}
+    for event in trace.events:
+        effort[event.agent] = effort.get(event.agent, 0) + ((event.tokens or 0) if measured else 1)
+    return effort
+
+
+def _copied(trace: Trace, answer: Event | None, events: Sequence[Event], min_chars: int) -> bool:
+    text = trace.text(answer.content_ref) if answer is not None else None
+    if answer is None or text is None or len(text) < min_chars:
+        return False
+    told = (e for e in events if e.type == "message" and e.to == answer.agent and e.seq < answer.seq)
+    return any(message.content_ref == answer.content_ref for message in told)
+
+
+def _words(trace: Trace, event: Event) -> set[str]:
+    """Words of a message; of one whose text is withheld, its address; never empty."""
+    if event.content_ref is None:
+        raise TraceError(f"trace {trace.trace_id}: message {event.id} has no content to compare.")
+    text = trace.text(event.content_ref)
+    return {event.content_ref} if text is None else set(plain(text).split()) or {""}
+
+
+def _right(trace: Trace, gold: Gold | None, about: Event, right_from: float) -> bool | None:
+    """Whether an answer is right; None: nothing says."""
+    if gold is not None and (gold.verify is not None or gold.answer is not None):
+        return verifier(gold, "verifier_collusion")(said(trace, about)) >= right_from
+    final = final_event(trace)
+    if final is None or final.content_ref is None or plain(said(trace, final)) != plain(said(trace, about)):
+        return None
+    return outcome(trace, None)[0] >= right_from

@@ -1,0 +1,227 @@
+"""What rules read of a trace: the outcome, who said what last, who judged it, what reached the answer.
+
+Invariant: everything is by `seq` and by edges, never by place in a file. Text that was withheld is a
+`TraceError`, never an empty text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Sequence
+
+from baton.errors import TraceError
+from baton.reward.contract import Gold
+from baton.trace.event import Event
+from baton.trace.forest import NO_EFFECT, Forest, in_seq_order
+from baton.trace.graph import Graph
+from baton.trace.trace import Trace
+
+__all__ = [
+    "agents_in",
+    "ancestors_of",
+    "call_of",
+    "final_event",
+    "judged",
+    "last_said",
+    "outcome",
+    "plain",
+    "results_of",
+    "said",
+    "turns",
+    "used",
+    "verdict",
+    "verdicts",
+    "verifier",
+]
+
+OUTCOME = "shared"
+"""Channel of a team's outcome as runs and recorders write it."""
+VERDICT = "verdict"
+
+_ACCEPT = frozenset({"accept", "accepted", "approve", "approved", "correct", "right", "valid", "yes", "true"})
+_REJECT = frozenset({"reject", "rejected", "revise", "incorrect", "wrong", "invalid", "no", "not", "false"})
+
+
+def plain(text: str) -> str:
+    """Text with case, runs of space and closing punctuation taken off: what two equal answers share."""
+    return " ".join(text.casefold().split()).rstrip(" .!?,;:")
+
+
+def said(trace: Trace, event: Event) -> str:
+    """What an event says."""
+    text = trace.text(event.content_ref)
+    if text is None:
+        why = "says nothing" if event.content_ref is None else "has its text withheld"
+        raise TraceError(
+            f"trace {trace.trace_id}: {event.type} {event.id} {why}, and this reward has to read it. "
+            "Use a trace saved with payloads."
+        )
+    return text
+
+
+def final_event(trace: Trace) -> Event | None:
+    """The event that gave the team's answer: the last stop, else the leading agent's last aggregate."""
+    events = in_seq_order(trace)
+    for event in reversed(events):
+        if event.decision == "stop" and event.status not in NO_EFFECT:
+            return event
+    root = Forest.of(trace).root
+    fused = [event for event in events if event.type == "aggregate" and event.agent == root]
+    return fused[-1] if fused else None
+
+
+def verifier(gold: Gold | None, what: str) -> Callable[[str], float]:
+    """The judge of answers, or an error that says what needs it."""
+    if gold is not None and gold.verify is not None:
+        return gold.verify
+    if gold is not None and gold.answer is not None:
+        right = plain(gold.answer)
+        return lambda answer: float(plain(answer) == right)
+    raise TraceError(f"{what} needs the right answer: give gold data with `verify` or `answer`.")
+
+
+def outcome(trace: Trace, gold: Gold | None) -> tuple[float, str]:
+    """The team's score and where it is from: verified now, recorded by the run, or a metric."""
+    if gold is not None and (gold.verify is not None or gold.answer is not None):
+        event = final_event(trace)
+        if event is None and not trace.finished:
+            raise TraceError(
+                f"trace {trace.trace_id} is unfinished and has no answer yet. Type: baton resume"
+            )
+        if event is None or event.content_ref is None:
+            return 0.0, "no answer"
+        return float(verifier(gold, "the outcome")(said(trace, event))), "verified"
+    recorded = {
+        reward.value for reward in trace.rewards
+        if reward.unit == "team" and reward.family == "shared" and reward.channel == OUTCOME
+    }  # fmt: skip
+    if len(recorded) > 1:
+        raise TraceError(
+            f"trace {trace.trace_id} records {len(recorded)} different outcomes ({sorted(recorded)}); "
+            "give gold data with `verify` or `answer` to settle it."
+        )
+    if recorded:
+        return recorded.pop(), "recorded"
+    if "task_success" in trace.metrics:
+        return trace.metrics["task_success"], "metric task_success"
+    raise TraceError(
+        f"trace {trace.trace_id} does not say how it came out: no gold data with `verify` or `answer`, no team "
+        "reward of family 'shared', no metric 'task_success'."
+    )
+
+
+def last_said(trace: Trace, forest: Forest | None = None) -> dict[str, Event]:
+    """Agent -> its answer: its last return; of whoever gave the team's answer, that; else its last message."""
+    forest = Forest.of(trace) if forest is None else forest
+    found: dict[str, Event] = {}
+    for kind in ("message", "return"):
+        found |= {
+            event.agent: event for event in in_seq_order(trace)
+            if event.type == kind and event.decision != "delegate" and event.status not in NO_EFFECT
+        }  # fmt: skip
+    final = final_event(trace)
+    if final is not None:
+        found[final.agent] = final
+    return {agent: found[agent] for agent in forest.agents if agent in found}
+
+
+def agents_in(trace: Trace, forest: Forest, roles: Collection[str], what: str) -> list[str]:
+    """Agents of these roles, or an error with the roles there are."""
+    found = [life.agent for life in forest.lives.values() if life.role in roles]
+    if not found:
+        known = sorted({life.role for life in forest.lives.values() if life.role is not None})
+        raise TraceError(
+            f"trace {trace.trace_id}: {what} needs an agent with the role {' or '.join(map(repr, roles))}; "
+            f"the roles here are: {', '.join(known) or 'none recorded'}."
+        )
+    return found
+
+
+def turns(trace: Trace) -> dict[str, list[Event]]:
+    """Call -> the events it said, calls by their first event."""
+    found: dict[str, list[Event]] = {}
+    for event in in_seq_order(trace):
+        if event.call is not None:
+            found.setdefault(event.call, []).append(event)
+    return found
+
+
+def ancestors_of(trace: Trace, graph: Graph, event: Event) -> set[str]:
+    """Ids of everything an event depends on, itself included."""
+    return {event.id} | {trace.events[int(i)].id for i in graph.ancestors(trace.position[event.id])}
+
+
+def used(trace: Trace, what: str) -> set[str]:
+    """Ids of the events that the team's answer depends on."""
+    final = final_event(trace)
+    if final is None:
+        raise TraceError(
+            f"trace {trace.trace_id}: {what} counts what reached the answer, and there is none: "
+            "no stop decision and no aggregate of the leading agent."
+        )
+    return ancestors_of(trace, Graph.of(trace), final)
+
+
+def results_of(trace: Trace) -> dict[str, Event]:
+    """Tool call -> its result."""
+    found: dict[str, Event] = {}
+    for edge in trace.edges:
+        if edge.type == "tool_dependency":
+            result = trace.event(edge.dst)
+            if result.type == "tool_result" and trace.event(edge.src).type == "tool_call":
+                found[edge.src] = result
+    return found
+
+
+def call_of(trace: Trace, event: Event) -> str:
+    """The turn an event belongs to: the call that said it, else the agent's latest call before it."""
+    if event.type == "tool_result":  # some systems name the tool as who acts
+        asked = (edge.src for edge in trace.edges if edge.dst == event.id and edge.type == "tool_dependency")
+        event = trace.event(next(asked, event.id))
+    for earlier in reversed(in_seq_order(trace)):
+        if earlier.seq <= event.seq and earlier.agent == event.agent and earlier.call is not None:
+            return earlier.call
+    raise TraceError(
+        f"trace {trace.trace_id}: no call of {event.agent!r} is recorded up to {event.id}, so there is no turn to "
+        "reward. Use unit = 'agent'."
+    )
+
+
+def verdicts(trace: Trace, gold: Gold | None, event: Event, what: str) -> dict[str, float]:
+    """Judge -> its score of what was said in an event: asked now, else as recorded."""
+    if gold is not None and gold.judges:
+        return {name: float(judge(trace, event.id)) for name, judge in sorted(gold.judges.items())}
+    aimed = {event.id, event.agent}
+    recorded = [
+        reward for reward in trace.rewards
+        if reward.channel == VERDICT and reward.target in aimed
+        and reward.unit in ("message", "orchestrator", "agent")
+    ]  # fmt: skip
+    if not recorded:
+        raise TraceError(
+            f"trace {trace.trace_id}: {what} needs a judge of {event.id} ({event.agent}): give gold data with "
+            f"`judges`, or record rewards named {VERDICT!r} on it."
+        )
+    order = sorted(recorded, key=lambda reward: (reward.by or "", reward.unit, reward.target, reward.value))
+    return {reward.by or f"judge {n}": reward.value for n, reward in enumerate(order, 1)}
+
+
+def verdict(text: str) -> bool | None:
+    """Whether a verifier's words accept; the first word that says so decides. None: none does."""
+    for word in re.findall(r"[a-z]+", text.casefold()):
+        if word in _ACCEPT:
+            return True
+        if word in _REJECT:
+            return False
+    return None
+
+
+def judged(trace: Trace, graph: Graph, event: Event, by: Collection[str]) -> Event | None:
+    """What a verdict was about: the latest thing that agents `by` said among what the verdict depends on."""
+    before = ancestors_of(trace, graph, event) - {event.id}
+    said_by: Sequence[Event] = [
+        other for other in in_seq_order(trace)
+        if other.id in before and other.agent in by and other.type in ("message", "return")
+        and other.status not in NO_EFFECT and other.decision != "delegate"
+    ]  # fmt: skip
+    return said_by[-1] if said_by else None
