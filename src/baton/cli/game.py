@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from baton.cli.game_team import ledgers_of_traces, play_on_team
 from baton.errors import UsageError
 from baton.tasks.game import CHOICES, Game
+from baton.tasks.game_trace import Played
 from baton.tasks.games import GAMES, make_game
 from baton.tasks.ledger import Ledger, SampledLedger, expected_regret, sampled_regret
 from baton.tasks.play import Table
@@ -26,10 +30,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     listing = parts.add_parser("list", help="the games, what they are about, and their parameters")
     listing.add_argument("--json", action="store_true", help="as JSON")
     solving = parts.add_parser("solve", help="the exact optimum and the closed-form figures")
-    playing = parts.add_parser("play", help="play with a reference policy, without a team")
+    playing = parts.add_parser("play", help="play with a reference policy, alone or on a team")
     regret = parts.add_parser("regret", help="V* - V of a policy, split over the five decisions")
     for part in (solving, playing, regret):
-        part.add_argument("name", metavar="NAME", help="a game, from `baton game list`")
+        also = ", or traces of one that a team played" if part is regret else ""
+        part.add_argument("name", metavar="NAME", help=f"a game, from `baton game list`{also}")
         part.add_argument("--set", action="append", default=[], metavar="K=V", help="a parameter; repeatable")
         part.add_argument("--json", action="store_true", help="as JSON")
     for part in (playing, regret):
@@ -43,6 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     playing.add_argument(
         "--episodes", type=int, default=1, metavar="N", help="how many; one is shown step by step"
     )
+    playing.add_argument("--team", action="store_true", help="on the team runtime; any policy of `baton run`")
+    playing.add_argument("--out", metavar="DIR", help="keep the traces there (implies --team)")
     regret.add_argument(
         "--episodes", type=int, metavar="N", help="sample N episodes instead of exact expectation"
     )
@@ -57,6 +64,8 @@ def _policies(everyone: bool) -> str:
 def run(args: argparse.Namespace) -> int:
     if args.part == "list":
         return _list(args.json)
+    if args.part == "regret" and args.name not in GAMES and Path(args.name).exists():
+        return _regret_of_traces(args)
     game = make_game(args.name, _settings(args.set))
     return {"solve": _solve, "play": _play, "regret": _regret}[args.part](game, args)
 
@@ -131,13 +140,13 @@ def _solve(game: Game, args: argparse.Namespace) -> int:
 def _play(game: Game, args: argparse.Namespace) -> int:
     if args.episodes < 1:
         raise UsageError(f"--episodes {args.episodes}: play at least 1.")
-    table = Table(game, reference(args.policy, game))
-    played = [table.play(args.seed, index) for index in range(args.episodes)]
+    on_team = args.team or args.out
+    plays = play_on_team(args, _settings(args.set)) if on_team else _play_alone(game, args)
     if args.json:
         return _print_json(
             [
                 {
-                    "value": episode.value,
+                    "value": play.value,
                     "steps": [
                         {
                             "text": game.text(state),
@@ -145,23 +154,31 @@ def _play(game: Game, args: argparse.Namespace) -> int:
                             "option": option,
                             "reward": reward,
                         }
-                        for state, option, reward in zip(
-                            episode.states, episode.options, episode.rewards, strict=True
-                        )
+                        for state, option, reward in play.steps
                     ],
                 }
-                for episode in played
+                for play in plays
             ]
         )
-    if len(played) > 1:
-        mean = sum(episode.value for episode in played) / len(played)
-        print(f"{game.name}, {args.policy}: mean return {mean:.6g} over {len(played):,} episodes")
+    if len(plays) > 1:
+        mean = sum(play.value for play in plays) / len(plays)
+        print(f"{game.name}, {args.policy}: mean return {mean:.6g} over {len(plays):,} episodes")
         return 0
-    for state, option, reward in zip(played[0].states, played[0].options, played[0].rewards, strict=True):
+    for state, option, reward in plays[0].steps:
         print("\n".join(f"| {line}" for line in game.text(state).splitlines()))
         print(f"> {option}" + (f"    {reward:+g}" if reward else ""))
-    print(f"return {played[0].value:g}")
+    cut_off = f", cut off at a quit worth {plays[0].quit_value:g}" if plays[0].cut_off else ""
+    print(f"return {plays[0].value:g}{cut_off}")
     return 0
+
+
+def _play_alone(game: Game, args: argparse.Namespace) -> list[Played]:
+    table = Table(game, reference(args.policy, game))
+    episodes = (table.play(args.seed, index) for index in range(args.episodes))
+    return [
+        Played(game=game, steps=list(zip(e.states, e.options, e.rewards, strict=True)), end=e.end)
+        for e in episodes
+    ]
 
 
 def _regret(game: Game, args: argparse.Namespace) -> int:
@@ -176,7 +193,24 @@ def _regret(game: Game, args: argparse.Namespace) -> int:
             out[name] = sampled_regret(solution, policy, args.episodes, args.seed)
     if args.json:
         return _print_json({"name": game.name, "optimum": solution.value, "policies": out})
-    print(f"{game.name}: V* = {solution.value:.6g}")
+    return _show(f"{game.name}: V* = {solution.value:.6g}", out)
+
+
+def _regret_of_traces(args: argparse.Namespace) -> int:
+    if args.set or args.episodes is not None or args.policy != "all":
+        raise UsageError(
+            "traces say what was played, and by whom: --set, --policy and --episodes do not apply."
+        )
+    found = ledgers_of_traces(Path(args.name))
+    if args.json:
+        return _print_json(found)
+    for game, out in found.items():
+        _show(f"{game}: V* = {next(iter(out.values())).optimum:.6g}", out)
+    return 0
+
+
+def _show(head: str, out: Mapping[str, Ledger | SampledLedger]) -> int:
+    print(head)
     print(f"{'policy':<13} {'value':>16} {'regret':>16} " + " ".join(f"{_NUMBERS[c]:>16}" for c in CHOICES))
     for name, ledger in out.items():
         numbers = [ledger.value, ledger.regret, *(ledger.parts[c] for c in CHOICES)]
@@ -186,7 +220,7 @@ def _regret(game: Game, args: argparse.Namespace) -> int:
 
 def _figure(number: float | tuple[float, float]) -> str:
     if isinstance(number, tuple):
-        return f"{number[0]:.4f} ±{number[1]:.4f}"
+        return f"{round(number[0], 4) + 0.0:.4f} ±{number[1]:.4f}"
     return f"{number if abs(number) > 5e-7 else 0.0:.6f}"
 
 

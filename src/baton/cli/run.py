@@ -13,13 +13,16 @@ from baton.cli.team import Settings, describe, live_line, make_team, parse_setti
 from baton.engine import ENGINES
 from baton.errors import UsageError
 from baton.tasks.catalog import TASKS
+from baton.tasks.policies import REFERENCE as POLICIES
+from baton.tasks.task import Task
 from baton.team.run import Run
 from baton.team.running import StoreJournal, header_of
 from baton.team.topology import TOPOLOGIES
 from baton.trace.formats.sqlite import Store
 from baton.trace.formats.sqlite_read import list_traces
+from baton.trace.trace import Trace
 
-__all__ = ["add_arguments", "parse_policies", "run"]
+__all__ = ["add_arguments", "parse_policies", "run", "run_into"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     forms = "\n".join(f"  {form}" for _, form in ENGINES.values())
     parser.epilog = (
         f"tasks: {', '.join(TASKS)}\ntopologies: {', '.join(TOPOLOGIES)}\n\n"
-        f"policies:\n  reference (the task's own scripted play)\n{forms}\n\n"
+        f"policies:\n  reference (the task's own scripted play)\n"
+        f"  {', '.join(POLICIES)} (of games)\n{forms}\n\n"
         "settings: rounds=3 (of the topology), task.num_shards=8, limits.tokens=5000, latency.jitter=0,\n"
         "  sampling.temperature=0.7, sampling.worker.max_tokens=64\n\n"
         "example:\n  baton run shard-sum --topology centralized --policy reference --out runs/sum"
@@ -73,25 +77,32 @@ def run(args: argparse.Namespace) -> int:
         clock=args.clock,
         surface=args.surface,
     )
-    team, assignment = make_team(settings)
     path = store_path(args.out)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    header = header_of(team, assignment, _free_id(path, settings), settings=msgspec.to_builtins(settings))
-    with Store.open(path, durability="process") as store:
-        going = Run(team, assignment, header, journal=StoreJournal(store, store.begin(header)))
-        try:
-            with live_line(going):
-                trace = asyncio.run(going.go())
-        except KeyboardInterrupt:
-            store.commit()
-            print(f"\nStopped; everything so far is kept. Type: baton resume {args.out}", file=sys.stderr)
-            return 130
+    trace = run_into(path, settings)
+    if trace is None:
+        print(f"\nStopped; everything so far is kept. Type: baton resume {args.out}", file=sys.stderr)
+        return 130
     print(describe(trace))
     print(f"trace    {trace.trace_id} in {path}")
     print(
         f"Type: baton show {args.out}" + (f" --trace {trace.trace_id}" if len(list_traces(path)) > 1 else "")
     )
     return 0
+
+
+def run_into(path: Path, settings: Settings, task: Task | None = None) -> Trace | None:
+    """Run what settings describe, into a store. None: it was interrupted; what there is is kept."""
+    team, assignment = make_team(settings, task)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    header = header_of(team, assignment, _free_id(path, settings), settings=msgspec.to_builtins(settings))
+    with Store.open(path, durability="process") as store:
+        going = Run(team, assignment, header, journal=StoreJournal(store, store.begin(header)))
+        try:
+            with live_line(going):
+                return asyncio.run(going.go())
+        except KeyboardInterrupt:
+            store.commit()
+            return None
 
 
 def parse_policies(given: list[str]) -> dict[str, str]:

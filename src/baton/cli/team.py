@@ -14,10 +14,12 @@ from typing import Any, Literal, get_type_hints
 import msgspec
 from msgspec import Struct, field, structs
 
-from baton.engine import make_engine
+from baton.engine import ENGINES, make_engine
 from baton.engine.scripted import ScriptedEngine
 from baton.errors import TraceError, UsageError, nearest
 from baton.tasks.catalog import REFERENCE, TASKS, make_task
+from baton.tasks.game_task import GameTask
+from baton.tasks.task import Task
 from baton.team.action import VERBS
 from baton.team.budget import Ledger, Limits
 from baton.team.driver import Latency
@@ -30,7 +32,17 @@ from baton.trace.call import Sampling
 from baton.trace.formats import read_all
 from baton.trace.trace import Trace
 
-__all__ = ["Settings", "describe", "live_line", "make_team", "one_trace", "parse_settings", "settings_of"]
+__all__ = [
+    "Settings",
+    "describe",
+    "live_line",
+    "make_team",
+    "one_trace",
+    "parse_settings",
+    "settings_of",
+    "store_path",
+    "task_of",
+]
 
 STORE = "run.db"
 
@@ -54,18 +66,21 @@ class Settings(Struct, frozen=True, kw_only=True, omit_defaults=True):
     surface: Literal["lines", "tools"] = "lines"
 
 
-def make_team(settings: Settings) -> tuple[Team, Assignment]:
-    """The team and the assignment that settings describe."""
-    task = make_task(settings.task, **_typed(TASKS.get(settings.task), settings.task_settings, "task"))
+def task_of(settings: Settings) -> Task:
+    """The task that settings describe."""
+    return make_task(settings.task, **_typed(TASKS.get(settings.task), settings.task_settings, "task"))
+
+
+def make_team(settings: Settings, task: Task | None = None) -> tuple[Team, Assignment]:
+    """The team and the assignment that settings describe; `task` where it is at hand."""
+    task = task or task_of(settings)
     assignment = task.assignment(task.instance(settings.seed, settings.split))
-    params = _typed(TOPOLOGIES.get(settings.topology), settings.topology_settings, "topology")
-    if assignment.tools:
-        params.setdefault("tools", tuple(assignment.tools))
-    topology = _sampled(make_topology(settings.topology, **params), settings.sampling)
-    engines = {
-        name: _reference(settings, assignment) if spec == "reference" else make_engine(spec)
-        for name, spec in settings.policies.items()
-    }
+    topology = _sampled(_topology(settings, task, assignment), settings.sampling)
+    engines = {name: _engine(settings, task, assignment, spec) for name, spec in settings.policies.items()}
+    if isinstance(task, GameTask):  # all but the orchestrator are the game's own
+        for role in topology.roles:
+            if role.name != topology.root:
+                engines.setdefault(role.name, ScriptedEngine("nature", lambda _: "return done"))
     roles = {role.name for role in topology.roles} | {"default"}
     for name in engines:
         if name not in roles:
@@ -83,6 +98,34 @@ def make_team(settings: Settings) -> tuple[Team, Assignment]:
         latency=_struct(Latency, settings.latency, "latency"),
     )
     return team, assignment
+
+
+def _topology(settings: Settings, task: Task, assignment: Assignment) -> Topology:
+    own = task.topology()
+    if own is None:
+        params = _typed(TOPOLOGIES.get(settings.topology), settings.topology_settings, "topology")
+        if assignment.tools:
+            params.setdefault("tools", tuple(assignment.tools))
+        return make_topology(settings.topology, **params)
+    if settings.topology != own.name:
+        raise UsageError(
+            f"{settings.task} brings its own team; it is not played by {settings.topology!r}. "
+            f"Leave --topology out, or type: --topology {own.name}"
+        )
+    if settings.topology_settings:
+        name = next(iter(settings.topology_settings))
+        raise UsageError(
+            f"{settings.task} brings its own team, which has no setting {name!r}. "
+            f"For a parameter of the game, type: --set task.{name}=VALUE"
+        )
+    return own
+
+
+def _engine(settings: Settings, task: Task, assignment: Assignment, spec: str) -> Engine:
+    if isinstance(task, GameTask) and spec.partition(":")[0] not in ENGINES:
+        name = "optimal" if spec == "reference" else spec
+        return ScriptedEngine(name, task.script(name))
+    return _reference(settings, assignment) if spec == "reference" else make_engine(spec)
 
 
 def _sampled(topology: Topology, given: Mapping[str, Any]) -> Topology:

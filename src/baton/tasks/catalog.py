@@ -7,6 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from baton.errors import UsageError, nearest
+from baton.tasks.game_task import GameTask
+from baton.tasks.game_trace import PREFIX
+from baton.tasks.games import GAMES, make_game
 from baton.tasks.shard_sum import ShardSum
 from baton.tasks.shard_sum_play import play
 from baton.tasks.task import Task
@@ -14,7 +17,18 @@ from baton.team.policy import Request
 
 __all__ = ["REFERENCE", "TASKS", "make_task"]
 
-TASKS: dict[str, type[Task]] = {ShardSum.name: ShardSum}
+
+def _game(name: str) -> Callable[..., Task]:
+    def build(**settings: Any) -> Task:
+        return GameTask(make_game(name, settings))
+
+    return build
+
+
+TASKS: dict[str, Callable[..., Task]] = {
+    ShardSum.name: ShardSum,
+    **{f"{PREFIX}{name}": _game(name) for name in GAMES},
+}
 REFERENCE: dict[str, Callable[[Request], str]] = {ShardSum.name: play}
 """Task -> scripted play, where there is one."""
 
@@ -24,7 +38,8 @@ def make_task(name: str, **params: Any) -> Task:
     if name not in TASKS:
         raise UsageError(f"there is no task {name!r}. {nearest(name, TASKS)}")
     known = inspect.signature(TASKS[name]).parameters
+    any_name = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
     for given in params:
-        if given not in known:
+        if given not in known and not any_name:  # a game refuses what it does not know itself
             raise UsageError(f"task {name!r} has no setting {given!r}. {nearest(given, known)}")
     return TASKS[name](**params)

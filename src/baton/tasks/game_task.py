@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from itertools import accumulate
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -21,6 +22,7 @@ from baton.tasks.game import Game, Policy, chances
 from baton.tasks.game_team import Board, Play, begin, read_state
 from baton.tasks.game_trace import PREFIX, played
 from baton.tasks.policies import reference
+from baton.tasks.solve import Solution, solve
 from baton.tasks.task import Instance, Task
 from baton.team.action import VERBS
 from baton.team.agent import Agent
@@ -104,8 +106,13 @@ class GameTask(Task):
         await play.orchestrate(me)
 
     def script(self, name: str) -> Callable[[Request], Answer]:
-        """A reference policy as a script: engines answer by it, with its propensities."""
-        return self.script_of(reference(name, self.game), name)
+        """A reference policy as a script: an engine answers by it, with its propensities."""
+        solution = self._solution if name == "optimal" else None
+        return self.script_of(reference(name, self.game, solution), name)
+
+    @cached_property
+    def _solution(self) -> Solution:
+        return solve(self.game)
 
     def script_of(self, policy: Policy, name: str) -> Callable[[Request], Answer]:
         """Any policy on states as a script."""

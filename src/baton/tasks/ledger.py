@@ -20,7 +20,7 @@ from baton.tasks.game import CHOICES, Choice, Policy, State
 from baton.tasks.play import Episode, Table
 from baton.tasks.solve import Solution, evaluate
 
-__all__ = ["Ledger", "SampledLedger", "expected_regret", "sampled_regret", "trace_regret"]
+__all__ = ["Ledger", "SampledLedger", "expected_regret", "sampled_regret", "summarise", "trace_regret"]
 
 _NORMAL_95 = 1.959963984540054
 
@@ -106,9 +106,14 @@ def sampled_regret(solution: Solution, policy: Policy, episodes: int, seed: int 
     if episodes < 2:
         raise UsageError(f"{episodes} episodes give no interval; play at least 2. Type: --episodes 1000")
     table = Table(solution.game, policy)
-    ledgers = [trace_regret(solution, _steps(table.play(seed, index))) for index in range(episodes)]
+    return summarise([trace_regret(solution, _steps(table.play(seed, index))) for index in range(episodes)])
+
+
+def summarise(ledgers: Sequence[Ledger]) -> SampledLedger:
+    """Mean and interval over the traces of one policy on one game; there must be two or more."""
+    episodes = len(ledgers)
     return SampledLedger(
-        optimum=solution.value,
+        optimum=ledgers[0].optimum,
         episodes=episodes,
         value=_interval([ledger.value for ledger in ledgers]),
         regret=_interval([ledger.regret for ledger in ledgers]),
