@@ -1,0 +1,178 @@
+"""Shapley credit of a trace's agents, with the worth of a coalition found by running the trace without the others.
+
+Players are the agents that were spawned; the root is always there. Two ablations, which are different
+questions, so the one that was used stands in the credit:
+  bar   absent agents cannot be spawned; their spawner is told they are unavailable, and may adapt;
+  mask  everyone works, but what absent agents say to others arrives empty.
+Luck is as recorded (common random numbers), so v(everyone) is the recorded return and costs nothing.
+Values and their sources: `baton.credit.shapley`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Literal
+
+from baton.credit.contract import (
+    Cost,
+    CreditError,
+    Credits,
+    Group,
+    RewardOf,
+    estimator,
+    make_credit,
+    team_return,
+)
+from baton.credit.forking import Forks
+from baton.credit.shapley import Shapley, Worth, exact, exact_precedence, symmetric
+from baton.credit.shapley_sampling import sampled
+from baton.team.intervene import BarAgent, Intervention, Replace
+from baton.trace.forest import Forest
+from baton.trace.trace import Trace
+
+__all__ = ["Ablation", "absent", "players_of", "shapley_of"]
+
+Ablation = Literal["bar", "mask"]
+Value = Literal["permission", "precedence"]
+Method = Literal["auto", "exact", "sampled", "count"]
+_MAX_EXACT_PLAYERS = 8
+
+
+def players_of(trace: Trace) -> tuple[list[str], list[int]]:
+    """The spawned agents, spawners first, and who spawned each (-1: a root did)."""
+    lives = [life for life in Forest.of(trace).lives.values() if life.parent is not None]
+    place = {life.agent: i for i, life in enumerate(lives)}
+    return [life.agent for life in lives], [place.get(life.parent or "", -1) for life in lives]
+
+
+def absent(
+    trace: Trace, players: list[str], parents: list[int], mask: int, ablation: Ablation
+) -> list[Intervention]:
+    """The interventions that leave only a closed coalition of players."""
+    gone = [i for i in range(len(players)) if not mask >> i & 1]
+    if ablation == "bar":  # whoever an absent agent would have spawned is not there either
+        return [BarAgent(players[i]) for i in gone if parents[i] < 0 or mask >> parents[i] & 1]
+    names = {players[i] for i in gone}
+    return [
+        Replace(event.id, "")
+        for event in trace.events
+        if event.agent in names and event.type in ("message", "return") and event.status == "ok"
+    ]
+
+
+async def shapley_of(
+    runner: Forks,
+    trace: Trace,
+    *,
+    value: Value = "permission",
+    ablation: Ablation = "bar",
+    method: Method = "auto",
+    max_evaluations: int = 2000,
+    tolerance: float = 1e-9,
+    seed: int = 0,
+    reward: RewardOf = team_return,
+) -> tuple[list[str], Shapley]:
+    """The agents of a trace and their values. `count`: siblings of one role are exchangeable, which is tested."""
+    players, parents = players_of(trace)
+    if not players:
+        raise CreditError(f"trace {trace.trace_id} has no spawned agents, so there is nobody to share among.")
+    loop = asyncio.get_running_loop()
+    everyone = (1 << len(players)) - 1
+
+    async def run(mask: int) -> float:
+        if mask == everyone:
+            return reward(trace)
+        return reward((await runner.fork(trace, absent(trace, players, parents, mask, ablation))).trace)
+
+    def worth(mask: int) -> float:
+        return asyncio.run_coroutine_threadsafe(run(mask), loop).result()
+
+    # The values ask for v one coalition at a time, from a thread; the forks run here.
+    found = await asyncio.to_thread(
+        _values, worth, trace, players, parents, value, method, max_evaluations, tolerance, seed
+    )
+    return players, found
+
+
+def _values(
+    worth: Worth,
+    trace: Trace,
+    players: list[str],
+    parents: list[int],
+    value: Value,
+    method: Method,
+    max_evaluations: int,
+    tolerance: float,
+    seed: int,
+) -> Shapley:
+    if method == "count":
+        if max(parents) >= 0:
+            raise CreditError(
+                "counting needs agents that the root spawned; some here were spawned by others."
+            )
+        lives = Forest.of(trace).lives
+        roles = sorted({lives[p].role or "" for p in players})
+        return symmetric(worth, [roles.index(lives[p].role or "") for p in players], tolerance=tolerance)
+    if method == "exact" or (method == "auto" and len(players) <= _MAX_EXACT_PLAYERS):
+        return exact_precedence(worth, parents) if value == "precedence" else exact(worth, parents)
+    return sampled(worth, parents, value=value, max_evaluations=max_evaluations, seed=seed)
+
+
+@estimator(
+    "shapley",
+    "agent",
+    needs=("runtime",),
+    source="Shapley 1953; Gilles, Owen and van den Brink 1992 (permission); Faigle and Kern 1992 (precedence)",
+    evidence="M",
+)
+async def shapley(
+    group: Group,
+    *,
+    runner: Forks,
+    reward: RewardOf = team_return,
+    value: Value = "permission",
+    ablation: Ablation = "bar",
+    method: Method = "auto",
+    max_evaluations: int = 2000,
+    tolerance: float = 1e-9,
+    seed: int = 0,
+) -> Credits:
+    """Shapley value of each spawned agent, over the coalitions that the spawn forest allows."""
+    assumes = (
+        f"value: {value}",
+        f"ablation: {ablation}",
+        "the root is always present",
+        "luck as recorded",
+    )
+    out: Credits = []
+    for trace in group:
+        before = runner.cost
+        players, found = await shapley_of(
+            runner,
+            trace,
+            value=value,
+            ablation=ablation,
+            method=method,
+            max_evaluations=max_evaluations,
+            tolerance=tolerance,
+            seed=seed,
+            reward=reward,
+        )
+        # One set of forks serves all agents; its cost stands on the first, so that costs can be added.
+        spent = Cost(runner.cost.tokens - before.tokens, runner.cost.calls - before.calls)
+        errors = found.stderr or (None,) * len(players)
+        out.append(
+            [
+                make_credit(
+                    "shapley",
+                    "agent",
+                    agent,
+                    found.values[i],
+                    stderr=errors[i],
+                    cost=spent if i == 0 else Cost(),
+                    assumes=(*assumes, f"efficiency residual {found.residual:.2g}"),
+                )
+                for i, agent in enumerate(players)
+            ]
+        )
+    return out

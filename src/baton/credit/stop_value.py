@@ -1,0 +1,176 @@
+"""The value of stopping now over going on, by backward regression over rollouts run on past their stop.
+
+Each row is a rollout; S_t is what it would have scored had the team aggregated and stopped at decision t,
+net of what that costs, and x_t what was known then. Backwards from the end:
+
+    V_T = S_T;   C_t = regression of V_{t+1} on x_t;   V_t = S_t if S_t >= C_t else the realised V_{t+1}
+    D_t = C_t - S_t,   A_stop = -(1 - p_stop) D_t,   A_continue = p_stop D_t
+
+V takes the realised value, never the regression's own (Longstaff and Schwartz 2001), and a row's C comes
+from the other fold of rows, so picking the better of two noisy numbers does not flatter the estimate.
+Late steps that few rollouts reach are pooled. Never label by hindsight argmax: the best moment of a path is
+known only after it, and a policy trained on it waits for it.
+A stop that a cap forced was nobody's choice and gets no advantage.
+Sources: Longstaff and Schwartz 2001; Tsitsiklis and Van Roy 2001 [M]; over a running team's trace [I].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import ArrayLike, NDArray
+
+from baton.credit.contract import CreditError
+
+__all__ = ["Fit", "Predict", "StopValues", "advantages", "backward", "cell_fit", "ridge_fit"]
+
+Array = NDArray[np.float64]
+Predict = Callable[[Array], Array]
+Fit = Callable[[Array, Array], Predict]
+"""(features of rows, what they led to) -> a prediction for other rows."""
+MIN_COHORT = 3
+
+
+class StopValues(Struct, frozen=True, kw_only=True):
+    """What each rollout's decisions were worth. Rows are rollouts, columns decisions; NaN beyond a row's end."""
+
+    continuation: Array
+    """C_t, cross-fitted; NaN where going on was not possible or nothing is known of it."""
+    value: Array
+    """V_t."""
+    difference: Array
+    """D_t = C_t - S_t: above zero, going on was better."""
+    rules: tuple[tuple[Predict | None, ...], ...]
+    """For each fold, for each decision: the regression."""
+
+    def go_on(self, step: int, features: ArrayLike) -> Array:
+        """C_t of new prefixes, over both folds."""
+        x = np.atleast_2d(np.asarray(features, dtype=float))
+        known = [rule[step] for rule in self.rules]
+        found = [predict(x) for predict in known if predict is not None]
+        return np.mean(found, axis=0) if found else np.full(len(x), np.nan)
+
+
+def ridge_fit(strength: float = 1e-3) -> Fit:
+    """Linear in the features, slightly shrunk."""
+
+    def fit(x: Array, y: Array) -> Predict:
+        centre, scale = x.mean(axis=0), x.std(axis=0)
+        scale = np.where(scale > 0, scale, 1.0)
+        z = (x - centre) / scale
+        gram = z.T @ z + strength * len(z) * np.eye(x.shape[1])
+        weights, level = np.linalg.solve(gram, z.T @ (y - y.mean())), y.mean()
+
+        def predict(new: Array) -> Array:
+            out: Array = level + ((new - centre) / scale) @ weights
+            return out
+
+        return predict
+
+    return fit
+
+
+def cell_fit(x: Array, y: Array) -> Predict:
+    """The mean of the rows with exactly the same features; of all rows where there are none."""
+    cells, place = np.unique(x, axis=0, return_inverse=True)
+    place = place.ravel()
+    means = np.bincount(place, y) / np.bincount(place)
+    known = {tuple(cell): float(mean) for cell, mean in zip(cells.tolist(), means, strict=True)}
+    overall = float(y.mean())
+
+    def predict(new: Array) -> Array:
+        return np.array([known.get(tuple(row), overall) for row in new.tolist()])
+
+    return predict
+
+
+def backward(
+    scores: ArrayLike,
+    features: ArrayLike,
+    *,
+    fit: Fit | None = None,
+    score_known: bool = True,
+    min_cohort: int = MIN_COHORT,
+) -> StopValues:
+    """Backward regression over two folds of rollouts.
+
+    `scores` is rows x decisions, NaN after a row's last one; `features` rows x decisions x features.
+    `score_known`: whether whoever decides knows S_t when deciding. Where it is only found out by a verifier
+    afterwards, S_t is regressed on the features too, or the rule would be one that nobody can follow.
+    """
+    s: Array = np.asarray(scores, dtype=float)
+    x: Array = np.asarray(features, dtype=float)
+    if s.ndim != 2 or x.ndim != 3 or x.shape[:2] != s.shape:
+        raise CreditError(
+            f"stop value needs scores (rows x decisions) and features (rows x decisions x features); got {s.shape} "
+            f"and {x.shape}."
+        )
+    if len(s) < 2 * min_cohort:
+        raise CreditError(
+            f"stop value regresses over rollouts, half of them at a time, and needs at least {2 * min_cohort}; there "
+            f"are {len(s)}."
+        )
+    fit = fit or ridge_fit()
+    num_rows, num_steps = s.shape
+    there = ~np.isnan(s)
+    fold = np.arange(num_rows) % 2
+    value = s.copy()
+    continuation = np.full_like(s, np.nan)
+    expected = s.copy()
+    rules: list[list[Predict | None]] = [[None] * num_steps for _ in (0, 1)]
+    for t in range(num_steps - 2, -1, -1):
+        goes_on = there[:, t] & there[:, t + 1]
+        for half in (0, 1):
+            rules[half][t] = _pooled(x, value, there & (fold == half)[:, None], t, fit, min_cohort)
+        for half in (0, 1):
+            rows, rule = goes_on & (fold == half), rules[1 - half][t]
+            if rule is None or not rows.any():
+                value[rows, t] = value[rows, t + 1]
+                continue
+            continuation[rows, t] = rule(x[rows, t])
+            if not score_known:
+                others = there[:, t] & (fold != half)
+                expected[rows, t] = fit(x[others, t], s[others, t])(x[rows, t])
+            stops = expected[rows, t] >= continuation[rows, t]
+            value[rows, t] = np.where(stops, s[rows, t], value[rows, t + 1])
+    return StopValues(
+        continuation=continuation,
+        value=value,
+        difference=continuation - expected,
+        rules=tuple(map(tuple, rules)),
+    )
+
+
+def _pooled(
+    x: Array, value: Array, there: NDArray[np.bool_], step: int, fit: Fit, min_cohort: int
+) -> Predict | None:
+    """The regression at a step, over as many later steps as it takes to have a cohort. None: nobody went on."""
+    inputs: list[Array] = []
+    outputs: list[Array] = []
+    for t in range(step, there.shape[1] - 1):
+        rows = there[:, t] & there[:, t + 1]
+        inputs.append(x[rows, t])
+        outputs.append(value[rows, t + 1])
+        if sum(map(len, outputs)) >= min_cohort:
+            break
+    y = np.concatenate(outputs) if outputs else np.empty(0)
+    if not len(y):
+        return None
+    if len(y) < min_cohort:
+        mean = float(y.mean())
+        return lambda new: np.full(len(new), mean)
+    return fit(np.concatenate(inputs), y)
+
+
+def advantages(
+    difference: ArrayLike,
+    propensity: ArrayLike,
+    stopped: ArrayLike,
+    forced: ArrayLike | Sequence[bool] = False,
+) -> Array:
+    """-(1-p) D for a stop, p D for going on, p the chance of a stop; NaN where a cap stopped or D is not known."""
+    d, p = np.asarray(difference, dtype=float), np.asarray(propensity, dtype=float)
+    found: Array = np.where(np.asarray(stopped, dtype=bool), -(1 - p) * d, p * d)
+    return np.where(np.asarray(forced, dtype=bool), np.nan, found)
