@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 import numpy as np
 
+from baton.errors import UsageError
 from baton.tasks.game import Game, Policy, chances
 from baton.tasks.game_team import Board, Play, begin, read_state
 from baton.tasks.game_trace import PREFIX, played
@@ -66,8 +67,8 @@ class GameTask(Task):
             task_id=instance.id,
             prompt=instance.prompt,
             score=self._score,
-            options=lambda me: self._plays[me.run].view.options if me.parent is None else None,
-            state=lambda me: self._plays[me.run].view.key if me.parent is None else None,
+            options=lambda me: self._play(me).view.options if me.parent is None else None,
+            state=lambda me: self._play(me).view.key if me.parent is None else None,
             spec={
                 "task": self.name,
                 "split": instance.split,
@@ -76,6 +77,14 @@ class GameTask(Task):
                 "stream": instance.data,
             },
         )
+
+    def _play(self, me: Agent) -> Play:
+        play = self._plays.get(me.run)
+        if play is None:
+            raise UsageError(
+                f"{self.name} is played by its own team. Write: Team.of(task.topology(), engine), with the same task"
+            )
+        return play
 
     def _score(self, trace: Trace) -> Iterable[Reward]:
         value = played(trace, self.game).value

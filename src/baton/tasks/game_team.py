@@ -102,6 +102,10 @@ class Board:
     def _make_lottery(self, state: State, option: str) -> tuple[list[float], Sequence[Branch]]:
         return _cumulative(branches := self.game.step(state, option)), branches
 
+    def is_lottery(self, state: State, option: str) -> bool:
+        """Whether more than one thing may follow."""
+        return bool(self._lottery(state, option)[0])
+
     def follow(self, state: State, option: str, key: str) -> Step:
         """What an option leads to under a key."""
         bounds, branches = self._lottery(state, option)
@@ -121,7 +125,7 @@ class Play:
         self._num_draws = 0
         self._num_steps = 0
         self._changed = False
-        """Whether an intervention has touched it."""
+        """Whether a fork has left what was recorded."""
         self._due = False
         """Whether agents that are out report before the next choice."""
         self._fused: set[str] = set()
@@ -189,12 +193,11 @@ class Play:
         option = view.moves.get(_LINES.render(action))
         if option is None or view.decision is None:
             raise Forbidden(f"that is not open to you now. Choose one of: {'; '.join(view.options)}")
-        step = self.board.follow(self.state, option, self._key(me, changed=bool(extra)))
+        step = self._recorded(me, option) or self._drawn(me, option)
         told = {"state": view.key, "option": option, "reward": step.reward, "next": state_key(step.after)}
         said = structs.replace(said, decision=view.decision)
         if not await self._do(me, action, said, extra | {"step": told}):
             return
-        self._changed = self._changed or bool(extra)
         self._num_draws += step.by_chance
         self._num_steps += 1
         self._due = self._due or step.by_chance or isinstance(action, Wait)
@@ -202,11 +205,30 @@ class Play:
         self.state = step.after
         self.view = self.board.view(step.after, self._surface)
 
-    def _key(self, me: Agent, *, changed: bool) -> str:
-        """Of the next lottery. What a fork runs anew under another replicate has other luck."""
-        key = f"{self._stream}/{self._num_draws + 1}"
-        anew = me.run.replicate and (changed or self._changed or me.diverged)
-        return f"{key}/{me.run.replicate}" if anew else key
+    def _drawn(self, me: Agent, option: str) -> Step:
+        """What follows by the next key. What a fork runs anew under another replicate has other luck."""
+        key, replicate = f"{self._stream}/{self._num_draws + 1}", me.run.replicate
+        return self.board.follow(self.state, option, f"{key}/{replicate}" if replicate else key)
+
+    def _recorded(self, me: Agent, option: str) -> Step | None:
+        """What followed before, where luck that no key gives again was recorded and nothing has changed."""
+        run = me.run
+        if run.recording is None:
+            return None
+        replicated = run.replicate or run.recording.trace.header.meta["run"].get("replicate", 0)
+        if not replicated or ((self._changed or me.diverged) and not run.strict):
+            return None
+        event = run.recording.events.get(me.next_event_id())
+        told = event.extra.get("step") if event is not None else None
+        if told is None or (told["state"], told["option"]) != (self.view.key, option):
+            self._changed = True
+            return None
+        return Step(
+            option=option,
+            reward=told["reward"],
+            after=read_state(told["next"]),
+            by_chance=self.board.is_lottery(self.state, option),
+        )
 
     async def _do(self, me: Agent, action: Action, said: Said, extra: dict[str, Any]) -> bool:
         """Carry an option out on the team. False: the budget or a bar said no, and that is written."""

@@ -93,7 +93,7 @@ def _score(task: Task, instance: Instance, answer: str) -> float:
 def _runs(task: Task, instance: Instance) -> None:
     """A team without sense gets through it."""
     assignment = task.assignment(instance)
-    shape = make_topology("centralized", tools=tuple(assignment.tools))
+    shape = task.topology() or make_topology("centralized", tools=tuple(assignment.tools))
     team = Team.of(
         shape, chaos_engine(shape.roles), tools=assignment.tools, limits=Limits(agents=8, tokens=60_000)
     )
