@@ -5,10 +5,13 @@ python benchmarks/games.py
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import Any
 
+from baton.engine.scripted import ScriptedEngine
+from baton.tasks.game_task import GameTask
 from baton.tasks.games import make_game
 from baton.tasks.games.dec_tiger import TigerModel
 from baton.tasks.joint_policy import joint_optimum
@@ -16,6 +19,9 @@ from baton.tasks.ledger import expected_regret
 from baton.tasks.play import Table
 from baton.tasks.policies import reference
 from baton.tasks.solve import solve
+from baton.team.policy import Engine
+from baton.team.running import run
+from baton.team.setup import Team, Topology
 from table import machine, print_table, row
 
 Rows = list[tuple[str, ...]]
@@ -116,5 +122,37 @@ def others() -> Rows:
     ]
 
 
+def on_a_team() -> Rows:
+    """The flagship on the full team runtime (agents, calls, trace) against the table."""
+    game = make_game("parallel-pandora")
+    solution, task = solve(game), GameTask(game)
+    rows: Rows = []
+    for name in ("optimal", "random"):
+        table = Table(game, reference(name, game, solution))
+        engine = ScriptedEngine(name, task.script(name))
+        topology = task.topology()
+
+        async def play(engine: Engine = engine, topology: Topology = topology) -> None:
+            for seed in range(500):
+                team = Team.of(topology, engine, seed=seed)
+                await run(team, task.assignment(task.instance(seed)))
+
+        alone, _ = seconds(lambda table=table: [table.play(0, index) for index in range(20_000)])
+        team, _ = seconds(lambda play=play: asyncio.run(play()))
+        what = f"flagship, 3 boxes: {name} episodes on a team"
+        rates = 500 / team, 20_000 / alone
+        rows.append(
+            row(
+                f"{what}, 1/{rates[1] / rates[0]:.0f} of the table",
+                f"{rates[0]:,.0f}/s",
+                "the table",
+                f"{rates[1]:,.0f}/s",
+                rates[0] / rates[1],
+                WHERE,
+            )
+        )
+    return rows
+
+
 if __name__ == "__main__":
-    print_table([*flagship(), *growth(), *others()])
+    print_table([*flagship(), *growth(), *others(), *on_a_team()])

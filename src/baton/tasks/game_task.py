@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import accumulate
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -124,15 +124,19 @@ class GameTask(Task):
         return solve(self.game)
 
     def script_of(self, policy: Policy, name: str) -> Callable[[Request], Answer]:
-        """Any policy on states as a script."""
+        """Any policy on states as a script; what it does at a state is worked out once."""
+
+        @lru_cache(65_536)
+        def row(key: str) -> tuple[tuple[float, ...], list[float]]:
+            state = read_state(key)
+            given = chances(self.game, state, policy)
+            propensities = tuple(given.get(option, 0.0) for option in self.game.options(state))
+            return propensities, list(accumulate(propensities))
 
         def answer(request: Request) -> Answer:
             assert request.options is not None
             assert request.state is not None
-            state = read_state(request.state)
-            given = chances(self.game, state, policy)
-            propensities = tuple(given.get(option, 0.0) for option in self.game.options(state))
-            bounds = list(accumulate(propensities))
+            propensities, bounds = row(request.state)
             point = uniform(request.sampling.key or "") * bounds[-1]
             choice = min(bisect_right(bounds, point), len(bounds) - 1)
             return Answer(
