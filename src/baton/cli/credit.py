@@ -42,9 +42,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--list", action="store_true", help="every estimator, its unit, needs and source")
     parser.add_argument(
         "--group-by",
-        choices=("task", "none"),
-        default="task",
-        help="what to compare: rollouts of one task instance (default), or none: each trace by itself",
+        choices=("instance", "task", "none"),
+        default="instance",
+        help="what to compare: rollouts of one instance (default), of one task over all its instances, "
+        "or none: each trace by itself",
     )
     parser.add_argument("--reward", metavar="CHANNEL", help="which team reward, where there are several")
     parser.add_argument(
@@ -170,11 +171,13 @@ def _groups(traces: Sequence[Trace], by: str) -> Iterable[list[int]]:
     """Places of the traces that are compared with each other."""
     if by == "none":
         return [[place] for place in range(len(traces))]
-    found: dict[tuple[str, bytes], list[int]] = {}
+    found: dict[bytes, list[int]] = {}
     for place, trace in enumerate(traces):
+        key: Any = trace.header.task_id
         spec = trace.header.meta.get("run", {}).get("task")
-        key = (trace.header.task_id, msgspec.json.encode(spec, order="deterministic"))
-        found.setdefault(key, []).append(place)
+        if by == "task" and isinstance(spec, dict) and "task" in spec:
+            key = [spec["task"], spec.get("settings")]
+        found.setdefault(msgspec.json.encode(key, order="deterministic"), []).append(place)
     return found.values()
 
 

@@ -19,7 +19,7 @@ from baton.trace.forest import Forest
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import CreditUnit
 
-__all__ = ["Turn", "acts", "agents", "chosen", "of_turns", "turns", "unit_of"]
+__all__ = ["Turn", "acts", "agents", "chosen", "kind_of", "of_turns", "turns", "unit_of"]
 
 T = TypeVar("T")
 _NOBODYS = frozenset({"tool_result", "human_intervention"})
@@ -27,7 +27,11 @@ _NOBODYS = frozenset({"tool_result", "human_intervention"})
 
 def chosen(event: Event) -> bool:
     """Whether an agent's policy chose this."""
-    if event.type in _NOBODYS or event.status == "forced" or "intervention" in event.extra:
+    return "intervention" not in event.extra and _is_act(event)
+
+
+def _is_act(event: Event) -> bool:
+    if event.type in _NOBODYS or event.status == "forced":
         return False
     if event.type in ("despawn", "safety_event", "orchestrator_decision"):
         return event.decision != "none" or event.call is not None
@@ -36,7 +40,12 @@ def chosen(event: Event) -> bool:
 
 def unit_of(event: Event) -> CreditUnit | None:
     """The one unit below the turn that an event is: orchestrator, message or tool_call. None: nobody's choice."""
-    if not chosen(event):
+    return kind_of(event) if chosen(event) else None
+
+
+def kind_of(event: Event) -> CreditUnit | None:
+    """The same, also where an intervention put the event there: what the alternatives to an act are."""
+    if not _is_act(event):
         return None
     if event.type == "tool_call":
         return "tool_call"

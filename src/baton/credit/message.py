@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from statistics import fmean
 from typing import Literal
 
-from baton.credit.acts import acts
+from baton.credit.acts import chosen, kind_of
 from baton.credit.baseline import std
 from baton.credit.contract import (
     CreditError,
@@ -48,7 +48,7 @@ def siblings(
 
     Siblings are what the same agent did instead in the same context: the whole trace before it
     (`context="prefix"`), or all that the agent itself was shown (`"observation"`). Events without siblings get no
-    credit. Standard error: continuations of j, and the spread of its siblings.
+    credit; what an intervention put there is a sibling and gets none itself. Standard error: continuations of j, and the spread of its siblings.
     Source: C3, arXiv 2603.06859 [C], [P].
     """
     totals = returns(group, reward, at_least=2, what="siblings")
@@ -62,9 +62,11 @@ def siblings(
         for where, which in found.values():
             below.setdefault(where, {}).setdefault(which, {})[rollout] = totals[rollout]
     credits: Credits = []
-    for found in places:
+    for trace, found in zip(group, places, strict=True):
         mine = []
         for event_id, (where, which) in found.items():
+            if not chosen(trace.event(event_id)):
+                continue
             others = [list(seen.values()) for key, seen in below[where].items() if key != which]
             if others:
                 value, error = _against(list(below[where][which].values()), others)
@@ -98,19 +100,22 @@ def _against(mine: list[float], others: list[list[float]]) -> tuple[float, float
 
 def _by_prefix(trace: Trace, tree: Tree, rollout: int, unit: CreditUnit) -> dict[str, Place]:
     path = tree.paths[rollout]
-    return {event.id: ((path[place], event.agent), path[place + 1]) for place, event in acts(trace, unit)}
+    return {
+        event.id: ((path[place], event.agent), path[place + 1])
+        for place, event in enumerate(trace.events)
+        if kind_of(event) == unit
+    }
 
 
 def _by_observation(trace: Trace, unit: CreditUnit) -> dict[str, Place]:
     steps = event_steps(trace)
     earlier: dict[str, tuple[Hashable, ...]] = {}  # call -> what it has said so far
     found: dict[str, Place] = {}
-    ours = {event.id for _, event in acts(trace, unit)}
     for event, step in zip(trace.events, steps, strict=True):
         if event.call is None:
             continue
         before = earlier.get(event.call, ())
         earlier[event.call] = (*before, step)
-        if event.id in ours:
+        if kind_of(event) == unit:
             found[event.id] = ((event.agent, context_key(trace, event.call), before), step)
     return found

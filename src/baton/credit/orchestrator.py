@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from baton.credit.acts import acts
+from baton.credit.acts import acts, unit_of
 from baton.credit.baseline import EPS, normalised
 from baton.credit.contract import (
     CreditError,
@@ -145,9 +145,8 @@ def _returns_to_go(
     steps = [
         (place, event)
         for place, event in enumerate(trace.events)
-        if event.decision in ("spawn", "delegate", "aggregate", "stop", "continue")
+        if unit_of(event) == "orchestrator" or (event.status == "forced" and event.decision != "none")
     ]
-    ours = {event.id for _, event in acts(trace, "orchestrator")}
     ends = [place for place, _ in steps[1:]] + [len(trace.events)]
     found = []
     ahead = 0.0
@@ -157,7 +156,7 @@ def _returns_to_go(
         factor = factors.get(event.role or "", 1.0)  # on a spawn, the child's role
         cost = step_cost(step, horizon or len(steps), spent, factor, growth)
         ahead = (total if step == len(steps) - 1 else 0.0) - cost + gamma * ahead
-        if event.id in ours:
+        if event.status != "forced":
             found.append(
                 make_credit(
                     "reinforce-cost",

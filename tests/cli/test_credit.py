@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from runs import made, traces
+
+from baton.cli import main
+from baton.trace import Recorder, read_all
+
+
+def scored(path: Path, *totals: float, task_id: str = "t") -> Path:
+    """Rollouts of one task: a lead, one worker, one message."""
+    for place, total in enumerate(totals):
+        with Recorder(path, task_id=task_id, trace_id=f"{task_id}{place}") as team:
+            lead = team.agent("lead", role="orchestrator")
+            worker = lead.spawn("w1", role="worker", task="look")
+            worker.returns(f"answer {place}")
+            lead.stop("done")
+            team.reward("shared", total)
+            team.reward("process", total * 2, name="steps")
+    return path
+
+
+def credit(capsys: pytest.CaptureFixture[str], *args: object) -> str:
+    assert main(["credit", *map(str, args)]) == 0
+    return capsys.readouterr().out
+
+
+def refused(capsys: pytest.CaptureFixture[str], *args: object) -> str:
+    assert main(["credit", *map(str, args)]) == 2
+    error = capsys.readouterr().err
+    assert len(error.splitlines()) == 1
+    return error
+
+
+def test_list(capsys: pytest.CaptureFixture[str]) -> None:
+    out = credit(capsys, "--list")
+    assert "GRPO" in out
+    only = credit(capsys, "--list", "--unit", "token")
+    assert [line.split()[0] for line in only.splitlines()] == ["estimator", "token-gae"]
+    found = json.loads(credit(capsys, "--list", "--json"))
+    assert {"name", "units", "needs", "settings", "source", "evidence", "about"} == set(found[0])
+    assert "there is no unit 'tokn'" in refused(capsys, "--list", "--unit", "tokn")
+
+
+def test_a_table_for_people(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = scored(tmp_path / "a.jsonl", 0.0, 1.0)
+    out = credit(capsys, path, "--unit", "team", "--estimator", "mean", "--reward", "shared")
+    rows = [line.split() for line in out.splitlines()]
+    assert rows[1][:5] == ["t0", "team", "t0", "-0.5000", "0.3536"]
+    assert rows[2][3] == "+0.5000"
+    assert rows[3][0] == "assumes:"
+
+
+def test_json_and_channels(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = scored(tmp_path / "a.jsonl", 0.0, 1.0)
+    args = (path, "--unit", "team", "--estimator", "mean", "--json")
+    whole = json.loads(credit(capsys, *args))
+    assert whole["estimator"]["evidence"] == "P"
+    (record,) = whole["traces"][1]["credits"]
+    assert record["value"] == pytest.approx(1.5)  # both channels
+    assert record["cost_tokens"] == 0
+    assert record["assumes"]
+    steps = json.loads(credit(capsys, *args, "--reward", "steps"))
+    assert steps["traces"][1]["credits"][0]["value"] == pytest.approx(1.0)
+    assert "Did you mean 'steps'" in refused(capsys, *args, "--reward", "stepz")
+
+
+def test_traces_with_their_credits(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path, out = scored(tmp_path / "a.jsonl", 0.0, 1.0), tmp_path / "b.jsonl"
+    args = (path, "--estimator", "agent-group", "--out", out)
+    credit(capsys, *args)
+    kept = list(read_all(out))
+    assert [c.target for c in kept[1].credits] == ["lead", "w1"]
+    assert "--force" in refused(capsys, *args)
+    credit(capsys, out, "--estimator", "agent-group", "--out", out, "--force")
+    assert list(read_all(out)) == kept  # in place of the earlier ones, not beside them
+    credit(capsys, out, "--estimator", "mean", "--out", out, "--force")
+    assert {c.estimator for c in traces(out)[0].credits} == {"agent-group", "mean"}
+    (tmp_path / "shards").mkdir()
+    assert "only ever added to" in refused(
+        capsys, path, "--estimator", "mean", "--out", f"{tmp_path}/shards/"
+    )
+    assert "does not say which format" in refused(
+        capsys, path, "--estimator", "mean", "--out", tmp_path / "x.y"
+    )
+
+
+def test_groups(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    scored(tmp_path / "a.jsonl", 0.0, 1.0, task_id="t")
+    path = scored(tmp_path / "a.jsonl", 5.0, 7.0, task_id="u")
+    found = json.loads(credit(capsys, path, "--estimator", "mean", "--reward", "shared", "--json"))
+    values = [trace["credits"][0]["value"] for trace in found["traces"]]
+    assert values == [-0.5, 0.5, -1.0, 1.0]
+    alone = refused(capsys, path, "--estimator", "mean", "--group-by", "none")
+    assert "needs at least 2; there is 1 of t" in alone
+    assert "role-ema" in credit(capsys, "--list")
+    credit(capsys, path, "--estimator", "role-ema", "--group-by", "none")
+
+
+def test_instances_of_one_task_can_be_one_group(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for seed in (1, 2, 3):
+        made(tmp_path / "runs", "--seed", str(seed))
+    capsys.readouterr()
+    assert "there is 1 of" in refused(capsys, tmp_path / "runs", "--estimator", "mean")
+    out = credit(capsys, tmp_path / "runs", "--estimator", "mean", "--group-by", "task")
+    assert out.count("+0.0000") == 3
+
+
+def test_settings(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = scored(tmp_path / "a.jsonl", 0.0, 1.0)
+    (tmp_path / "my_critic.py").write_text(
+        "def value(prefix):\n    return 0.1 * prefix.num_events\n\n\nWRONG = 3\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    args = (path, "--estimator", "telescope", "--unit", "message")
+    found = json.loads(credit(capsys, *args, "--set", "value=my_critic:value", "--json"))
+    assert found["traces"][0]["credits"][0]["value"] == pytest.approx(0.1)
+    sys.modules.pop("my_critic", None)
+    for given, hint in (
+        ("value=0.5", "module:function"),
+        ("value=no_such_module:f", "PYTHONPATH"),
+        ("value=my_critic:valu", "no attribute"),
+        ("value=my_critic:WRONG", "not a function"),
+        ("val=1", "Did you mean 'value'"),
+        ("value", "not K=V"),
+    ):
+        assert hint in refused(capsys, *args, "--set", given)
+    assert "expected float" in refused(capsys, path, "--estimator", "group", "--set", "eps=big")
+    credit(capsys, path, "--estimator", "group", "--set", "eps=1")
+
+
+def test_what_a_trace_cannot_support(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = scored(tmp_path / "a.jsonl", 0.0, 1.0)
+    assert "names no calls" in refused(capsys, path, "--estimator", "return-to-go")
+    assert "needs value=" in refused(capsys, path, "--estimator", "gae")
+    with Recorder(tmp_path / "b.jsonl", task_id="t") as team:
+        team.agent("x").stop()
+    assert "no reward on the team" in refused(capsys, tmp_path / "b.jsonl", "--estimator", "role-ema")
+
+
+def test_mistakes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = scored(tmp_path / "a.jsonl", 0.0, 1.0)
+    assert "Did you mean 'group'" in refused(capsys, path, "--estimator", "gruop")
+    assert "For message:" in refused(capsys, path, "--unit", "message")
+    assert "not to 'agent'" in refused(capsys, path, "--unit", "agent", "--estimator", "mean")
+    assert "Did you mean 'agent'" in refused(capsys, path, "--unit", "agnt", "--estimator", "mean")
+    assert "no traces given" in refused(capsys, "--estimator", "mean")
+    (tmp_path / "empty.jsonl").write_text("")
+    assert "is empty" in refused(capsys, tmp_path / "empty.jsonl", "--estimator", "mean")
+    assert "leave --reward out" in refused(capsys, path, "--estimator", "maporl", "--reward", "shared")
+
+
+def test_names_from_a_trace_cannot_take_effect(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for _ in range(2):
+        with Recorder(tmp_path / "a.jsonl", task_id="t") as team:
+            team.agent("\x1b[31m").stop()
+            team.reward("shared", 1.0)
+    out = credit(capsys, tmp_path / "a.jsonl", "--estimator", "agent-group")
+    assert out.replace("\n", "").isprintable()
+
+
+def test_forks_are_siblings(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A real run, one message replaced, and the two compared where they part."""
+    place = made(tmp_path / "run")
+    (trace,) = traces(place)
+    message = next(event for event in trace.events if event.type == "return")
+    fork = tmp_path / "fork.jsonl"
+    assert main(["fork", str(place), "--at", message.id, "--replace", "0", "--out", str(fork)]) == 0
+    capsys.readouterr()
+    found = json.loads(credit(capsys, place, fork, "--estimator", "siblings", "--json"))
+    original, changed = found["traces"]
+    assert [c["target"] for c in original["credits"]] == [message.id]
+    assert original["credits"][0]["value"] == pytest.approx(1.0)
+    assert changed["credits"] == []  # nobody chose what the fork says there
