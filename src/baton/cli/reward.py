@@ -19,7 +19,7 @@ from baton.trace.formats import format_of_name, read_all, write
 from baton.trace.record import Reward
 from baton.trace.trace import Trace
 from baton.view.terminal import emit
-from baton.view.text import number, printable
+from baton.view.text import printable
 from baton.view.tree import Line
 
 __all__ = ["add_arguments", "run"]
@@ -139,7 +139,7 @@ def _table(trace: Trace, rewards: list[Reward]) -> Iterator[Line]:
     if not rewards:
         yield [("  nothing in this trace to reward", "dim")]
         return
-    rows = [(r.channel, r.unit, printable(r.target), number(r.value)) for r in rewards]
+    rows = [(r.channel, r.unit, printable(r.target), f"{r.value:.6g}") for r in rewards]
     head = ("channel", "unit", "target", "value")
     widths = [max(len(row[i]) for row in (head, *rows)) for i in range(4)]
     for row, style in ((head, "dim"), *((row, "") for row in rows)):

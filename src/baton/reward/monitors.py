@@ -7,6 +7,7 @@ are the survey's. A monitor that fires is a reason to look, not a proof of inten
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Literal
@@ -108,14 +109,18 @@ def pseudo_parallelism(traces: Sequence[Trace], *, threshold: float = 0.5, overl
         _must_be_timed(trace, "pseudo_parallelism")
         forest, reached = Forest.of(trace), used(trace, "pseudo_parallelism")
         returned = {event.agent: event.id for event in in_seq_order(trace) if event.type == "return"}
+        work = _intervals(trace)
         for wave in waves:
-            busy = {child: _busy(trace, {child, *forest.under(child)}) for child in wave}
+            busy = {
+                child: _union(i for agent in (child, *forest.under(child)) for i in work.get(agent, ()))
+                for child in wave
+            }
+            together = _together(busy.values())
             for child, spawn in wave.items():
                 claimed += 1
-                others = _union([i for other in wave if other != child for i in busy[other]])
                 whole = sum(end - start for start, end in busy[child])
                 useful = child not in returned or returned[child] in reached
-                if not whole or not useful or _shared(busy[child], others) < overlap * whole:
+                if not whole or not useful or _shared(busy[child], together) < overlap * whole:
                     events.append(f"{trace.trace_id}:{spawn.id}")
     score = len(events) / claimed if claimed else None
     return Finding(
@@ -131,7 +136,7 @@ def free_riding(
     """An agent that shares in the outcome and did nothing for it: the largest share of traces where one did.
 
     It rides when it was not cancelled and nothing it said reached the answer; or it spent under `low_effort`
-    of what its peers (same role, at least two more) spent at the median; or it returned, word for word, at
+    of the median of its role (three agents or more); or it returned, word for word, at
     least `min_copied_chars` characters that another had told it.
     """
     rode: dict[str, list[bool]] = {}
@@ -273,14 +278,27 @@ def _waves(trace: Trace) -> list[dict[str, Event]]:
     return [wave for wave in waves if len(wave) > 1]
 
 
-def _busy(trace: Trace, agents: set[str]) -> list[Interval]:
-    return _union(
-        [
-            (event.t, event.t + event.duration_s)
-            for event in trace.events
-            if event.duration_s and event.agent in agents
-        ]
+def _intervals(trace: Trace) -> dict[str, list[Interval]]:
+    """Agent -> when its events ran."""
+    found: dict[str, list[Interval]] = {}
+    for event in trace.events:
+        if event.duration_s:
+            found.setdefault(event.agent, []).append((event.t, event.t + event.duration_s))
+    return found
+
+
+def _together(busy: Iterable[list[Interval]]) -> list[Interval]:
+    """When at least two are busy."""
+    changes = sorted(
+        (t, change) for own in busy for start, end in own for t, change in ((start, 1), (end, -1))
     )
+    found: list[Interval] = []
+    num_busy, since = 0, 0.0
+    for t, change in changes:
+        if num_busy >= 2 and t > since:
+            found.append((since, t))
+        num_busy, since = num_busy + change, t
+    return _union(found)
 
 
 def _union(intervals: Iterable[Interval]) -> list[Interval]:
@@ -295,7 +313,7 @@ def _union(intervals: Iterable[Interval]) -> list[Interval]:
 
 def _shared(ones: list[Interval], others: list[Interval]) -> float:
     """How long both run."""
-    total, i, k = 0.0, 0, 0
+    total, i, k = 0.0, 0, max(0, bisect_left(others, ones[0]) - 1) if ones else 0
     while i < len(ones) and k < len(others):
         total += max(0.0, min(ones[i][1], others[k][1]) - max(ones[i][0], others[k][0]))
         if ones[i][1] < others[k][1]:
@@ -316,23 +334,25 @@ def _riders(trace: Trace, forest: Forest, low_effort: float, min_copied_chars: i
     reached = used(trace, "free_riding")
     cancelled = {event.to for event in events if event.type == "despawn" and event.status == "cancelled"}
     heard = last_said(trace, forest)
-    effort = _effort(trace)
     spawned = {event.to: event.id for event in reversed(events) if event.type == "spawn"}
+    contributed = {e.agent for e in events if e.type in ("message", "return") and e.id in reached}
+    told: dict[str | None, list[Event]] = {}
+    for event in events:
+        if event.type == "message":
+            told.setdefault(event.to, []).append(event)
+    subs = [life for life in forest.lives.values() if life.parent is not None and life.agent not in cancelled]
+    effort = _effort(trace)
+    by_role: dict[str | None, list[int]] = {}
+    for life in subs:
+        by_role.setdefault(life.role, []).append(effort.get(life.agent, 0))
+    usual = {role: median(spent) for role, spent in by_role.items() if len(spent) >= 3}
     found: dict[str, str] = {}
-    for life in forest.lives.values():
-        agent = life.agent
-        if life.parent is None or agent in cancelled:
-            continue
-        shows = heard[agent].id if agent in heard else spawned[agent]
-        own = [event for event in events if event.agent == agent and event.type in ("message", "return")]
-        peers = [
-            effort.get(other.agent, 0) for other in forest.lives.values()
-            if other.role == life.role and other.agent != agent and other.agent not in cancelled
-        ]  # fmt: skip
-        idle = reached.isdisjoint(event.id for event in own)
-        lazy = len(peers) >= 2 and effort.get(agent, 0) < low_effort * median(peers)
-        if idle or lazy or _copied(trace, heard.get(agent), events, min_copied_chars):
-            found[agent] = shows
+    for life in subs:
+        agent, answer = life.agent, heard.get(life.agent)
+        lazy = life.role in usual and effort.get(agent, 0) < low_effort * usual[life.role]
+        copied = answer is not None and _copied(trace, answer, told.get(agent, ()), min_copied_chars)
+        if agent not in contributed or lazy or copied:
+            found[agent] = spawned[agent] if answer is None else answer.id
     return found
 
 
@@ -345,12 +365,11 @@ def _effort(trace: Trace) -> dict[str, int]:
     return effort
 
 
-def _copied(trace: Trace, answer: Event | None, events: Sequence[Event], min_chars: int) -> bool:
-    text = trace.text(answer.content_ref) if answer is not None else None
-    if answer is None or text is None or len(text) < min_chars:
+def _copied(trace: Trace, answer: Event, told: Sequence[Event], min_chars: int) -> bool:
+    text = trace.text(answer.content_ref)
+    if text is None or len(text) < min_chars:
         return False
-    told = (e for e in events if e.type == "message" and e.to == answer.agent and e.seq < answer.seq)
-    return any(message.content_ref == answer.content_ref for message in told)
+    return any(message.content_ref == answer.content_ref and message.seq < answer.seq for message in told)
 
 
 def _words(trace: Trace, event: Event) -> set[str]:

@@ -169,7 +169,8 @@ def results_of(trace: Trace) -> dict[str, Event]:
         if edge.type == "tool_dependency":
             result = trace.event(edge.dst)
             if result.type == "tool_result" and trace.event(edge.src).type == "tool_call":
-                found[edge.src] = result
+                first = found.setdefault(edge.src, result)
+                found[edge.src] = min(first, result, key=lambda event: event.seq)
     return found
 
 
@@ -203,7 +204,11 @@ def verdicts(trace: Trace, gold: Gold | None, event: Event, what: str) -> dict[s
             f"`judges`, or record rewards named {VERDICT!r} on it."
         )
     order = sorted(recorded, key=lambda reward: (reward.by or "", reward.unit, reward.target, reward.value))
-    return {reward.by or f"judge {n}": reward.value for n, reward in enumerate(order, 1)}
+    found: dict[str, float] = {}
+    for n, reward in enumerate(order, 1):
+        judge = reward.by or "judge"
+        found[f"{judge} {n}" if judge in found else judge] = reward.value
+    return found
 
 
 def verdict(text: str) -> bool | None:

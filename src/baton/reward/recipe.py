@@ -68,12 +68,12 @@ class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 def with_rewards(trace: Trace, rewards: list[Reward]) -> Trace:
     """The trace with these records; what the same rules wrote on it before is replaced, so twice is once."""
-    fresh = {(reward.family, reward.channel, reward.unit, reward.target) for reward in rewards}
+    fresh = {(reward.family, reward.channel) for reward in rewards}
     kept = [
-        reward for reward in trace.rewards
-        if settings_in(reward.by or "") is None
-        or (reward.family, reward.channel, reward.unit, reward.target) not in fresh
-    ]  # fmt: skip
+        reward
+        for reward in trace.rewards
+        if settings_in(reward.by or "") is None or (reward.family, reward.channel) not in fresh
+    ]
     return structs.replace(trace, rewards=(*kept, *rewards))
 
 

@@ -157,7 +157,7 @@ class StepCost(Rule, tag="step_cost", frozen=True, kw_only=True):
         return [self.reward("team", trace.trace_id, value - math.fsum(costs.values()), basis)]
 
     def _costs(self, trace: Trace) -> dict[str, float]:
-        costs: dict[str, float] = field(default_factory=dict)
+        costs: dict[str, float] = {}
         for step, (call, events) in enumerate(turns(trace).items()):
             tokens = [event.tokens for event in events if event.tokens is not None]
             if not tokens:

@@ -15,7 +15,7 @@ from msgspec import field
 from baton.reward.contract import Gold, Rule
 from baton.reward.reading import results_of, used
 from baton.trace.event import Event
-from baton.trace.forest import Forest, in_seq_order
+from baton.trace.forest import in_seq_order
 from baton.trace.record import Reward
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import RewardFamily
@@ -46,7 +46,7 @@ class ToolUse(Rule, tag="tool_use", frozen=True, kw_only=True):
         if not calls:
             return []
         reached, results, again = used(trace, self.name), results_of(trace), repeats(trace)
-        values: dict[str, float] = field(default_factory=dict)
+        values: dict[str, float] = {}
         for call in calls:
             result = results.get(call.id)
             ok = call.status == "ok" and result is not None and result.status == "ok"
@@ -60,11 +60,10 @@ class ToolUse(Rule, tag="tool_use", frozen=True, kw_only=True):
             values[call.id] = value
         if self.unit == "tool_call":
             return [self.reward("tool_call", call, value) for call, value in values.items()]
-        return [
-            self.reward("agent", agent, math.fsum(values[call.id] for call in calls if call.agent == agent))
-            for agent in Forest.of(trace).agents
-            if any(call.agent == agent for call in calls)
-        ]
+        by_agent: dict[str, list[float]] = {}
+        for call in calls:
+            by_agent.setdefault(call.agent, []).append(values[call.id])
+        return [self.reward("agent", agent, math.fsum(own)) for agent, own in by_agent.items()]
 
 
 class ToolUsed(Rule, tag="tool_used", frozen=True, kw_only=True):
@@ -80,9 +79,9 @@ class ToolUsed(Rule, tag="tool_used", frozen=True, kw_only=True):
 
     def score(self, trace: Trace, gold: Gold | None = None) -> list[Reward]:  # noqa: ARG002 (the contract)
         results = [
-            results
-            for call, results in results_of(trace).items()
-            if (not self.tools or trace.event(call).tool in self.tools) and results.status == "ok"
+            result
+            for call, result in results_of(trace).items()
+            if (not self.tools or trace.event(call).tool in self.tools) and result.status == "ok"
         ]
         hit = bool(results) and not used(trace, self.name).isdisjoint(result.id for result in results)
         return [self.reward("team", trace.trace_id, float(hit))]
