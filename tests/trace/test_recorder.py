@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import signal
 import subprocess
 import sys
@@ -8,11 +9,12 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baton.errors import TraceError, UsageError
+from baton.errors import FormatError, TraceError, UsageError
 from baton.trace.formats.jsonl import read_jsonl
 from baton.trace.formats.sqlite import Store
 from baton.trace.formats.sqlite_read import read_store
@@ -421,7 +423,13 @@ def test_misuse_is_said_clearly() -> None:
         (lambda: team.reward("tool", 1.0, unit="tool_call"), "needs a target"),
         (lambda: team.reward("shared", float("nan")), "finite"),
         (lambda: team.reward("individual", 1.0, unit="agent", target="nobody"), "'nobody' is no agent"),
+        (lambda: team.reward("shared", "high"), "'high' is not a finite number"),
+        (lambda: team.metric("task_success", None), "None is not a finite number"),
         (lambda: Recorder(None, task_id="t", topology="star"), "topology 'star'"),
+        (lambda: Recorder(None, task_id=5), "task_id is 5; expected a string"),
+        (lambda: Recorder(None, task_id="t", trace_id=""), "trace_id is ''; expected at least one character"),
+        (lambda: Recorder(None, task_id="t", meta={"x": float("nan")}), "meta is nan; expected a finite"),
+        (lambda: Recorder(None, task_id="t", meta={"x": object()}), "cannot be kept in a trace"),
     ]:
         with pytest.raises(TraceError, match=message):
             act()
@@ -439,6 +447,108 @@ def test_misuse_is_said_clearly() -> None:
         "spawn", "return", "despawn", "orchestrator_decision",
     ]  # fmt: skip
     assert validate(finished(team)) == []
+
+
+@pytest.mark.parametrize("name", ["trace.jsonl", "trace.db", None])
+def test_what_could_not_be_read_back_is_refused_and_leaves_no_mark(tmp_path: Path, name: str | None) -> None:
+    nested: list[object] = []
+    nested.append(nested)
+    with Recorder(name and tmp_path / name, task_id="t") as team:
+        lead = team.agent("lead")
+        for details, message in [
+            ({"tokens": "many"}, "tokens is 'many'; expected an integer"),
+            ({"tokens": -1}, "tokens is -1; expected an integer from 0"),
+            ({"tokens": 2**70}, "tokens is 1180591620717411303424; expected an integer"),
+            ({"duration_s": "long"}, "duration_s is 'long'; expected a finite number >= 0"),
+            ({"duration_s": -1.0}, r"duration_s is -1\.0; expected a finite number >= 0"),
+            ({"duration_s": float("nan")}, "duration_s is nan; expected a finite number >= 0"),
+            ({"propensity": "likely"}, "propensity is 'likely'; expected a number"),
+            ({"seed_key": 5}, "seed_key is 5; expected a string"),
+            ({"trusted": "yes"}, "trusted is 'yes'; expected true or false"),
+            ({"extra": "x"}, "extra is 'x'; expected an object"),
+            ({"extra": {"x": float("inf")}}, "extra is inf; expected a finite number"),
+            ({"extra": {"x": object()}}, "cannot be kept in a trace"),
+            ({"extra": {"x": nested}}, "cannot be kept in a trace"),
+        ]:
+            with pytest.raises(TraceError, match=message):
+                lead.send(lead, "what nobody sent", **details)
+        for act, message in [
+            (lambda: team.agent("\ud800").send(lead, "x"), "cannot be kept in a trace"),
+            (lambda: lead.tool(5), "tool is 5; expected a string"),
+            (lambda: team.agent("odd", role=5).stop(), "role is 5; expected a string"),
+            (
+                lambda: lead.call(completion_ids=["x"]),
+                r"completion_ids is \['x'\]; expected an array of 32-bit",
+            ),
+            (lambda: lead.call(prompt_ids=[2**40]), r"prompt_ids is \[.*\]; expected an array of 32-bit"),
+            (lambda: lead.call(completion_ids=[-4]), "completion_ids is -4; expected an integer from 0"),
+            (
+                lambda: lead.call(completion_ids=[4], logprobs=[float("nan")]),
+                "logprobs is nan; expected a finite",
+            ),
+            (lambda: lead.call(prompt_tokens=1.5), r"prompt_tokens is 1\.5; expected an integer"),
+            (lambda: team.reward("shared", 1.0, by=5), "by is 5; expected a string"),
+            (
+                lambda: team.credit("team", None, 1.0, estimator="x", stderr=-1.0),
+                r"stderr is -1\.0; expected",
+            ),
+        ]:
+            with pytest.raises(TraceError, match=message):
+                act()
+        lead.send(lead, "hello")
+        lead.stop()
+    trace = team.trace()
+    assert [event.type for event in trace.events] == ["message", "orchestrator_decision"]
+    assert [payload.text() for payload in trace.payloads.values()] == ["hello"]
+    assert validate(trace) == []
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
+    with Recorder(tmp_path / "trace.jsonl", task_id="t") as team:
+        lead = team.agent("lead")
+        lead.call(completion_ids=np.array([1, 2]), logprobs=np.array([-1.0, -2.0]), prompt_tokens=np.int64(7))
+        lead.stop(propensity=np.float32(0.5), tokens=np.int32(3), duration_s=np.float64(0.0))
+        team.reward("shared", np.float32(1))
+    (event,) = team.trace().events
+    assert (event.propensity, event.tokens, event.duration_s) == (0.5, 3, 0.0)
+    assert validate(team.trace()) == []
+
+
+@pytest.mark.parametrize("depth", [1, 100_000])
+def test_content_without_end_is_kept_in_words(depth: int) -> None:
+    content: list[object] = []
+    content.append(content)
+    for _ in range(depth):
+        content = [content]
+    team = Recorder(None, task_id="t")
+    team.agent("lead").stop(content)
+    assert validate(finished(team)) == []
+
+
+def test_content_too_large_for_its_file_does_not_stop_the_rest(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("baton.trace.formats.jsonl_write.MAX_LINE_BYTES", 1000)
+    with Recorder(tmp_path / "trace.jsonl", task_id="t") as team:
+        lead = team.agent("lead")
+        with pytest.raises(TraceError, match="a line holds at most 1,000"):
+            lead.send(lead, random.Random(0).randbytes(2000))
+        lead.stop("done")
+    assert [event.type for event in team.trace().events] == ["orchestrator_decision"]
+    assert validate(team.trace()) == []
+
+
+def test_a_trace_of_the_same_name_is_not_mistaken_for_it(tmp_path: Path) -> None:
+    small_team(tmp_path / "trace.jsonl")
+    with Recorder(tmp_path / "trace.jsonl", task_id="other", trace_id="small") as team:
+        team.agent("lead").stop()
+    assert team.trace().header.task_id == "other"
+
+
+def test_nothing_is_added_to_what_is_no_trace(tmp_path: Path) -> None:
+    path = tmp_path / "notes.jsonl"
+    path.write_text("dear diary\n")
+    with pytest.raises(FormatError, match="dear diary"):
+        Recorder(path, task_id="t")
+    assert path.read_text() == "dear diary\n"
 
 
 def test_threads(tmp_path: Path) -> None:

@@ -273,3 +273,9 @@ def test_targets(unit: Any, good: str, bad: str) -> None:
     assert codes(trace.with_records(credits=[structs.replace(credit, target=bad)])) == {
         "meaning/unknown-target"
     }
+
+
+def test_properties_that_hold_themselves_are_reported_and_not_followed_for_ever() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    assert "shape/not-json" in codes(trace_of(event(1, extra={"x": endless})))

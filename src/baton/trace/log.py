@@ -1,27 +1,40 @@
-"""What all agents of a `Recorder` share: one lock, one clock, one order, one place to write to."""
+"""What all agents of a `Recorder` share: one lock, one clock, one order, one place to write to.
+
+Invariant: what is written can be read back as what it was. A record that could not is refused here,
+with nothing of it written, and the next one is as good as if it had never been tried.
+"""
 
 from __future__ import annotations
 
+import math
+import reprlib
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 import msgspec
 import numpy as np
 
 from baton.errors import TraceError, nearest
 from baton.trace.event import Edge, Event
-from baton.trace.numbers import Ints
+from baton.trace.numbers import Floats, Ints
 from baton.trace.payload import Payload
 from baton.trace.sink import Sink
-from baton.trace.trace import Record
+from baton.trace.trace import Header, Record
+from baton.trace.validate.problem import shown
+from baton.trace.validate.shape import first_fault
 from baton.trace.vocabulary import DECISIONS, EVENT_TYPES, STATUSES, EdgeType, Status
 
 if TYPE_CHECKING:
     from baton.trace.recorded_agent import RecordedAgent
 
-__all__ = ["Details", "Log", "check_word", "checked_details", "common_prefix"]
+__all__ = [
+    "Details", "Log", "check_word", "checked_details", "common_prefix", "must_be_readable", "numbers", "plain",
+]  # fmt: skip
+
+
+_Array = TypeVar("_Array", Ints, Floats)
 
 
 class Details(TypedDict, total=False):
@@ -69,7 +82,11 @@ class Log:
 
     def started(self, duration_s: float | None) -> float:
         """When something began that ended now."""
-        return max(0.0, round(self.now() - (duration_s or 0.0), 6))
+        if duration_s is None:
+            return self.now()
+        if not isinstance(duration_s, int | float) or not 0 <= duration_s < math.inf:
+            raise TraceError(f"duration_s is {duration_s!r}; expected a finite number >= 0.")
+        return max(0.0, round(self.now() - duration_s, 6))
 
     def next_call_id(self) -> str:
         return f"c{self.counts['call'] + 1}"
@@ -90,7 +107,7 @@ class Log:
     def event(self, depends: Mapping[str, EdgeType], **fields: Any) -> str:
         """Write one event with the edges that lead to it. Returns its id."""
         seq = self.counts["event"] + 1
-        event = Event(id=f"e{seq}", seq=seq, **fields)
+        event = Event(id=f"e{seq}", seq=seq, **{name: plain(value) for name, value in fields.items()})
         check_word("event type", event.type, EVENT_TYPES)
         check_word("decision", event.decision, DECISIONS)
         check_word("status", event.status, STATUSES)
@@ -106,10 +123,12 @@ class Log:
     def write(self, *records: Record) -> None:
         if self.closed:
             raise TraceError("this trace is closed: nothing more can be recorded in it.")
-        together: tuple[Record, ...] = (*self._ahead, *records)
+        ahead, self._ahead = self._ahead, []
+        for record in records:
+            must_be_readable(record)
+        together: tuple[Record, ...] = (*ahead, *records)
         self._sink.write(together)
-        self._refs.update(payload.ref for payload in self._ahead)
-        self._ahead = []
+        self._refs.update(payload.ref for payload in ahead)
         self.counts.update(str(record.__struct_config__.tag) for record in together)
 
     def close(self, *, finished: bool, metrics: dict[str, float]) -> None:
@@ -143,6 +162,33 @@ def _payload(content: Any) -> Payload:
         return Payload.of(msgspec.json.encode(content, order="deterministic"), "application/json")
     except (TypeError, msgspec.MsgspecError):
         return Payload.of(repr(content))  # a result of some library's own type: its words are what is known
+    except RecursionError:
+        return Payload.of(reprlib.repr(content))  # without end, or too deep to follow
+
+
+def must_be_readable(record: Header | Record) -> None:
+    """Raises `TraceError` for a record that would make its file one that cannot be read."""
+    if (faulty := first_fault(record)) is None:
+        return
+    field, (_, was, expected) = faulty
+    name = str(record.__struct_config__.tag)
+    if field is None:
+        raise TraceError(f"this {name} cannot be kept in a trace: it holds {was}.")
+    raise TraceError(f"{name}: {field} is {was}; expected {expected}.")
+
+
+def plain(value: Any) -> Any:
+    """A number of numpy's as Python's own, anything else as it is."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def numbers(kind: type[_Array], name: str, values: Any) -> _Array | None:
+    """Token ids or log-probabilities as the trace keeps them."""
+    try:
+        return None if values is None else kind(values)
+    except (TypeError, ValueError, OverflowError):
+        expected = "32-bit integers" if kind is Ints else "numbers"
+        raise TraceError(f"{name} is {shown(values)}; expected an array of {expected}.") from None
 
 
 def check_word(what: str, given: str, known: Sequence[str]) -> None:
@@ -156,9 +202,7 @@ def checked_details(details: Details, call: str | None, length: int | None = Non
     `call` said it, in a completion of `length` tokens where that is known.
     """
     fields: dict[str, Any] = {
-        name: details[name]
-        for name in ("status", "trusted", "seed_key", "extra", "propensity")
-        if name in details
+        name: details[name] for name in ("status", "trusted", "seed_key", "extra") if name in details
     }
     unknown = set(details) - set(Details.__annotations__)
     if unknown:
@@ -174,8 +218,10 @@ def checked_details(details: Details, call: str | None, length: int | None = Non
         fields |= _choice(tuple(details["options"]), details)
     elif "choice" in details or "option_propensities" in details:
         raise TraceError("choice and option_propensities need options: what could have been chosen.")
+    if "propensity" in details:
+        fields["propensity"] = plain(details["propensity"])
     chance = fields.get("propensity")
-    if chance is not None and not 0 < chance <= 1:
+    if isinstance(chance, int | float) and not 0 < chance <= 1:
         raise TraceError(f"propensity {chance} is not a probability above 0 and at most 1.")
     return fields
 

@@ -13,7 +13,7 @@ from typing import Any, Self, Unpack
 
 from baton.errors import TraceError, nearest
 from baton.trace.call import Call, Sampling
-from baton.trace.log import Details, Log, checked_details, common_prefix
+from baton.trace.log import Details, Log, checked_details, common_prefix, numbers, plain
 from baton.trace.numbers import Floats, Ints
 from baton.trace.vocabulary import Decision, EdgeType, EventType
 
@@ -188,8 +188,10 @@ class RecordedAgent:
         with self._log.lock:
             self._must_live("call a model")
             self.say_nothing()
-            whole = None if prompt_ids is None else Ints(prompt_ids)
-            said = None if completion_ids is None else Ints(completion_ids)
+            whole = numbers(Ints, "prompt_ids", prompt_ids)
+            said = numbers(Ints, "completion_ids", completion_ids)
+            prompt_tokens, completion_tokens = plain(prompt_tokens), plain(completion_tokens)
+            duration_s = plain(duration_s)
             keep = 0 if self._context is None or whole is None else common_prefix(self._context, whole)
             refs = self._log.payloads(prompt, completion)
             call = Call(
@@ -197,7 +199,7 @@ class RecordedAgent:
                 policy_version=policy_version, harness=harness,
                 parent=self._call.id if keep and self._call is not None else None, keep=keep,
                 prompt_ids=None if whole is None else whole[keep:], completion_ids=said,
-                logprobs=None if logprobs is None else Floats(logprobs),
+                logprobs=numbers(Floats, "logprobs", logprobs),
                 prompt_ref=refs[0], completion_ref=refs[1],
                 prompt_tokens=prompt_tokens, completion_tokens=completion_tokens, sampling=sampling,
                 finish_reason=finish_reason, t=self._log.started(duration_s), duration_s=duration_s,
@@ -243,7 +245,7 @@ class RecordedAgent:
             fields = checked_details(details, said_by, None if said_by is None else self._calls[said_by])
             # The first event of a call carries what the call cost.
             call = self._call if self._unsaid and self._call and self._call.id == said_by else None
-            duration_s = details.get("duration_s", call.duration_s if call else None)
+            duration_s = plain(details.get("duration_s", call.duration_s if call else None))
             start = call.t if call is not None and call.t is not None else self._log.started(duration_s)
             due = self._due(start)
             event = self._log.event(

@@ -28,7 +28,7 @@ from uuid import uuid4
 
 from baton.errors import TraceError, nearest
 from baton.trace.formats.sqlite import Store
-from baton.trace.log import Log, check_word
+from baton.trace.log import Log, check_word, must_be_readable
 from baton.trace.record import Credit, Reward
 from baton.trace.recorded_agent import RecordedAgent
 from baton.trace.sink import open_sink
@@ -73,6 +73,7 @@ class Recorder:
             topology=topology,
             meta=meta or {},
         )
+        must_be_readable(header)
         self.trace_id = header.trace_id
         self._sink = open_sink(path, header)
         self._log = Log(self._sink, clock, keep_content=payloads)
@@ -165,6 +166,9 @@ class Recorder:
 
 
 def _finite(value: float) -> float:
-    if not math.isfinite(value):
-        raise TraceError(f"{value} is not a finite number.")
-    return float(value)
+    try:
+        if math.isfinite(value):
+            return float(value)
+    except (TypeError, OverflowError):
+        pass
+    raise TraceError(f"{value!r} is not a finite number.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Protocol
@@ -11,6 +12,7 @@ from typing import ClassVar, Protocol
 from baton.errors import UsageError
 from baton.trace.call import Call
 from baton.trace.event import Edge, Event
+from baton.trace.formats.detect import detect
 from baton.trace.formats.jsonl import JsonlWriter, read_jsonl
 from baton.trace.formats.sqlite import Store
 from baton.trace.formats.sqlite_read import read_store
@@ -70,6 +72,8 @@ class _Jsonl:
         self._path = path.resolve()
         if self._path in self._open:
             raise UsageError(f"{path} is being recorded to. Give each trace its own, or use one Store.")
+        if self._path.exists() and self._path.stat().st_size and detect(self._path) != "jsonl":
+            raise UsageError(f"{path} is no JSON Lines file: nothing is added to it. Choose another name.")
         self._trace_id = header.trace_id
         self._writer = JsonlWriter(self._path, header, flush_every=sys.maxsize)
         self._writer.flush()
@@ -87,7 +91,9 @@ class _Jsonl:
         self._writer.close()
 
     def trace(self) -> Trace:
-        return next(trace for trace in read_jsonl(self._path) if trace.trace_id == self._trace_id)
+        # The latest of that name: nothing keeps a file from holding two.
+        same_name = (trace for trace in read_jsonl(self._path) if trace.trace_id == self._trace_id)
+        return deque(same_name, maxlen=1)[0]
 
 
 class _Stored:

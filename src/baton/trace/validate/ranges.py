@@ -6,7 +6,7 @@ checking: whole columns at C speed while all is well, value by value once someth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import isfinite
 from operator import attrgetter
 from typing import Annotated, Any, get_args
@@ -21,7 +21,7 @@ from baton.trace.record import Credit, Reward
 from baton.trace.trace import End, Header
 from baton.trace.validate.problem import shown
 
-__all__ = ["Fault", "faults_in", "fields_at_fault", "in_range"]
+__all__ = ["Fault", "faults_in", "fields_at_fault", "in_range", "ruled_fields"]
 
 Fault = tuple[str, str, str]
 """Code, what was found, what was expected."""
@@ -87,12 +87,13 @@ def _costs(values: dict[str, float]) -> Fault | None:
 def _properties(value: Any) -> Fault | None:
     """Foreign properties may be anything but a number that JSON cannot hold."""
     todo = [value]
+    looked_into: set[int] = set()  # what was made in memory may hold itself
     while todo:
         part = todo.pop()
-        if isinstance(part, dict):
-            todo.extend(part.values())
-        elif isinstance(part, list | tuple):
-            todo.extend(part)
+        if isinstance(part, dict | list | tuple):
+            if id(part) not in looked_into:
+                looked_into.add(id(part))
+                todo.extend(part.values() if isinstance(part, dict) else part)
         elif isinstance(part, float) and (fault := _number(part)):
             return fault
     return None
@@ -225,6 +226,11 @@ def faults_in(kind: type[Struct], field: str, value: Any) -> Fault | None:
     """What is wrong with one well-typed value."""
     rule = _RULES.get(kind, {}).get(field)
     return None if rule is None or value is None else rule(value)
+
+
+def ruled_fields(kind: type[Struct]) -> Iterable[str]:
+    """The fields of which not every well-typed value will do."""
+    return _RULES[kind]
 
 
 def fields_at_fault(kind: type[Struct], records: Sequence[Any]) -> list[str]:

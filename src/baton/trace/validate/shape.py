@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -14,9 +15,9 @@ from baton.trace.trace import End, Header
 from baton.trace.validate.fields import field_faults
 from baton.trace.validate.parts import KINDS, Parts, label
 from baton.trace.validate.problem import Found
-from baton.trace.validate.ranges import faults_in, fields_at_fault
+from baton.trace.validate.ranges import Fault, faults_in, fields_at_fault, ruled_fields
 
-__all__ = ["check_ranges", "check_types", "report_fields"]
+__all__ = ["check_ranges", "check_types", "first_fault", "report_fields"]
 
 _BATCH = 10_000  # whole columns, but few enough to stay in the processor's cache
 # Without these an event cannot be placed in the graph, so it does not go on to the next level.
@@ -89,12 +90,33 @@ def _check_types(parts: Parts, found: Found) -> None:
             parts.set_aside(name, bad)
 
 
-def _decodes(encode: Any, decode: Any, batch: list[Any]) -> bool:
+def _decodes(encode: Any, decode: Any, what: Any) -> bool:
     try:
-        decode(encode(batch))
+        decode(encode(what))
     except (MsgspecError, TypeError, ValueError, OverflowError, RecursionError):
         return False
     return True
+
+
+def first_fault(record: Struct) -> tuple[str | None, Fault] | None:
+    """The first thing wrong with one record made in memory, and its field where one is to blame."""
+    kind = type(record)
+    encode, decode = _coding(kind)
+    if not _decodes(encode, decode, record):
+        given = {info.encode_name: getattr(record, info.name) for info in structs.fields(kind)}
+        for named_fault in field_faults(kind, given):
+            return named_fault
+        return None, ("shape/not-json", "a value that JSON cannot hold", "a valid record")
+    for field in ruled_fields(kind):
+        if fault := faults_in(kind, field, getattr(record, field)):
+            return field, fault
+    return None
+
+
+@functools.cache
+def _coding(kind: type[Struct]) -> tuple[Any, Any]:
+    encoder, decoder = msgpack.Encoder(enc_hook=encode_hook), msgpack.Decoder(kind, dec_hook=decode_hook)
+    return encoder.encode, decoder.decode
 
 
 def _report_record(parts: Parts, found: Found, kind: type[Struct], index: int, record: Any) -> None:
