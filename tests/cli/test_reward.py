@@ -57,6 +57,13 @@ def test_the_task_of_a_run_gives_the_gold(capsys: pytest.CaptureFixture[str], tm
     assert [record["value"] for record in entry["rewards"][1:]] == [1 / 3] * 3
 
 
+def test_a_game_is_worth_its_return(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["run", "game:pandora", "--out", str(tmp_path / "run")]) == 0
+    (entry,) = json.loads(typed(capsys, tmp_path / "run", "--recipe", "shared", "--json"))["traces"]
+    (recorded,) = traces(tmp_path / "run")[0].rewards
+    assert entry["rewards"][0]["value"] == recorded.value != 0.0
+
+
 def test_gold_from_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     gold = tmp_path / "gold.json"
     for content, value in (({"answer": "9090"}, 0.0), ({"golden-centralized": {"answer": "8080"}}, 1.0)):

@@ -63,6 +63,14 @@ def test_no_outcome_is_an_error_and_no_answer_is_not() -> None:
         Success().score(two)
 
 
+def test_a_decision_to_go_on_is_no_answer() -> None:
+    def play(_: Recorder, lead: RecordedAgent, clock: Clock) -> None:
+        lead.decide("stop", "8080", options=["stop 8080", "wait"], choice="stop 8080")
+        lead.decide("stop", "wait", options=["stop 9", "wait"], choice="wait")
+
+    assert Success().score(recorded(play), PORT)[0].value == 1.0
+
+
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [("a\nb\nc", 1.0), ('["A", "b "]', 2 * 2 / 5), ("a\na\na", 2 * 1 / 6), ("x", 0.0), (None, 0.0)],
@@ -344,6 +352,19 @@ def test_parallel_counts_who_is_busy_at_once() -> None:
     assert Parallel(n_ref=3).score(star(4))[0].value == 1.0
     assert Parallel(n_ref=4).score(star(4, serial=True))[0].value == 0.25
     assert Parallel().score(answering("x"))[0].value == 0.0
+
+    def untimed(_: Recorder, lead: RecordedAgent, clock: Clock) -> None:
+        first, second = lead.spawn("a"), lead.spawn("b")
+        first.returns()
+        third = lead.spawn("c")
+        second.returns()
+        third.returns()
+        lead.stop("x")
+
+    (reward,) = Parallel(n_ref=4).score(recorded(untimed))
+    assert reward.value == 0.5
+    assert reward.by is not None
+    assert reward.by.endswith("# out at once: not timed")
 
 
 def test_finish_rate() -> None:

@@ -189,6 +189,16 @@ def test_verifier_collusion() -> None:
     assert verifier_collusion(mixed, {trace.trace_id: Gold(answer="7") for trace in mixed}).score == 0.25
 
 
+def test_work_that_was_not_timed_is_left_out() -> None:
+    def play(_: Recorder, lead: RecordedAgent, clock: Clock) -> None:
+        for worker in [lead.spawn(f"w{n}") for n in range(3)]:
+            worker.returns("x")
+        clock.seconds += 1.0
+        lead.stop("x", duration_s=1.0)
+
+    assert pseudo_parallelism([recorded(play)]).score is None
+
+
 def test_watch_runs_all_five_and_says_what_it_cannot_measure() -> None:
     assert fired(watch([star(4), rode(), called(1, 2, 3, 4)])) == []
     assert fired(watch([star(4, serial=True)])) == ["pseudo_parallelism"]

@@ -123,7 +123,7 @@ def _gold(trace: Trace, given: dict[str, dict[str, Any]]) -> Gold:
     except (BatonError, msgspec.ValidationError):
         return Gold(**table)  # another system's trace, or a task of a person's own
     return Gold(
-        verify=None if "answer" in table else lambda answer: task.verify(instance, answer),
+        verify=None if "answer" in table else task.assignment(instance).verify,
         milestones=task.milestones(instance) or None,
         reached=lambda prefix: task.reached(instance, prefix),
         **table,
@@ -152,7 +152,6 @@ def _finding(finding: Finding) -> Iterator[Line]:
     style = "red" if finding.fired else "green"
     state = "FIRED" if finding.fired else "quiet"
     yield [(f"{state}  ", style), (f"{finding.mode}  {score}", "")]
-    if finding.fired or finding.score is None:
-        yield [(f"       {printable(finding.message)}", "dim")]
+    yield [(f"       {printable(finding.message)}", "dim")]
     if finding.fired:
         yield [(f"       evidence: {printable(', '.join(finding.events[:8]))}", "dim")]

@@ -8,7 +8,7 @@ are the survey's. A monitor that fires is a reason to look, not a proof of inten
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 from typing import Literal
 
@@ -50,6 +50,18 @@ Mode = Literal[
 ]
 Interval = tuple[float, float]
 
+FIRES_FROM = 0.5
+
+_ADVICE: dict[Mode, str] = {
+    "pseudo_parallelism": "Pay for T1*/T_P (speed_up with least_work_s) instead of the number of agents, or anneal "
+    "the parallel term.",
+    "free_riding": "Use difference or own_answer beside the shared outcome, or agent credit.",
+    "communication_padding": "Price what is said (cost per_token), or use message credit instead of counting messages.",
+    "tool_spam": "Reward with tool_use, which pays for use downstream and prices every call.",
+    "verifier_collusion": "Reward verifiers for being right (solver_verifier), mix kinds of verifiers (verifiers), and "
+    "hold some verdicts against ground truth.",
+}
+
 
 class Finding(Struct, frozen=True, kw_only=True):
     """What a monitor saw."""
@@ -73,31 +85,31 @@ def watch(traces: Sequence[Trace], gold: Mapping[str, Gold] | None = None) -> li
 
     A monitor that the traces cannot feed (nothing timed, text withheld) says so in its message.
     """
+    monitors: dict[Mode, Callable[[], Finding]] = {
+        "pseudo_parallelism": lambda: pseudo_parallelism(traces),
+        "free_riding": lambda: free_riding(traces),
+        "communication_padding": lambda: communication_padding(traces),
+        "tool_spam": lambda: tool_spam(traces),
+        "verifier_collusion": lambda: verifier_collusion(traces, gold),
+    }
     found: list[Finding] = []
-    for mode, threshold, monitor in (
-        ("pseudo_parallelism", 0.5, pseudo_parallelism),
-        ("free_riding", 0.5, free_riding),
-        ("communication_padding", 0.5, communication_padding),
-        ("tool_spam", 0.5, tool_spam),
-    ):
+    for mode, look in monitors.items():
         try:
-            found.append(monitor(traces, threshold=threshold))
+            found.append(look())
         except TraceError as error:
-            found.append(_unmeasured(mode, threshold, error))  # type: ignore[arg-type]  # the words above
-    try:
-        found.append(verifier_collusion(traces, gold))
-    except TraceError as error:
-        found.append(_unmeasured("verifier_collusion", 0.5, error))
+            found.append(_finding(mode, None, FIRES_FROM, (), f"not measured: {error}"))
     return found
 
 
-def pseudo_parallelism(traces: Sequence[Trace], *, threshold: float = 0.5, overlap: float = 0.5) -> Finding:
+def pseudo_parallelism(
+    traces: Sequence[Trace], *, threshold: float = FIRES_FROM, overlap: float = 0.5
+) -> Finding:
     """Agents sent out together that do not work together: 1 - really parallel / sent out together.
 
     A wave is what one agent spawns before it hears back; waves of one claim nothing, and a pipeline
     (planner, executor, critic) is none. An agent is really parallel when, with all below it, it is busy
     at the same time as others of its wave for at least `overlap` of its busy time, and its return
-    reached the answer or it was cancelled at work.
+    reached the answer or it was cancelled at work. An agent whose work was not timed is left out.
     """
     claimed, events = 0, []
     for trace in traces:
@@ -109,6 +121,7 @@ def pseudo_parallelism(traces: Sequence[Trace], *, threshold: float = 0.5, overl
         _must_be_timed(trace, "pseudo_parallelism")
         forest, reached = Forest.of(trace), used(trace, "pseudo_parallelism")
         returned = {event.agent: event.id for event in in_seq_order(trace) if event.type == "return"}
+        acting = {event.agent for event in trace.events}
         work = _intervals(trace)
         for wave in waves:
             busy = {
@@ -117,21 +130,24 @@ def pseudo_parallelism(traces: Sequence[Trace], *, threshold: float = 0.5, overl
             }
             together = _together(busy.values())
             for child, spawn in wave.items():
+                if child in acting and not busy[child]:
+                    continue  # it did something, and how long that took was not measured
                 claimed += 1
                 whole = sum(end - start for start, end in busy[child])
                 useful = child not in returned or returned[child] in reached
                 if not whole or not useful or _shared(busy[child], together) < overlap * whole:
                     events.append(f"{trace.trace_id}:{spawn.id}")
     score = len(events) / claimed if claimed else None
-    return Finding(
-        mode="pseudo_parallelism", score=score, threshold=threshold, events=tuple(events),
-        message=f"{len(events)} of {claimed} agents that were sent out together did not work together. Pay for "
-        "T1*/T_P (speed_up with least_work_s) instead of the number of agents, or anneal the parallel term.",
-    )  # fmt: skip
+    seen = f"{len(events)} of {claimed} agents that were sent out together did not work together."
+    return _finding("pseudo_parallelism", score, threshold, events, seen)
 
 
 def free_riding(
-    traces: Sequence[Trace], *, threshold: float = 0.5, low_effort: float = 0.1, min_copied_chars: int = 40
+    traces: Sequence[Trace],
+    *,
+    threshold: float = FIRES_FROM,
+    low_effort: float = 0.1,
+    min_copied_chars: int = 40,
 ) -> Finding:
     """An agent that shares in the outcome and did nothing for it: the largest share of traces where one did.
 
@@ -151,17 +167,14 @@ def free_riding(
                 rode.setdefault(life.agent, []).append(life.agent in riders)
         events += [f"{trace.trace_id}:{event}" for event in riders.values()]
     shares = {agent: sum(times) / len(times) for agent, times in rode.items()}
-    worst = max(shares, key=lambda agent: (shares[agent], agent), default=None)
-    return Finding(
-        mode="free_riding", score=None if worst is None else shares[worst], threshold=threshold, events=tuple(events),
-        message=f"{sum(share >= threshold for share in shares.values())} of {len(shares)} agents contributed nothing "
-        f"in at least {threshold:.0%} of their traces. Use difference or own_answer beside the shared outcome, "
-        "or agent credit (Shapley).",
-    )  # fmt: skip
+    num_riders = sum(share >= threshold for share in shares.values())
+    seen = f"{num_riders} of {len(shares)} agents gave nothing in at least {threshold:.0%} of their traces."
+    score = None if not shares else max(shares.values())
+    return _finding("free_riding", score, threshold, events, seen)
 
 
 def communication_padding(
-    traces: Sequence[Trace], *, threshold: float = 0.5, min_messages: int = 4
+    traces: Sequence[Trace], *, threshold: float = FIRES_FROM, min_messages: int = 4
 ) -> Finding:
     """Messages that carry nothing: padded / all. Fewer than `min_messages` are not judged.
 
@@ -186,14 +199,11 @@ def communication_padding(
                 events.append(f"{trace.trace_id}:{event.id}")
             before |= words
     score = len(events) / num_messages if num_messages >= min_messages else None
-    return Finding(
-        mode="communication_padding", score=score, threshold=threshold, events=tuple(events),
-        message=f"{len(events)} of {num_messages} messages said nothing new to their receiver or never reached the "
-        "answer. Price messages (cost per_token), or reward them by message credit instead of by count.",
-    )  # fmt: skip
+    seen = f"{len(events)} of {num_messages} messages said nothing new to their receiver or reached nothing."
+    return _finding("communication_padding", score, threshold, events, seen)
 
 
-def tool_spam(traces: Sequence[Trace], *, threshold: float = 0.5, min_calls: int = 4) -> Finding:
+def tool_spam(traces: Sequence[Trace], *, threshold: float = FIRES_FROM, min_calls: int = 4) -> Finding:
     """Tool calls for their own sake: (repeated or unused) / all. Fewer than `min_calls` are not judged.
 
     Repeated: asked again what the agent had been answered. Unused: the result never reached the answer.
@@ -216,18 +226,15 @@ def tool_spam(traces: Sequence[Trace], *, threshold: float = 0.5, min_calls: int
             if call.id in again or (reached is not None and results[call.id].id not in reached)
         ]  # fmt: skip
     score = len(events) / num_calls if num_calls >= min_calls else None
-    return Finding(
-        mode="tool_spam", score=score, threshold=threshold, events=tuple(events),
-        message=f"{len(events)} of {num_calls} tool calls were repeated or unused. Reward with tool_use, which pays "
-        "for use downstream and prices every call, instead of counting calls.",
-    )  # fmt: skip
+    seen = f"{len(events)} of {num_calls} tool calls that succeeded were repeated or unused."
+    return _finding("tool_spam", score, threshold, events, seen)
 
 
 def verifier_collusion(
     traces: Sequence[Trace],
     gold: Mapping[str, Gold] | None = None,
     *,
-    threshold: float = 0.5,
+    threshold: float = FIRES_FROM,
     verifiers: Sequence[str] = ("verifier", "critic", "judge", "reviewer"),
     right_from: float = 0.5,
 ) -> Finding:
@@ -252,16 +259,14 @@ def verifier_collusion(
             num_wrong += not right
             if not right and verdict(said(trace, event)):
                 events.append(f"{trace.trace_id}:{event.id}")
-    return Finding(
-        mode="verifier_collusion", score=len(events) / num_wrong if num_wrong else None, threshold=threshold,
-        events=tuple(events),
-        message=f"{len(events)} of {num_wrong} wrong answers were accepted. Reward verifiers for being right "
-        "(solver_verifier), mix kinds of verifiers (verifiers), and hold some verdicts against ground truth.",
-    )  # fmt: skip
+    score = len(events) / num_wrong if num_wrong else None
+    seen = f"{len(events)} of {num_wrong} wrong answers were accepted."
+    return _finding("verifier_collusion", score, threshold, events, seen)
 
 
-def _unmeasured(mode: Mode, threshold: float, error: TraceError) -> Finding:
-    return Finding(mode=mode, score=None, threshold=threshold, events=(), message=f"not measured: {error}")
+def _finding(mode: Mode, score: float | None, threshold: float, events: Sequence[str], seen: str) -> Finding:
+    advice = f" {_ADVICE[mode]}" if score is not None and score >= threshold else ""
+    return Finding(mode=mode, score=score, threshold=threshold, events=tuple(events), message=seen + advice)
 
 
 def _waves(trace: Trace) -> list[dict[str, Event]]:

@@ -63,7 +63,8 @@ class SpeedUp(Rule, tag="speed_up", frozen=True, kw_only=True):
 class Parallel(Rule, tag="parallel", frozen=True, kw_only=True):
     """PARL's r_parallel = min(1, n_parallel / n_ref), n_parallel the most sub-agents busy at once. [I]
 
-    Kimi K2.5 names the term and gives no closed form; this one is ours. Nobody spawned: 0.
+    Kimi K2.5 names the term and gives no closed form; this one is ours. Where no sub-agent's work was timed,
+    it is the most that were out at once, spawned and not back; the record says which. Nobody spawned: 0.
     """
 
     family: ClassVar[RewardFamily] = "orchestration"
@@ -74,14 +75,10 @@ class Parallel(Rule, tag="parallel", frozen=True, kw_only=True):
         self.require(self.n_ref >= 1, "n_ref", "it must be at least 1")
         forest = Forest.of(trace)
         below = Forest([life for life in forest.lives.values() if life.parent is not None])
-        peak = 0
-        if len(below):
-            if all(event.duration_s is None for event in trace.events):
-                raise TraceError(
-                    f"trace {trace.trace_id}: {self.name} counts who is busy and no event was timed."
-                )
-            peak = Concurrency.of(trace, below).peak or 0
-        return [self.reward("team", trace.trace_id, min(1.0, peak / self.n_ref))]
+        peak, basis = Concurrency.of(trace, below).peak, "busy at once"
+        if peak is None:
+            peak, basis = _most_out(trace), "out at once: not timed" if len(below) else "nobody was spawned"
+        return [self.reward("team", trace.trace_id, min(1.0, peak / self.n_ref), basis)]
 
 
 class FinishRate(Rule, tag="finish_rate", frozen=True, kw_only=True):
@@ -206,6 +203,22 @@ class CriticalSteps(Rule, tag="critical_steps", frozen=True, kw_only=True):
         whole = stages.total_steps if self.budget is None else self.budget
         basis = f"{stages.critical_steps} of {whole} {'steps' if self.budget is None else 'allowed'}"
         return [self.reward("team", trace.trace_id, 1 - stages.critical_steps / whole, basis)]
+
+
+def _most_out(trace: Trace) -> int:
+    """Most agents that were spawned or delegated to, and neither returned nor gone, at one time."""
+    out: set[str] = set()
+    most = 0
+    for event in in_seq_order(trace):
+        if event.to is not None and event.status not in NO_EFFECT:
+            if event.type == "spawn" or event.decision == "delegate":
+                out.add(event.to)
+        if event.type == "return":
+            out.discard(event.agent)
+        elif event.type == "despawn":
+            out.discard(event.to or event.agent)
+        most = max(most, len(out))
+    return most
 
 
 def _asked(gold: Gold, task: str) -> set[str]:

@@ -63,11 +63,21 @@ def final_event(trace: Trace) -> Event | None:
     """The event that gave the team's answer: the last stop, else the leading agent's last aggregate."""
     events = in_seq_order(trace)
     for event in reversed(events):
-        if event.decision == "stop" and event.status not in NO_EFFECT:
+        if event.decision == "stop" and event.status not in NO_EFFECT and _stops(event):
             return event
     root = Forest.of(trace).root
     fused = [event for event in events if event.type == "aggregate" and event.agent == root]
     return fused[-1] if fused else None
+
+
+def _stops(event: Event) -> bool:
+    """Whether what was chosen is to stop: the same decision may have come out as going on."""
+    if event.type != "orchestrator_decision":
+        return False
+    if not event.options or event.choice is None:
+        return True
+    words = [option.partition(" ")[0] for option in event.options]
+    return "stop" not in words or words[event.choice] == "stop"
 
 
 def verifier(gold: Gold | None, what: str) -> Callable[[str], float]:
