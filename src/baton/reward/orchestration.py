@@ -210,9 +210,9 @@ def _most_out(trace: Trace) -> int:
     out: set[str] = set()
     most = 0
     for event in in_seq_order(trace):
-        if event.to is not None and event.status not in NO_EFFECT:
-            if event.type == "spawn" or event.decision == "delegate":
-                out.add(event.to)
+        sent = event.type == "spawn" or event.decision == "delegate"
+        if sent and event.to is not None and event.status not in NO_EFFECT:
+            out.add(event.to)
         if event.type == "return":
             out.discard(event.agent)
         elif event.type == "despawn":
