@@ -178,3 +178,33 @@ def test_forks_are_siblings(capsys: pytest.CaptureFixture[str], tmp_path: Path) 
     assert [c["target"] for c in original["credits"]] == [message.id]
     assert original["credits"][0]["value"] == pytest.approx(1.0)
     assert changed["credits"] == []  # nobody chose what the fork says there
+
+
+def test_credit_that_runs_the_trace_again(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Each trace is forked by the team and the seed that made it, and the cost is told."""
+    for seed in ("1", "2"):
+        assert (
+            main(
+                [
+                    "run",
+                    "game:spawn-bandit",
+                    "--policy",
+                    "table",
+                    "--seed",
+                    seed,
+                    "--out",
+                    str(tmp_path / "g"),
+                ]
+            )
+            == 0
+        )
+    place = made(tmp_path / "run")
+    capsys.readouterr()
+    both = json.loads(
+        credit(capsys, tmp_path / "g", "--group-by", "task", "--estimator", "spawn-fork", "--json")
+    )
+    assert [len(trace["credits"]) for trace in both["traces"]] == [1, 1]
+    found = json.loads(credit(capsys, place, "--estimator", "message-replay", "--json"))
+    assert sum(record["cost_tokens"] for record in found["traces"][0]["credits"]) > 0
+    elsewhere = scored(tmp_path / "a.jsonl", 0.0, 1.0)
+    assert "was not made by `baton run`" in refused(capsys, elsewhere, "--estimator", "message-replay")

@@ -43,8 +43,7 @@ def test_a_group_of_one_is_an_error_that_names_the_task(name: str) -> None:
 def test_every_estimator_states_formula_source_and_evidence() -> None:
     covered = set()
     for found in ESTIMATORS.values():
-        text = inspect.getdoc(found.function) or ""
-        assert "Source:" in text or "source" in text.lower(), found.name
+        assert found.about, found.name
         assert found.source, found.name
         assert found.evidence, found.name
         assert set(found.evidence.split("/")) <= set("PCAMI"), found.name

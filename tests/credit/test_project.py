@@ -120,6 +120,15 @@ def test_a_span_that_was_not_recorded() -> None:
         project(blurred, [credit("message", "w1#4")], decision_only=True)
 
 
+def test_tokens_shared_with_what_nobody_chose_are_not_trained() -> None:
+    trace = make_trace(workers=1)
+    aggregate, stop = (structs.replace(e, span=None) for e in trace.events[-2:])
+    trace = structs.replace(
+        trace, events=(*trace.events[:-2], aggregate, structs.replace(stop, status="forced"))
+    )
+    assert tokens_of(trace, credit("orchestrator", aggregate.id)) == {}
+
+
 def test_targets_that_are_not_there() -> None:
     trace = make_trace(workers=1)
     for unit, target, hint in (

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 
 import numpy as np
 import pytest
@@ -101,3 +102,22 @@ def test_standard_errors_are_those_of_a_redrawn_baseline() -> None:
     assert np.sqrt(np.mean(stated)) == pytest.approx(np.std(found), rel=0.1)
     errors = [a.stderr for a in normal_ranks([1.0, 2.0, 3.0])]
     assert errors[0] == pytest.approx(errors[2])
+
+
+@given(st.floats(0.05, 0.95), st.integers(2, 4))
+def test_leave_one_out_gives_the_exact_gradient(p: float, size: int) -> None:
+    """Over every outcome of a two-option policy, E[mean of A x score] is dE[R]/dlogit; mean-only is (G-1)/G of it."""
+    worth = (0.25, 1.0)
+    score = (-p, 1 - p)  # d log pi / d logit, for option 0 and 1
+    expected = {leave_one_out: 0.0, mean_only: 0.0}
+    for choices in product((0, 1), repeat=size):
+        chance = math.prod(p if choice else 1 - p for choice in choices)
+        group = group_of([worth[choice] for choice in choices])
+        for function in expected:
+            values = [value for (value,) in values_of(function(group))]
+            expected[function] += (
+                chance * sum(v * score[c] for v, c in zip(values, choices, strict=True)) / size
+            )
+    truth = p * (1 - p) * (worth[1] - worth[0])
+    assert expected[leave_one_out] == pytest.approx(truth)
+    assert expected[mean_only] == pytest.approx(truth * (size - 1) / size)

@@ -16,8 +16,13 @@ import msgspec
 from msgspec import structs
 
 from baton.credit import ESTIMATORS, find, team_return
-from baton.credit.contract import Credits, Estimator
+from baton.credit.contract import Cost, Credits, Estimator
+from baton.credit.forking import Forks
 from baton.errors import UsageError, nearest
+from baton.team.intervene import Intervention
+from baton.team.policy import Answer
+from baton.team.running import Fork
+from baton.team.setup import Team
 from baton.trace.formats import TEXT_FORMATS, format_of_name, read_all, write
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import CREDIT_UNITS
@@ -109,16 +114,38 @@ def _estimate(
 ) -> Credits:
     if "runtime" not in estimator.needs:
         return estimator(group, unit=unit, **settings)
-    from baton.cli.team import make_team, settings_of
-    from baton.credit.forking import Forks
-
-    reward = {"reward": settings.pop("reward")} if "reward" in settings else {}
-    given = {**estimator.bind(unit=unit, **settings), **reward}
-    found: Credits = []
-    for trace in group:  # each with the team and the seed that made it
-        runner = Forks(*make_team(settings_of(trace, {})))
-        found.extend(asyncio.run(estimator.function([trace], runner=runner, **given)))
+    named = {name: value for name, value in settings.items() if name != "reward"}
+    given = {**settings, **estimator.bind(unit=unit, **named)}
+    found: Credits = asyncio.run(estimator.function(group, runner=_Runner(group[0]), **given))
     return found
+
+
+class _Runner:
+    """Forks each trace with the team and the seed that made it."""
+
+    def __init__(self, first: Trace) -> None:
+        self._of: dict[bytes, Forks] = {}
+        self.team: Team = self._forks(first).team
+        """Traces of one group have the same harness."""
+
+    def _forks(self, trace: Trace) -> Forks:
+        from baton.cli.team import make_team, settings_of
+
+        settings = settings_of(trace, {})
+        key = msgspec.json.encode(settings)
+        if key not in self._of:
+            self._of[key] = Forks(*make_team(settings))
+        return self._of[key]
+
+    async def fork(self, trace: Trace, interventions: Sequence[Intervention] = (), **more: Any) -> Fork:
+        return await self._forks(trace).fork(trace, interventions, **more)
+
+    async def ask(self, trace: Trace, call_id: str, replicates: Sequence[int]) -> list[Answer]:
+        return await self._forks(trace).ask(trace, call_id, replicates)
+
+    @property
+    def cost(self) -> Cost:
+        return sum((forks.cost for forks in self._of.values()), Cost())
 
 
 def parse_settings(estimator: Estimator, given: Sequence[str]) -> dict[str, Any]:

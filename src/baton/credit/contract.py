@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 from msgspec import Struct
 
 from baton.errors import BatonError, UsageError, nearest
-from baton.trace.record import Credit
+from baton.trace.record import Credit, Reward
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import CreditUnit
 
@@ -42,6 +42,7 @@ __all__ = [
     "make_credit",
     "returns",
     "team_return",
+    "whole",
 ]
 
 Group = Sequence[Trace]
@@ -71,13 +72,18 @@ def team_return(trace: Trace, *, channel: str | None = None) -> float:
                 + nearest(channel, {reward.channel for reward in found})
             )
     else:
-        chosen = [reward for reward in found if reward.family == "hybrid"] or found
+        chosen = whole(found)
     if not chosen:
         raise CreditError(
             f"trace {trace.trace_id} has no reward on the team, so there is nothing to give credit for. "
             "Score it first (`baton reward`), or record one with Recorder.reward('shared', value)."
         )
     return math.fsum(reward.value for reward in chosen)
+
+
+def whole(rewards: list[Reward]) -> list[Reward]:
+    """Of the rewards on one unit, those that count: a hybrid (R8) is made of the others and stands for them."""
+    return [reward for reward in rewards if reward.family == "hybrid"] or rewards
 
 
 def returns(

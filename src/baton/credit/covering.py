@@ -30,6 +30,7 @@ class Covering:
             self._by_agent.setdefault(event.agent, []).append(place)
             if event.call is not None:
                 self._by_call.setdefault(event.call, []).append(place)
+        self._by_token: dict[str, dict[int, list[int]]] = {}
         self._roles = agents(trace)
 
     def of(self, credit: Credit) -> list[int]:
@@ -50,15 +51,23 @@ class Covering:
             return self._by_call.get(target, [])
         if credit.unit == "token":
             call, _, index = target.rpartition(":")
-            return [place for place in self._by_call.get(call, ()) if self._holds(place, index)]
+            return self._holding(call).get(int(index), []) if index.isdecimal() else []
         place = self.trace.position.get(target)
         if place is None:
             place = self.trace.position.get(target.rpartition(">")[0])
         return [] if place is None else [place]
 
-    def _holds(self, place: int, index: str) -> bool:
-        span = self.trace.events[place].span
-        return span is None or not index.isdecimal() or span[0] <= int(index) < span[1]
+    def _holding(self, call: str) -> dict[int, list[int]]:
+        """Token -> the events whose span holds it; without a span, an event is all its call said."""
+        if call not in self._by_token:
+            found: dict[int, list[int]] = {}
+            record = self.trace.call_by_id.get(call)
+            whole = (0, len((record and record.completion_ids) or ()))
+            for place in self._by_call.get(call, ()):
+                for token in range(*(self.trace.events[place].span or whole)):
+                    found.setdefault(token, []).append(place)
+            self._by_token[call] = found
+        return self._by_token[call]
 
 
 def check_disjoint(trace: Trace, credits: Iterable[Credit]) -> None:

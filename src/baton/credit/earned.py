@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from typing import Literal, get_args
 
 from baton.credit.acts import agents, turns
-from baton.credit.contract import CreditError, RewardOf
+from baton.credit.contract import CreditError, RewardOf, whole
 from baton.errors import UsageError, nearest
+from baton.trace.record import Reward
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import CreditUnit
 
@@ -22,13 +23,13 @@ Counts = Literal["team", "own", "both"]
 
 
 def own_rewards(trace: Trace, units: Iterable[CreditUnit]) -> dict[str, float]:
-    """Target -> the sum of its rewards, over the units named."""
+    """Target -> the sum of its rewards, over the units named. As on the team, a hybrid stands for its parts."""
     wanted = set(units)
-    found: dict[str, list[float]] = {}
+    found: dict[str, list[Reward]] = {}
     for reward in trace.rewards:
-        if reward.unit in wanted:
-            found.setdefault(reward.target, []).append(reward.value)
-    return {target: math.fsum(values) for target, values in found.items()}
+        if reward.unit in wanted and reward.name != "verdict":  # a judge's word, from which rewards are made
+            found.setdefault(reward.target, []).append(reward)
+    return {target: math.fsum(reward.value for reward in whole(rewards)) for target, rewards in found.items()}
 
 
 def agent_returns(trace: Trace, reward: RewardOf, counts: Counts) -> dict[str, float]:

@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from statistics import fmean
 from typing import Literal
 
-from baton.credit.acts import chosen, kind_of
+from baton.credit.acts import kind_of, unit_of
 from baton.credit.baseline import std
 from baton.credit.contract import (
     CreditError,
@@ -46,15 +46,16 @@ def siblings(
 ) -> Credits:
     """A_j = signal_j - mean of its siblings' signals; signal = mean return of the rollouts below message j.
 
-    Siblings are what the same agent did instead in the same context: the whole trace before it
+    Siblings are all that the same agent did instead in the same context: the whole trace before it
     (`context="prefix"`), or all that the agent itself was shown (`"observation"`). Events without siblings get no
-    credit; what an intervention put there is a sibling and gets none itself. Standard error: continuations of j, and the spread of its siblings.
+    credit; what an intervention put there is a sibling and gets none itself. Standard error: the continuations
+    of j, and the spread of its siblings.
     Source: C3, arXiv 2603.06859 [C], [P].
     """
     totals = returns(group, reward, at_least=2, what="siblings")
     tree = Tree.of([event_steps(trace) for trace in group]) if context == "prefix" else None
     places = [
-        _by_prefix(trace, tree, rollout, unit) if tree is not None else _by_observation(trace, unit)
+        _by_prefix(trace, tree.paths[rollout]) if tree is not None else _by_observation(trace)
         for rollout, trace in enumerate(group)
     ]
     below: dict[Hashable, dict[Hashable, dict[int, float]]] = {}  # context -> alternative -> rollout -> R
@@ -65,7 +66,7 @@ def siblings(
     for trace, found in zip(group, places, strict=True):
         mine = []
         for event_id, (where, which) in found.items():
-            if not chosen(trace.event(event_id)):
+            if unit_of(trace.event(event_id)) != unit:
                 continue
             others = [list(seen.values()) for key, seen in below[where].items() if key != which]
             if others:
@@ -98,16 +99,15 @@ def _against(mine: list[float], others: list[list[float]]) -> tuple[float, float
     return value, (std(mine) ** 2 / len(mine) + std(signals) ** 2 / len(signals)) ** 0.5
 
 
-def _by_prefix(trace: Trace, tree: Tree, rollout: int, unit: CreditUnit) -> dict[str, Place]:
-    path = tree.paths[rollout]
+def _by_prefix(trace: Trace, path: list[int]) -> dict[str, Place]:
     return {
         event.id: ((path[place], event.agent), path[place + 1])
         for place, event in enumerate(trace.events)
-        if kind_of(event) == unit
+        if kind_of(event) is not None
     }
 
 
-def _by_observation(trace: Trace, unit: CreditUnit) -> dict[str, Place]:
+def _by_observation(trace: Trace) -> dict[str, Place]:
     steps = event_steps(trace)
     earlier: dict[str, tuple[Hashable, ...]] = {}  # call -> what it has said so far
     found: dict[str, Place] = {}
@@ -116,6 +116,6 @@ def _by_observation(trace: Trace, unit: CreditUnit) -> dict[str, Place]:
             continue
         before = earlier.get(event.call, ())
         earlier[event.call] = (*before, step)
-        if kind_of(event) == unit:
+        if kind_of(event) is not None:
             found[event.id] = ((event.agent, context_key(trace, event.call), before), step)
     return found

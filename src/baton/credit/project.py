@@ -91,7 +91,8 @@ class _Reach:
         for event in trace.events:
             if event.call in self.sizes:
                 self.said.setdefault(event.call, []).append(event)
-        self._of_call: dict[str, NDArray[np.intp]] = {}
+        self._kept: dict[str, NDArray[np.bool_]] = {}
+        self._segments: dict[str, dict[tuple[int, int], tuple[int, int]]] = {}
 
     @cached_property
     def _calls_by_agent(self) -> Mapping[str, list[str]]:
@@ -134,29 +135,31 @@ class _Reach:
         event = self.trace.event(target if whole else target.rpartition(">")[0])
         if not chosen(event) or event.call not in self.sizes:
             return {}
-        start, end = self._segment(event, self.decision_only)
-        return {event.call: np.arange(start, end)}
+        places = np.arange(*self._segment(event, self.decision_only))
+        places = places[self._trained(event.call)[places]]
+        return {event.call: places} if len(places) else {}
 
     def _whole(self, calls: Iterable[str]) -> Tokens:
-        return {call: places for call in calls if call in self.sizes and len(places := self._trained(call))}
+        found = {call: np.flatnonzero(self._trained(call)) for call in calls if call in self.sizes}
+        return {call: places for call, places in found.items() if len(places)}
 
-    def _trained(self, call: str) -> NDArray[np.intp]:
-        """A completion's tokens without those of events nobody chose."""
-        if call not in self._of_call:
+    def _trained(self, call: str) -> NDArray[np.bool_]:
+        """For each token of a completion, whether it is none of an event that nobody chose."""
+        if call not in self._kept:
             keep = np.ones(self.sizes[call], bool)
             for event in self.said.get(call, ()):
                 if not chosen(event):
                     start, end = self._segment(event, False)
                     keep[start:end] = False
-            self._of_call[call] = np.flatnonzero(keep)
-        return self._of_call[call]
+            self._kept[call] = keep
+        return self._kept[call]
 
     def _one(self, target: str) -> Tokens:
         call, _, index = target.rpartition(":")
         if call not in self.sizes or not index.isdecimal() or int(index) >= self.sizes[call]:
             raise CreditError(f"there is no token {target!r}; expected CALL:INDEX into a completion, from 0.")
         place = int(index)
-        return {call: np.array([place])} if place in set(self._trained(call).tolist()) else {}
+        return {call: np.array([place])} if self._trained(call)[place] else {}
 
     def _segment(self, event: Event, decision_only: bool) -> tuple[int, int]:
         call = event.call or ""
@@ -168,13 +171,21 @@ class _Reach:
                     "be told from the reasoning. Record spans, or leave decision_only off."
                 )
             return 0, size
-        start, end = event.span
         if decision_only:
-            return start, min(end, size)
-        spans = sorted(other.span for other in self.said[call] if other.span is not None)
-        before = max((b for a, b in spans if (a, b) < (start, end)), default=0)
-        last = all((a, b) <= (start, end) for a, b in spans)
-        return min(before, start), size if last else min(end, size)
+            return event.span[0], min(event.span[1], size)
+        return self._with_reasoning(call)[event.span]
+
+    def _with_reasoning(self, call: str) -> dict[tuple[int, int], tuple[int, int]]:
+        """Span -> the tokens from the end of the one before to its own end, or the completion's after the last."""
+        if call not in self._segments:
+            spans = sorted({event.span for event in self.said[call] if event.span is not None})
+            found, before = {}, 0
+            for start, end in spans:
+                found[start, end] = (min(before, start), min(end, self.sizes[call]))
+                before = max(before, end)
+            found[spans[-1]] = (found[spans[-1]][0], self.sizes[call])
+            self._segments[call] = found
+        return self._segments[call]
 
 
 def _check_known(found: Collection[str], name: str, what: str) -> None:
