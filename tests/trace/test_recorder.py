@@ -425,11 +425,15 @@ def test_misuse_is_said_clearly() -> None:
         (lambda: team.reward("individual", 1.0, unit="agent", target="nobody"), "'nobody' is no agent"),
         (lambda: team.reward("shared", "high"), "'high' is not a finite number"),
         (lambda: team.metric("task_success", None), "None is not a finite number"),
+        (lambda: team.metric("\ud800", 1.0), "cannot be kept"),
         (lambda: Recorder(None, task_id="t", topology="star"), "topology 'star'"),
         (lambda: Recorder(None, task_id=5), "task_id is 5; expected a string"),
         (lambda: Recorder(None, task_id="t", trace_id=""), "trace_id is ''; expected at least one character"),
         (lambda: Recorder(None, task_id="t", meta={"x": float("nan")}), "meta is nan; expected a finite"),
-        (lambda: Recorder(None, task_id="t", meta={"x": object()}), "cannot be kept in a trace"),
+        (
+            lambda: Recorder(None, task_id="t", meta={"x": object()}),
+            "cannot be kept: it holds a value that JSON cannot hold",
+        ),
     ]:
         with pytest.raises(TraceError, match=message):
             act()
@@ -467,13 +471,16 @@ def test_what_could_not_be_read_back_is_refused_and_leaves_no_mark(tmp_path: Pat
             ({"trusted": "yes"}, "trusted is 'yes'; expected true or false"),
             ({"extra": "x"}, "extra is 'x'; expected an object"),
             ({"extra": {"x": float("inf")}}, "extra is inf; expected a finite number"),
-            ({"extra": {"x": object()}}, "cannot be kept in a trace"),
-            ({"extra": {"x": nested}}, "cannot be kept in a trace"),
+            ({"extra": {"x": object()}}, "cannot be kept: it holds a value that JSON cannot hold"),
+            ({"extra": {"x": nested}}, "cannot be kept: it holds a value that JSON cannot hold"),
         ]:
             with pytest.raises(TraceError, match=message):
                 lead.send(lead, "what nobody sent", **details)
         for act, message in [
-            (lambda: team.agent("\ud800").send(lead, "x"), "cannot be kept in a trace"),
+            (
+                lambda: team.agent("\ud800").send(lead, "x"),
+                "cannot be kept: it holds a value that JSON cannot hold",
+            ),
             (lambda: lead.tool(5), "tool is 5; expected a string"),
             (lambda: team.agent("odd", role=5).stop(), "role is 5; expected a string"),
             (

@@ -128,6 +128,7 @@ UNREADABLE: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "is empty"),
     "blank": (b" \n", "no trace"),
     "binary": (bytes(range(256)), "no trace"),
+    "zeros": (bytes(4096), "no trace"),
     "compressed": (gzip.compress(GOOD.encode()), "gunzip"),
     "UTF-16": (GOOD.encode("utf-16"), "UTF-16"),
     "UTF-16 without a mark": (GOOD.encode("utf-16-le"), "UTF-16"),

@@ -129,7 +129,7 @@ def test_a_deep_chain_of_agents_prints() -> None:
         assert found.num_left_out > 4000
 
 
-NASTY = "\x1b[31mred\x1b[0m\x07\r\n[bold]markup[/bold]\u202egnp.exe\u2028\x9b2J:smile:\ud800\x00\u200b"
+NASTY = "\x1b[31mred\x1b[0m\x07\r\n[bold]markup[/bold]\u202egnp.exe\u2028\x9b2J:smile:\x00\u200b"
 
 
 def test_nothing_in_a_trace_takes_effect() -> None:
@@ -137,7 +137,7 @@ def test_nothing_in_a_trace_takes_effect() -> None:
         lead = team.agent("lead" + NASTY, role=NASTY)
         worker = lead.spawn("w" + NASTY, role=NASTY, task=NASTY)
         worker.tool(NASTY, NASTY).result(NASTY)
-        lead.stop(NASTY)
+        lead.stop(NASTY + "\ud800")
         team.reward("shared", 1.0, name=NASTY, by=NASTY)
         team.credit("agent", worker, 1.0, estimator=NASTY)
         team.metric(NASTY, 1.0)

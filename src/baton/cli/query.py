@@ -20,6 +20,7 @@ import msgspec
 
 from baton.errors import MissingExtraError, UsageError
 from baton.trace.formats.detect import detect
+from baton.view.terminal import take_every_character
 from baton.view.text import printable
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ def run(args: argparse.Namespace) -> int:
     shown = islice(rows, limit)
     show: Callable[[Sequence[str], Iterator[tuple[Any, ...]]], None]
     show = _show_json if args.json else _show_csv if args.csv else _show_table if screen else _show_tsv
+    take_every_character(data=args.json or args.csv)
     show(names, shown)
     if args.limit is None and next(rows, None) is not None:
         print(f"There are more than these {limit:,} rows. Add --limit N for more.", file=sys.stderr)

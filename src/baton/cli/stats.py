@@ -11,7 +11,7 @@ from baton.errors import UsageError
 from baton.measure.scale import scale
 from baton.trace.formats import read_all
 from baton.view.figures import spread, table
-from baton.view.terminal import emit
+from baton.view.terminal import emit, take_every_character
 
 __all__ = ["add_arguments", "run"]
 
@@ -31,6 +31,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"{', '.join(args.paths)}: no trace in there.")
     if args.json:
         found = msgspec.json.encode({"traces": scales, "spread": spread(scales)})
+        take_every_character(data=True)
         sys.stdout.write(msgspec.json.format(found, indent=2).decode() + "\n")
     else:
         emit(table(scales, side_by_side=len(scales) <= _SIDE_BY_SIDE))

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from baton.trace.validate import LEVELS, Problem, Report, validate_file
-from baton.view.terminal import emit
+from baton.view.terminal import emit, take_every_character
 from baton.view.text import count, printable
 from baton.view.tree import Line
 
@@ -45,6 +45,7 @@ def run(args: argparse.Namespace) -> int:
         if not args.json:
             emit(_lines(report))
     if args.json:
+        take_every_character(data=True)
         print(msgspec.json.encode(_document(reports, args.level)).decode())
     elif len(reports) > 1:
         emit([_summary(reports)])
@@ -98,9 +99,9 @@ def _summary(reports: list[Report]) -> Line:
 def _document(reports: list[Report], level: str) -> dict[str, Any]:
     files = [
         {
-            "path": report.path,
+            "path": _unicode(report.path),
             "valid": report.valid,
-            "unreadable": report.unreadable,
+            "unreadable": None if report.unreadable is None else _unicode(report.unreadable),
             "positions": report.positions,
             "num_traces": report.num_traces,
             "num_events": report.num_events,
@@ -111,6 +112,11 @@ def _document(reports: list[Report], level: str) -> dict[str, Any]:
         for report in reports
     ]
     return {"valid": all(report.valid for report in reports), "level": level, "files": files}
+
+
+def _unicode(text: str) -> str:
+    """A file's name may be any bytes; JSON holds characters."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from baton.trace.event import Edge, Event
 from baton.trace.numbers import Floats, Ints
 from baton.trace.payload import Payload
 from baton.trace.sink import Sink
-from baton.trace.trace import Header, Record
+from baton.trace.trace import End, Header, Record
 from baton.trace.validate.problem import shown
 from baton.trace.validate.shape import first_fault
 from baton.trace.vocabulary import DECISIONS, EVENT_TYPES, STATUSES, EdgeType, Status
@@ -166,14 +166,14 @@ def _payload(content: Any) -> Payload:
         return Payload.of(reprlib.repr(content))  # without end, or too deep to follow
 
 
-def must_be_readable(record: Header | Record) -> None:
+def must_be_readable(record: Header | Record | End) -> None:
     """Raises `TraceError` for a record that would make its file one that cannot be read."""
     if (faulty := first_fault(record)) is None:
         return
     field, (_, was, expected) = faulty
     name = str(record.__struct_config__.tag)
     if field is None:
-        raise TraceError(f"this {name} cannot be kept in a trace: it holds {was}.")
+        raise TraceError(f"this record of a trace ({name}) cannot be kept: it holds {was}.")
     raise TraceError(f"{name}: {field} is {was}; expected {expected}.")
 
 

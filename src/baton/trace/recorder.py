@@ -32,7 +32,7 @@ from baton.trace.log import Log, check_word, must_be_readable
 from baton.trace.record import Credit, Reward
 from baton.trace.recorded_agent import RecordedAgent
 from baton.trace.sink import open_sink
-from baton.trace.trace import Header, Trace
+from baton.trace.trace import End, Header, Trace
 from baton.trace.vocabulary import (
     CREDIT_UNITS,
     REWARD_FAMILIES,
@@ -124,7 +124,8 @@ class Recorder:
 
     def metric(self, name: str, value: float) -> None:
         """A figure about the whole trace, such as task_success; written when the trace ends."""
-        self._metrics[name] = _finite(value)
+        must_be_readable(End(metrics={name: _finite(value)}))
+        self._metrics[name] = float(value)
 
     def trace(self) -> Trace:
         """The trace so far."""

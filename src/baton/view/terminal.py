@@ -9,7 +9,7 @@ from itertools import islice
 
 from baton.view.tree import Line
 
-__all__ = ["columns", "emit"]
+__all__ = ["columns", "emit", "take_every_character"]
 
 _PIPE_COLUMNS = 110  # the same wherever it runs, so that saved output can be compared
 
@@ -22,8 +22,7 @@ def columns() -> int:
 def emit(lines: Iterable[Line]) -> None:
     """Print lines whose text is safe to print."""
     if not sys.stdout.isatty():
-        if (reconfigure := getattr(sys.stdout, "reconfigure", None)) is not None:
-            reconfigure(errors="backslashreplace")  # a pipe that cannot carry a character still gets the rest
+        take_every_character()
         sys.stdout.write("".join("".join(text for text, _ in line) + "\n" for line in lines))
         return
     from rich.console import Console
@@ -32,6 +31,15 @@ def emit(lines: Iterable[Line]) -> None:
     console = Console(highlight=False, markup=False, emoji=False)
     for some in _batched(lines):
         console.print(Text("\n").join(Text.assemble(*line) for line in some), soft_wrap=True)
+
+
+def take_every_character(*, data: bool = False) -> None:
+    """From now on no character fails to print: JSON and CSV are UTF-8, elsewhere it is shown escaped."""
+    if (reconfigure := getattr(sys.stdout, "reconfigure", None)) is not None:
+        if data:
+            reconfigure(encoding="utf-8")
+        else:
+            reconfigure(errors="backslashreplace")
 
 
 def _batched(lines: Iterable[Line]) -> Iterator[list[Line]]:

@@ -105,8 +105,10 @@ def _wide_encoding(path: Path) -> str | None:
         head = stream.read(8)
     if head.startswith((b"\xff\xfe\0\0", b"\0\0\xfe\xff")):
         return "UTF-32"
-    between = (head[0::2], head[1::2])
-    return "UTF-16" if head.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0\0\0\0" in between else None
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "UTF-16"
+    # A file of nothing but zeros is no text: a hole, where a disk was full or a machine went down.
+    return "UTF-16" if any(head) and b"\0\0\0\0" in (head[0::2], head[1::2]) else None
 
 
 def _read_document(path: Path, found: Found, close: Close, max_document_bytes: int) -> None:
