@@ -254,7 +254,8 @@ def store_path(place: str) -> Path:
 
 def describe(trace: Trace) -> str:
     """One paragraph: what came out and what it took."""
-    stop = next((e for e in reversed(trace.events) if e.decision == "stop"), None)
+    stopped = (e for e in reversed(trace.events) if e.decision == "stop" and "went_on" not in e.extra)
+    stop = next(stopped, None)
     answer = trace.text(stop.content_ref) if stop else None
     lines = []
     if answer is not None:
