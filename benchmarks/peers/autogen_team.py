@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 
 from autogen_agentchat.agents import AssistantAgent
 from autogen_core import FunctionCall
@@ -39,7 +40,9 @@ def replies(num_steps: int) -> list[CreateResult | str]:
     return [*call, "done"]
 
 
-def run(num_agents: int, num_steps: int) -> None:
+def run(num_agents: int, num_steps: int) -> float:
+    """Seconds it took."""
+
     async def one(k: int) -> None:
         client = ReplayChatCompletionClient(replies(num_steps), INFO)
         agent = AssistantAgent(f"worker{k}", client, tools=[look], max_tool_iterations=num_steps)
@@ -48,4 +51,6 @@ def run(num_agents: int, num_steps: int) -> None:
     async def team() -> None:
         await asyncio.gather(*(one(k) for k in range(num_agents)))
 
+    began = time.perf_counter()
     asyncio.run(team())
+    return time.perf_counter() - began

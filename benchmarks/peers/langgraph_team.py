@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import operator
 import sqlite3
+import time
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
@@ -59,7 +60,8 @@ def _worker(model: Any, tool: Any) -> Any:
     return graph
 
 
-def run(num_agents: int, num_steps: int, *, chat: bool, checkpoint: Path | None) -> None:
+def run(num_agents: int, num_steps: int, *, chat: bool, checkpoint: Path | None) -> float:
+    """Seconds the graph ran, once it was compiled."""
     worker = (chat_worker() if chat else bare_worker()).compile()
 
     def call_worker(state: Worker, config: RunnableConfig) -> dict[str, Any]:
@@ -80,5 +82,8 @@ def run(num_agents: int, num_steps: int, *, chat: bool, checkpoint: Path | None)
     if checkpoint is not None:
         saver = SqliteSaver(sqlite3.connect(checkpoint, check_same_thread=False))
     config = {"configurable": {"thread_id": "1"}, "recursion_limit": 4 * num_steps + 50}
-    out = main.compile(checkpointer=saver).invoke({"results": []}, config)
+    graph = main.compile(checkpointer=saver)
+    began = time.perf_counter()
+    out = graph.invoke({"results": []}, config)
     assert len(out["results"]) == num_agents
+    return time.perf_counter() - began

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 from agents import Agent, ModelResponse, RunConfig, Runner, Usage, function_tool, set_tracing_disabled
@@ -39,7 +40,9 @@ class FakeModel(Model):
         raise RuntimeError("not used")
 
 
-def run(num_agents: int, num_steps: int) -> None:
+def run(num_agents: int, num_steps: int) -> float:
+    """Seconds it took."""
+
     async def one(k: int) -> None:
         agent = Agent(name=f"worker{k}", instructions="work", model=FakeModel(num_steps), tools=[look])
         await Runner.run(
@@ -49,4 +52,6 @@ def run(num_agents: int, num_steps: int) -> None:
     async def team() -> None:
         await asyncio.gather(*(one(k) for k in range(num_agents)))
 
+    began = time.perf_counter()
     asyncio.run(team())
+    return time.perf_counter() - began
