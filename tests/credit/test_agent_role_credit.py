@@ -88,6 +88,20 @@ def test_own_rewards_count_as_asked() -> None:
         agent_group(group, counts="owns")  # type: ignore[arg-type]
 
 
+def test_own_rewards_need_no_team_return_and_verdicts_are_none() -> None:
+    verdict = Reward(family="debate", unit="agent", target="w2", value=1.0, name="verdict")
+    hybrid = Reward(family="hybrid", unit="agent", target="w1", value=0.5)
+    group = [
+        make_trace("a", None, more_rewards=[own("agent", "w1", 9.0), hybrid, verdict]),
+        make_trace("b", None, more_rewards=[own("agent", "w1", 0.0)]),
+    ]
+    found = [by_target(c) for c in agent_group(group, counts="own", eps=0.0)]
+    assert found == [{"w1": pytest.approx(math.sqrt(0.5))}, {"w1": pytest.approx(-math.sqrt(0.5))}]
+    assert agent_group(group, counts="own", eps=1.0)[0][0].value == pytest.approx(
+        0.25 / (1 + math.sqrt(0.125))
+    )
+
+
 def test_difference_is_the_return_less_the_counterfactual() -> None:
     found = difference(
         [make_trace(total=1.0)], without=lambda _, agent: {"lead": 0.0, "w1": 0.75}.get(agent, 1.0)

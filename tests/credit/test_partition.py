@@ -90,6 +90,7 @@ def test_counting_twice_is_an_error_that_names_both() -> None:
     for one, other in (
         (("x", "turn", "w1:2"), ("x", "message", "w1#4")),
         (("x", "agent", "w1"), ("y", "role", "searcher")),
+        (("x", "agent", "w1"), ("x", "turn", "w1:1")),
         (("x", "token", "w1:2:3"), ("y", "message", "w1#4")),
         (("x", "message", "w1#4"), ("x", "message", "w1#4")),
         (("x", "message", "w1#4"), ("x", "message", "w1#4>lead")),
