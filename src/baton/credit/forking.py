@@ -46,7 +46,10 @@ class Said(Struct, frozen=True):
 
 
 class Forks:
-    """Branches of one team's traces (a `Runner`), each run once."""
+    """Branches of one team's traces (a `Runner`), each run once.
+
+    `assignment` is one for all traces, or says which one a trace was about (its header knows).
+    """
 
     def __init__(self, team: Team, assignment: Assignment | Callable[[Trace], Assignment]) -> None:
         self.team: Team = structs.replace(team, clock="virtual")
@@ -119,7 +122,9 @@ class Forks:
         }
         recording = _forgetting(trace, cone(trace, first.id) | {first.id})
         try:
-            await fork(recording, structs.replace(self.team, engines=engines), self._assigned(trace), ())
+            await fork(
+                recording, structs.replace(self._seeded(trace), engines=engines), self._assigned(trace), ()
+            )
         except _Heard as heard:
             for answer in heard.answers:
                 if isinstance(answer, EngineError):
@@ -133,6 +138,11 @@ class Forks:
             f"call {call.id} does not come up again when trace {trace.trace_id} is run from its own answers. "
             "Check it first: baton replay"
         )
+
+    def _seeded(self, trace: Trace) -> Team:
+        """Rollouts of a group differ in their seed; a fork draws with the one its trace was run with."""
+        seed = trace.header.meta.get("run", {}).get("seed", self.team.seed)
+        return self.team if seed == self.team.seed else structs.replace(self.team, seed=seed)
 
     def _assigned(self, trace: Trace) -> Assignment:
         return self._assignment if isinstance(self._assignment, Assignment) else self._assignment(trace)

@@ -27,7 +27,7 @@ from baton.team.randomness import generator
 __all__ = ["anytime_halfwidth", "sampled"]
 
 Array = NDArray[np.float64]
-_CHEAP_ORDERS = 4000
+_CHEAP_ORDERS = 20_000
 _DEGREE = 4
 _STEPS = 4
 _SHRINK = 0.1
@@ -57,7 +57,10 @@ def sampled(
     orders: list[NDArray[np.int64]] = []
     paths: list[Array] = []
     worst = 0
-    while not orders or v.num_evaluations + worst <= max_evaluations:
+    # Where every coalition is known already, orders are free; as many as there were to be evaluations will do.
+    while not orders or (
+        v.num_evaluations + worst <= max_evaluations and len(orders) * orders_per_round < max_evaluations
+    ):
         before = v.num_evaluations
         drawn = forest.round(draw, orders_per_round)
         orders.append(np.array(drawn))
@@ -113,7 +116,7 @@ def _adjusted(
     draw: np.random.Generator,
 ) -> Array:
     """Rounds with the surrogate of the other half taken out and its own value put in."""
-    cheap = np.array([order for _ in range(_CHEAP_ORDERS // 8) for order in forest.round(draw, 8)])
+    cheap = forest.many(draw, _CHEAP_ORDERS)
     out = np.empty_like(rounds)
     for half in (0, 1):
         others = range(1 - half, len(rounds), 2)
@@ -182,6 +185,26 @@ class _Forest:
         self.size = [1] * n + [0]
         for player in range(n - 1, -1, -1):
             self.size[parents[player] if parents[player] >= 0 else n] += self.size[player]
+
+    def many(self, draw: np.random.Generator, num_orders: int) -> NDArray[np.int64]:
+        """Independent uniform orders, without rotation.
+
+        Keys at random, of which every node in turn takes the least of its subtree's from whoever had it.
+        """
+        n = len(self.children) - 1
+        below: list[list[int]] = [[player] for player in range(n)]
+        for player in range(n - 1, -1, -1):
+            for child in self.children[player]:
+                below[player] += below[child]
+        keys, rows = draw.random((num_orders, n)), np.arange(num_orders)
+        for player, subtree in enumerate(below):  # parents are numbered before children
+            if len(subtree) > 1:
+                columns = np.array(subtree)
+                least = columns[keys[:, columns].argmin(axis=1)]
+                taken = keys[rows, least].copy()
+                keys[rows, least] = keys[:, player]
+                keys[:, player] = taken
+        return keys.argsort(axis=1)
 
     def round(self, draw: np.random.Generator, num_orders: int) -> list[list[int]]:
         """Orders of which each is uniform, and which together cover every subtree's positions evenly."""

@@ -1,0 +1,159 @@
+"""Spawn credit: both branches right where the naive marginal flips, doubly robust from logs, widths."""
+
+from __future__ import annotations
+
+import asyncio
+from statistics import fmean
+
+import numpy as np
+import pytest
+from fork_teams import BASE, LIFT, LOGGED, additive, helper_or_alone, traces, voters
+
+from baton.credit.contract import ESTIMATORS, CreditError
+from baton.credit.forking import Forks
+from baton.credit.spawn_effect import (
+    centred,
+    combined,
+    doubly_robust,
+    group_means,
+    inverse_propensity,
+)
+from baton.credit.spawn_fork import (
+    choose_fork,
+    decisions_of,
+    other_branch,
+    pair,
+    propensity_of,
+    spawn_doubly_robust,
+    spawn_fork,
+    width_increments,
+)
+
+TRUE_EFFECT = 0.16
+
+
+def log(n: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Difficulty, propensity, choice, return, and both potential outcomes under shared luck."""
+    draw = np.random.default_rng(seed)
+    z = draw.integers(0, 2, n)
+    p = np.array(LOGGED)[z]
+    d = draw.random(n) < p
+    luck = draw.random(n)
+    r0 = (luck < np.array(BASE)[z]).astype(float)
+    r1 = (luck < np.array(BASE)[z] + np.array(LIFT)[z]).astype(float)
+    return z, p, d, np.where(d, r1, r0), r1, r0
+
+
+def test_naive_flips_the_sign_and_the_others_do_not() -> None:
+    z, p, d, r, r1, r0 = log(20_000, 0)
+    naive = r[d].mean() - r[~d].mean()
+    assert naive < -0.2
+    m1, m0 = group_means(z.tolist(), d, r)
+    robust = doubly_robust(r, d, p, m1, m0)
+    weighted = inverse_propensity(r, d, p)
+    for found in (robust, weighted):
+        assert found.stderr is not None
+        assert abs(found.value - TRUE_EFFECT) < 3.5 * found.stderr
+    pairs = r1 - r0
+    assert pairs.var() * 25 < np.var(weighted.terms)
+    assert np.var(robust.terms) < np.var(weighted.terms)
+
+
+def test_doubly_robust_survives_wrong_predictions() -> None:
+    z, p, d, r, _, _ = log(40_000, 1)
+    found = doubly_robust(r, d, p, 5.0, -3.0)
+    assert found.stderr is not None
+    assert abs(found.value - TRUE_EFFECT) < 3.5 * found.stderr
+    with pytest.raises(CreditError, match=r"not inside \(0, 1\)"):
+        doubly_robust(r, d, np.ones_like(p), 0.0, 0.0)
+
+
+def test_group_means_do_not_look_at_their_own_fold() -> None:
+    r = np.array([0.0, 1.0, 0.0, 1.0])
+    m1, m0 = group_means(["a"] * 4, [True] * 4, r)
+    assert m1.tolist() == [1.0, 0.0, 1.0, 0.0]
+    assert m0.tolist() == [1.0, 0.0, 1.0, 0.0]  # nobody did not spawn: the other fold's mean
+
+
+def test_combination_beats_its_parts_and_stays_unbiased() -> None:
+    draw = np.random.default_rng(2)
+    values, inside = [], 0
+    for _ in range(1500):
+        found = combined((0.16 + draw.normal(0, 0.15, 20)).tolist(), (0.16 + draw.normal(0, 3, 200)).tolist())
+        values.append(found.value)
+        assert found.stderr is not None
+        inside += abs(found.value - 0.16) < 2 * found.stderr
+    assert abs(np.mean(values) - 0.16) < 4 * np.std(values) / 1500**0.5
+    assert np.std(values) < min(0.15 / 20**0.5, 3 / 200**0.5) * 1.1
+    assert inside / 1500 > 0.9
+    with pytest.raises(CreditError, match="at least 4"):
+        combined([0.1], [0.2])
+
+
+def test_centred_credit_has_mean_zero_under_the_policy() -> None:
+    for tau in (-0.5, 0.0, 0.7):
+        for p in (0.1, 0.5, 0.9):
+            mean = p * centred(tau, p, True) + (1 - p) * centred(tau, p, False)
+            assert mean == pytest.approx(0.0)
+    assert centred(-0.5, 0.2, False) > 0  # not spawning was right
+
+
+def test_paired_forks_are_exact_on_the_team() -> None:
+    taus = []
+    for seed, trace in enumerate(traces(helper_or_alone, 120)):
+        forks = Forks(*helper_or_alone(seed))
+        event = decisions_of(trace)[0]
+        hard = int(trace.header.task_id[-1])
+        assert propensity_of(event) == pytest.approx(LOGGED[hard])
+        found = asyncio.run(pair(forks, trace, event, other_branch(forks, event)))
+        assert found.tau in (0.0, 1.0)  # shared luck: a helper never hurts here
+        taus.append(found.tau)
+    assert abs(fmean(taus) - TRUE_EFFECT) < 0.12
+
+
+def test_at_most_one_fork_a_trace_with_its_probability() -> None:
+    group = traces(voters, 200)
+    chosen = [choose_fork(trace, 0.5) for trace in group]
+    made = [found for found in chosen if found is not None]
+    assert 70 < len(made) < 130
+    assert {q for _, q in made} == {0.5 / 3}
+    assert {event.id for event, _ in made} == {"orchestrator#1", "orchestrator#2", "orchestrator#3"}
+    assert chosen == [choose_fork(trace, 0.5) for trace in group]
+
+
+def test_estimators_write_centred_records() -> None:
+    group = traces(helper_or_alone, 40)
+    spawned = next(trace for trace in group if decisions_of(trace)[0].type == "spawn")
+    forks = Forks(*helper_or_alone(int(spawned.trace_id[1:])))
+    [[credit]] = asyncio.run(spawn_fork([spawned], runner=forks, token_price=0.001))
+    assert credit.unit == "orchestrator"
+    assert credit.target == "orchestrator#1"
+    p = propensity_of(decisions_of(spawned)[0])
+    # Tokens of the helper are charged, so a helper that changed nothing has negative credit.
+    reward = credit.value / (1 - p)
+    assert reward < 1.0
+    hard = [trace for trace in group if trace.header.task_id == "z1"]
+    credits = spawn_doubly_robust(hard)
+    assert all(len(found) == 1 for found in credits)
+    for trace, [found] in zip(hard, credits, strict=True):
+        event = decisions_of(trace)[0]
+        # One effect for all, less the outcome of its own: spawns stand on one side, the others opposite.
+        assert found.value * (1 if event.type == "spawn" else -1) > -0.05
+    with pytest.raises(CreditError, match="needs at least 2"):
+        spawn_doubly_robust(hard[:1])
+    assert ESTIMATORS["spawn_doubly_robust"].needs == {"group", "propensities"}
+
+
+def test_spawn_with_no_chance_of_another_branch_is_a_clear_error() -> None:
+    trace = traces(voters, 1)[0]
+    with pytest.raises(CreditError, match="not inside"):
+        spawn_doubly_robust([trace, traces(voters, 2)[1]])
+
+
+def test_width_increments_add_up() -> None:
+    trace = traces(additive, 1)[0]
+    forks = Forks(*additive(0))
+    spawns = [event.id for event in trace.events if event.type == "spawn"]
+    for without in ("bar", "drop"):
+        steps = asyncio.run(width_increments(forks, trace, spawns, without=without))  # type: ignore[arg-type]  # a literal
+        assert steps == [1.0, 2.0, 3.0]
