@@ -1,0 +1,34 @@
+"""Attention over a prefix forest: as parts (any device), or as a block mask (FlexAttention, CUDA)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+
+from baton.errors import UsageError, nearest
+from baton.learn.attention.flex import FlexPass, bucket
+from baton.learn.attention.parts import PartsPass, num_levels
+from baton.learn.attention.registry import tree_attention
+from baton.learn.layout import Layout
+
+__all__ = ["Kind", "make_pass", "tree_attention"]
+
+Kind = Literal["auto", "parts", "flex"]
+DEEP = 8
+"""Levels above which one kernel with a block mask beats one call per level."""
+
+
+def make_pass(
+    layout: Layout, model_dtype: torch.dtype, device: torch.device, kind: Kind = "auto"
+) -> PartsPass | FlexPass:
+    """What computes attention for this layout; its own `layout` may be padded."""
+    if kind not in ("auto", "parts", "flex"):
+        raise UsageError(f"there is no attention {kind!r}. {nearest(kind, ('auto', 'parts', 'flex'))}")
+    if kind == "auto":
+        half = model_dtype in (torch.bfloat16, torch.float16)
+        shallow = num_levels(layout) <= DEEP
+        kind = "parts" if device.type == "cpu" or (half and shallow) else "flex"
+    if kind == "parts":
+        return PartsPass(layout, device)
+    return FlexPass(layout.padded(bucket(layout.num_tokens)), device)
