@@ -32,6 +32,7 @@ COMMANDS: dict[str, str] = {
     "query": "run SQL over sealed traces",
     "reward": "say what traces are worth, by a recipe of reward rules",
     "credit": "say who earned a team's return, by any estimator, from saved traces",
+    "measure": "fill in the reporting checklist from traces: success, parallelism, overhead, failures, safety",
     "game": "list, solve and play exact games, and see where a policy loses",
 }
 

@@ -34,8 +34,9 @@ def tokens(reading: Reading) -> float:
 
 @metric("turns", "E4", unit="turns")
 def turns(reading: Reading) -> float:
-    """Steps of all agents: calls, and acts that no recorded call said."""
-    return reading.stages.total_steps
+    """Answered calls; where a trace records none, the acts of its agents."""
+    said = {event.call for event in reading.trace.events if event.call is not None}
+    return len(said) or reading.stages.total_steps
 
 
 @metric("calls", "E4", unit="calls")

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import Literal
 
+from baton.errors import TraceError
 from baton.measure.figure import NotMeasured
 from baton.measure.gold import Gold
 from baton.trace.event import Event
@@ -87,7 +88,7 @@ class Reading:
     def outcome(self) -> float:
         """The team's score: verified now, else as recorded, else the metric `task_success`."""
         trace = self.trace
-        if self.gold.verify is not None:
+        if self.gold.verify is not None and self._can_read_answer:
             return float(self.gold.verify(self.answer))
         recorded = {
             reward.value for reward in trace.rewards
@@ -104,6 +105,13 @@ class Reading:
         raise NotMeasured(
             "no verified outcome: no verifier is given, no shared team reward is recorded, no metric task_success"
         )
+
+    @property
+    def _can_read_answer(self) -> bool:
+        try:
+            return self.answer is not None
+        except TraceError:  # none was given, or its text was withheld
+            return False
 
     @property
     def succeeded(self) -> bool:

@@ -1,0 +1,219 @@
+"""`baton measure PATH...`: the survey's reporting checklist filled in, and every figure the traces allow."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from functools import cache
+
+import msgspec
+from msgspec import structs
+
+from baton.cli.team import Settings, make_team, settings_of, task_of
+from baton.errors import BatonError, UsageError, nearest
+from baton.measure.document import Document, Table, document
+from baton.measure.figure import Figure, not_measured
+from baton.measure.gold import Gold
+from baton.measure.page import as_html, as_markdown
+from baton.measure.reading import Reading
+from baton.measure.replay import Rerun, rerun_of
+from baton.measure.report import Report, measure
+from baton.measure.safety import safety_report
+from baton.measure.taint import Labels
+from baton.tasks.game_task import GameTask
+from baton.tasks.policies import reference
+from baton.tasks.solve import evaluate, solve
+from baton.trace.formats import read_all
+from baton.trace.trace import Trace
+from baton.view.terminal import emit
+from baton.view.text import printable
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = (
+        "examples:\n"
+        "  baton measure runs/sum\n"
+        "  baton measure runs/team --single runs/alone --best-of runs/samples --md\n"
+        "  baton measure runs/mail --safety --consequential send_money --html > report.html"
+    )
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="files that hold traces")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="everything, as JSON")
+    form.add_argument("--md", action="store_true", help="tables in Markdown")
+    form.add_argument("--html", action="store_true", help="one page that needs nothing else")
+    parser.add_argument(
+        "--single",
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="traces of a single agent on the same tasks",
+    )
+    parser.add_argument(
+        "--best-of", action="append", default=[], metavar="PATH",
+        help="single-agent samples, several a task: as many as the team's tokens buy, the best counts",
+    )  # fmt: skip
+    parser.add_argument(
+        "--replay",
+        action="store_true",
+        help="run traces again for what only that can tell: value of messages, stops",
+    )
+    parser.add_argument(
+        "--safety", action="store_true",
+        help="follow taint from untrusted tool results, and run again without their words",
+    )  # fmt: skip
+    parser.add_argument(
+        "--consequential", action="append", default=[], metavar="TOOL", help="a tool that acts on the world"
+    )
+    parser.add_argument(
+        "--untrusted",
+        action="append",
+        default=[],
+        metavar="TOOL",
+        help="a tool whose results strangers wrote",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    if (args.consequential or args.untrusted) and not args.safety:
+        raise UsageError("--consequential and --untrusted are for --safety. Type: --safety")
+    team = _readings(args.paths)
+    if not team:
+        raise UsageError(f"{', '.join(args.paths)}: no trace in there.")
+    _check_tools(args, team)
+    safety = None
+    if args.safety:
+        ordered = sorted(team, key=lambda reading: reading.trace.trace_id)
+        safety = safety_report(ordered, lambda trace: _labels(trace, args), _rerun)
+    report = measure(
+        team,
+        single=_readings(args.single),
+        samples=_readings(args.best_of),
+        rerun=(lambda reading: _rerun(reading.trace)) if args.replay else None,
+        safety=safety,
+    )
+    _print(report, args)
+    return 0
+
+
+def _readings(paths: Sequence[str]) -> list[Reading]:
+    return [Reading(trace, _gold(trace)) for path in paths for trace in read_all(path)]
+
+
+def _check_tools(args: argparse.Namespace, team: Iterable[Reading]) -> None:
+    """A tool that no trace calls is a typing mistake, and would pass for a clean bill."""
+    known = {e.tool for reading in team for e in reading.trace.events if e.tool is not None}
+    for name in (*args.consequential, *args.untrusted):
+        if name not in known:
+            hint = nearest(name, known) if known else "They call no tools."
+            raise UsageError(f"no trace calls a tool {name!r}. {hint}")
+
+
+def _print(report: Report, args: argparse.Namespace) -> None:
+    if args.json:
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(report), indent=2).decode() + "\n")
+        return
+    found = _printable(document(report))
+    if args.md:
+        sys.stdout.write(as_markdown(found))
+    elif args.html:
+        sys.stdout.write(as_html(found))
+    else:
+        emit(_lines(found))
+
+
+def _printable(found: Document) -> Document:
+    """Names come from traces: nothing in them may take effect, in whatever form they are shown."""
+    return structs.replace(
+        found,
+        tables=tuple(
+            structs.replace(table, rows=tuple(tuple(map(printable, row)) for row in table.rows))
+            for table in found.tables
+        ),
+        notes=tuple(map(printable, found.notes)),
+    )
+
+
+def _lines(found: Document) -> Iterable[list[tuple[str, str]]]:
+    yield [(found.title, "bold")]
+    for note in found.notes:
+        yield [(f"note: {note}", "yellow")]
+    for table in found.tables:
+        yield []
+        yield [(table.title, "bold")]
+        yield from _table(table)
+
+
+def _table(table: Table) -> Iterable[list[tuple[str, str]]]:
+    """The last column may be as long as it likes."""
+    rows = [table.head, *table.rows]
+    widths = [max(len(row[k]) for row in rows if k < len(row)) for k in range(len(table.head) - 1)]
+    for row in rows:
+        cells = [f"{cell:<{width}}" for cell, width in zip(row[:-1], widths, strict=True)]
+        style = "bold dim" if row is table.head else "dim" if "not measured" in row[1] else ""
+        yield [("  ".join([*cells, row[-1]]).rstrip(), style)]
+
+
+def _settings(trace: Trace) -> Settings | None:
+    try:
+        return settings_of(trace, {})
+    except BatonError:
+        return None  # another system's trace
+
+
+def _gold(trace: Trace) -> Gold | None:
+    """What the task that a `baton run` trace names knows of its instance."""
+    settings = _settings(trace)
+    if settings is None:
+        return None
+    try:
+        task = task_of(settings)
+    except BatonError:  # a task of somebody else's
+        return None
+    if isinstance(task, GameTask):
+        return _gold_of_game(msgspec.json.encode(structs.replace(settings, policies={}, seed=0)))
+    instance = task.instance(settings.seed, settings.split)
+    return Gold(
+        verify=lambda answer: task.verify(instance, answer),
+        milestones=task.milestones(instance) or None,
+        reached=lambda other: task.reached(instance, other),
+    )
+
+
+@cache
+def _gold_of_game(settings: bytes) -> Gold | None:
+    """The solver's optimum, and the value of playing at random."""
+    task = task_of(msgspec.json.decode(settings, type=Settings))
+    assert isinstance(task, GameTask)
+    try:
+        optimum = solve(task.game).value
+        return Gold(optimum=optimum, reference=evaluate(task.game, reference("random", task.game)).value)
+    except BatonError:  # too large to solve
+        return None
+
+
+def _labels(trace: Trace, args: argparse.Namespace) -> Labels:
+    """As typed, and as the tools of the trace's own task are declared."""
+    consequential = {*args.consequential}
+    settings = _settings(trace)
+    if settings is not None:
+        with suppress(BatonError):
+            task = task_of(settings)
+            tools = task.tools(task.instance(settings.seed, settings.split))
+            consequential |= {tool.name for tool in tools if tool.consequential}
+    return Labels(consequential=frozenset(consequential), untrusted=frozenset(args.untrusted))
+
+
+def _rerun(trace: Trace) -> Rerun | Figure:
+    """The team that made a trace, to run it again; or why there is none."""
+    settings = _settings(trace)
+    if settings is None:
+        return not_measured("the trace was not made by `baton run`, so its team cannot be set up from here")
+    try:
+        return rerun_of(*make_team(settings))
+    except BatonError as error:
+        return not_measured(str(error))
