@@ -49,6 +49,7 @@ _FAMILY_OF_CHANNEL: dict[str, RewardFamily] = {
     **{family: family for family in REWARD_FAMILIES},
 }
 _NO_SHADOW = Shadow(event=0)
+_ALL_FIELDS = SURVEY_FIELDS | OWN_FIELDS
 
 
 class _File(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -142,6 +143,9 @@ def _ride_off(events: list[dict[str, Any]]) -> tuple[Rider | None, list[dict[str
 def _own_events(events: list[dict[str, Any]], shadows: dict[int, Shadow]) -> list[Event]:
     made = []
     for place, properties in enumerate(events):
+        if place not in shadows and properties.keys() <= _ALL_FIELDS:  # nearly every event
+            made.append(_event(properties, {}, place))
+            continue
         shadow = shadows.get(place, _NO_SHADOW)
         fields: dict[str, Any] = {name: value for name, value in shadow.fields.items() if value is not None}
         extra = dict(shadow.extra)
