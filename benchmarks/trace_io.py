@@ -1,15 +1,12 @@
 """The trace: durable append, read, validate, graph, memory and growth, against json, jsonschema and networkx.
 
-Everything at one size runs in one process on one synthetic trace (team_trace.py), contenders in turns, each
-figure the median of its runs. Processor time, except durable append, which waits for the disk and is wall
-time. The garbage collector is on, as it is for a user, but what was there before a run is frozen: each
-contender pays for its own objects only. What a run returns is freed after the clock stopped.
+Everything at one size runs in one process on one synthetic trace (team_trace.py); how it is timed: contest.py.
+Durable append waits for the disk and is wall time; all else is processor time.
 """
 
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import os
 import subprocess
@@ -31,6 +28,7 @@ from baton.trace import Graph, Header, Trace, read, write
 from baton.trace.formats.sqlite import Store
 from baton.trace.formats.survey_write import to_survey
 from baton.trace.validate import Level, validate_file
+from contest import Bench, cpu, growth, ready, shown
 from survey_schema import schema_from_vocabulary
 from table import machine, print_table, row
 from team_trace import records, team_trace
@@ -67,58 +65,6 @@ class Files(NamedTuple):
     """Events in the survey's form: all, or the first of them."""
 
 
-class Bench:
-    """Collects rows for one size."""
-
-    def __init__(self, num_events: int, runs: int, where: str) -> None:
-        self.num_events = num_events
-        self.runs = runs
-        self.where = where
-        self.rows: list[tuple[str, ...]] = []
-        self.seconds: dict[str, float] = {}
-        """For growth: what was measured -> Baton's time for the whole trace."""
-
-    def add(self, what: str, ours: float, against: str, theirs: float, *, grows: bool = True) -> None:
-        if grows:
-            self.seconds[what] = ours
-        self.rows.append(
-            row(self._sized(what), _shown(ours), against, _shown(theirs), theirs / ours, self.where)
-        )
-
-    def add_rate(self, what: str, ours: float, against: str, theirs: float) -> None:
-        self.seconds[what] = ours
-        rates = [f"{self.num_events / seconds:,.0f} events/s" for seconds in (ours, theirs)]
-        self.rows.append(row(self._sized(what), rates[0], against, rates[1], theirs / ours, self.where))
-
-    def add_bytes(self, what: str, ours: int, against: str, theirs: int) -> None:
-        each = [f"{size / self.num_events:,.0f} B/event" for size in (ours, theirs)]
-        self.rows.append(row(self._sized(what), each[0], against, each[1], theirs / ours, self.where))
-
-    def _sized(self, what: str) -> str:
-        return f"{self.num_events:,} events: {what}"
-
-
-def cpu(runs: int, *contenders: Callable[[], Any]) -> list[float]:
-    """Median processor seconds of each. A contender may return its run: what it did before is not timed."""
-    taken: list[list[float]] = [[] for _ in contenders]
-    for _ in range(runs):
-        for times, contender in zip(taken, contenders, strict=True):
-            gc.collect()
-            gc.freeze()
-            run = contender()
-            start = time.process_time()
-            result = run()
-            times.append(time.process_time() - start)
-            del result, run
-            gc.unfreeze()
-    return [median(times) for times in taken]
-
-
-def ready(run: Callable[[], Any]) -> Callable[[], Callable[[], Any]]:
-    """A contender with nothing to prepare."""
-    return lambda: run
-
-
 def append(bench: Bench, files: Files) -> None:
     """Each commit is on the disk before the next event is appended."""
     together = list(records(files.trace))
@@ -138,7 +84,7 @@ def append(bench: Bench, files: Files) -> None:
     ]
     what = f"durable append to {num_traces:,} traces in turns, 1,000 events a commit"
     bench.add_rate(what, median(spread), "json, append and fsync, one file", median(theirs))
-    synced = _shown(_fsync_seconds(files.folder / "synced"))
+    synced = shown(_fsync_seconds(files.folder / "synced"))
     bench.rows.append(row("fsync of 40 kB, for scale", synced, "none", "not measured", None, bench.where))
 
 
@@ -328,26 +274,6 @@ def memory(bench: Bench, files: Files) -> None:
     bench.add_bytes("resident, events and edges, no payloads", ours, "json, as dicts", theirs)
 
 
-def growth(benches: list[Bench]) -> list[tuple[str, ...]]:
-    """Time per event at the largest size and at the smallest; 1 is linear, below 1 is worse."""
-    small, large = benches[0], benches[-1]
-    found = []
-    for what in small.seconds.keys() & large.seconds.keys() if small is not large else ():
-        each = [bench.seconds[what] / bench.num_events * 1e6 for bench in (large, small)]
-        found.append((list(small.seconds).index(what), what, each))
-    return [
-        row(
-            f"growth to {large.num_events:,} events: {what}",
-            f"{each[0]:.3g} µs/event",
-            f"itself at {small.num_events:,}",
-            f"{each[1]:.3g} µs/event",
-            each[1] / each[0],
-            large.where,
-        )
-        for _, what, each in sorted(found)
-    ]
-
-
 def prepare(folder: Path, num_events: int, sample: int) -> Files:
     made = team_trace(num_events)
     sampled = min(num_events, sample)
@@ -360,12 +286,6 @@ def prepare(folder: Path, num_events: int, sample: int) -> Files:
     files.survey.write_text(json.dumps(to_survey(part)))
     # As a user has it: read from a file, not fresh from the generator.
     return files._replace(trace=read(files.jsonl))
-
-
-def _shown(seconds: float) -> str:
-    if seconds >= 1:
-        return f"{seconds:.2f} s"
-    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} µs"
 
 
 def _file_system(folder: Path) -> str:
