@@ -375,6 +375,19 @@ def test_damage_is_named(tmp_path: Path, damage: str) -> None:
         list(read_store(path))
 
 
+def test_what_is_no_store_is_not_left_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[sqlite3.Connection] = []
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *a, **k: opened.append(connect(*a, **k)) or opened[-1])
+    path = tmp_path / "a.db"
+    path.write_text("not a database, but long enough to be taken for one by its size alone" * 20)
+    with pytest.raises(FormatError):
+        list(read_store(path))
+    (connection,) = opened
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        connection.execute("SELECT 1")
+
+
 def test_a_store_whose_maker_died_in_the_first_moment_is_an_empty_store(tmp_path: Path) -> None:
     unborn = tmp_path / "unborn.db"
     with sqlite3.connect(unborn) as connection:

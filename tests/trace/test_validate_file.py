@@ -144,7 +144,7 @@ UNREADABLE: dict[str, tuple[bytes, str]] = {
         "nested too deeply",
     ),
     "deep and whole": (
-        (HEADER + EVENT[:-2] + ',"extra":{"a":' + "[" * 5000 + "]" * 5000 + "}}\n" + END).encode(),
+        (HEADER + EVENT[:-2] + ',"extra":{"a":' + "[" * 50_000 + "]" * 50_000 + "}}\n" + END).encode(),
         "nested too deeply",
     ),
     "newer": (

@@ -262,7 +262,7 @@ def _connect(path: Path) -> sqlite3.Connection:
     connection = _open(address)
     try:
         connection.execute("PRAGMA schema_version")
-    except sqlite3.OperationalError as error:
+    except sqlite3.Error as error:
         connection.close()
         # A closed store in a directory we may not write to: SQLite cannot make its index file
         # there, and need not, because nobody is writing.
