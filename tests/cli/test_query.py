@@ -151,6 +151,12 @@ def test_damage_and_absence_are_said(tmp_path: Path, capsys: Captured) -> None:
     (shard / "edges.parquet").unlink()
     assert main(["query", str(tmp_path / "out"), "SELECT 1"]) == 2
     assert "edges.parquet is missing" in capsys.readouterr().err
+    shard = seal([whole_trace()], tmp_path / "flipped")
+    content = bytearray((shard / "events.parquet").read_bytes())
+    content[len(content) // 2] ^= 1
+    (shard / "events.parquet").write_bytes(content)
+    assert main(["query", str(tmp_path / "flipped"), "SELECT 1"]) == 2
+    assert "events.parquet was altered" in capsys.readouterr().err
     assert main(["query", str(tmp_path / "nowhere"), "SELECT 1"]) == 2
     assert "there is no file" in capsys.readouterr().err
 

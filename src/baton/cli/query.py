@@ -100,11 +100,12 @@ def _connect(path: Path) -> duckdb.DuckDBPyConnection:
 
 
 def _view_shards(connection: duckdb.DuckDBPyConnection, path: Path) -> list[str]:
-    from baton.trace.formats.manifest import check_files, shards
+    from baton.trace.formats.manifest import shards, verify_shard
 
     folders = [shard.resolve() for shard in shards(path)]
+    # Half a second per 200 MB, because the alternative is worse: DuckDB reads most flipped bits as data.
     for shard in folders:
-        check_files(shard)
+        verify_shard(shard)
     files: list[str] = []
     for table in _TABLES:
         own = [str(shard / f"{table}.parquet") for shard in folders]

@@ -23,7 +23,6 @@ __all__ = [
     "SHARD_PREFIX",
     "FileEntry",
     "Manifest",
-    "check_files",
     "has_shards",
     "read_manifest",
     "shards",
@@ -119,7 +118,7 @@ def read_manifest(shard: Path) -> Manifest:
     return manifest
 
 
-def check_files(shard: Path) -> Manifest:
+def _check_files(shard: Path) -> Manifest:
     """The manifest is whole, and its files are there with their sizes. Reads none of them."""
     manifest = read_manifest(shard)
     there = {path.name for path in shard.iterdir()} - {MANIFEST}
@@ -138,7 +137,7 @@ def check_files(shard: Path) -> Manifest:
 
 def verify_shard(shard: Path) -> Manifest:
     """Every byte of a shard is as it was sealed, or `CorruptError` names the file."""
-    manifest = check_files(shard)
+    manifest = _check_files(shard)
     for name, entry in manifest.files.items():
         if _hash(shard / name) != entry.blake2b:
             raise CorruptError(f"{shard / name} was altered: it does not match its hash in {MANIFEST}.")
