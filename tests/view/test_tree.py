@@ -129,6 +129,13 @@ def test_a_deep_chain_of_agents_prints() -> None:
         assert found.num_left_out > 4000
 
 
+def test_endless_names_are_cut() -> None:
+    with Recorder(None, task_id="t") as team:
+        lead = team.agent("a" * 5000, role="r" * 5000)
+        lead.spawn("b" * 5000).tool("c" * 5000)
+    assert max(map(len, shown(team.trace()).splitlines())) < 200
+
+
 NASTY = "\x1b[31mred\x1b[0m\x07\r\n[bold]markup[/bold]\u202egnp.exe\u2028\x9b2J:smile:\x00\u200b"
 
 

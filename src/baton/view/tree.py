@@ -27,6 +27,7 @@ Line = list[tuple[str, str]]
 """Parts of one line: text that is safe to print, and its style (rich's words, or none)."""
 
 _PAGE_LINES = 160
+_NAME_WIDTH = 60  # whoever writes a longer name does not get the whole screen for it
 _DEEPEST = 40  # a branch indents by three columns
 # (events an agent shows, levels of agents), from all to next to nothing.
 _FOLDS = [(n, _DEEPEST) for n in (10**9, 60, 30, 16, 10, 6)] + [(6, n) for n in (6, 4, 3, 2, 1, 0)]
@@ -147,9 +148,9 @@ class _Writer:
         self.lines.append([(prefix, "dim"), *parts] if prefix else parts)
 
     def _agent_line(self, lane: Lane) -> Line:
-        line: Line = [(printable(lane.agent), "bold cyan")]
+        line: Line = [(shortened(lane.agent, _NAME_WIDTH), "bold cyan")]
         if lane.role:
-            line.append((f" ({printable(lane.role)})", "cyan"))
+            line.append((f" ({shortened(lane.role, _NAME_WIDTH)})", "cyan"))
         facts = [f"{moment(lane.start)}–{moment(lane.end)}", count(len(lane.events), "event")]
         if lane.tokens is not None:
             facts.append(f"{number(lane.tokens)} tokens")
@@ -168,16 +169,16 @@ class _Writer:
 
     def _event_line(self, event: Event, room: int, *, snippet: bool) -> Line:
         line: Line = [
-            (f"{printable(event.id):<{self._id_width}} ", "dim"),
+            (f"{shortened(event.id, _NAME_WIDTH):<{self._id_width}} ", "dim"),
             (f"{moment(event.t):>6} ", "dim"),
             (event.type, _STYLES.get(event.type, "")),
         ]
         if event.type == "orchestrator_decision" and event.decision != "none":
             line.append((f" {event.decision}", "bold yellow"))
         if event.tool:
-            line.append((f" {printable(event.tool)}", "magenta"))
+            line.append((f" {shortened(event.tool, _NAME_WIDTH)}", "magenta"))
         if event.to:
-            line.append((f" → {printable(event.to)}", "cyan"))
+            line.append((f" → {shortened(event.to, _NAME_WIDTH)}", "cyan"))
         after = self._after(event)
         taken = sum(len(text) for text, _ in (*line, *after))
         said = self._said(event, max(16, room - taken - 3)) if snippet else None
