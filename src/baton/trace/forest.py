@@ -23,7 +23,7 @@ from baton.trace.trace import Trace
 __all__ = ["NO_EFFECT", "Forest", "Life", "in_seq_order"]
 
 NO_EFFECT = frozenset({"failed", "invalid", "cancelled"})
-"""Statuses of a spawn or delegation that never came about."""
+"""Statuses of what was tried and never came about, such as a spawn or a delegation."""
 _NOT_BY_AGENTS = frozenset({"tool_result", "human_intervention"})
 
 

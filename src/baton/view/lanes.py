@@ -9,11 +9,10 @@ from __future__ import annotations
 from msgspec import Struct
 
 from baton.trace.event import Event
+from baton.trace.forest import NO_EFFECT
 from baton.trace.trace import Trace
 
 __all__ = ["Lane", "Lanes"]
-
-_NO_EFFECT = ("failed", "invalid", "cancelled")  # such a spawn made nobody
 
 
 class Lane(Struct, eq=False):
@@ -50,7 +49,7 @@ class Lanes:
             lane.end = max(lane.end, done)
             if event.tokens is not None:
                 lane.tokens = (lane.tokens or 0) + event.tokens
-            if event.type == "spawn" and event.to is not None and event.status not in _NO_EFFECT:
+            if event.type == "spawn" and event.to is not None and event.status not in NO_EFFECT:
                 spawns.setdefault(event.to, event)
                 child = self._lane(event.to, done)
                 child.role = child.role or event.role

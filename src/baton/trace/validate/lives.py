@@ -19,12 +19,12 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from baton.trace.event import Event
+from baton.trace.forest import NO_EFFECT
 from baton.trace.validate.parts import Parts
 from baton.trace.validate.problem import Found
 
-__all__ = ["NO_EFFECT", "check_lives"]
+__all__ = ["check_lives"]
 
-NO_EFFECT = frozenset({"failed", "invalid", "cancelled"})
 _NEVER = np.iinfo(np.int64).max
 _MAY_FOLLOW_STOP = frozenset({"despawn", "safety_event"})
 

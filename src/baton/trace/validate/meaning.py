@@ -7,7 +7,8 @@ from math import isfinite
 import numpy as np
 
 from baton.errors import CorruptError
-from baton.trace.validate.lives import NO_EFFECT, check_lives
+from baton.trace.forest import NO_EFFECT
+from baton.trace.validate.lives import check_lives
 from baton.trace.validate.parts import Indexes, Parts
 from baton.trace.validate.problem import Found, shown
 from baton.trace.validate.targets import check_targets
