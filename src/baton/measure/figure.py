@@ -21,6 +21,7 @@ __all__ = ["Figure", "NotMeasured", "jackknife", "mean", "not_measured", "propor
 T = TypeVar("T")
 
 _Z = 1.959963984540054
+_GROUPS = 50
 _T_SMALL = {1: 12.706204736432095, 2: 4.302652729911275}
 
 
@@ -103,12 +104,19 @@ def jackknife(rows: Sequence[T], statistic: Callable[[Sequence[T]], float | None
     if value is None:
         return not_measured("the measurements do not determine it")
     n = len(rows)
-    left_out = [statistic([*rows[:k], *rows[k + 1 :]]) for k in range(n)] if n > 2 else []
+    # Rows are left out one at a time, or in groups where there are many: the interval is the same at large n.
+    groups = min(n, _GROUPS)
+    left_out = (
+        [statistic([row for i, row in enumerate(rows) if i % groups != k]) for k in range(groups)]
+        if n > 2
+        else []
+    )
     known = [found for found in left_out if found is not None]
-    if n < 3 or len(known) < n:
+    if n < 3 or len(known) < groups:
         return Figure(value, None, None, n)
-    centre = math.fsum(known) / n
-    half = student_t(n - 1) * math.sqrt((n - 1) / n * math.fsum((found - centre) ** 2 for found in known))
+    centre = math.fsum(known) / groups
+    spread = (groups - 1) / groups * math.fsum((found - centre) ** 2 for found in known)
+    half = student_t(groups - 1) * math.sqrt(spread)
     return Figure(value, value - half, value + half, n)
 
 

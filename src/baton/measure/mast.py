@@ -20,6 +20,7 @@ A mode that fires is a reason to look. A trace that does not hold what a rule re
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
@@ -227,9 +228,9 @@ def _ignored_input(reading: Reading) -> list[str]:
     direct = {(edge.src, agent.get(edge.dst)) for edge in reading.trace.edges}
     found = []
     for event in sent:
-        later = acts.get(event.to or "", ())
+        later = acts.get(event.to or "", [])
         # The act right after may have been under way already; from the second on it had the time to read.
-        if sum(seq > event.seq for seq in later) < 2 or (event.id, event.to) in direct:
+        if len(later) - bisect_right(later, event.seq) < 2 or (event.id, event.to) in direct:
             continue
         events = reading.trace.events
         cone = reading.graph.descendants(reading.trace.position[event.id])

@@ -24,7 +24,8 @@ th, td { text-align: left; vertical-align: top; padding: .3rem .8rem .3rem 0; bo
 thead th { border-bottom: 2px solid #8888; }
 td.none { opacity: .55; font-style: italic; }
 """
-_MARKUP = re.compile(r"([\\`*_{}\[\]<>()#+!|~&-])")
+_MARKUP = re.compile(r"([\\`*_\[\]<>|~&#@]|:(?=//)|(?<=www)\.)", re.IGNORECASE)
+"""What begins markup inside a line, addresses that some renderers turn into links among it."""
 
 
 def as_markdown(document: Document) -> str:

@@ -159,7 +159,8 @@ class _Flow:
         return data, control
 
     def _is_source(self, event: Event) -> bool:
-        return event.trusted is False or (event.type == "tool_result" and event.tool in self.labels.untrusted)
+        brought = event.type == "tool_result" and event.status != "cancelled"
+        return event.trusted is False or (brought and event.tool in self.labels.untrusted)
 
     def _reader(self, event: Event) -> str:
         """Whose context a source enters: its agent's; of a tool's result, that of whoever called it."""
