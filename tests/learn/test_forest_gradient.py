@@ -101,7 +101,7 @@ LOSSES = [
 ]
 
 
-@settings(max_examples=8)
+@settings(max_examples=25)
 @given(st.integers(0, 10_000), st.sampled_from(LOSSES))
 def test_row_exact_is_the_sum_over_rows(seed: int, loss: Loss) -> None:
     rows = random_rows(seed, samples=2)
@@ -110,7 +110,7 @@ def test_row_exact_is_the_sum_over_rows(seed: int, loss: Loss) -> None:
         assert_same(packed(rows, loss, packing=packing, duplicates="row_exact"), expected)
 
 
-@settings(max_examples=8)
+@settings(max_examples=25)
 @given(st.integers(0, 10_000))
 def test_once_is_the_sum_over_draws(seed: int) -> None:
     rows = random_rows(seed, samples=2, temperature=0.7)
@@ -118,7 +118,7 @@ def test_once_is_the_sum_over_draws(seed: int) -> None:
     assert_same(packed(rows, loss, packing="forest"), plain(once(rows), loss))
 
 
-@settings(max_examples=5)
+@settings(max_examples=15)
 @given(st.integers(0, 10_000), st.integers(6, 25))
 def test_micro_batches_do_not_change_the_gradient(seed: int, limit: int) -> None:
     rows = random_rows(seed)
@@ -175,7 +175,7 @@ def test_any_number_of_key_heads(kv_heads: int) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without")
-@settings(max_examples=5)
+@settings(max_examples=15)
 @given(st.integers(0, 10_000))
 def test_the_block_mask_is_the_forest(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -25,10 +25,14 @@ def make_pass(
     """What computes attention for this layout; its own `layout` may be padded."""
     if kind not in ("auto", "parts", "flex"):
         raise UsageError(f"there is no attention {kind!r}. {nearest(kind, ('auto', 'parts', 'flex'))}")
+    slow = device.type == "cuda" and model_dtype not in (torch.bfloat16, torch.float16)
     if kind == "auto":
-        half = model_dtype in (torch.bfloat16, torch.float16)
-        shallow = num_levels(layout) <= DEEP
-        kind = "parts" if device.type == "cpu" or (half and shallow) else "flex"
-    if kind == "parts":
-        return PartsPass(layout, device)
-    return FlexPass(layout.padded(bucket(layout.num_tokens)), device)
+        deep = device.type == "cuda" and num_levels(layout) > DEEP
+        kind = "flex" if slow or deep else "parts"
+    if kind == "flex":
+        return FlexPass(layout.padded(bucket(layout.num_tokens)), device)
+    if slow:
+        raise UsageError(
+            f"attention 'parts' on CUDA needs bfloat16 or float16, not {model_dtype}. Use 'flex'."
+        )
+    return PartsPass(layout, device)

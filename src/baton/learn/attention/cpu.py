@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from baton.engine.torch.attention import heads_last, spread
+from baton.learn.attention.join import join
 from baton.learn.rows import Ids
 
 __all__ = ["CpuLevel", "CpuOwn"]
@@ -73,17 +74,12 @@ class CpuLevel:
 
     def __init__(self, start: Ids, stop: Ids, below: Ids, device: torch.device) -> None:  # noqa: ARG002  # as on CUDA
         self._spans = list(zip(start.tolist(), stop.tolist(), below.tolist(), strict=True))
-        pieces = [np.arange(b, c) for _, b, c in self._spans]
-        self._where = torch.from_numpy(np.concatenate(pieces))
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, scale: float) -> tuple[Tensor, Tensor, Tensor]:
-        outs, sums = [], []
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, scale: float, out: Tensor, lse: Tensor) -> None:
         for a, b, c in self._spans:
             o, s = _flash(*_fold(q, k, v, a, b, c), 0.0, False, scale=scale)
             o, s = heads_last(o, s, c - b)
-            outs.append(o.flatten(1, 2))
-            sums.append(s.flatten(1))
-        return self._where, torch.cat(outs), torch.cat(sums)
+            join(out, lse, slice(b, c), o.flatten(1, 2), s.flatten(1))
 
     def backward(
         self, grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, scale: float,

@@ -6,14 +6,19 @@ kernels want it. T query tokens, H heads.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
 
-from baton.errors import UsageError
+from baton.learn.attention.join import join, places
 from baton.learn.rows import Ids
 
 __all__ = ["CudaLevel", "CudaOwn"]
+
+_flash: Any = torch.ops.aten._flash_attention_forward
+_flash_backward: Any = torch.ops.aten._flash_attention_backward
 
 
 class _Segments:
@@ -28,11 +33,7 @@ class _Segments:
         self._unused = torch.zeros(2, dtype=torch.uint64, device=device), torch.empty(0, device=device)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-        if q.dtype not in (torch.bfloat16, torch.float16):
-            raise UsageError(
-                f"attention='parts' on CUDA needs bfloat16 or float16, not {q.dtype}. Use attention='flex'."
-            )
-        out, lse = torch.ops.aten._flash_attention_forward(
+        out, lse = _flash(
             q,
             k,
             v,
@@ -49,7 +50,7 @@ class _Segments:
     def backward(
         self, grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, scale: float
     ) -> tuple[Tensor, Tensor, Tensor]:
-        found: tuple[Tensor, Tensor, Tensor] = torch.ops.aten._flash_attention_backward(
+        found: tuple[Tensor, Tensor, Tensor] = _flash_backward(
             grad.contiguous(), q, k, v, out, lse.transpose(0, 1).contiguous(), self._query_bounds,
             self._key_bounds, *self._longest, 0.0, self._causal, *self._unused, scale=scale,
         )  # fmt: skip
@@ -77,11 +78,12 @@ class CudaLevel:
 
     def __init__(self, start: Ids, stop: Ids, below: Ids, device: torch.device) -> None:
         self._segments = _Segments(below - stop, stop - start, False, device)
-        self._queries = _where(stop, below, device)
-        self._keys = _where(start, stop, device)
+        self._queries = places(stop, below, device)
+        self._keys = places(start, stop, device)
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, scale: float) -> tuple[Tensor | slice, Tensor, Tensor]:
-        return self._queries, *self._segments.forward(*self._take(q, k, v), scale)
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, scale: float, out: Tensor, lse: Tensor) -> None:
+        more, more_lse = self._segments.forward(*self._take(q, k, v), scale)
+        join(out, lse, self._queries, more, more_lse)
 
     def backward(
         self, grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, scale: float,
@@ -102,12 +104,3 @@ class CudaLevel:
 
 def _bounds(sizes: Ids, device: torch.device) -> Tensor:
     return torch.from_numpy(np.concatenate(([0], np.cumsum(sizes))).astype(np.int32)).to(device)
-
-
-def _where(start: Ids, stop: Ids, device: torch.device) -> Tensor | slice:
-    """The tokens of several stretches: a slice where they are one, which costs no copy."""
-    if len(start) == 1 or (start[1:] == stop[:-1]).all():
-        return slice(int(start[0]), int(stop[-1]))
-    return torch.from_numpy(np.concatenate([np.arange(a, b) for a, b in zip(start, stop, strict=True)])).to(
-        device
-    )

@@ -60,8 +60,7 @@ class _Parts(torch.autograd.Function):
         if parts.levels and out.dtype in (torch.bfloat16, torch.float16):
             out = out.float()
         for level in parts.levels:
-            where, more, more_lse = level.forward(q, k, v, scale)
-            out[where], lse[where] = _join(out[where], lse[where], more, more_lse)
+            level.forward(q, k, v, scale, out, lse)
         out = out.to(q.dtype)
         ctx.save_for_backward(q, k, v, out, lse)
         ctx.parts, ctx.scale = parts, scale
@@ -78,9 +77,3 @@ class _Parts(torch.autograd.Function):
         for level in parts.levels:
             level.backward(grad, q, k, v, out, lse, ctx.scale, dq, dk, dv)
         return dq.to(q.dtype), dk.to(q.dtype), dv.to(q.dtype), None, None
-
-
-def _join(out: Tensor, lse: Tensor, more: Tensor, more_lse: Tensor) -> tuple[Tensor, Tensor]:
-    """Two parts of attention as one; in the precision of `out`, which the engine's own join lowers."""
-    share = torch.sigmoid(more_lse - lse).unsqueeze(-1)
-    return torch.lerp(out, more.to(out.dtype), share.to(out.dtype)), torch.logaddexp(lse, more_lse)

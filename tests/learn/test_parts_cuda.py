@@ -1,0 +1,92 @@
+"""The CUDA parts' bookkeeping, with torch's kernels written out for the CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from exact_model import make_row
+from torch import Tensor
+
+from baton.errors import UsageError
+from baton.learn import plant
+from baton.learn.attention import cuda, make_pass
+from baton.learn.attention.parts import PartsPass
+
+
+def _pieces(
+    q: Tensor, k: Tensor, v: Tensor, bounds_q: Tensor, bounds_k: Tensor, causal: bool, scale: float
+) -> Any:
+    group = q.shape[1] // k.shape[1]
+    for i in range(len(bounds_q) - 1):
+        a, b = slice(bounds_q[i], bounds_q[i + 1]), slice(bounds_k[i], bounds_k[i + 1])
+        kk, vv = k[b].repeat_interleave(group, 1), v[b].repeat_interleave(group, 1)
+        scores = torch.einsum("qhd,khd->hqk", q[a], kk) * scale
+        if causal:
+            scores = scores.masked_fill(torch.ones_like(scores).triu(1).bool(), -torch.inf)
+        yield a, b, kk, vv, scores
+
+
+def flash(q: Tensor, k: Tensor, v: Tensor, bq: Tensor, bk: Tensor, mq: int, mk: int, drop: float, causal: bool, debug: bool, *, scale: float) -> Any:  # fmt: skip  # noqa: E501  # torch's
+    assert q.is_contiguous()
+    assert bq[-1] == len(q)
+    assert bk[-1] == len(k)
+    out, lse = torch.zeros_like(q), q.new_zeros(q.shape[1], len(q))
+    for a, _, _, vv, scores in _pieces(q, k, v, bq, bk, causal, scale):
+        lse[:, a] = torch.logsumexp(scores, -1)
+        out[a] = torch.einsum("hqk,khd->qhd", torch.softmax(scores, -1), vv)
+    return out, lse
+
+
+def flash_backward(g: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, bq: Tensor, bk: Tensor, mq: int, mk: int, drop: float, causal: bool, *unused: Tensor, scale: float) -> Any:  # fmt: skip  # noqa: E501  # torch's
+    assert lse.shape == (q.shape[1], len(q))
+    dq, dk, dv = torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
+    for a, b, kk, vv, scores in _pieces(q, k, v, bq, bk, causal, scale):
+        p = torch.exp(scores - lse[:, a, None])
+        delta = (g[a] * out[a]).sum(-1).T[..., None]
+        ds = p * (torch.einsum("qhd,khd->hqk", g[a], vv) - delta) * scale
+        dq[a] = torch.einsum("hqk,khd->qhd", ds, kk)
+        heads = k.shape[1]
+        dk[b] = torch.einsum("hqk,qhd->khd", ds, q[a]).unflatten(1, (heads, -1)).sum(2)
+        dv[b] = torch.einsum("hqk,qhd->khd", p, g[a]).unflatten(1, (heads, -1)).sum(2)
+    return dq, dk, dv
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_parts_make_the_forest(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    from baton.learn.attention import parts
+
+    monkeypatch.setattr(cuda, "_flash", flash)
+    monkeypatch.setattr(cuda, "_flash_backward", flash_backward)
+    monkeypatch.setattr(parts, "CpuOwn", lambda start, stop: cuda.CudaOwn(start, stop, torch.device("cpu")))
+    monkeypatch.setattr(parts, "CpuLevel", cuda.CudaLevel)
+    rng = np.random.default_rng(seed)
+    stems = [rng.integers(0, 9, 12).tolist() for _ in range(2)]
+    rows = [
+        make_row(stems[i % 2][: int(rng.integers(1, 13))] + rng.integers(0, 2, 5).tolist(), 1, rng=rng)
+        for i in range(8)
+    ]
+    layout, _ = plant(rows)
+    count = layout.num_tokens
+    q, k, v = (torch.randn(count, heads, 8, dtype=torch.float64, requires_grad=True) for heads in (4, 2, 2))
+    index, end = torch.arange(count), torch.from_numpy(layout.end)
+    sees = (index[None] <= index[:, None]) & (index[:, None] < end[None])
+    plain = torch.nn.functional.scaled_dot_product_attention(
+        *(x.transpose(0, 1)[None] for x in (q, k, v)), attn_mask=sees, scale=0.3, enable_gqa=True
+    )[0].transpose(0, 1)
+    current = PartsPass(layout, torch.device("cpu"))
+    assert len(current.levels) > 1
+    out = current.attend(q, k, v, 0.3)
+    assert torch.allclose(out, plain, atol=1e-12)
+    gradient = torch.randn_like(out)
+    expected = torch.autograd.grad(plain, (q, k, v), gradient)
+    for x, y in zip(torch.autograd.grad(out, (q, k, v), gradient), expected, strict=True):
+        assert torch.allclose(x, y, atol=1e-12)
+
+
+def test_float32_on_cuda_takes_the_block_mask() -> None:
+    layout, _ = plant([make_row([1, 2, 3], 1, rng=np.random.default_rng(0))])
+    with pytest.raises(UsageError, match="flex"):
+        make_pass(layout, torch.float32, torch.device("cuda"), "parts")
