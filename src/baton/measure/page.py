@@ -24,7 +24,7 @@ th, td { text-align: left; vertical-align: top; padding: .3rem .8rem .3rem 0; bo
 thead th { border-bottom: 2px solid #8888; }
 td.none { opacity: .55; font-style: italic; }
 """
-_MARKUP = re.compile(r"([\\`*_\[\]<>|~&#@]|:(?=//)|(?<=www)\.)", re.IGNORECASE)
+_MARKUP = re.compile(r"([\\`*_\[\]|~#@]|:(?=//)|(?<=www)\.)", re.IGNORECASE)
 """What begins markup inside a line, addresses that some renderers turn into links among it."""
 
 
@@ -73,4 +73,4 @@ def _line(cells: Iterable[str]) -> str:
 
 
 def _marked(text: str) -> str:
-    return _MARKUP.sub(r"\\\1", " ".join(text.split()))
+    return html.escape(_MARKUP.sub(r"\\\1", " ".join(text.split())), quote=False)

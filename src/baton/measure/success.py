@@ -31,7 +31,8 @@ def success(readings: Iterable[Reading]) -> Figure:
         except TraceError as error:
             reasons.append(not_measured(str(error)))
             continue
-        if not 0 <= score <= 1:
+        gold = reading.gold
+        if not 0 <= score <= 1 or (gold.optimum is not None and gold.verify is None):
             reasons.append(not_measured("the outcome is a return and no verdict: see normalised regret"))
             continue
         right.append(reading.succeeded)
