@@ -403,3 +403,13 @@ def test_a_program_that_goes_on_after_the_end_does_nothing_more() -> None:
     trace = asyncio.run(run(Team.of(topology, ScriptedEngine("s", str)), Assignment(task_id="t", prompt="p")))
     assert [e.decision for e in trace.events] == ["stop"]
     assert trace.calls == ()
+
+
+def test_a_consequential_tool_is_marked_on_its_calls() -> None:
+    @tool(consequential=True)
+    def pay(amount: int) -> str:
+        """Spend money."""
+        return f"paid {amount}"
+
+    trace = play(by_turns(orchestrator=['call pay {"amount": 3}', "stop 42"]), tools=Registry([pay]))
+    assert trace.events[0].extra == {"consequential": True}

@@ -201,6 +201,8 @@ async def _call_tool(run: Run, me: Agent, action: CallTool, said: Said | None, e
     spent.settle()
     tool = run.harness.tools[action.tool]
     args = msgspec.json.encode(action.args).decode()
+    if tool.consequential:
+        extra = extra | {"consequential": True}
     event = run.emit(me, "tool_call", tool=action.tool, text=args, said=said, pure=tool.pure, extra=extra)
     run.outside.start_tool(run, Op("tool", event.id, me, (tool, action.args)))
 
