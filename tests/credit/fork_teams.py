@@ -89,7 +89,7 @@ def helper_or_alone(seed: int) -> tuple[Team, Assignment]:
             return draw(request, ("spawn worker: help", "stop alone"), (p, 1 - p))
         return "wait all" if turn_of(request) == 1 else "stop helped"
 
-    team, assignment = team_of(script, seed)
+    team, _ = team_of(script, seed)
 
     def verify(answer: str) -> float:
         return float(luck < BASE[hard] + (LIFT[hard] if answer == "helped" else 0.0))

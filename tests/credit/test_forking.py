@@ -49,6 +49,15 @@ def test_redrawing_with_the_same_keys_repeats_the_trace_and_others_do_not(seed: 
     assert len(cone(trace, "worker1#1")) < len(trace.events)
 
 
+def test_one_runner_serves_rollouts_of_many_seeds() -> None:
+    forks = Forks(*relay(0))
+    for seed in range(4):
+        trace = asyncio.run(run(*relay(seed), trace_id=f"t{seed}"))
+        assert asyncio.run(forks.fork(trace, redraw="worker1#1")).trace.events == trace.events
+        changed = asyncio.run(forks.fork(trace, [Replace("worker1#1", "1")], redraw="orchestrator#1"))
+        assert changed.usage.calls_run == 4  # all but the first, the changed one among them
+
+
 def test_asking_again_costs_only_the_answers_and_draws_from_the_policy() -> None:
     team, assignment = relay(0)
     trace = asyncio.run(run(team, assignment))

@@ -98,7 +98,7 @@ def test_estimator_writes_records_with_cost_and_assumptions() -> None:
     assert all("tools in the cone are pure" in credit.assumes for credit in credits)
     [edges] = asyncio.run(message_replay(group, runner=forks, level="edge"))
     assert edges[0].target == "worker1#1>orchestrator"
-    assert ESTIMATORS["message_replay"].needs == {"runtime"}
+    assert ESTIMATORS["message-replay"].needs == {"runtime"}
     with pytest.raises(CreditError, match="replay_probability"):
         asyncio.run(message_replay(group, runner=forks, replay_probability=0.0))
 

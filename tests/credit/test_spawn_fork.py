@@ -60,7 +60,7 @@ def test_naive_flips_the_sign_and_the_others_do_not() -> None:
 
 
 def test_doubly_robust_survives_wrong_predictions() -> None:
-    z, p, d, r, _, _ = log(40_000, 1)
+    _, p, d, r, _, _ = log(40_000, 1)
     found = doubly_robust(r, d, p, 5.0, -3.0)
     assert found.stderr is not None
     assert abs(found.value - TRUE_EFFECT) < 3.5 * found.stderr
@@ -141,7 +141,7 @@ def test_estimators_write_centred_records() -> None:
         assert found.value * (1 if event.type == "spawn" else -1) > -0.05
     with pytest.raises(CreditError, match="needs at least 2"):
         spawn_doubly_robust(hard[:1])
-    assert ESTIMATORS["spawn_doubly_robust"].needs == {"group", "propensities"}
+    assert ESTIMATORS["spawn-doubly-robust"].needs == {"group", "propensities"}
 
 
 def test_spawn_with_no_chance_of_another_branch_is_a_clear_error() -> None:

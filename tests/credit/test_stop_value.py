@@ -206,7 +206,7 @@ def patient(seed: int) -> tuple[Team, Assignment]:
             option_propensities=(1.0, 0.0) if sure else (0.4, 0.6),
         )
 
-    team, assignment = team_of(script, seed)
+    team, _ = team_of(script, seed)
 
     def options(me: object) -> tuple[str, ...] | None:
         agent = me

@@ -33,6 +33,7 @@ COMMANDS: dict[str, str] = {
     "reward": "say what traces are worth, by a recipe of reward rules",
     "credit": "say who earned a team's return, by any estimator, from saved traces",
     "measure": "fill in the reporting checklist from traces: success, parallelism, overhead, failures, safety",
+    "bench": "measure credit estimators against games whose exact credit is known",
     "game": "list, solve and play exact games, and see where a policy loses",
 }
 

@@ -15,7 +15,7 @@ a branch that would need it is refused by name. Forks run on the virtual clock f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 import msgspec
@@ -23,7 +23,7 @@ from msgspec import Struct, structs
 
 from baton.credit.contract import Cost, CreditError
 from baton.errors import UsageError
-from baton.team.intervene import Intervention
+from baton.team.intervene import BarAgent, Intervention
 from baton.team.outside import Usage
 from baton.team.policy import Answer, Engine, EngineError, Entry, Request
 from baton.team.running import Fork, fork
@@ -84,10 +84,11 @@ class Forks:
         if said is not None:
             recording = _saying(recording, said)
         if redraw is not None:
-            recording = _forgetting(recording, cone(trace, redraw))
+            named = {change.at for change in interventions if not isinstance(change, BarAgent)}
+            recording = _forgetting(recording, cone(trace, redraw), named | {redraw})
         made = await fork(
             recording,
-            self.team,
+            self._seeded(trace),
             self._assigned(trace),
             interventions,
             replicate=replicate,
@@ -206,14 +207,25 @@ def _first_events(trace: Trace) -> dict[str, Event]:
     return found
 
 
-def _forgetting(trace: Trace, events: frozenset[str]) -> Trace:
-    """A recording that does not know how these came about: their calls are asked again."""
+def _forgetting(trace: Trace, events: frozenset[str], named: Set[str] = frozenset()) -> Trace:
+    """A recording that does not know how these came about: their calls are asked again, their luck is drawn again.
+
+    Those `named` are kept, for changes to be made there, but not what chance made of them. So are results of
+    pure tools, which are no luck.
+    """
     first = _first_events(trace)
     gone = {call for call, event in first.items() if event.id in events}
+    pure = {e.id for e in trace.events if e.type == "tool_call" and e.pure}
+    kept = []
+    for event in trace.events:
+        if event.id in named:
+            kept.append(structs.replace(event, extra={}))
+        elif (
+            event.id not in events or event.id.removesuffix("r") in pure or event.type == "human_intervention"
+        ):
+            kept.append(event)
     return structs.replace(
-        trace,
-        calls=tuple(call for call in trace.calls if call.id not in gone),
-        events=_without_impure(trace, events),
+        trace, calls=tuple(call for call in trace.calls if call.id not in gone), events=tuple(kept)
     )
 
 

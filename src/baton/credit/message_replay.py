@@ -66,6 +66,7 @@ class MessageEffect(Struct, frozen=True, kw_only=True):
 
     value: float
     stderr: float | None
+    """None: not measured, also where the few draws that were made all came out alike."""
     siblings: tuple[float, ...]
     """Leave-one-out effect of every candidate, the recorded one first."""
     coupling: float | None = None
@@ -106,7 +107,7 @@ def total_effect_of(returns: ArrayLike) -> MessageEffect:
         stderr = math.sqrt(table[0, 1:].var(ddof=1) * (1 + 1 / num_alternatives))
     return MessageEffect(
         value=float(siblings[0]),
-        stderr=stderr,
+        stderr=stderr or None,  # a few draws that all came out alike do not tell how far off they are
         siblings=tuple(map(float, siblings)),
         message_variance=between,
         luck_variance=luck,
@@ -210,7 +211,7 @@ async def total_effect(
 
 
 @estimator(
-    "message_replay",
+    "message-replay",
     "message",
     needs=("runtime",),
     source="total effect at a frozen prefix; substitution as in C3",
@@ -264,7 +265,7 @@ async def message_replay(
                 cost = effect.cost
             found.append(
                 make_credit(
-                    "message_replay",
+                    "message-replay",
                     "message",
                     target,
                     value,

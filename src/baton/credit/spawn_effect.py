@@ -100,15 +100,19 @@ def combined(first: Sequence[float], second: Sequence[float]) -> Effect:
         raise CreditError(
             f"combining needs at least 4 of each kind to weigh them; there are {len(first)} and {len(second)}."
         )
+    spreads = [float(s.var(ddof=1)) for s in samples]
     values, variances = [], []
     for fold in (0, 1):
         here = [s[fold::2] for s in samples]
         there = [s[1 - fold :: 2] for s in samples]
-        # Variance of this fold's mean, guessed from the other fold; a floor keeps a lucky zero from taking all.
-        guess = [max(float(o.var(ddof=1)), 1e-12) / len(h) for h, o in zip(here, there, strict=True)]
+        # Variance of this fold's mean, guessed from the other fold; where that saw none, from both.
+        guess = [
+            max(float(o.var(ddof=1)) or spread, 1e-12) / len(h)
+            for h, o, spread in zip(here, there, spreads, strict=True)
+        ]
         weights = np.array([1 / g for g in guess]) / sum(1 / g for g in guess)
         values.append(float(sum(w * h.mean() for w, h in zip(weights, here, strict=True))))
         variances.append(
-            float(sum(w**2 * h.var(ddof=1) / len(h) for w, h in zip(weights, here, strict=True)))
+            float(sum(w**2 * v / len(h) for w, v, h in zip(weights, spreads, here, strict=True)))
         )
     return Effect(value=sum(values) / 2, stderr=math.sqrt(sum(variances)) / 2, terms=tuple(values))

@@ -58,7 +58,7 @@ class SpawnPair(Struct, frozen=True, kw_only=True):
     tau: float
     """R1 - R0 - l (cost1 - cost0), averaged over replicates."""
     stderr: float | None
-    """None: one replicate does not tell."""
+    """None: one replicate does not tell, nor do several that came out alike."""
     differences: tuple[float, ...]
     cost: Cost = Cost()
 
@@ -127,7 +127,7 @@ async def pair(
     found = effect_of(np.array(differences))
     return SpawnPair(
         tau=found.value,
-        stderr=found.stderr,
+        stderr=found.stderr or None,
         differences=found.terms,
         cost=Cost(runner.cost.tokens - before.tokens, runner.cost.calls - before.calls),
     )
@@ -172,7 +172,7 @@ def other_branch(runner: Forks, event: Event, without: Without = "drop") -> Inte
 
 
 @estimator(
-    "spawn_fork",
+    "spawn-fork",
     "orchestrator",
     needs=("runtime", "propensities"),
     source="both branches at a decision under common random numbers",
@@ -212,7 +212,7 @@ async def spawn_fork(
         out.append(
             [
                 make_credit(
-                    "spawn_fork",
+                    "spawn-fork",
                     "orchestrator",
                     event.id,
                     float(centred(made.tau, p, spawned)) / q,
@@ -230,7 +230,7 @@ async def spawn_fork(
 
 
 @estimator(
-    "spawn_doubly_robust",
+    "spawn-doubly-robust",
     "orchestrator",
     needs=("group", "propensities"),
     source="Robins, Rotnitzky and Zhao 1994; Chernozhukov et al. 2018",
@@ -247,7 +247,7 @@ def spawn_doubly_robust(
     `cell` says which decisions are alike (default: the same task and place among its trace's decisions). A
     decision's effect is the mean over the others of its cell, so it does not look at its own outcome.
     """
-    values = returns(group, reward, at_least=2, what="spawn_doubly_robust")
+    values = returns(group, reward, at_least=2, what="spawn-doubly-robust")
     rows: list[tuple[int, Event]] = []
     cells: list[Hashable] = []
     for index, trace in enumerate(group):
@@ -270,13 +270,13 @@ def spawn_doubly_robust(
         if not alike:
             raise CreditError(
                 f"the decision at {event.id} of trace {group[index].trace_id} has no like in this group, so its effect "
-                "cannot be estimated from a log. Run more rollouts of the task, or use spawn_fork."
+                "cannot be estimated from a log. Run more rollouts of the task, or use spawn-fork."
             )
         tau = effect_of(terms[alike])
         share = 1 - p[k] if spawned[k] else p[k]
         out[index].append(
             make_credit(
-                "spawn_doubly_robust",
+                "spawn-doubly-robust",
                 "orchestrator",
                 event.id,
                 float(centred(tau.value, p[k], spawned[k])),

@@ -127,7 +127,7 @@ async def shadow_scores(
 
 
 @estimator(
-    "stop_value",
+    "stop-value",
     "orchestrator",
     needs=("runtime", "group", "propensities"),
     source="Longstaff and Schwartz 2001, over forced continuations of a team's trace",
@@ -183,7 +183,7 @@ async def stop_value(
             value = float(advantages(found.difference[i, t], chance(event), stopped))
             credits.append(
                 make_credit(
-                    "stop_value",
+                    "stop-value",
                     "orchestrator",
                     event.id,
                     value,

@@ -1,0 +1,106 @@
+"""The benchmark of credit: its truths are true, and its targets are met where a normal run can tell."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from baton.cli import main
+from baton.cli.credit_bench.coalitions import Hundred
+from baton.cli.credit_bench.figures import score, spearman
+from baton.cli.credit_bench.ladder import diffusion
+from baton.cli.credit_bench.messages import message_figures
+from baton.cli.credit_bench.replay_cost import replay_targets
+from baton.cli.credit_bench.spawning import spawn_figures
+from baton.cli.credit_bench.stopping import stop_figures
+from baton.cli.credit_bench.sweep import sweep
+from baton.credit.shapley import exact
+from baton.credit.shapley_sampling import sampled
+
+
+def test_spearman_is_scipys() -> None:
+    draw = np.random.default_rng(0)
+    for _ in range(20):
+        one, two = draw.integers(0, 6, 30), draw.normal(size=30)
+        assert spearman(one, two) == pytest.approx(stats.spearmanr(one, two).statistic)
+    assert spearman([1, 1], [1, 2]) is None
+
+
+def test_figures_of_a_known_estimator() -> None:
+    draw = np.random.default_rng(0)
+    truth = draw.normal(size=5000)
+    found = score(
+        "g", "u", "e", truth + draw.normal(0.2, 0.5, 5000), truth, unbiased=False, stderr=0.5, tokens=4.0
+    )
+    assert found.bias == pytest.approx(0.2, abs=0.03)
+    assert found.bias_z is not None
+    assert found.bias_z > 10
+    assert found.rmse == pytest.approx(0.539, abs=0.02)
+    assert found.rmse_per_token == pytest.approx(2 * found.rmse)
+    assert found.coverage == pytest.approx(0.93, abs=0.02)
+    assert score("g", "u", "e", [0.0, 1.0], [1.0, 1.0], unbiased=True).sign == 0.75
+
+
+def test_truth_of_a_hundred_agents_and_the_budget() -> None:
+    small = Hundred()
+    small.parents, small.n = [*small.parents[:10], 1, 1, 2], 13
+    small.chances = np.concatenate([small.chances[:10], [0.3, 0.2, 0.4]])
+    small._fail = (1 - small.chances).tolist()
+    assert small.permission() == pytest.approx(exact(small.worth, small.parents).values)
+    game = Hundred()
+    everyone = game.worth((1 << 100) - 1)
+    for value, truth in (("permission", game.permission()), ("precedence", game.precedence(50_000))):
+        assert truth.sum() == pytest.approx(everyone)
+        found = sampled(game.worth, game.parents, value=value, max_evaluations=2000, seed=1)
+        assert found.num_evaluations <= 2000
+        assert np.linalg.norm(np.array(found.values) - truth) < 0.05 * np.linalg.norm(truth)
+        assert abs(found.residual) < 1e-9
+
+
+def test_targets_of_spawn_stop_and_ladder() -> None:
+    for targets in (spawn_figures(10_000)[1], stop_figures()[1], diffusion(500)[1]):
+        for target in targets:
+            if "as logged" in target.what:  # 49.3 by arithmetic: just short of the 50 that was aimed at
+                assert 45 < target.value < 54
+            else:
+                assert target.met, target
+
+
+def test_messages_are_unbiased_where_they_claim_to_be() -> None:
+    figures, targets = message_figures(4000)
+    assert all(target.met for target in targets)
+    by_name = {figure.estimator: figure for figure in figures}
+    for figure in figures:
+        if figure.unbiased:
+            assert figure.bias_z is not None
+            assert abs(figure.bias_z) < 3.5, figure
+    assert by_name["causal replay, 4 x 4"].rmse < 0.6 * by_name["the same without common numbers"].rmse
+    assert by_name["causal replay, 4 x 4"].rmse < by_name["uniform"].rmse
+
+
+def test_causal_replay_costs_a_fraction() -> None:
+    for target in replay_targets():
+        assert target.met, target
+
+
+def test_sweep_runs_what_applies_and_says_why_not() -> None:
+    figures, reasons = sweep(4, 4)
+    names = {figure.estimator for figure in figures}
+    assert {"group", "leave-one-out", "spawn-fork", "spawn-doubly-robust", "coma, exact critic"} <= names
+    assert next(f for f in figures if f.estimator.startswith("coma")).rmse == pytest.approx(0.0, abs=1e-12)
+    assert reasons
+    assert all(reasons.values())
+
+
+@pytest.mark.slow
+def test_bench_as_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "credit", "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    missed = [target["what"] for target in told["targets"] if not target["met"]]
+    assert len(missed) == 1
+    assert "as logged" in missed[0]
+    assert main(["bench", "credit", "--quick"]) == 0
+    assert "| game | unit | estimator |" in capsys.readouterr().out
