@@ -34,7 +34,9 @@ def test_examples_run_as_printed(tmp_path: Path) -> None:
             command = ["bash", "-euo", "pipefail", "-c", text]
         else:
             continue
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
         ran += 1
     assert ran >= 4
@@ -44,7 +46,9 @@ def test_make_train_prints_what_the_readme_says(tmp_path: Path) -> None:
     shown = next(text for language, text in BLOCKS if not language and "orchestrator#1" in text)
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     command = ["sh", str(ROOT / "examples" / "first_run.sh"), str(tmp_path / "first")]
-    printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.splitlines()
+    printed = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
     printed = [_without_hash(line) for line in printed]
     for line in shown.splitlines():
         assert line == "..." or _without_hash(line) in printed
@@ -54,7 +58,9 @@ def _without_hash(line: str) -> str:
     return re.sub(r"[0-9a-f]{40}", "HASH", line)
 
 
-@pytest.mark.parametrize("page", ["README.md", *(str(p.relative_to(ROOT)) for p in (ROOT / "design").glob("*.md"))])
+@pytest.mark.parametrize(
+    "page", ["README.md", *(str(p.relative_to(ROOT)) for p in (ROOT / "design").glob("*.md"))]
+)
 def test_links_lead_somewhere(page: str) -> None:
     text = (ROOT / page).read_text()
     for target in re.findall(r"\]\(([^)#]+)\)", text):

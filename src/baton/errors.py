@@ -40,7 +40,9 @@ class MissingExtraError(BatonError):
     """An optional feature's packages are not installed."""
 
     def __init__(self, feature: str, extra: str) -> None:
-        super().__init__(f"{feature} needs packages that are not installed. Type: pip install 'baton-rl[{extra}]'")
+        super().__init__(
+            f"{feature} needs packages that are not installed. Type: pip install 'baton-rl[{extra}]'"
+        )
         self.extra = extra
 
 

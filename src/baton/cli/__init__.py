@@ -51,6 +51,11 @@ def _overview() -> str:
     return f"usage: baton COMMAND ...\n\n{about}\n\n{rows}\n\nType: baton COMMAND --help"
 
 
+def _printable(text: str) -> str:
+    """A message may quote a file's name or content; nothing in it may act on the terminal."""
+    return "".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in text)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
     args = list(sys.argv[1:] if argv is None else argv)
@@ -73,14 +78,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return int(command.run(parser.parse_args(args[1:])))
     except BatonError as error:
-        print(f"baton {name}: {error}", file=sys.stderr)
+        print(f"baton {name}: {_printable(str(error))}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         # The reader went away (`| head`); what it did not read is not an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:  # a place that cannot be read or written
-        print(f"baton {name}: {error}", file=sys.stderr)
+        print(f"baton {name}: {_printable(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
