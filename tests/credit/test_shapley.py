@@ -196,6 +196,26 @@ def test_from_forks_on_a_spawn_forest() -> None:
     assert all(permission.values[i] == pytest.approx(1.0) for i in leads)
 
 
+def test_stand_ins_are_barred_unless_allowed() -> None:
+    """An orchestrator that misses its worker spawns another: then the first was worth nothing."""
+
+    def script(request: Request) -> str:
+        if request.role == "worker":
+            return "return 1"
+        said = [e.text[-1] for e in request.entries if "returned:" in e.text]
+        return (
+            f"stop {said[0]}" if said else "stop 0" if turn_of(request) > 2 else "spawn worker: x\nwait all"
+        )
+
+    team, assignment = team_of(script, 0)
+    trace = asyncio.run(run(team, assignment))
+    forks = Forks(team, assignment)
+    [[alone]] = asyncio.run(shapley([trace], runner=forks))
+    [[replaced]] = asyncio.run(shapley([trace], runner=forks, stand_ins=True))
+    assert (alone.value, replaced.value) == (1.0, 0.0)
+    assert "stand-ins: barred" in alone.assumes
+
+
 def test_a_trace_without_spawns_is_a_clear_error() -> None:
     team, assignment = team_of(lambda _: "stop 1", 0)
     trace = asyncio.run(run(team, assignment))

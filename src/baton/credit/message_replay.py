@@ -107,7 +107,8 @@ def total_effect_of(returns: ArrayLike) -> MessageEffect:
         stderr = math.sqrt(table[0, 1:].var(ddof=1) * (1 + 1 / num_alternatives))
     return MessageEffect(
         value=float(siblings[0]),
-        stderr=stderr or None,  # a few draws that all came out alike do not tell how far off they are
+        # A few draws that all came out alike do not tell how far off they are.
+        stderr=stderr if stderr is not None and stderr > 1e-12 else None,
         siblings=tuple(map(float, siblings)),
         message_variance=between,
         luck_variance=luck,

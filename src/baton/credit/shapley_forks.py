@@ -4,6 +4,8 @@ Players are the agents that were spawned; the root is always there. Two ablation
 questions, so the one that was used stands in the credit:
   bar   absent agents cannot be spawned; their spawner is told they are unavailable, and may adapt;
   mask  everyone works, but what absent agents say to others arrives empty.
+A spawner that misses someone may spawn another in its stead; those stand-ins are barred too, unless allowed, or
+the team would be worth as much without anybody.
 Luck is as recorded (common random numbers), so v(everyone) is the recorded return and costs nothing.
 Values and their sources: `baton.credit.shapley`.
 """
@@ -36,6 +38,7 @@ Ablation = Literal["bar", "mask"]
 Value = Literal["permission", "precedence"]
 Method = Literal["auto", "exact", "sampled", "count"]
 _MAX_EXACT_PLAYERS = 8
+_MAX_ROUNDS = 64
 
 
 def players_of(trace: Trace) -> tuple[list[str], list[int]]:
@@ -69,6 +72,7 @@ async def shapley_of(
     method: Method = "auto",
     max_evaluations: int = 2000,
     tolerance: float = 1e-9,
+    stand_ins: bool = False,
     seed: int = 0,
     reward: RewardOf = team_return,
 ) -> tuple[list[str], Shapley]:
@@ -82,7 +86,8 @@ async def shapley_of(
     async def run(mask: int) -> float:
         if mask == everyone:
             return reward(trace)
-        return reward((await runner.fork(trace, absent(trace, players, parents, mask, ablation))).trace)
+        made = (await runner.fork(trace, absent(trace, players, parents, mask, ablation))).trace
+        return reward(made if stand_ins else await _alone(runner, made, set(players)))
 
     def worth(mask: int) -> float:
         return asyncio.run_coroutine_threadsafe(run(mask), loop).result()
@@ -92,6 +97,19 @@ async def shapley_of(
         _values, worth, trace, players, parents, value, method, max_evaluations, tolerance, seed
     )
     return players, found
+
+
+async def _alone(runner: Forks, made: Trace, players: set[str]) -> Trace:
+    """The branch without agents that the recorded run did not have."""
+    for _ in range(_MAX_ROUNDS):
+        new = [e.to for e in made.events if e.type == "spawn" and e.to is not None and e.to not in players]
+        if not new:
+            return made
+        made = (await runner.fork(made, [BarAgent(agent) for agent in new])).trace
+    raise CreditError(
+        f"without its agents, the team of trace {made.trace_id} spawns others again and again ({_MAX_ROUNDS} times "
+        "over). Let them count: stand_ins=True."
+    )
 
 
 def _values(
@@ -135,12 +153,14 @@ async def shapley(
     method: Method = "auto",
     max_evaluations: int = 2000,
     tolerance: float = 1e-9,
+    stand_ins: bool = False,
     seed: int = 0,
 ) -> Credits:
     """Shapley value of each spawned agent, over the coalitions that the spawn forest allows."""
     assumes = (
         f"value: {value}",
         f"ablation: {ablation}",
+        f"stand-ins: {'allowed' if stand_ins else 'barred'}",
         "the root is always present",
         "luck as recorded",
     )
@@ -155,6 +175,7 @@ async def shapley(
             method=method,
             max_evaluations=max_evaluations,
             tolerance=tolerance,
+            stand_ins=stand_ins,
             seed=seed,
             reward=reward,
         )
