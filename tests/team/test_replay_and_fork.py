@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from typing import Literal
 
 import pytest
 from chaos import TOPOLOGY_NAMES, make_team, without_name
@@ -143,7 +144,8 @@ def test_replay_notices_that_the_task_has_changed() -> None:
         asyncio.run(replay(trace, team, Assignment(task_id="t", prompt="another question")))
 
 
-def test_impure_tools_in_the_cone_are_refused_by_name() -> None:
+@pytest.mark.parametrize("clock", ["virtual", "real"])
+def test_impure_tools_in_the_cone_are_refused_by_name(clock: Literal["virtual", "real"]) -> None:
     calls: list[int] = []
 
     @tool
@@ -162,6 +164,7 @@ def test_impure_tools_in_the_cone_are_refused_by_name() -> None:
         make_topology("centralized", worker_tools=("pay",)),
         ScriptedEngine("script", script),
         tools=Registry([pay]),
+        clock=clock,
     )
     assignment = Assignment(task_id="t", prompt="p")
     trace = asyncio.run(run(team, assignment))

@@ -194,6 +194,10 @@ class Outside:
 
     async def do(self, run: Run, ops: Sequence[Op]) -> None:
         """Perform fresh operations (see `Driver.next`)."""
+        if self.forked and not self.allow_impure:
+            for op in ops:
+                if op.kind == "tool":
+                    _refuse_impure(op)
         if run.driver.virtual:
             await self._do_virtually(run, ops)
         else:
@@ -211,9 +215,6 @@ class Outside:
                 engine = op.work.engine
                 engines[id(engine)] = engine
                 by_engine.setdefault(id(engine), []).append(op)
-        if self.forked and not self.allow_impure:
-            for op in tools:
-                _refuse_impure(op)
         answers = [_answer(engines[key], batch) for key, batch in by_engine.items()]
         await asyncio.gather(*answers, *(_invoke(run, op) for op in tools))
         latency = run.team.latency

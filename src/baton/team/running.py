@@ -202,7 +202,8 @@ async def fork(
     header = _forked_header(trace, every, replicate, trace_id)
     outside = Outside(forked=True, allow_impure=allow_impure)
     again = Run(
-        team,
+        # What is fed back comes at its recorded times, so what is new must be on the same clock: a modelled one.
+        structs.replace(team, clock="virtual"),
         assignment,
         header,
         journal=journal,
