@@ -146,6 +146,13 @@ def test_branches_out_of_scope_pay() -> None:
     assert found[1]["w2:1"] == pytest.approx((0.0 - 0.25) / scale)  # clipped at zero
 
 
+def test_a_group_of_equal_returns_leaves_the_process_reward_as_it_is() -> None:
+    group = [make_trace("a", 0.5, tool_status="failed"), make_trace("b", 0.5)]
+    found = by_target(branch_scope(group, eps=0.0)[0])
+    assert found["lead:1"] == 0.0
+    assert found["w1:1"] == pytest.approx(-0.5)  # clip(0.5 - 1) - 0.5, not divided by nearly nothing
+
+
 def test_a_long_main_context_pays_unless_it_branches_or_finishes() -> None:
     plain, branching = (
         branch_scope(group_of([1.0, 0.0]), main_limit_tokens=0),

@@ -31,10 +31,11 @@ def branch_scope(
     Q adds up: -1 on the main agent's turns beyond `main_limit_tokens` of context, unless they branch or
     finish; +0.2 or -0.2 on every turn of a branch that kept to its task or did not, as `in_scope(trace, agent)`
     tells (None: no verdict); -1 on a turn whose tool call failed or whose answer was invalid.
-    Source: FoldGRPO, arXiv 2510.11967 [A], authors' code [C]. Returns are taken to lie in [0, 1].
+    Source: FoldGRPO, arXiv 2510.11967 [A], authors' code [C]. Returns are taken to lie in [0, 1]. Where all of a
+    group's returns are alike, Q stands as it is: divided by eps alone it would drown everything else [I].
     """
     totals = returns(group, reward, at_least=2, what="branch-scope")
-    mean, scale = fmean(totals), std(totals) + eps
+    mean, scale = fmean(totals), (std(totals) or 1.0) + eps
     error = std(totals) / math.sqrt(len(totals)) / scale
     return [
         [
