@@ -114,13 +114,13 @@ class Scribe:
             finished=finished,
         )
 
-    def text(self, text: str | None) -> str | None:
+    def text(self, text: str | None, media_type: str = "text/plain") -> str | None:
         """Store a text, once; its address."""
         if text is None:
             return None
         ref = self._refs.get(text)
         if ref is None:
-            payload = Payload.of(text)
+            payload = Payload.of(text, media_type)
             ref = payload.ref
             if ref not in self.payloads:
                 self.payloads[ref] = payload
@@ -140,6 +140,7 @@ class Scribe:
         to: str | None = None,
         tool: str | None = None,
         text: str | None = None,
+        media_type: str = "text/plain",
         trusted: bool | None = None,
         said: Said | None = None,
         propensity: float | None = None,
@@ -167,7 +168,7 @@ class Scribe:
             from_=from_,
             to=to,
             tool=tool,
-            content_ref=self.text(text),
+            content_ref=self.text(text, media_type),
             trusted=trusted,
             decision=said.decision or decision if said else decision,
             options=said.options if said else None,

@@ -203,7 +203,16 @@ async def _call_tool(run: Run, me: Agent, action: CallTool, said: Said | None, e
     args = msgspec.json.encode(action.args).decode()
     if tool.consequential:
         extra = extra | {"consequential": True}
-    event = run.emit(me, "tool_call", tool=action.tool, text=args, said=said, pure=tool.pure, extra=extra)
+    event = run.emit(
+        me,
+        "tool_call",
+        tool=action.tool,
+        text=args,
+        media_type="application/json",
+        said=said,
+        pure=tool.pure,
+        extra=extra,
+    )
     run.outside.start_tool(run, Op("tool", event.id, me, (tool, action.args)))
 
 
