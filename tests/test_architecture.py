@@ -27,7 +27,6 @@ ARROWS: dict[str, set[str]] = {
     "testing": {"trace", "team", "engine", "tasks", "reward", "credit", "learn", "measure", "connect"},
     "cli": {
         "trace", "team", "engine", "tasks", "reward", "credit", "learn", "measure", "connect", "view", "corpus",
-        "testing",
     },
 }  # fmt: skip
 

@@ -265,3 +265,15 @@ def test_forks_under_a_tight_budget_stay_within_it(seed: int, data: st.DataObjec
         assert len(made.calls) <= 14
         assert sum(e.type == "spawn" for e in made.events) <= 5
         assert sum(e.tokens or 0 for e in made.events) <= 8_000
+
+
+def test_answers_of_other_weights_are_not_reused_in_a_fork_but_still_replay() -> None:
+    team, assignment = two_workers()
+    trace = asyncio.run(run(team, assignment))
+    old = next(iter(team.engines.values()))
+    assert isinstance(old, ScriptedEngine)
+    newer = Team.of(team.topology, ScriptedEngine(old.name, old._function, version="1"))
+    assert asyncio.run(replay(trace, newer, assignment)) == trace
+    made = asyncio.run(fork(trace, newer, assignment, [Replace("worker1#1", "7")]))
+    assert made.usage.calls_reused == 0
+    assert {call.policy_version for call in made.trace.calls} == {"1"}

@@ -413,3 +413,25 @@ def test_a_consequential_tool_is_marked_on_its_calls() -> None:
 
     trace = play(by_turns(orchestrator=['call pay {"amount": 3}', "stop 42"]), tools=Registry([pay]))
     assert trace.events[0].extra == {"consequential": True}
+
+
+@pytest.mark.parametrize("clock", ["virtual", "real"])
+@pytest.mark.parametrize("fault", ["raises", "too few"])
+def test_an_engine_that_breaks_its_contract_does_not_break_the_team(clock: str, fault: str) -> None:
+    class Broken:
+        name = "broken"
+
+        def encode(self, entries: object, after: object) -> None:
+            return None
+
+        async def answer(self, requests: object) -> list[Answer | EngineError]:
+            if fault == "raises":
+                raise ZeroDivisionError("by accident")
+            return []
+
+    trace = asyncio.run(
+        run(Team.of(make_topology("centralized"), Broken(), clock=clock), Assignment(task_id="t", prompt="p"))
+    )
+    assert validate(trace) == []
+    assert [e.status for e in trace.events] == ["failed"] * 3 + ["forced"]
+    assert "broken" in trace.events[-1].extra["why"]

@@ -273,7 +273,7 @@ def _grown_from(trace: Trace, call: Call) -> set[str]:
     return found - {call.id}
 
 
-class _Heard(Exception):
+class _Heard(BaseException):
     """Not an error: it carries what was asked for out of the run."""
 
     def __init__(self, answers: list[Answer | EngineError]) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
 
-from baton.errors import BatonError, TraceError
+from baton.errors import TraceError
 from baton.team.agent import Agent, Item
 from baton.team.driver import Op
 from baton.team.intervene import Replace
@@ -64,15 +64,20 @@ class Outside:
         recording = run.recording
         if recording is not None and not agent.diverged:
             call = recording.calls.get(op.id)
-            if call is not None:
-                if _same_question(call, question):
-                    self._feed_call(run, op, call)
-                    return
-                if run.strict:
+            if (
+                call is not None
+                and _same_question(call, question)
+                and (run.strict or _same_weights(call, question))
+            ):
+                self._feed_call(run, op, call)
+                return
+            if run.strict:
+                if call is not None:
                     raise TraceError(
                         f"the run does not repeat its trace: call {op.id} is asked something else than was recorded. "
                         "Something outside the trace has changed: the task, the harness, the topology or a tool."
                     )
+            else:
                 agent.diverged = True
         if self.live:
             if run.replicate:
@@ -133,7 +138,9 @@ class Outside:
                     run.driver.defer(op, ended.t)
                 return
             # Started before a crash and never heard of again: it may or may not have acted.
-            op.in_doubt = before is not None and found is None and not (tool.pure or tool.idempotent)
+            op.in_doubt = (
+                run.strict and before is not None and found is None and not (tool.pure or tool.idempotent)
+            )
         if self.live:
             run.driver.fresh(op)
 
@@ -312,6 +319,12 @@ def _same_question(call: Call, question: Question) -> bool:
     )
 
 
+def _same_weights(call: Call, question: Question) -> bool:
+    """Whether the engine is still the one that answered, where it says which it is."""
+    version = getattr(question.engine, "version", None)
+    return version is None or call.policy_version is None or call.policy_version == str(version)
+
+
 def unanswered(run: Run, op: Op, why: str) -> Call:
     """The record of a call that was asked and not answered."""
     question: Question = op.work
@@ -351,8 +364,14 @@ def _refuse_impure(op: Op) -> None:
 async def _answer(engine: Engine, ops: Sequence[Op]) -> None:
     try:
         answers = await engine.answer([op.work.request for op in ops])
-    except BatonError as error:
-        answers = [error if isinstance(error, EngineError) else EngineError(str(error)) for _ in ops]
+        if len(answers) != len(ops):
+            raise EngineError(f"engine {engine.name!r} gave {len(answers)} answers to {len(ops)} requests.")
+    except EngineError as error:
+        answers = [error for _ in ops]
+    except Exception as error:  # whatever an engine does, the team goes on and the trace says why
+        answers = [
+            EngineError(f"engine {engine.name!r} failed: {type(error).__name__}: {error}") for _ in ops
+        ]
     for op, answer in zip(ops, answers, strict=True):
         op.result = answer
 
