@@ -1,6 +1,7 @@
 """An agent's context: entries and, for engines with a tokenizer, the ids they became.
 
-Only ever appended to, so a step costs what it adds, at any length of history.
+Only ever appended to, so a step costs what it adds, at any length of history; or, for roles that remember only
+the latest (`Role.memory`), begun anew at each turn.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _encode = msgspec.json.Encoder().encode
 class Context:
     """Grows by what the agent reads and by what it says."""
 
-    __slots__ = ("after", "entries", "ids", "keep", "parent_call")
+    __slots__ = ("after", "entries", "ids", "keep", "parent_call", "system")
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
@@ -30,6 +31,14 @@ class Context:
         self.parent_call: str | None = None
         self.keep = 0
         """Length in ids of the parent call's prompt + completion."""
+        self.system: list[Entry] = []
+
+    def renewed(self, entries: Sequence[Entry]) -> list[Entry]:
+        """Begin anew: what is left to read is the system entry and the last of the new ones."""
+        self.system = self.system or [entry for entry in entries if entry.speaker == "system"]
+        self.entries = []
+        self.ids, self.after, self.parent_call, self.keep = array("i"), None, None, 0
+        return [*self.system, *entries[-1:]]
 
     def branch(self, *, same_engine: bool) -> Context:
         """A copy that grows apart (a child that inherits). Another engine has ids of its own for it."""

@@ -52,6 +52,9 @@ class Role(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Start from the spawner's whole context instead of an empty one (a branch, as in context folding)."""
     returns: Literal["summary", "transcript"] = "summary"
     """What the spawner sees of a finished branch: the returned text alone, or all that was said."""
+    memory: Literal["all", "latest"] = "all"
+    """latest: each turn reads the system entry and the last thing it was told, where that says all that matters (a
+    game's state). After an answer that was not valid it reads on, so that it sees what was wrong."""
 
 
 class Harness(Struct, frozen=True, kw_only=True, dict=True):
@@ -134,5 +137,8 @@ class Harness(Struct, frozen=True, kw_only=True, dict=True):
             msgspec.to_builtins(msgspec.structs.replace(r, policy=None, sampling=Sampling()))
             for r in self.roles
         ]
+        for role in seen:  # later than the rest: what was recorded before it keeps its hash
+            if role["memory"] == "all":
+                del role["memory"]
         body = [self.surface_name, self.template, seen, self.commands, self.tools.digest()]
         return blake2b(msgspec.json.encode(body, order="deterministic"), digest_size=12).hexdigest()
