@@ -1,0 +1,1 @@
+"""Policies: which weights answer for which role, and how they are kept."""
