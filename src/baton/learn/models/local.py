@@ -1,0 +1,85 @@
+"""Opening a Hugging Face folder, with what can go wrong said before it does: no such folder, no chat template,
+no GPU, too little memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from baton.engine.torch.load import open_folder
+from baton.errors import UsageError
+
+__all__ = ["free_bytes", "open_model", "placed"]
+
+_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+
+def open_model(folder: str | Path, *, device: str | None = None, dtype: str | None = None) -> tuple[Any, Any]:
+    """Model and tokenizer, ready to sample from and to train."""
+    place = _device(device)
+    _check_memory(Path(folder), place, dtype)
+    model, tokenizer = open_folder(folder, place, dtype)
+    if not getattr(tokenizer, "chat_template", None):
+        raise UsageError(
+            f"the tokenizer in {str(folder)!r} has no chat template, so a team cannot talk to the model. "
+            "Put its chat_template.jinja into the folder, or take the instruct version of the model."
+        )
+    return model, tokenizer
+
+
+def placed(model: Any, device: str | None, dtype: str | None) -> Any:
+    """A model made in memory, where and as precise as asked for."""
+    return model.to(_device(device), None if dtype is None else getattr(torch, dtype))
+
+
+def _device(asked: str | None) -> str:
+    device = asked or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        kind = torch.device(device).type
+    except RuntimeError:
+        raise UsageError(f"device {device!r} is not known. Expected cpu, cuda or cuda:N.") from None
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise UsageError(
+            f"device is {device}, and torch sees no GPU. Leave it out or give cpu; for a GPU, install a CUDA build "
+            "of torch and check nvidia-smi."
+        )
+    return device
+
+
+def free_bytes(device: str) -> int | None:
+    """Memory that can be taken now; None: not known on this system."""
+    if torch.device(device).type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    try:
+        text = Path("/proc/meminfo").read_text()
+    except OSError:
+        return None
+    found = [line.split()[1] for line in text.splitlines() if line.startswith("MemAvailable:")]
+    return int(found[0]) * 1024 if found else None
+
+
+def _check_memory(folder: Path, device: str, dtype: str | None) -> None:
+    weights = [*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")] if folder.is_dir() else []
+    if not weights:
+        return
+    kept = sum(file.stat().st_size for file in weights)
+    needed = kept if dtype not in _BYTES else kept * _BYTES[dtype] // _saved_bytes(folder)
+    free = free_bytes(device)
+    if free is not None and free < 1.2 * needed:
+        smaller = "" if dtype in ("bfloat16", "float16") else ", or dtype bfloat16 for half of that"
+        raise UsageError(
+            f"{str(folder)!r} needs about {1.2 * needed / 1e9:.1f} GB on {device}, which has {free / 1e9:.1f} GB free. "
+            f"Take a smaller model{smaller}, or free memory."
+        )
+
+
+def _saved_bytes(folder: Path) -> int:
+    import json
+
+    try:
+        config = json.loads((folder / "config.json").read_text())
+    except (OSError, ValueError):
+        return 4  # what is wrong with it is said when it is opened
+    return _BYTES.get(str(config.get("dtype") or config.get("torch_dtype")), 4)
