@@ -26,6 +26,8 @@ COMMANDS: dict[str, str] = {
     "fork": "run a trace again with one thing different",
     "validate": "check traces at three levels and report every problem at once",
     "show": "print a trace as a readable tree",
+    "view": "look at traces and training runs in the browser",
+    "export": "write a trace as one page that opens anywhere",
     "stats": "count what is in traces: events, agents, tokens, time, parallelism",
     "convert": "turn a trace from one format into another",
     "seal": "turn a live store into Parquet shards",

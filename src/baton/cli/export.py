@@ -1,0 +1,42 @@
+"""`baton export html TRACE --out FILE`: the viewer's page for one trace as one file that needs nothing else."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from baton.cli.team import one_trace
+from baton.cli.view import attached
+from baton.errors import UsageError
+from baton.trace.formats.atomic import atomic_file
+from baton.view.web.export import export_html
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = "example:\n  baton export html runs/sum --out sum.html"
+    parser.add_argument("format", choices=["html"], help="html: one page, with everything in it")
+    parser.add_argument("path", metavar="TRACE", help="a file that holds traces")
+    parser.add_argument("--trace", metavar="ID", help="which one, where there are several")
+    parser.add_argument("--without-payloads", action="store_true", help="leave out what was said")
+    parser.add_argument("--out", metavar="FILE", required=True, help="where the page goes")
+    parser.add_argument("--force", action="store_true", help="replace FILE if it is there")
+
+
+def run(args: argparse.Namespace) -> int:
+    out = Path(args.out)
+    if out.is_dir():
+        raise UsageError(f"{out} is a directory. Give a file: --out {out / 'trace.html'}")
+    if out.exists() and not args.force:
+        raise UsageError(f"{out} is already there. Type: --force to replace it")
+    trace = one_trace(args.path, args.trace)
+    if args.without_payloads:
+        trace = trace.without_payloads()
+    page = export_html(trace, attached()).encode()
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_file(out) as file:
+        file.write(page)
+    print(f"wrote    {out}: {len(trace.events):,} events, {len(page):,} bytes")
+    return 0

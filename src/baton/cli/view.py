@@ -1,0 +1,131 @@
+"""`baton view PATH`: traces and training runs in the browser, from this machine alone."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from functools import lru_cache
+from pathlib import Path
+
+from baton.cli.run import parse_policies
+from baton.cli.team import make_team, settings_of
+from baton.credit.project import project
+from baton.errors import UsageError
+from baton.tasks.game import Game
+from baton.tasks.game_trace import played, regret_of_trace
+from baton.tasks.solve import Solution, solve
+from baton.team.action import Stop
+from baton.team.intervene import Drop, Force, Intervention, Replace
+from baton.team.running import fork
+from baton.trace.numbers import Floats
+from baton.trace.trace import Trace
+from baton.view.web.attached import Attached, Change, Forked, Loss, RegretLedger
+from baton.view.web.library import Library
+from baton.view.web.server import listen, make_app, serve
+
+__all__ = ["add_arguments", "attached", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = (
+        "PATH is a file or store of traces, sealed shards, what `baton train` wrote, or a directory of these.\n"
+        "The page is served to this machine alone; nothing is changed and nothing is sent anywhere.\n\n"
+        "examples:\n  baton view runs\n  baton view before.jsonl after.jsonl\n  baton view runs/sum --fork"
+    )
+    parser.add_argument("paths", metavar="PATH", nargs="+", help="where traces are")
+    parser.add_argument("--port", type=_port, metavar="N", help="8321 or any free one; 0: any free one")
+    parser.add_argument(
+        "--fork", action="store_true", help="attach the runtime: traces can be run again with a change"
+    )
+    parser.add_argument(
+        "--policy", metavar="P", action="append", default=[], help="for forks, another engine: P or ROLE=P"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    paths = [Path(path) for path in args.paths]
+    for path in paths:
+        if not path.exists():
+            raise UsageError(f"there is no {path}. Type: baton run shard-sum --out {path}")
+    if args.policy and not args.fork:
+        raise UsageError("--policy is for forks. Type: --fork as well")
+    app = make_app(Library(paths), attached(forks=args.fork, policies=parse_policies(args.policy)))
+    at = listen(args.port)
+    print(f"Open http://127.0.0.1:{at.getsockname()[1]}/ in a browser. Ctrl-C ends it.", flush=True)
+    serve(app, at)
+    return 0
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) < 65536):
+        raise argparse.ArgumentTypeError(f"{text!r} is no port: expected 0 to 65535")
+    return int(text)
+
+
+def attached(*, forks: bool = False, policies: dict[str, str] | None = None) -> Attached:
+    """What the viewer needs of packages it does not know."""
+    return Attached(
+        ledger=_ledger,
+        advantages=_advantages,
+        fork=(lambda trace, change: _fork(trace, change, policies or {})) if forks else None,
+    )
+
+
+@lru_cache(16)
+def _solution(game: Game) -> Solution:
+    return solve(game)
+
+
+def _ledger(trace: Trace) -> RegretLedger:
+    play = played(trace)
+    found = regret_of_trace(trace, _solution)
+    solution = _solution(play.game)
+    events = [event.id for event in trace.events if "step" in event.extra]
+    losses = tuple(
+        Loss(
+            event=event,
+            decision=play.game.decision(state),
+            option=option,
+            best=solution.best(state),
+            regret=max(0.0, solution.values[state] - solution.q(state)[option]),
+        )
+        for event, (state, option, _) in zip(events, play.steps, strict=True)
+    )
+    return RegretLedger(
+        game=play.game.name,
+        optimum=found.optimum,
+        value=found.value,
+        luck=found.luck,
+        parts={**found.parts},
+        visits={**found.visits},
+        losses=losses,
+    )
+
+
+def _advantages(trace: Trace, unit: str, estimator: str) -> dict[str, Floats]:
+    return project(trace, [one for one in trace.credits if one.unit == unit and one.estimator == estimator])
+
+
+def _fork(trace: Trace, change: Change, policies: dict[str, str]) -> Forked:
+    team, assignment = make_team(settings_of(trace, policies))
+    made = asyncio.run(fork(trace, team, assignment, [_intervention(change)]))
+    usage = made.usage
+    return Forked(
+        trace=made.trace,
+        calls_run=usage.calls_run,
+        calls_reused=usage.calls_reused,
+        tokens_run=usage.tokens_run,
+        tokens_reused=usage.tokens_reused,
+        invalidated=made.invalidated,
+    )
+
+
+def _intervention(change: Change) -> Intervention:
+    match change.do:
+        case "replace":
+            return Replace(change.at, change.text)
+        case "drop":
+            return Drop(change.at)
+        case "stop":
+            return Force(change.at, Stop(change.text))

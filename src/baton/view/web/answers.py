@@ -1,0 +1,129 @@
+"""What the page asks for, by name: one method for each question, the same behind the server and in an export."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from baton import __version__
+from baton.errors import BatonError, UsageError, nearest
+from baton.trace.trace import Trace
+from baton.view.web.attached import Attached, Change
+from baton.view.web.detail import Details, content
+from baton.view.web.diff import compare
+from baton.view.web.library import Library
+from baton.view.web.picture import picture
+from baton.view.web.taint import overlay
+from baton.view.web.training import training
+
+__all__ = ["Answers", "regret"]
+
+_KEPT_DETAILS = 4
+Query = Mapping[str, str]
+
+
+class Answers:
+    """Answers about the traces of a library. Everything is read-only but `fork`, which keeps to memory."""
+
+    def __init__(self, library: Library, attached: Attached) -> None:
+        self._library = library
+        self._attached = attached
+        self._details: OrderedDict[tuple[str, str, str], Details] = OrderedDict()
+        self._lock = threading.Lock()
+        self._questions: dict[str, Callable[[Query], Any]] = {
+            "setup": self._setup,
+            "rows": self._rows,
+            "training": self._training,
+            "trace": self._trace,
+            "stamp": self._stamp,
+            "event": lambda query: self._detail(query).event(_number(query, "at")),
+            "call": lambda query: self._detail(query).call(_number(query, "at")),
+            "content": lambda query: content(self._of(query), _text(query, "ref"), whole=True),
+            "taint": lambda query: overlay(self._of(query), self._attached.labels),
+            "ledger": lambda query: regret(self._of(query), self._attached),
+            "diff": self._diff,
+        }
+
+    def get(self, name: str, query: Query) -> Any:
+        """Raises `BatonError` with what is wrong."""
+        if name not in self._questions:
+            raise UsageError(f"there is no question {name!r}. {nearest(name, self._questions)}")
+        return self._questions[name](query)
+
+    def fork(self, query: Query, change: Change) -> dict[str, Any]:
+        """Run a trace again with one change; the fork is kept beside it."""
+        if self._attached.fork is None:
+            raise UsageError("no runtime is attached. Type: baton view PATH --fork")
+        made = self._attached.fork(self._of(query), change)
+        self._library.add_fork(_text(query, "place"), made.trace)
+        fields = msgspec.structs.asdict(made)
+        return {"id": made.trace.trace_id, **{name: fields[name] for name in fields if name != "trace"}}
+
+    def _setup(self, _query: Query) -> dict[str, Any]:
+        places = [{"key": place.key, "training": place.training} for place in self._library.places()]
+        return {"version": __version__, "places": places, "fork": self._attached.fork is not None}
+
+    def _rows(self, query: Query) -> dict[str, Any]:
+        rows, complete = self._library.rows(_text(query, "place"))
+        return {"rows": rows, "complete": complete}
+
+    def _training(self, query: Query) -> dict[str, Any]:
+        place = self._library.place(_text(query, "place"))
+        if not place.training:
+            raise UsageError(f"{place.key} is no training run.")
+        return training(place.path, int(query.get("steps", 0)), int(query.get("evals", 0)))
+
+    def _trace(self, query: Query) -> dict[str, Any]:
+        trace, stamp = self._library.trace(_text(query, "place"), _text(query, "id"))
+        return picture(trace) | {"stamp": stamp}
+
+    def _stamp(self, query: Query) -> dict[str, Any]:
+        return {"stamp": self._library.stamp(_text(query, "place"), _text(query, "id"))}
+
+    def _diff(self, query: Query) -> dict[str, Any]:
+        other, _ = self._library.trace(_text(query, "place2"), _text(query, "id2"))
+        return compare(self._of(query), other)
+
+    def _of(self, query: Query) -> Trace:
+        return self._library.trace(_text(query, "place"), _text(query, "id"))[0]
+
+    def _detail(self, query: Query) -> Details:
+        trace, stamp = self._library.trace(_text(query, "place"), _text(query, "id"))
+        name = (_text(query, "place"), trace.trace_id, stamp)
+        with self._lock:
+            details = self._details.pop(name, None) or Details(trace, self._attached)
+            self._details[name] = details
+            while len(self._details) > _KEPT_DETAILS:
+                self._details.popitem(last=False)
+        return details
+
+
+def regret(trace: Trace, attached: Attached) -> dict[str, Any]:
+    """The regret ledger with its losses by row, or why there is none."""
+    if attached.ledger is None:
+        return {"why_not": "No solver is attached."}
+    try:
+        found = attached.ledger(trace)
+    except BatonError as error:
+        return {"why_not": str(error)}
+    ledger = msgspec.to_builtins(found)
+    for loss in ledger["losses"]:
+        loss["row"] = trace.position.get(loss["event"])
+    return dict(ledger)
+
+
+def _text(query: Query, name: str) -> str:
+    if name not in query:
+        raise UsageError(f"the question needs {name!r}.")
+    return query[name]
+
+
+def _number(query: Query, name: str) -> int:
+    text = _text(query, name)
+    if not (text.isascii() and text.isdigit() and len(text) < 12):
+        raise UsageError(f"{name} is {text[:40]!r}; expected a whole number.")
+    return int(text)

@@ -1,0 +1,72 @@
+"""What the page can show only with the help of packages that `view` does not import, handed in as functions.
+
+None means that nobody attached it: the page then says so and shows nothing in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from msgspec import Struct
+
+from baton.measure.taint import Labels
+from baton.trace.numbers import Floats
+from baton.trace.trace import Trace
+
+__all__ = ["Attached", "Change", "Forked", "Loss", "RegretLedger"]
+
+
+class Loss(Struct, frozen=True, kw_only=True):
+    """One choice of a game against the best one."""
+
+    event: str
+    decision: str
+    option: str
+    best: str
+    regret: float
+
+
+class RegretLedger(Struct, frozen=True, kw_only=True):
+    """Where a trace lost against the optimum: value = optimum - regret + luck."""
+
+    game: str
+    optimum: float
+    value: float
+    luck: float
+    parts: dict[str, float]
+    """By decision; they sum to the regret."""
+    visits: dict[str, float]
+    losses: tuple[Loss, ...]
+
+
+class Change(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a person changes on the page."""
+
+    at: str
+    do: Literal["replace", "drop", "stop"]
+    text: str = ""
+    """The new content; for `stop`, the answer."""
+
+
+class Forked(Struct, frozen=True, kw_only=True):
+    """A fork and what it took."""
+
+    trace: Trace
+    calls_run: int
+    calls_reused: int
+    tokens_run: int
+    tokens_reused: int
+    invalidated: tuple[str, ...]
+
+
+class Attached(Struct, frozen=True, kw_only=True):
+    """All of it."""
+
+    ledger: Callable[[Trace], RegretLedger] | None = None
+    """Raises `BatonError` for a trace that is of no game."""
+    advantages: Callable[[Trace, str, str], dict[str, Floats]] | None = None
+    """(trace, unit, estimator) -> call -> advantage of each completion token."""
+    fork: Callable[[Trace, Change], Forked] | None = None
+    labels: Labels = Labels()
+    """Of tools, for taint."""

@@ -1,0 +1,116 @@
+"""Two traces side by side: which events are the same, which changed, which are new or gone, and the deltas.
+
+Agents are matched by name. Events of the same agent are matched by id where both traces name them alike (a fork
+keeps its ids), else in order by what they did. Matched events are the same when type, target, tool, decision,
+status and content agree; times, costs and sequence numbers may differ.
+Invariant: every event of either trace is in exactly one row.
+"""
+
+from __future__ import annotations
+
+from difflib import SequenceMatcher
+from typing import Any
+
+from baton.measure.scale import scale
+from baton.trace.event import Event
+from baton.trace.trace import Trace
+from baton.view.lanes import Lanes
+from baton.view.web.picture import lane_order
+
+__all__ = ["compare"]
+
+_FIGURES = (
+    "agents", "events", "messages", "tool_calls", "calls", "tokens", "seconds", "work_s", "span_s", "parallelism",
+)  # fmt: skip
+
+
+def compare(before: Trace, after: Trace) -> dict[str, Any]:
+    """What changed between two traces. An event is named by its row in its own trace."""
+    left, right = _by_agent(before), _by_agent(after)
+    same: list[tuple[int, int]] = []
+    changed: list[tuple[int, int, list[str]]] = []
+    removed: list[int] = []
+    added: list[int] = []
+    for agent in dict.fromkeys((*left, *right)):
+        for a, b in _matched(before, after, left.get(agent, []), right.get(agent, [])):
+            if a is None or b is None:
+                if a is not None:
+                    removed.append(a)
+                elif b is not None:
+                    added.append(b)
+                continue
+            what = _differences(before.events[a], after.events[b])
+            if what:
+                changed.append((a, b, what))
+            else:
+                same.append((a, b))
+    return {
+        "same": same,
+        "changed": sorted(changed, key=lambda row: after.events[row[1]].seq),
+        "removed": sorted(removed),
+        "added": sorted(added),
+        "agents_removed": [agent for agent in left if agent not in right],
+        "agents_added": [agent for agent in right if agent not in left],
+        "deltas": _deltas(before, after),
+    }
+
+
+def _by_agent(trace: Trace) -> dict[str, list[int]]:
+    row = {id(event): i for i, event in enumerate(trace.events)}
+    return {lane.agent: [row[id(event)] for event in lane.events] for lane in lane_order(Lanes(trace))}
+
+
+def _matched(
+    before: Trace, after: Trace, left: list[int], right: list[int]
+) -> list[tuple[int | None, int | None]]:
+    names = {before.events[a].id: a for a in left}
+    if names.keys() & {after.events[b].id for b in right} and before.header.system == after.header.system:
+        pairs = [(names.pop(after.events[b].id, None), b) for b in right]
+        return [*pairs, *((a, None) for a in names.values())]
+    return _in_order(before, after, left, right)
+
+
+def _in_order(
+    before: Trace, after: Trace, left: list[int], right: list[int]
+) -> list[tuple[int | None, int | None]]:
+    acts_left = [_act(before.events[a]) for a in left]
+    acts_right = [_act(after.events[b]) for b in right]
+    pairs: list[tuple[int | None, int | None]] = []
+    for tag, i, j, k, m in SequenceMatcher(None, acts_left, acts_right, autojunk=False).get_opcodes():
+        both = min(j - i, m - k) if tag in ("equal", "replace") else 0
+        pairs += [(left[i + n], right[k + n]) for n in range(both)]
+        pairs += [(a, None) for a in left[i + both : j]]
+        pairs += [(None, b) for b in right[k + both : m]]
+    return pairs
+
+
+def _act(event: Event) -> tuple[str | None, ...]:
+    return event.type, event.to, event.tool, event.decision
+
+
+def _differences(a: Event, b: Event) -> list[str]:
+    fields = ("type", "to", "tool", "decision", "status", "content_ref")
+    return [
+        "content" if name == "content_ref" else name
+        for name in fields
+        if getattr(a, name) != getattr(b, name)
+    ]
+
+
+def _deltas(before: Trace, after: Trace) -> list[dict[str, Any]]:
+    """Rewards, then costs; None where one of the two was not measured."""
+    rewards = [
+        {reward.channel: reward.value for reward in trace.rewards if reward.unit == "team"}
+        for trace in (before, after)
+    ]
+    sizes = [scale(before), scale(after)]
+    return [
+        *(
+            {"what": channel, "kind": "reward", "values": [each.get(channel) for each in rewards]}
+            for channel in dict.fromkeys((*rewards[0], *rewards[1]))
+        ),
+        *(
+            {"what": name, "kind": "cost", "values": [getattr(size, name) for size in sizes]}
+            for name in _FIGURES
+        ),
+    ]

@@ -1,0 +1,248 @@
+"""The traces of every place: a line about each, and one whole trace on demand.
+
+Nothing is written. Files may grow while they are looked at: a list is brought up to date by reading what is
+new, and a trace carries a stamp that changes with it. A JSON Lines file whose last line is being written is
+read up to there.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from baton.errors import BatonError, FormatError, UsageError
+from baton.trace.formats import read_all
+from baton.trace.formats.detect import detect, stores_in
+from baton.trace.formats.jsonl import read_jsonl
+from baton.trace.formats.sqlite_read import TraceSummary, list_traces, read_store
+from baton.trace.trace import Trace
+from baton.view.web.places import Place, find_places
+
+__all__ = ["Library", "Row"]
+
+_KEPT_TRACES = 4
+
+
+class Row(Struct, frozen=True, kw_only=True):
+    """A line about one trace. None: not measured, or not read yet."""
+
+    id: str
+    task: str
+    finished: bool
+    events: int
+    agents: int | None = None
+    tokens: float | None = None
+    seconds: float | None = None
+    value: float | None = None
+    """The team's reward."""
+    topology: str | None = None
+    step: int | None = None
+    """Of training."""
+    forked_from: str | None = None
+
+
+class Library:
+    """All places, and the traces somebody looked at last."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths = paths
+        self._lists: dict[str, _List] = {}
+        self._kept: OrderedDict[tuple[str, str, str], Trace] = OrderedDict()
+        self._forks: dict[tuple[str, str], Trace] = {}
+        self._lock = threading.Lock()
+
+    def places(self) -> list[Place]:
+        """What is under the paths now."""
+        return find_places(self._paths)
+
+    def place(self, key: str) -> Place:
+        for place in self.places():
+            if place.key == key:
+                return place
+        raise UsageError(f"there is no place {key!r} here. It may have been moved or deleted.")
+
+    def rows(self, key: str) -> tuple[list[Row], bool]:
+        """Lines about all traces of a place, forks made here included; whether all have been read."""
+        place = self.place(key)
+        with self._lock:
+            listed = self._lists.setdefault(key, _List(place.traces))
+        rows, complete = listed.rows()
+        made = [_row(trace) for (at, _), trace in self._forks.items() if at == key]
+        return [*rows, *made], complete
+
+    def stamp(self, key: str, trace_id: str) -> str:
+        """Changes whenever the trace may have changed."""
+        if (key, trace_id) in self._forks:
+            return "fork"
+        return _stamp(self.place(key).traces, trace_id)
+
+    def trace(self, key: str, trace_id: str) -> tuple[Trace, str]:
+        """One whole trace and its stamp."""
+        stamp = self.stamp(key, trace_id)
+        if (made := self._forks.get((key, trace_id))) is not None:
+            return made, stamp
+        name = (key, trace_id, stamp)
+        with self._lock:
+            if name in self._kept:
+                self._kept.move_to_end(name)
+                return self._kept[name], stamp
+        trace = _read_one(self.place(key).traces, trace_id)
+        with self._lock:
+            self._kept[name] = trace
+            while len(self._kept) > _KEPT_TRACES:
+                self._kept.popitem(last=False)
+        return trace, stamp
+
+    def add_fork(self, key: str, trace: Trace) -> None:
+        """Keep a fork beside the traces of a place, until the viewer ends."""
+        self._forks[key, trace.trace_id] = trace
+
+
+class _List:
+    """The lines of one place. The first look starts a thread that reads every trace once."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._rows: dict[str, tuple[str, Row]] = {}  # with the stamp it was read at
+        self._stamp = ""
+        self._error: BatonError | None = None
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    def rows(self) -> tuple[list[Row], bool]:
+        first = self._stamp == ""
+        now = _directory_stamp(self._path)
+        with self._lock:
+            busy = self._thread is not None and self._thread.is_alive()
+            if not busy and now != self._stamp:
+                self._stamp = now
+                self._thread = threading.Thread(target=self._read, daemon=True)
+                self._thread.start()
+        if self._thread is not None:
+            self._thread.join(1.0 if first else 0.2)  # mostly it is read by then
+        complete = self._thread is None or not self._thread.is_alive()
+        if self._error is not None and not self._rows:
+            raise self._error
+        return [row for _, row in list(self._rows.values())], complete
+
+    def _read(self) -> None:
+        self._error = None
+        try:
+            if detect(self._path) == "sqlite":
+                self._read_stores()
+            else:
+                for trace in _read_file(self._path):
+                    self._rows[trace.trace_id] = ("", _row(trace))
+        except BatonError as error:
+            self._error = error
+        except OSError as error:
+            self._error = FormatError(f"{self._path} cannot be read: {error.strerror}.")
+
+    def _read_stores(self) -> None:
+        """Only what is new, and first the little that a store knows of all."""
+        for store in stores_in(self._path) if self._path.is_dir() else [self._path]:
+            news: list[str] = []
+            for summary in list_traces(store):
+                stamp = f"{summary.num_records}/{summary.finished}"
+                known = self._rows.get(summary.trace_id)
+                if known is None or known[0] != stamp:
+                    news.append(summary.trace_id)
+                    self._rows[summary.trace_id] = ("", known[1] if known else _unread(summary))
+            for trace in read_store(store, news) if news else ():
+                stamp = f"{_num_records(trace)}/{trace.finished}"
+                self._rows[trace.trace_id] = (stamp, _row(trace))
+
+
+def _row(trace: Trace) -> Row:
+    meta = trace.header.meta
+    train = meta.get("train")
+    team = [reward for reward in trace.rewards if reward.unit == "team"]
+    shared = [reward for reward in team if reward.channel == "shared"] or team
+    tokens = trace.costs.get("tokens")
+    if tokens is None and any(event.tokens is not None for event in trace.events):
+        tokens = sum(event.tokens or 0 for event in trace.events)
+    ends = (event.t + (event.duration_s or 0.0) for event in trace.events)
+    forked = meta.get("forked_from")
+    return Row(
+        id=trace.trace_id,
+        task=trace.header.task_id,
+        finished=trace.finished,
+        events=len(trace.events),
+        agents=1 + sum(e.type == "spawn" and e.status == "ok" for e in trace.events) if trace.events else 0,
+        tokens=tokens,
+        seconds=trace.costs.get("wall_clock_s", max(ends, default=None)),
+        value=shared[0].value if shared else trace.metrics.get("task_success"),
+        topology=trace.header.topology,
+        step=train.get("step") if isinstance(train, dict) else None,
+        forked_from=forked if isinstance(forked, str) else None,
+    )
+
+
+def _unread(summary: TraceSummary) -> Row:
+    return Row(
+        id=summary.trace_id, task=summary.task_id, finished=summary.finished, events=summary.num_events
+    )
+
+
+def _num_records(trace: Trace) -> int:
+    kinds = (trace.events, trace.edges, trace.calls, trace.payloads, trace.rewards, trace.credits)
+    return sum(map(len, kinds))
+
+
+def _store_of(path: Path, trace_id: str) -> tuple[Path, TraceSummary]:
+    stores = stores_in(path) if path.is_dir() else [path]
+    for store in stores:
+        for summary in list_traces(store):
+            if summary.trace_id == trace_id:
+                return store, summary
+    raise UsageError(f"{path} has no trace {trace_id!r} now.")
+
+
+def _stamp(path: Path, trace_id: str) -> str:
+    if detect(path) == "sqlite":
+        _, summary = _store_of(path, trace_id)
+        return f"{summary.num_records}/{summary.finished}"
+    return _directory_stamp(path)
+
+
+def _directory_stamp(path: Path) -> str:
+    """Sizes and times of the files that hold traces."""
+    try:
+        files = sorted(_files(path)) if path.is_dir() else [path]
+        return ";".join(f"{stat.st_size}.{stat.st_mtime_ns}" for stat in map(os.stat, files)) or "empty"
+    except OSError as error:
+        raise FormatError(f"{path} cannot be read: {error.strerror}.") from None
+
+
+def _files(path: Path) -> Iterator[Path]:
+    yield from path.glob("*.db*")
+    yield from path.glob("*.sqlite*")
+    yield from path.glob("*/manifest.json")
+    yield from path.glob("manifest.json")
+
+
+def _read_one(path: Path, trace_id: str) -> Trace:
+    kind = detect(path)
+    traces: Iterator[Trace]
+    if kind == "sqlite":
+        store, _ = _store_of(path, trace_id)
+        traces = read_store(store, [trace_id])
+    elif kind == "parquet":
+        from baton.trace.formats.parquet import read_sealed
+
+        traces = read_sealed(path, [trace_id])
+    else:
+        traces = _read_file(path)
+    for trace in traces:
+        if trace.trace_id == trace_id:
+            return trace
+    raise UsageError(f"{path} has no trace {trace_id!r} now.")
+
+
+def _read_file(path: Path) -> Iterator[Trace]:
+    return read_jsonl(path, tolerate_torn_tail=True) if detect(path) == "jsonl" else read_all(path)

@@ -1,0 +1,177 @@
+"""The page on loopback: static files that ship with the package, and answers as JSON.
+
+Read-only unless a fork is attached. Safety, all of it tested:
+- bound to a loopback address, and only requests whose Host is one are answered, so that no name on the web can
+  be pointed here (DNS rebinding);
+- a content policy that lets the page run its own files and nothing else, and lets nothing be inserted as markup
+  (Trusted Types);
+- the one POST needs a token that only the page itself can read, and the page's own origin.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import socket
+import sys
+import traceback
+from collections.abc import Awaitable, Callable
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from baton.errors import BatonError, MissingExtraError, UsageError
+from baton.view.web.answers import Answers
+from baton.view.web.attached import Attached, Change
+from baton.view.web.library import Library
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+__all__ = ["PAGE", "listen", "make_app", "serve"]
+
+PAGE = Path(str(files("baton.view"))) / "page"
+_HOSTS = ("127.0.0.1", "localhost", "[::1]")
+_MOST_POSTED_BYTES = 1_000_000
+_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+        "require-trusted-types-for 'script'; trusted-types 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".txt": "text/plain"}
+_encoder = msgspec.json.Encoder(enc_hook=str)
+
+
+def make_app(library: Library, attached: Attached) -> Starlette:
+    """The web application."""
+    try:
+        from starlette.applications import Starlette
+        from starlette.concurrency import run_in_threadpool
+        from starlette.middleware import Middleware
+        from starlette.middleware.base import BaseHTTPMiddleware
+        from starlette.responses import Response
+        from starlette.routing import Route
+    except ImportError:
+        raise MissingExtraError("the web viewer", "view") from None
+
+    answers = Answers(library, attached)
+    token = secrets.token_urlsafe(32)
+
+    def reply(content: Any, status: int = 200) -> Response:
+        return Response(_encoder.encode(content), status, media_type="application/json")
+
+    async def guard(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
+        if _host(request.headers.get("host", "")) not in _HOSTS:
+            response = reply({"error": "this viewer answers on this machine only."}, 403)
+        else:
+            response = await call_next(request)
+        response.headers.update(_HEADERS)
+        return response
+
+    async def ask(request: Request) -> Response:
+        name = request.path_params["name"]
+        found = await run_in_threadpool(_answered, answers.get, name, request.query_params)
+        if name == "setup" and "error" not in found:
+            found["token"] = token
+        return reply(found, 400 if "error" in found else 200)
+
+    async def fork(request: Request) -> Response:
+        origin = request.headers.get("origin", "")
+        given = request.headers.get("x-baton-token", "")
+        same = origin == f"http://{request.headers.get('host', '')}"
+        if not same or not secrets.compare_digest(given.encode(), token.encode()):
+            return reply({"error": "only the viewer's own page may change anything."}, 403)
+        body = bytearray()
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > _MOST_POSTED_BYTES:
+                return reply({"error": f"a change has at most {_MOST_POSTED_BYTES:,} bytes."}, 413)
+        found = await run_in_threadpool(_answered, _forked, answers, request.query_params, bytes(body))
+        return reply(found, 400 if "error" in found else 200)
+
+    async def page(request: Request) -> Response:
+        name = request.path_params.get("name", "index.html")
+        path = _assets().get(name)
+        if path is None:
+            return reply({"error": f"there is no page {name[:80]!r} here."}, 404)
+        return Response(path.read_bytes(), media_type=_TYPES[path.suffix])
+
+    return Starlette(
+        routes=[
+            Route("/", page),
+            Route("/page/{name:path}", page),
+            Route("/api/fork", fork, methods=["POST"]),
+            Route("/api/{name}", ask),
+        ],
+        middleware=[Middleware(BaseHTTPMiddleware, dispatch=guard)],
+    )
+
+
+def _answered(function: Callable[..., Any], *given: Any) -> Any:
+    """What went wrong as an answer: in a sentence for a person, never a stack."""
+    try:
+        return function(*given)
+    except BatonError as error:
+        return {"error": str(error)}
+    except OSError as error:
+        return {"error": f"a file cannot be read: {error}."}
+    except Exception as error:
+        traceback.print_exc(file=sys.stderr)
+        return {"error": f"the viewer failed on this ({type(error).__name__}); the terminal says more."}
+
+
+def _forked(answers: Answers, query: Any, body: bytes) -> Any:
+    try:
+        change = msgspec.json.decode(body, type=Change)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"the change cannot be read: {error}.") from None
+    return answers.fork(query, change)
+
+
+def _assets() -> dict[str, Path]:
+    """The files the page consists of, by address; nothing else is ever served."""
+    return {path.relative_to(PAGE).as_posix(): path for path in PAGE.rglob("*") if path.suffix in _TYPES}
+
+
+def _host(header: str) -> str:
+    """Without its port."""
+    return header if header.endswith("]") else header.rpartition(":")[0] if ":" in header else header
+
+
+def listen(port: int | None) -> socket.socket:
+    """A socket on loopback: on the port asked for, or on the usual one if it is free, or on any."""
+    for candidate in (8321, 0) if port is None else (port,):
+        made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            made.bind(("127.0.0.1", candidate))
+        except OSError as error:
+            made.close()
+            if candidate == port:
+                raise UsageError(f"port {port} cannot be used: {error.strerror}. Type: --port 0") from None
+            continue
+        made.listen(128)
+        return made
+    raise UsageError("no port is free on this machine.")
+
+
+def serve(app: Starlette, at: socket.socket) -> None:
+    """Answer until interrupted."""
+    try:
+        import uvicorn
+    except ImportError:
+        raise MissingExtraError("the web viewer", "view") from None
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off"))
+    with contextlib.suppress(KeyboardInterrupt):
+        server.run(sockets=[at])
