@@ -1,0 +1,44 @@
+"""The literature as data: the survey's pool, what it leaves out, and what Baton adds, with the recipes that run it.
+
+Source: arXiv 2605.02801. Imports nothing else of Baton; which recipes are installed is told from outside.
+"""
+
+from baton.corpus.advise import QUESTIONS, Advice, Answers, advise
+from baton.corpus.bib import bibtex
+from baton.corpus.claims import CLAIMS, Claim, Finding, check_claims
+from baton.corpus.coverage import Covered, coverage
+from baton.corpus.find import find
+from baton.corpus.load import Corpus, load, parse
+from baton.corpus.record import TAGS, VOCABULARIES, Card, Correction, Excluded, Paper, tag
+from baton.corpus.select import EXCLUDED_FIELDS, PAPER_FIELDS, select
+from baton.corpus.stats import Stats, stats
+
+__all__ = [
+    "CLAIMS",
+    "EXCLUDED_FIELDS",
+    "PAPER_FIELDS",
+    "QUESTIONS",
+    "TAGS",
+    "VOCABULARIES",
+    "Advice",
+    "Answers",
+    "Card",
+    "Claim",
+    "Correction",
+    "Corpus",
+    "Covered",
+    "Excluded",
+    "Finding",
+    "Paper",
+    "Stats",
+    "advise",
+    "bibtex",
+    "check_claims",
+    "coverage",
+    "find",
+    "load",
+    "parse",
+    "select",
+    "stats",
+    "tag",
+]

@@ -1,0 +1,82 @@
+"""BibTeX of records, in characters that any BibTeX reads.
+
+First authors are all that is known, so every personal name is followed by `and others`.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable
+
+from baton.corpus.record import Paper
+
+__all__ = ["bibtex"]
+
+_JOURNALS = {
+    "Mathematics of Operations Research",
+    "Advances in Complex Systems",
+    "TMLR",
+    "Nature 2025",
+}
+_PAGES = {"Tech Report", "Tech Blog", "Blog Post", "Documentation", "Engineering Blog"}
+_ACCENTS = {
+    "\u0300": "`", "\u0301": "'", "\u0302": "^", "\u0303": "~", "\u0308": '"', "\u030c": "v", "\u0327": "c",
+}  # fmt: skip
+_SPECIAL = {"–": "--", "—": "---", "’": "'", "×": "$\\times$", "ß": "{\\ss}", "ø": "{\\o}"}
+
+
+def bibtex(papers: Iterable[Paper]) -> str:
+    """The entries, in the order given."""
+    return "\n".join(_entry(paper) for paper in papers)
+
+
+def _entry(paper: Paper) -> str:
+    kind, place = _kind(paper)
+    fields = {
+        "title": f"{{{_tex(paper.title)}}}",
+        "author": _author(paper.first_author),
+        **place,
+        "year": str(paper.year),
+    }
+    if paper.arxiv is not None:
+        fields |= {"eprint": paper.arxiv, "archiveprefix": "arXiv"}
+    fields["url"] = paper.links[0]
+    lines = ",\n".join(f"  {name} = {{{value}}}" for name, value in fields.items())
+    return f"@{kind}{{{paper.key},\n{lines}\n}}\n"
+
+
+def _kind(paper: Paper) -> tuple[str, dict[str, str]]:
+    venue = paper.venue
+    if venue in _JOURNALS:
+        return "article", {"journal": _tex(re.sub(r" \d{4}$", "", venue))}
+    if venue in _PAGES:
+        return "misc", {"howpublished": _tex(venue)}
+    if venue.startswith("arXiv"):
+        return "misc", {}
+    if "ubmission" in venue:
+        return "misc", {"howpublished": _tex(venue)}
+    return "inproceedings", {"booktitle": _tex(venue)}
+
+
+def _author(name: str) -> str:
+    if name == "Anonymous":
+        return name
+    return f"{_tex(name)} and others" if "," in name else f"{{{_tex(name)}}}"
+
+
+def _tex(text: str) -> str:
+    """Plain text as TeX: specials escaped, accents written out."""
+    text = re.sub(r"([&%$#_{}])", r"\\\1", text)
+    return "".join(_character(char) for char in text)
+
+
+def _character(char: str) -> str:
+    if char.isascii():
+        return char
+    if char in _SPECIAL:
+        return _SPECIAL[char]
+    base, *marks = unicodedata.normalize("NFD", char)
+    if len(marks) == 1 and base.isascii() and marks[0] in _ACCENTS:
+        return f"{{\\{_ACCENTS[marks[0]]}{{{base}}}}}"
+    return char

@@ -1,0 +1,78 @@
+"""One record from whatever a reader has of it: a key, a recipe's name, an arXiv number, or part of the title."""
+
+from __future__ import annotations
+
+import re
+from difflib import get_close_matches
+
+from baton.corpus.load import Corpus
+from baton.corpus.record import Excluded, Paper
+from baton.errors import UsageError
+
+__all__ = ["find"]
+
+_MOST = 8
+
+
+def find(corpus: Corpus, given: str) -> Paper | Excluded:
+    """The record that is meant; an error names the nearest, or those between which it is open."""
+    records: tuple[Paper | Excluded, ...] = (*corpus.all_papers, *corpus.excluded)
+    wanted = _plain(given)
+    number = re.search(r"(\d{4}\.\d{4,5})(v\d+)?\b", given)
+    if number:
+        for record in records:
+            if _arxiv(record) == number[1]:
+                return record
+        raise UsageError(
+            f"no record has the arXiv number {number[1]}. Part of the title may do, or: baton corpus list"
+        )
+    for names in (_keys, _titles):
+        exact = [record for record in records if wanted in names(record)]
+        if len(exact) == 1:
+            return exact[0]
+    within = [record for record in records if wanted and _within(wanted, record)]
+    if len(within) == 1:
+        return within[0]
+    if within:
+        shown = ", ".join(record.key for record in within[:_MOST])
+        more = f" and {len(within) - _MOST} more" if len(within) > _MOST else ""
+        raise UsageError(f"{given!r} is in {len(within)} records: {shown}{more}. Give one of these keys.")
+    raise UsageError(f"there is no record {given!r}. {_nearest(wanted, records)}")
+
+
+def _plain(text: str) -> str:
+    return " ".join(re.findall(r"[^\W_]+", text.lower()))
+
+
+def _arxiv(record: Paper | Excluded) -> str | None:
+    return record.arxiv if isinstance(record, Paper) else record.identifier.removeprefix("arXiv:")
+
+
+def _keys(record: Paper | Excluded) -> set[str]:
+    """The key, the key without its year, and the recipe that is named after this paper."""
+    key = _plain(record.key)
+    names = {key, re.sub(r" ?(19|20)\d\d$", "", key)}
+    if isinstance(record, Paper) and record.recipe is not None and record.same_mechanism is None:
+        names.add(_plain(record.recipe))
+    return names
+
+
+def _titles(record: Paper | Excluded) -> set[str]:
+    """The title, and what stands before its colon, by which most papers are known."""
+    return {_plain(record.title), _plain(record.title.partition(":")[0])}
+
+
+def _within(wanted: str, record: Paper | Excluded) -> bool:
+    text = f" {_plain(record.key)} | {_plain(record.title)} "
+    if isinstance(record, Paper):
+        text += f"| {_plain(record.first_author)} | {_plain(record.about)} "
+        if record.recipe is not None:
+            text += f"| {_plain(record.recipe)} "
+    return f" {wanted}" in text
+
+
+def _nearest(wanted: str, records: tuple[Paper | Excluded, ...]) -> str:
+    """The key whose key, recipe, short title or title is nearest."""
+    names = {name: record.key for record in records for name in (*_titles(record), *_keys(record))}
+    close = get_close_matches(wanted, names, n=1, cutoff=0.5)
+    return f"Did you mean {names[close[0]]!r}?" if close else "Type: baton corpus list"

@@ -1,0 +1,158 @@
+"""What is kept of a paper: facts, the survey's tags, and Baton's own reading beside them.
+
+Facts and tags are the survey's (arXiv 2605.02801); every sentence is Baton's. Invariant: the survey's tag is
+never changed. Where Baton reads a paper otherwise, `ours` says what, and why. A tag that is None is the
+survey's NA.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+from msgspec import Struct
+
+__all__ = [
+    "TAGS",
+    "VOCABULARIES",
+    "Card",
+    "Category",
+    "Correction",
+    "Excluded",
+    "Paper",
+    "tag",
+]
+
+Category = Literal["rl_method", "benchmark", "classical_marl", "industry", "survey", "framework"]
+IsRl = Literal["yes", "partial", "no"]
+RewardTag = Literal[
+    "shared", "individual", "role", "process", "tool", "debate", "verifier", "orchestration", "hybrid"
+]
+CreditTag = Literal["team", "orchestrator", "role", "agent", "turn", "message", "tool_call", "token"]
+Form = Literal["centralized", "planner_executor_critic", "debate", "swarm", "hierarchical", "harness"]
+Scenario = Literal["general", "coding", "math", "research", "tool_use", "web"]
+Standing = Literal["core", "supporting", "case"]
+Verified = Literal["yes", "partial"]
+Decision = Literal["spawn", "delegate", "communicate", "aggregate", "stop"]
+Evaluation = Literal["E1", "E2", "E3", "E4"]
+Stage = Literal["abstract", "full_text", "artifact", "duplicate"]
+Ground = Literal[
+    "no_training", "single_agent", "off_topic", "background", "thin", "not_instrumented", "overlap"
+]
+
+VOCABULARIES: dict[str, tuple[str, ...]] = {
+    "category": get_args(Category),
+    "rl": get_args(IsRl),
+    "reward": get_args(RewardTag),
+    "credit": get_args(CreditTag),
+    "form": get_args(Form),
+    "scenario": get_args(Scenario),
+    "standing": get_args(Standing),
+    "verified": get_args(Verified),
+    "decisions": get_args(Decision),
+    "evaluates": get_args(Evaluation),
+    "stage": get_args(Stage),
+    "ground": get_args(Ground),
+}
+"""Field -> the words it may hold."""
+
+TAGS = ("category", "rl", "reward", "credit", "form", "scenario", "standing", "verified")
+"""The survey's controlled tags, in its order."""
+
+
+class Correction(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where Baton reads a paper otherwise than the survey does."""
+
+    field: str
+    """A tag, or `mechanism`, or `result`."""
+    survey: str
+    ours: str
+    why: str
+
+
+class Card(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A method as a composition: who learns, from which reward, by which credit, in which group, with which loss."""
+
+    learns: str | None = None
+    reward: str | None = None
+    credit: str | None = None
+    group: str | None = None
+    loss: str | None = None
+    evidence: str
+    """[P] the paper's text, [C] its code, [A] its abstract, [M] textbook, [I] inferred here."""
+    caution: str | None = None
+
+
+class Paper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A retained record, or one that Baton adds beside the pool."""
+
+    key: str
+    category: Category
+    title: str
+    first_author: str
+    affiliation: str | None = None
+    year: int
+    arxiv: str | None = None
+    venue: str
+    links: tuple[str, ...]
+    version: str | None = None
+    """What was read: an arXiv version and its date, or the date of a page."""
+    rl: IsRl
+    reward: RewardTag | None = None
+    credit: CreditTag | None = None
+    form: Form | None = None
+    """The topology."""
+    scenario: Scenario
+    standing: Standing
+    verified: Verified
+    decisions: tuple[Decision, ...] = ()
+    """Baton's reading: which of O1 to O5 the training is about. Empty: none that is known."""
+    evaluates: tuple[Evaluation, ...] = ()
+    """Baton's reading, for benchmarks: which of E1 to E4 it reports."""
+    counterfactual: bool = False
+    """Baton's reading: credit compares with something that did not happen."""
+    thirteen: bool = False
+    """Among the thirteen core methods, frameworks and industrial systems that `cards` prints."""
+    about: str
+    note: str | None = None
+    recipe: str | None = None
+    """Name of the training recipe that runs it."""
+    same_mechanism: str | None = None
+    """Why the recipe is this paper's though it is named after another."""
+    unpublished: str | None = None
+    """No formula is published in the sources Baton was written from; what is known of it."""
+    not_written: str | None = None
+    """The formula is public and Baton has no recipe; why."""
+    card: Card | None = None
+    ours: tuple[Correction, ...] = ()
+
+    @property
+    def is_method(self) -> bool:
+        """Whether there is something to train: what `coverage` accounts for."""
+        return self.rl != "no" and self.category != "survey"
+
+
+class Excluded(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A record that was screened and left out."""
+
+    key: str
+    title: str
+    source: str
+    family: str
+    """The family of search queries that found it."""
+    identifier: str
+    link: str
+    screened: str
+    stage: Stage
+    ground: Ground
+    """Baton's word for the kind of reason."""
+    why: str
+
+
+def tag(paper: Paper, field: str, *, ours: bool = False) -> str:
+    """A controlled tag as text, NA where there is none; with `ours`, as corrected."""
+    if ours:
+        for correction in paper.ours:
+            if correction.field == field:
+                return correction.ours
+    value = getattr(paper, field)
+    return "NA" if value is None else str(value)
