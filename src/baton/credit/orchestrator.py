@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from baton.credit.acts import acts, unit_of
 from baton.credit.baseline import EPS, normalised
@@ -22,7 +23,8 @@ from baton.credit.contract import (
     returns,
     team_return,
 )
-from baton.trace.record import Credit
+from baton.credit.spread import BY_SPREAD, pooled
+from baton.trace.event import Event
 from baton.trace.stages import Stages
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import CreditUnit
@@ -39,19 +41,72 @@ __all__ = ["coma", "critical_steps", "reinforce_cost", "step_cost"]
     source="COMA, arXiv 1705.08926",
     evidence="M",
 )
-def coma(group: Group, *, q: Callable[[Prefix, str], float], unit: CreditUnit = "orchestrator") -> Credits:
+def coma(
+    group: Group,
+    *,
+    q: Callable[[Prefix, str], float],
+    unit: CreditUnit = "orchestrator",
+    reward: RewardOf = team_return,
+) -> Credits:
     """A = Q(G<e, a) - sum_a' pi(a') Q(G<e, a'): the choice against what its policy would have done on average.
 
     `q(prefix, option)` is the value of taking an option after the events before the decision. Decisions
     that had no alternative are left out; one with options whose probabilities were not recorded is an error.
-    Source: COMA, arXiv 1705.08926 [M].
+    Standard error: how far the values may be off without the group's returns showing it. With s the root mean
+    square of R - Q(chosen) and n_o how often option o was taken, Q(o) is known to s / sqrt(n_o), and
+    Var A = s^2 ((1 - pi(a))^2 / n_a + sum_{o != a} pi(o)^2 / max(n_o, 1)). None: one decision in the whole
+    group, or traces without returns.
+    Source: COMA, arXiv 1705.08926 [M]; the error [I].
     """
-    return [_against_policy(trace, q, unit) for trace in group]
+    found = [_against_policy(trace, q, unit) for trace in group]
+    residuals: list[float] = []
+    taken: dict[str, int] = {}
+    scored = all(any(r.unit == "team" for r in trace.rewards) for trace in group)
+    for trace, mine in zip(group, found, strict=True):
+        for choice in mine:
+            taken[choice.option] = taken.get(choice.option, 0) + 1
+            residuals += [reward(trace) - choice.value] if scored else []
+    scale = math.sqrt(math.fsum(r * r for r in residuals) / len(residuals)) if len(residuals) > 1 else None
+    return [
+        [
+            make_credit(
+                "coma",
+                unit,
+                choice.event.id,
+                choice.advantage,
+                stderr=None if scale is None else scale * choice.doubt(taken),
+                assumes=("the values given are right", "error: what the group's returns cannot tell of them"),
+            )
+            for choice in mine
+        ]
+        for mine in found
+    ]
 
 
-def _against_policy(trace: Trace, q: Callable[[Prefix, str], float], unit: CreditUnit) -> list[Credit]:
+class _Choice(NamedTuple):
+    """One decision, what was chosen and what might have been."""
+
+    event: Event
+    option: str
+    value: float
+    advantage: float
+    chances: dict[str, float]
+
+    def doubt(self, taken: Mapping[str, int]) -> float:
+        """The error of the advantage for values known to 1 / sqrt(times taken)."""
+        return math.sqrt(
+            math.fsum(
+                ((option == self.option) - chance) ** 2 / max(taken.get(option, 0), 1)
+                for option, chance in self.chances.items()
+            )
+        )
+
+
+def _against_policy(trace: Trace, q: Callable[[Prefix, str], float], unit: CreditUnit) -> list[_Choice]:
     found, bare = [], 0
     for place, event in acts(trace, unit):
+        if event.status == "invalid":  # none of the options was chosen
+            continue
         if event.options is None:
             bare += 1
             continue
@@ -64,8 +119,15 @@ def _against_policy(trace: Trace, q: Callable[[Prefix, str], float], unit: Credi
         before = Prefix(trace, place)
         values = [q(before, option) for option in event.options]
         mean = math.fsum(chance * value for chance, value in zip(chances, values, strict=True))
-        value = values[event.choice] - mean
-        found.append(make_credit("coma", unit, event.id, value, assumes=("the values given are right",)))
+        found.append(
+            _Choice(
+                event=event,
+                option=event.options[event.choice],
+                value=values[event.choice],
+                advantage=values[event.choice] - mean,
+                chances=dict(zip(event.options, chances, strict=True)),
+            )
+        )
     if bare and not found:
         raise CreditError(
             f"trace {trace.trace_id}: none of its {bare} {unit} events records what else could have been chosen. "
@@ -131,17 +193,36 @@ def reinforce_cost(
     The cost of a step is 0.1 log(1 + g (t+1)/(T+1)) / log(1+g) x role factor x tokens/1e5 with g = 1, over the
     tokens spent from this decision to the next. T is `horizon`, or the number of decisions. A forced stop
     takes its place in the recursion and gets no credit: it was not chosen.
+    Standard error: the spread over the group of R_t at the same place among an agent's decisions, each being
+    one draw. None: no other rollout came to that place.
     Source: Puppeteer, arXiv 2505.19591 [C], without its flaw of training forced stops as chosen.
     """
-    return [
+    found = [
         _returns_to_go(trace, total, gamma, growth, factors or {}, horizon)
         for trace, total in zip(group, returns(group, reward), strict=True)
+    ]
+    errors = pooled(((event.agent, step), value) for mine in found for step, event, value in mine)
+    assumes = ("no baseline", "tokens until the next decision were spent for this one", BY_SPREAD)
+    return [
+        [
+            make_credit(
+                "reinforce-cost",
+                "orchestrator",
+                event.id,
+                value,
+                stderr=errors[event.agent, step],
+                assumes=assumes,
+            )
+            for step, event, value in mine
+        ]
+        for mine in found
     ]
 
 
 def _returns_to_go(
     trace: Trace, total: float, gamma: float, growth: float, factors: Mapping[str, float], horizon: int | None
-) -> list[Credit]:
+) -> list[tuple[int, Event, float]]:
+    """Which decision of the rollout, the event, and R_t."""
     steps = [
         (place, event)
         for place, event in enumerate(trace.events)
@@ -157,13 +238,5 @@ def _returns_to_go(
         cost = step_cost(step, horizon or len(steps), spent, factor, growth)
         ahead = (total if step == len(steps) - 1 else 0.0) - cost + gamma * ahead
         if event.status != "forced":
-            found.append(
-                make_credit(
-                    "reinforce-cost",
-                    "orchestrator",
-                    event.id,
-                    ahead,
-                    assumes=("no baseline", "tokens until the next decision were spent for this one"),
-                )
-            )
+            found.append((step, event, ahead))
     return found[::-1]
