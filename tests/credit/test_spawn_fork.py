@@ -24,10 +24,10 @@ from baton.credit.spawn_fork import (
     other_branch,
     pair,
     propensity_of,
-    spawn_doubly_robust,
     spawn_fork,
     width_increments,
 )
+from baton.credit.spawn_log import spawn_doubly_robust
 
 TRUE_EFFECT = 0.16
 

@@ -16,6 +16,7 @@ from baton.credit.contract import (
     team_return,
 )
 from baton.credit.earned import Counts, agent_returns
+from baton.credit.spread import BY_SPREAD, pooled
 from baton.trace.trace import Trace
 
 __all__ = ["agent_group", "difference"]
@@ -65,18 +66,20 @@ def difference(
     """D_i = G(z) - G(z_-i, c): the return, less what it would have been with agent i replaced by a default.
 
     `without(trace, agent)` is that counterfactual return: from a model, a table, or forks made before.
+    Standard error: the spread of the agent's differences over the group, each being one draw of its mean
+    difference. None: the agent took part in one rollout, or its differences are all alike.
     Source: difference rewards, Wolpert & Tumer 2002 [M].
     """
+    found = [
+        {agent: whole - without(trace, agent) for agent in agents(trace)}
+        for trace, whole in zip(group, returns(group, reward), strict=True)
+    ]
+    errors = pooled(pair for mine in found for pair in mine.items())
+    assumes = ("the counterfactual returns given are right", BY_SPREAD)
     return [
         [
-            make_credit(
-                "difference",
-                "agent",
-                agent,
-                whole - without(trace, agent),
-                assumes=("the counterfactual returns given are right",),
-            )
-            for agent in agents(trace)
+            make_credit("difference", "agent", agent, value, stderr=errors[agent], assumes=assumes)
+            for agent, value in mine.items()
         ]
-        for trace, whole in zip(group, returns(group, reward), strict=True)
+        for mine in found
     ]

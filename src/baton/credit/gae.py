@@ -3,14 +3,21 @@
 delta_t = r_t + gamma V_{t+1} - V_t, A_t = delta_t + gamma lambda A_{t+1}, V = 0 after the end. With a central
 critic the chain runs through all agents' turns in causal order and V looks at the whole prefix (MAPPO,
 MARFT); with a local one it runs along each agent's own turns and V looks at what that agent saw (IPPO).
+
+Under a right critic the delta_t are uncorrelated with mean zero, so Var A_t = sum_l (gamma lambda)^2l E[delta_{t+l}^2],
+with the mean square taken over the same step of the group's rollouts. That is how far A_t would move were the
+rollout drawn again from t on; the choice at t is drawn again with it, so it is an upper bound for the luck alone.
+Sources: MAPPO, arXiv 2103.01955; IPPO, arXiv 2011.09533; MARFT, arXiv 2504.16129; the error [I].
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
+import math
+from collections.abc import Hashable, Sequence
+from typing import Literal, NamedTuple
 
 from baton.credit.acts import Turn, of_turns, turns
+from baton.credit.baseline import Advantage
 from baton.credit.contract import (
     Credits,
     Group,
@@ -23,10 +30,11 @@ from baton.credit.contract import (
     team_return,
 )
 from baton.credit.earned import own_rewards, turn_rewards
-from baton.trace.record import Credit
 from baton.trace.trace import Trace
 
-__all__ = ["advantages", "gae"]
+__all__ = ["BY_RESIDUALS", "Chain", "advantages", "gae", "with_errors"]
+
+BY_RESIDUALS = "error: the critic's residuals over the group"
 
 
 def advantages(
@@ -39,6 +47,51 @@ def advantages(
         delta = rewards[step] + gamma * value_ahead - values[step]
         ahead = delta + gamma * lambda_ * ahead
         found[step], value_ahead = ahead, values[step]
+    return found
+
+
+class Chain(NamedTuple):
+    """Steps of one rollout whose advantages follow from each other."""
+
+    names: Sequence[str]
+    places: Sequence[Hashable]
+    """Which step of its rollout each is; steps at one place of several rollouts are alike."""
+    rewards: Sequence[float]
+    values: Sequence[float]
+
+
+def with_errors(chains: Sequence[Chain], gamma: float, lambda_: float) -> list[dict[str, Advantage]]:
+    """For each chain, its steps' advantages with their errors.
+
+    A place that one step alone stands at takes the mean square over all steps; None: there is but one step.
+    """
+    deltas = [
+        [
+            reward + gamma * ahead - value
+            for reward, value, ahead in zip(c.rewards, c.values, [*c.values[1:], 0.0], strict=True)
+        ]
+        for c in chains
+    ]
+    squares: dict[Hashable, list[float]] = {}
+    for chain, mine in zip(chains, deltas, strict=True):
+        for place, delta in zip(chain.places, mine, strict=True):
+            squares.setdefault(place, []).append(delta * delta)
+    every = [square for pool in squares.values() for square in pool]
+    overall = math.fsum(every) / len(every) if every else 0.0
+    mean = {p: math.fsum(pool) / len(pool) if len(pool) > 1 else overall for p, pool in squares.items()}
+    found = []
+    for chain in chains:
+        steps = advantages(chain.rewards, chain.values, gamma, lambda_)
+        variance, errors = 0.0, []
+        for place in reversed(chain.places):
+            variance = mean[place] + (gamma * lambda_) ** 2 * variance
+            errors.append(math.sqrt(variance) if len(every) > 1 else None)
+        found.append(
+            {
+                name: Advantage(value, error)
+                for name, value, error in zip(chain.names, steps, reversed(errors), strict=True)
+            }
+        )
     return found
 
 
@@ -63,30 +116,52 @@ def gae(
     `value(prefix)` is the critic, asked about the events before each turn; a local one is also told the agent.
     Rewards on turns and their events count when they happen, the team's return at the last turn (with a
     local critic at each agent's last, with the agent's own rewards).
+    Standard error: sqrt(sum_l (gamma lambda)^2l mean delta_{t+l}^2), the mean over the same turn of the same
+    agent in the group. None: the whole group is one turn.
     Source: MARFT, arXiv 2504.16129 [C]; MAPPO, arXiv 2103.01955, and IPPO, arXiv 2011.09533 [M].
     """
-    return [
-        _of_trace(trace, total, value, critic, gamma, lambda_)
+    chains = [
+        _chains(trace, total, value, critic)
         for trace, total in zip(group, returns(group, reward), strict=True)
     ]
+    judged = iter(with_errors([chain for mine in chains for chain in mine], gamma, lambda_))
+    note = ("the critic given is right up to lambda", f"{critic} critic", BY_RESIDUALS)
+    credits: Credits = []
+    for trace, mine in zip(group, chains, strict=True):
+        found = {name: step for _ in mine for name, step in next(judged).items()}
+        credits.append(
+            [
+                make_credit(
+                    "gae",
+                    "turn",
+                    turn.call,
+                    found[turn.call].value,
+                    stderr=found[turn.call].stderr,
+                    assumes=note,
+                )
+                for turn in turns(trace)
+            ]
+        )
+    return credits
 
 
-def _of_trace(
-    trace: Trace, total: float, value: Value, critic: str, gamma: float, lambda_: float
-) -> list[Credit]:
+def _chains(trace: Trace, total: float, value: Value, critic: str) -> list[Chain]:
     every = turns(trace)
     own = turn_rewards(trace)
     on_agent = own_rewards(trace, ("agent",)) if critic == "local" else {}
-    chains = list(of_turns(every, "agent").values()) if critic == "local" else [every]
-    found: dict[str, float] = {}
-    for chain in chains:
-        rewards = [own.get(turn.call, 0.0) for turn in chain]
-        rewards[-1] += total + on_agent.get(chain[-1].agent, 0.0)
-        values = [value(_before(trace, turn, critic)) for turn in chain]
-        for turn, advantage in zip(chain, advantages(rewards, values, gamma, lambda_), strict=True):
-            found[turn.call] = advantage
-    note = ("the critic given is right up to lambda", f"{critic} critic")
-    return [make_credit("gae", "turn", turn.call, found[turn.call], assumes=note) for turn in every]
+    found = []
+    for steps in of_turns(every, "agent").values() if critic == "local" else [every]:
+        rewards = [own.get(turn.call, 0.0) for turn in steps]
+        rewards[-1] += total + on_agent.get(steps[-1].agent, 0.0)
+        found.append(
+            Chain(
+                names=[turn.call for turn in steps],
+                places=[(turn.agent, turn.index) for turn in steps],
+                rewards=rewards,
+                values=[value(_before(trace, turn, critic)) for turn in steps],
+            )
+        )
+    return found
 
 
 def _before(trace: Trace, turn: Turn, critic: str) -> Prefix:

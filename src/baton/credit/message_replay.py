@@ -230,7 +230,13 @@ async def message_replay(
     guess: Callable[[Trace, Event], float] | None = None,
     seed: int = 0,
 ) -> Credits:
-    """Causal replay of every message against what its sender might have said instead."""
+    """TE(m) = E[R | do(m)] - E_{m' ~ pi(.|h)}[R | do(m')] for every message, at its frozen prefix h.
+
+    K alternatives x M continuations under common random numbers; only what depends on the message runs again.
+    With a probability q below 1: f + 1[replayed]/q (TE - f), f = `guess`. Standard error: luck of the continuations
+    and draw of the alternatives; None where the draws all came out alike, or the message was not replayed.
+    Source: substitution at a frozen context, C3, arXiv 2603.06859 [C]; total effect, Pearl 2009 [M]; replay [I].
+    """
     if not 0 < replay_probability <= 1:
         raise CreditError(f"replay_probability is {replay_probability}; expected above 0 and up to 1.")
     assumes = [

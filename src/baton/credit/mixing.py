@@ -1,7 +1,8 @@
 """Credit through a mixing of values: VDN and QMIX.
 
 Q_tot = f(Q_1, ..., Q_n) with df/dQ_i >= 0, so that each agent's best choice is the team's. What agent
-i is told is the team's error through its own slope: (R - Q_tot) df/dQ_i.
+i is told is the team's error through its own slope: (R - Q_tot) df/dQ_i. The error of that is the spread of
+R - Q_tot over the group through the same slope: what it would move were the rollout drawn again.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from baton.credit.contract import (
     returns,
     team_return,
 )
-from baton.trace.record import Credit
+from baton.credit.spread import BY_SPREAD, seen
 from baton.trace.trace import Trace
 
 __all__ = ["MonotoneMix", "check_monotone", "qmix", "slopes", "vdn"]
@@ -74,13 +75,11 @@ def check_monotone(found: Sequence[float], names: Sequence[str]) -> None:
 def vdn(group: Group, *, q: Callable[[Trace, str], float], reward: RewardOf = team_return) -> Credits:
     """(R - sum_i Q_i) to every agent: Q_tot = sum of Q_i, so each agent's slope is 1.
 
-    `q(trace, agent)` is an agent's own value of what it did.
+    `q(trace, agent)` is an agent's own value of what it did. Standard error: the spread of R - sum_i Q_i over
+    the group; None for a group of one.
     Source: VDN, arXiv 1706.05296 [M].
     """
-    return [
-        _mixed("vdn", trace, q, math.fsum, total)
-        for trace, total in zip(group, returns(group, reward), strict=True)
-    ]
+    return _mixed("vdn", group, q, lambda _: math.fsum, returns(group, reward))
 
 
 @estimator(
@@ -100,22 +99,40 @@ def qmix(
     """(R - Q_tot) dQ_tot/dQ_i, with Q_tot = f(Q_1, ..., Q_n) monotone in every Q_i.
 
     `q(trace, agent)` is an agent's own value; `mix(trace)` gives the mixing function of that trace's
-    state, over agents in order of birth. A mixing with a negative slope is an error.
+    state, over agents in order of birth. A mixing with a negative slope is an error. Standard error: the
+    spread of R - Q_tot over the group, through the slope; None for a group of one.
     Source: QMIX, arXiv 1803.11485 [M]; over communication in Agent Q-Mix, arXiv 2604.00344 [C].
     """
-    return [
-        _mixed("qmix", trace, q, mix(trace), total)
-        for trace, total in zip(group, returns(group, reward), strict=True)
-    ]
+    return _mixed("qmix", group, q, mix, returns(group, reward))
 
 
-def _mixed(name: str, trace: Trace, q: Callable[[Trace, str], float], mix: Mix, total: float) -> list[Credit]:
-    names = list(agents(trace))
-    values = [q(trace, agent) for agent in names]
-    through = slopes(mix, values)
-    check_monotone(through, names)
-    error = total - mix(values)
+def _mixed(
+    name: str,
+    group: Group,
+    q: Callable[[Trace, str], float],
+    mix: Callable[[Trace], Mix],
+    totals: Sequence[float],
+) -> Credits:
+    rows: list[tuple[list[str], list[float], float]] = []  # agents, slopes, the team's error
+    for trace, total in zip(group, totals, strict=True):
+        names, mixing = list(agents(trace)), mix(trace)
+        values = [q(trace, agent) for agent in names]
+        through = slopes(mixing, values)
+        check_monotone(through, names)
+        rows.append((names, through, total - mixing(values)))
+    spread = seen([off for _, _, off in rows])
+    assumes = ("the agents' values given are right", BY_SPREAD)
     return [
-        make_credit(name, "agent", agent, error * slope, assumes=("the agents' values given are right",))
-        for agent, slope in zip(names, through, strict=True)
+        [
+            make_credit(
+                name,
+                "agent",
+                agent,
+                off * slope,
+                stderr=None if spread is None else spread * abs(slope),
+                assumes=assumes,
+            )
+            for agent, slope in zip(names, through, strict=True)
+        ]
+        for names, through, off in rows
     ]

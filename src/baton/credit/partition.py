@@ -5,7 +5,8 @@
 The sum telescopes. What agents chose is credit, in the one unit each event has; what nobody chose (results of
 tools, people, forced stops) is luck and stays out of gradients. A finer estimator (message replay, paired
 forks, stop values) estimates c_e at its own events and stands there in its place; the difference is luck too,
-so the total holds whatever is stacked. Two estimators on one event are an error.
+so the total holds whatever is stacked. Two estimators on one event are an error. One trace tells nothing of its
+own errors: telescoped credits have a standard error from the `telescope` estimator, which sees a group.
 Source: the survey (arXiv 2605.02801) asks for such a partition; telescoping is ours [I].
 """
 
@@ -14,10 +15,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import pairwise
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from baton.credit.acts import unit_of
+from baton.credit.baseline import std
 from baton.credit.contract import (
     CreditError,
     Credits,
@@ -27,10 +31,12 @@ from baton.credit.contract import (
     Value,
     estimator,
     make_credit,
+    returns,
     team_return,
 )
 from baton.credit.covering import Covering, check_disjoint
-from baton.credit.tree import tree_value
+from baton.credit.spread import seen
+from baton.credit.tree import Tree, event_steps, tree_value
 from baton.trace.record import Credit
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import CreditUnit
@@ -131,10 +137,81 @@ def telescope(
 
     Without a critic, `value` is the mean return of the rollouts of this group that begin alike, which tells
     events apart only where rollouts part (forks, or small action spaces).
+    Standard error, without a critic: with m of the n rollouts through the event, and s their spreads,
+    (1 - m/n) sqrt(s_m^2/m + s_rest^2/(n-m)); None where no rollout did anything else. With a critic: what the
+    group's returns cannot tell of it, sqrt(e_k^2 + e_{k+1}^2) with e_k^2 = mean (R - V)^2 / n over the n prefixes of
+    k events; None where no other rollout got that far.
     Source: exact partition [I].
     """
-    critic = tree_value(group, reward) if value is None else value
+    critic = _asked_once(tree_value(group, reward) if value is None else value)
+    totals = returns(group, reward)
+    split = [partition(trace, value=critic, reward=reward) for trace in group]
+    if value is None:
+        errors, meaning = _tree_errors(group, totals), "error: the spread of the rollouts on either side"
+    else:
+        errors, meaning = _critic_errors(group, totals, critic), "error: what the group's returns cannot tell"
+    credits: Credits = []
+    for trace, found, known in zip(group, split, errors, strict=True):
+        mine = [credit for credit in found.credits if credit.unit == unit]
+        credits.append(
+            [
+                replace(
+                    credit, stderr=known[trace.position[credit.target]], assumes=(*credit.assumes, meaning)
+                )
+                for credit in mine
+            ]
+        )
+    return credits
+
+
+def _asked_once(value: Value) -> Value:
+    """A critic may be a large model."""
+    known: dict[tuple[int, int], float] = {}
+
+    def asked(prefix: Prefix) -> float:
+        key = (id(prefix.trace), prefix.num_events)
+        if key not in known:
+            known[key] = float(value(prefix))
+        return known[key]
+
+    return asked
+
+
+def _tree_errors(group: Group, totals: Sequence[float]) -> list[list[float | None]]:
+    """For each event of each trace, the error of the mean of those through it less that of all who came so far."""
+    tree = Tree.of([event_steps(trace) for trace in group])
+    found: list[list[float | None]] = []
+    for path in tree.paths:
+        found.append([])
+        for before, after in pairwise(path):
+            through = set(tree.members[after])
+            here = [totals[r] for r in tree.members[after]]
+            rest = [totals[r] for r in tree.members[before] if r not in through]
+            if seen([*here, *rest]) is None or not rest:
+                found[-1].append(None)
+                continue
+            both = std([*here, *rest])  # stands in for the spread of one alone
+            s, t = (std(side) if len(side) > 1 else both for side in (here, rest))
+            share = len(rest) / (len(here) + len(rest))
+            found[-1].append(share * math.sqrt(s * s / len(here) + t * t / len(rest)))
+    return found
+
+
+def _critic_errors(group: Group, totals: Sequence[float], value: Value) -> list[list[float | None]]:
+    """For each event of each trace, the error of the critic before and after it."""
+    squares: dict[int, list[float]] = {}
+    for trace, total in zip(group, totals, strict=True):
+        for count in range(len(trace.events) + 1):
+            squares.setdefault(count, []).append((total - value(Prefix(trace, count))) ** 2)
+    known = {
+        count: math.fsum(pool) / len(pool) ** 2 if len(pool) > 1 else None for count, pool in squares.items()
+    }
     return [
-        [credit for credit in partition(trace, value=critic, reward=reward).credits if credit.unit == unit]
+        [
+            None
+            if (before := known[k]) is None or (after := known[k + 1]) is None
+            else math.sqrt(before + after)
+            for k in range(len(trace.events))
+        ]
         for trace in group
     ]

@@ -8,7 +8,7 @@ from statistics import fmean
 from msgspec import Struct, field
 
 from baton.credit.acts import agents
-from baton.credit.baseline import EPS, Advantage, normalised
+from baton.credit.baseline import EPS, Advantage, normalised, std
 from baton.credit.contract import Credits, Group, RewardOf, estimator, make_credit, team_return
 from baton.credit.earned import Counts, agent_returns
 from baton.errors import UsageError
@@ -75,7 +75,14 @@ def role_group(
         if unit == "role":
             for place, values in per_place.items():
                 credits[place].append(
-                    make_credit("role-group", "role", role, math.fsum(values) / width, assumes=note)
+                    make_credit(
+                        "role-group",
+                        "role",
+                        role,
+                        math.fsum(values) / width,
+                        stderr=advantages[0].stderr,  # the baseline's, which all share
+                        assumes=note,
+                    )
                 )
     return credits
 
@@ -123,19 +130,35 @@ def role_ema(
 
     Takes rollouts in their order. Pass an `Ema` to go on from earlier groups; it is brought up to date. A
     role's return is the mean over its agents.
-    Source: SPIRAL, ICLR 2026 [C].
+    Standard error: of the baseline, sqrt((b - m)^2 + s^2/n) with m, s and n the mean, spread and number of the
+    role's returns in this group: how far the running mean is from them (it starts at zero), and how well they
+    are known. None: the role took part in one rollout.
+    Source: SPIRAL, ICLR 2026 [C]; the error [I].
     """
     kept = Ema() if ema is None else ema
-    return [
-        [
-            make_credit(
-                "role-ema",
-                "role",
-                role,
-                kept.advantage(role, fmean(value for _, value in members)),
-                assumes=("returns of a role drift slowly",),
-            )
+    found = [
+        {
+            role: fmean(value for _, value in members)
             for role, members in _by_role(trace, reward, counts).items()
-        ]
+        }
         for trace in group
     ]
+    pools: dict[str, list[float]] = {}
+    for mine in found:
+        for role, value in mine.items():
+            pools.setdefault(role, []).append(value)
+    assumes = ("returns of a role drift slowly", "error: of the running mean, from the group's")
+    credits: Credits = []
+    for mine in found:
+        credits.append([])
+        for role, value in mine.items():
+            error = _baseline_error(kept.values.get(role, 0.0), pools[role])
+            above = kept.advantage(role, value)
+            credits[-1].append(make_credit("role-ema", "role", role, above, stderr=error, assumes=assumes))
+    return credits
+
+
+def _baseline_error(baseline: float, values: list[float]) -> float | None:
+    if len(values) < 2:
+        return None
+    return math.hypot(baseline - fmean(values), std(values) / math.sqrt(len(values)))

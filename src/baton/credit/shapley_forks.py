@@ -156,7 +156,13 @@ async def shapley(
     stand_ins: bool = False,
     seed: int = 0,
 ) -> Credits:
-    """Shapley value of each spawned agent, over the coalitions that the spawn forest allows."""
+    """phi_i = average over orders of v(those before i, and i) - v(those before i), for each spawned agent.
+
+    v of a coalition is the return of the trace run again with only these agents; orders are those the spawn forest
+    allows (`value`). Standard error: over rounds of sampled orders, with luck as recorded; zero where every
+    coalition was asked, None where there was one round.
+    Source: Shapley 1953; permission, Gilles, Owen and van den Brink 1992; precedence, Faigle and Kern 1992 [M].
+    """
     assumes = (
         f"value: {value}",
         f"ablation: {ablation}",

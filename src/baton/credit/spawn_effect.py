@@ -4,9 +4,11 @@
   after masks and m predicted from other traces (cross-fitted).
 - Two unbiased samples are combined by inverse variance, each fold with the variances of the other, so the
   weights do not know the estimates they weigh.
+- Forks of a part of the log take the log's own guess of the effect as control variate.
 - Centred over the two actions: A_spawn = (1-p) tau, A_noop = -p tau; the mean under the policy is zero, and
   "do not spawn" earns credit where it was right.
-Sources: Robins, Rotnitzky and Zhao 1994; Chernozhukov et al. 2018 [M].
+Sources: Robins, Rotnitzky and Zhao 1994; Chernozhukov et al. 2018; control variates over two samples (double
+sampling), Cochran 1977, chapter 12 [M].
 """
 
 from __future__ import annotations
@@ -20,7 +22,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from baton.credit.contract import CreditError
 
-__all__ = ["Effect", "centred", "combined", "doubly_robust", "effect_of", "group_means", "inverse_propensity"]
+__all__ = [
+    "Effect",
+    "centred",
+    "combined",
+    "controlled",
+    "doubly_robust",
+    "effect_of",
+    "group_means",
+    "inverse_propensity",
+]
 
 Array = NDArray[np.float64]
 
@@ -91,6 +102,28 @@ def group_means(
             means = np.where(counts > 0, sums / np.maximum(counts, 1), fallback)
             predicted[action, here] = means[cell[here]]
     return predicted[1], predicted[0]
+
+
+def controlled(pairs: ArrayLike, guess: ArrayLike, guess_all: ArrayLike) -> Effect:
+    """Mean effect from the forks of a part of the log, with a guess of the effect as control variate.
+
+    mean over forks of (tau - g) + mean over all logged decisions of g. The guess (m1 - m0 of other rollouts) knows how
+    effects differ from decision to decision, so only what it misses is left to the few that were forked. Unbiased
+    when the forked ones were chosen at random and g did not look at them. Var = Var(tau - g)/n + Var(g)/N + 2 Cov/N.
+    """
+    tau, g = np.asarray(pairs, dtype=float), np.asarray(guess, dtype=float)
+    every = np.asarray(guess_all, dtype=float)
+    if tau.shape != g.shape or not len(tau) or len(every) < len(tau):
+        raise CreditError(
+            f"a control variate needs a guess for each fork and for all logged decisions; got {len(tau)} forks, "
+            f"{len(g)} guesses and {len(every)} for the log."
+        )
+    terms = tau - g + every.mean()
+    error = None
+    if len(tau) > 1:
+        left, both = np.cov(tau - g, g)[0]
+        error = math.sqrt(max(0.0, left / len(tau) + (float(every.var(ddof=1)) + 2 * both) / len(every)))
+    return Effect(value=float(terms.mean()), stderr=error, terms=tuple(terms.tolist()))
 
 
 def combined(first: Sequence[float], second: Sequence[float]) -> Effect:

@@ -3,7 +3,7 @@
 On-policy data cannot tell what the other branch would have given (Observation 2 of the survey).
 - Paired forks: at one decision of a trace, chosen with logged probability, the prefix is run on both ways
   under the same random numbers: tau = R1 - R0 - l (cost1 - cost0).
-- Off the forks, doubly robust over a group, from recorded propensities.
+- Off the forks: `baton.credit.spawn_log`; both together: `baton.credit.spawn_combined`.
 - Width: increments k -> k+1 of a fan-out, from forks without the last ones.
 The arithmetic and its sources: `baton.credit.spawn_effect`. Paired forks over a team's trace [I].
 """
@@ -11,7 +11,7 @@ The arithmetic and its sources: `baton.credit.spawn_effect`. Paired forks over a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from itertools import pairwise
 from typing import Literal
 
@@ -26,11 +26,11 @@ from baton.credit.contract import (
     RewardOf,
     estimator,
     make_credit,
-    returns,
     team_return,
 )
 from baton.credit.forking import Forks
-from baton.credit.spawn_effect import centred, doubly_robust, effect_of, group_means
+from baton.credit.spawn_effect import centred, effect_of
+from baton.credit.spread import BY_SPREAD, pooled
 from baton.team.action import Action
 from baton.team.intervene import BarAgent, Drop, Force, Intervention
 from baton.team.randomness import uniform
@@ -39,9 +39,11 @@ from baton.trace.event import Event
 from baton.trace.trace import Trace
 
 __all__ = [
+    "Forked",
     "SpawnPair",
     "choose_fork",
     "decisions_of",
+    "fork_one",
     "no_spawn",
     "other_branch",
     "pair",
@@ -189,39 +191,49 @@ async def spawn_fork(
     without: Without = "drop",
     seed: int = 0,
 ) -> Credits:
-    """Both branches of at most one spawn decision a trace, run under the same random numbers."""
-    out: Credits = []
-    for trace in group:
-        chosen = choose_fork(trace, rate, seed=seed)
-        if chosen is None:
-            out.append([])
-            continue
-        event, q = chosen
-        p = propensity_of(event)
-        made = await pair(
+    """tau = R1 - R0 - l (cost1 - cost0), A_spawn = (1-p) tau / q, A_noop = -p tau / q; both branches share their luck.
+
+    At most one spawn decision of a trace is forked, with probability q; the others have credit zero, so that the
+    mean is right. Standard error: of tau over the replicates; from one replicate, the spread of tau over the
+    group's decisions at the same place of the same task, which holds what their effects differ by as well. None:
+    one fork alone, or forks that all came out alike.
+    Source: both branches at a decision under common random numbers [I]; centring over two actions [M].
+    """
+    forked = [
+        await fork_one(
             runner,
             trace,
-            event,
-            other_branch(runner, event, without),
+            rate=rate,
             num_replicates=num_replicates,
             token_price=token_price,
+            without=without,
+            seed=seed,
             reward=reward,
         )
-        spawned = event.type == "spawn"
-        share = (1 - p if spawned else p) / q
+        for trace in group
+    ]
+    alike = pooled((made.like, made.pair.tau) for made in forked if made is not None)
+    out: Credits = []
+    for made in forked:
+        if made is None:
+            out.append([])
+            continue
+        error = made.pair.stderr if num_replicates > 1 else alike[made.like]
+        share = (1 - made.p if made.spawned else made.p) / made.q
         out.append(
             [
                 make_credit(
                     "spawn-fork",
                     "orchestrator",
-                    event.id,
-                    float(centred(made.tau, p, spawned)) / q,
-                    stderr=None if made.stderr is None else made.stderr * share,
-                    cost=made.cost,
+                    made.event.id,
+                    float(centred(made.pair.tau, made.p, made.spawned)) / made.q,
+                    stderr=None if error is None else error * share,
+                    cost=made.pair.cost,
                     assumes=(
                         "tools in the cone are pure",
-                        f"forked with probability {q:g}, and weighed by its inverse",
+                        f"forked with probability {made.q:g}, and weighed by its inverse",
                         "a decision that was not forked has credit zero",
+                        "error: over replicates" if num_replicates > 1 else BY_SPREAD,
                     ),
                 )
             ]
@@ -229,62 +241,46 @@ async def spawn_fork(
     return out
 
 
-@estimator(
-    "spawn-doubly-robust",
-    "orchestrator",
-    needs=("group", "propensities"),
-    source="Robins, Rotnitzky and Zhao 1994; Chernozhukov et al. 2018",
-    evidence="M",
-)
-def spawn_doubly_robust(
-    group: Group,
-    *,
-    reward: RewardOf = team_return,
-    cell: Callable[[Trace, Event], Hashable] | None = None,
-) -> Credits:
-    """Spawn credit from a log alone: cross-fitted cell means, corrected by recorded propensities.
+class Forked(Struct, frozen=True, kw_only=True):
+    """A decision that was run both ways."""
 
-    `cell` says which decisions are alike (default: the same task and place among its trace's decisions). A
-    decision's effect is the mean over the others of its cell, so it does not look at its own outcome.
-    """
-    values = returns(group, reward, at_least=2, what="spawn-doubly-robust")
-    rows: list[tuple[int, Event]] = []
-    cells: list[Hashable] = []
-    for index, trace in enumerate(group):
-        for place, event in enumerate(decisions_of(trace)):
-            rows.append((index, event))
-            cells.append((trace.header.task_id, place) if cell is None else cell(trace, event))
-    spawned = np.array([event.type == "spawn" for _, event in rows], dtype=bool)
-    p = np.array([propensity_of(event) for _, event in rows])
-    r = np.array([values[index] for index, _ in rows])
-    out: Credits = [[] for _ in group]
-    if not rows:
-        return out
-    m1, m0 = group_means(cells, spawned, r)
-    terms = np.array(doubly_robust(r, spawned, p, m1, m0).terms)
-    members: dict[Hashable, list[int]] = {}
-    for k, name in enumerate(cells):
-        members.setdefault(name, []).append(k)
-    for k, (index, event) in enumerate(rows):
-        alike = [j for j in members[cells[k]] if j != k]
-        if not alike:
-            raise CreditError(
-                f"the decision at {event.id} of trace {group[index].trace_id} has no like in this group, so its effect "
-                "cannot be estimated from a log. Run more rollouts of the task, or use spawn-fork."
-            )
-        tau = effect_of(terms[alike])
-        share = 1 - p[k] if spawned[k] else p[k]
-        out[index].append(
-            make_credit(
-                "spawn-doubly-robust",
-                "orchestrator",
-                event.id,
-                float(centred(tau.value, p[k], spawned[k])),
-                stderr=None if tau.stderr is None else tau.stderr * float(share),
-                assumes=(
-                    "recorded propensities are those of the policy, after masks",
-                    "decisions of one cell have one effect",
-                ),
-            )
-        )
-    return out
+    event: Event
+    like: Hashable
+    """Task and place among its trace's decisions: what it may be compared with."""
+    p: float
+    """Recorded chance of a spawn."""
+    q: float
+    """Probability with which it was forked."""
+    spawned: bool
+    pair: SpawnPair
+
+
+async def fork_one(
+    runner: Forks,
+    trace: Trace,
+    *,
+    rate: float = 1.0,
+    num_replicates: int = 1,
+    token_price: float = 0.0,
+    without: Without = "drop",
+    seed: int = 0,
+    reward: RewardOf = team_return,
+) -> Forked | None:
+    """At most one decision of a trace, both ways. None: none was chosen."""
+    chosen = choose_fork(trace, rate, seed=seed)
+    if chosen is None:
+        return None
+    event, q = chosen
+    p = propensity_of(event)
+    made = await pair(
+        runner,
+        trace,
+        event,
+        other_branch(runner, event, without),
+        num_replicates=num_replicates,
+        token_price=token_price,
+        reward=reward,
+    )
+    place = [other.id for other in decisions_of(trace)].index(event.id)
+    like = (trace.header.task_id, place)
+    return Forked(event=event, like=like, p=p, q=q, spawned=event.type == "spawn", pair=made)

@@ -25,7 +25,7 @@ from baton.credit.contract import (
     team_return,
 )
 from baton.credit.forking import Forks
-from baton.credit.stop_value import Fit, advantages, backward
+from baton.credit.stop_value import Fit, advantages, backward, bootstrap_errors
 from baton.team.action import Action, Stop, Wait
 from baton.team.aggregate import Claim, aggregator
 from baton.team.intervene import Force
@@ -147,7 +147,13 @@ async def stop_value(
     token_price: float = 0.0,
     max_steps: int = 32,
 ) -> Credits:
-    """Stop or go on, at every decision of the root, against the other of the two."""
+    """D_t = C_t - S_t, A_stop = -(1 - p_stop) D_t, A_continue = p_stop D_t, at every decision of the root.
+
+    S_t is what stopping then would have scored, C_t the regression of the value of going on (see
+    `baton.credit.stop_value`); both come from running the trace on past its stop. Standard error: of D_t over
+    rollouts drawn again with replacement, weighed like it; None where D_t has none, as at a last decision.
+    Source: backward regression, Longstaff and Schwartz 2001 [M]; over forced continuations of a team's trace [I].
+    """
     rows: list[tuple[list[Event], list[float], list[list[float]], Cost]] = []
     for trace in group:
         before = runner.cost
@@ -167,10 +173,12 @@ async def stop_value(
         s[i, : len(scores)] = scores
         x[i, : len(known)] = known
     found = backward(s, x, fit=fit, score_known=score_known)
+    errors = bootstrap_errors(s, x, fit=fit, score_known=score_known)
     assumes = (
         "tools in the cone are pure",
         "features tell what matters of a prefix",
         "stops by a cap get no credit",
+        "error: bootstrap over rollouts",
     )
     out: Credits = []
     for i, trace in enumerate(group):
@@ -180,13 +188,16 @@ async def stop_value(
             stopped = event.decision == "stop"
             if np.isnan(found.difference[i, t]):
                 continue
-            value = float(advantages(found.difference[i, t], chance(event), stopped))
+            p = chance(event)
+            value = float(advantages(found.difference[i, t], p, stopped))
+            error = float(errors[i, t]) * ((1 - p) if stopped else p)
             credits.append(
                 make_credit(
                     "stop-value",
                     "orchestrator",
                     event.id,
                     value,
+                    stderr=error if error > 1e-12 else None,
                     cost=rows[i][3] if t == 0 else Cost(),
                     assumes=assumes,
                 )

@@ -10,8 +10,10 @@ V takes the realised value, never the regression's own (Longstaff and Schwartz 2
 from the other fold of rows, so picking the better of two noisy numbers does not flatter the estimate.
 Late steps that few rollouts reach are pooled. Never label by hindsight argmax: the best moment of a path is
 known only after it, and a policy trained on it waits for it.
+The error of D_t is found by drawing the rollouts again with replacement and regressing anew (bootstrap).
 A stop that a cap forced was nobody's choice and gets no advantage.
-Sources: Longstaff and Schwartz 2001; Tsitsiklis and Van Roy 2001 [M]; over a running team's trace [I].
+Sources: Longstaff and Schwartz 2001; Tsitsiklis and Van Roy 2001; Efron 1979 (bootstrap) [M]; over a running
+team's trace [I].
 """
 
 from __future__ import annotations
@@ -23,8 +25,18 @@ from msgspec import Struct
 from numpy.typing import ArrayLike, NDArray
 
 from baton.credit.contract import CreditError
+from baton.team.randomness import generator
 
-__all__ = ["Fit", "Predict", "StopValues", "advantages", "backward", "cell_fit", "ridge_fit"]
+__all__ = [
+    "Fit",
+    "Predict",
+    "StopValues",
+    "advantages",
+    "backward",
+    "bootstrap_errors",
+    "cell_fit",
+    "ridge_fit",
+]
 
 Array = NDArray[np.float64]
 Predict = Callable[[Array], Array]
@@ -44,6 +56,8 @@ class StopValues(Struct, frozen=True, kw_only=True):
     """D_t = C_t - S_t: above zero, going on was better."""
     rules: tuple[tuple[Predict | None, ...], ...]
     """For each fold, for each decision: the regression."""
+    scores: tuple[tuple[Predict | None, ...], ...] = ()
+    """The same for S_t, where whoever decides does not know it."""
 
     def go_on(self, step: int, features: ArrayLike) -> Array:
         """C_t of new prefixes, over both folds."""
@@ -120,19 +134,23 @@ def backward(
     continuation = np.full_like(s, np.nan)
     expected = s.copy()
     rules: list[list[Predict | None]] = [[None] * num_steps for _ in (0, 1)]
+    guesses: list[list[Predict | None]] = [[None] * num_steps for _ in (0, 1)]
     for t in range(num_steps - 2, -1, -1):
         goes_on = there[:, t] & there[:, t + 1]
         for half in (0, 1):
             rules[half][t] = _pooled(x, value, there & (fold == half)[:, None], t, fit, min_cohort)
+            known = there[:, t] & (fold == half)
+            if not score_known and known.any():
+                guesses[half][t] = fit(x[known, t], s[known, t])
         for half in (0, 1):
             rows, rule = goes_on & (fold == half), rules[1 - half][t]
             if rule is None or not rows.any():
                 value[rows, t] = value[rows, t + 1]
                 continue
             continuation[rows, t] = rule(x[rows, t])
-            if not score_known:
-                others = there[:, t] & (fold != half)
-                expected[rows, t] = fit(x[others, t], s[others, t])(x[rows, t])
+            guess = guesses[1 - half][t]
+            if guess is not None:
+                expected[rows, t] = guess(x[rows, t])
             stops = expected[rows, t] >= continuation[rows, t]
             value[rows, t] = np.where(stops, s[rows, t], value[rows, t + 1])
     return StopValues(
@@ -140,7 +158,44 @@ def backward(
         value=value,
         difference=continuation - expected,
         rules=tuple(map(tuple, rules)),
+        scores=() if score_known else tuple(map(tuple, guesses)),
     )
+
+
+def bootstrap_errors(
+    scores: ArrayLike,
+    features: ArrayLike,
+    *,
+    fit: Fit | None = None,
+    score_known: bool = True,
+    min_cohort: int = MIN_COHORT,
+    num_draws: int = 32,
+    seed: int = 0,
+) -> Array:
+    """Standard error of D_t for each row and decision, from rollouts drawn again within each fold.
+
+    A row keeps its own features and, where it is known, its score; the regressions of the other fold are those of
+    the drawn rollouts. NaN where D_t is not known.
+    """
+    s: Array = np.asarray(scores, dtype=float)
+    x: Array = np.asarray(features, dtype=float)
+    draw = generator(f"bootstrap/{seed}")
+    folds = [np.arange(half, len(s), 2) for half in (0, 1)]
+    found = np.full((num_draws, *s.shape), np.nan)
+    for b in range(num_draws):
+        rows = np.empty(len(s), dtype=np.int64)
+        for fold in folds:
+            rows[fold] = draw.choice(fold, size=len(fold))
+        made = backward(s[rows], x[rows], fit=fit, score_known=score_known, min_cohort=min_cohort)
+        for half, fold in enumerate(folds):
+            for t, rule in enumerate(made.rules[1 - half]):
+                guess = made.scores[1 - half][t] if made.scores else None
+                if rule is not None:
+                    now = s[fold, t] if guess is None else guess(x[fold, t])
+                    found[b, fold, t] = rule(x[fold, t]) - now
+    found[:, np.isnan(s)] = np.nan
+    errors: Array = found.std(axis=0, ddof=1)
+    return errors
 
 
 def _pooled(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 from baton.credit.acts import of_turns, turns
 from baton.credit.contract import (
@@ -16,9 +16,8 @@ from baton.credit.contract import (
     team_return,
 )
 from baton.credit.earned import turn_rewards
-from baton.credit.gae import advantages
+from baton.credit.gae import BY_RESIDUALS, Chain, with_errors
 from baton.trace.call import Call
-from baton.trace.record import Credit
 from baton.trace.trace import Trace
 
 __all__ = ["token_gae"]
@@ -37,27 +36,33 @@ def token_gae(
 
     `value(trace, call)` gives the critic's value before each completion token of a call. An agent's turns form
     one chain; a turn's rewards come at its last token, the team's return at the agent's last.
-    Source: token-level MARFT, arXiv 2504.16129 [C].
+    Standard error: sqrt(sum_l (gamma lambda)^2l mean delta_{k+l}^2), the mean over all tokens of the same turn of
+    the same agent in the group. None: the whole group is one token.
+    Source: token-level MARFT, arXiv 2504.16129 [C]; the error [I].
     """
+    chains = [
+        _chains(trace, total, value) for trace, total in zip(group, returns(group, reward), strict=True)
+    ]
+    judged = iter(with_errors([chain for mine in chains for chain in mine], gamma, lambda_))
+    assumes = ("the critic given is right", BY_RESIDUALS)
     return [
-        _of_trace(trace, total, value, gamma, lambda_)
-        for trace, total in zip(group, returns(group, reward), strict=True)
+        [
+            make_credit("token-gae", "token", name, step.value, stderr=step.stderr, assumes=assumes)
+            for _ in mine
+            for name, step in next(judged).items()
+        ]
+        for mine in chains
     ]
 
 
-def _of_trace(
-    trace: Trace,
-    total: float,
-    value: Callable[[Trace, Call], Sequence[float]],
-    gamma: float,
-    lambda_: float,
-) -> list[Credit]:
+def _chains(trace: Trace, total: float, value: Callable[[Trace, Call], Sequence[float]]) -> list[Chain]:
     own = turn_rewards(trace)
     found = []
     for chain in of_turns(turns(trace), "agent").values():
         names: list[str] = []
         rewards: list[float] = []
         values: list[float] = []
+        places: list[Hashable] = []
         for turn in chain:
             call = trace.call_by_id.get(turn.call)
             if call is None or not call.completion_ids:
@@ -72,13 +77,11 @@ def _of_trace(
             names.extend(f"{call.id}:{index}" for index in range(size))
             rewards.extend([0.0] * (size - 1) + [own.get(turn.call, 0.0)])
             values.extend(guessed)
+            places.extend([(turn.agent, turn.index)] * size)
         if not names:
             continue
         rewards[-1] += total
-        for name, advantage in zip(names, advantages(rewards, values, gamma, lambda_), strict=True):
-            found.append(
-                make_credit("token-gae", "token", name, advantage, assumes=("the critic given is right",))
-            )
+        found.append(Chain(names, places, rewards, values))
     if not found:
         raise CreditError(
             f"trace {trace.trace_id} records no completion tokens. Use an engine that gives token ids."

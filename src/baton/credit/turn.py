@@ -19,6 +19,7 @@ from baton.credit.contract import (
     team_return,
 )
 from baton.credit.earned import turn_rewards
+from baton.credit.spread import BY_SPREAD, pooled
 from baton.credit.tree import context_key
 from baton.trace.record import Credit
 from baton.trace.trace import Trace
@@ -114,12 +115,25 @@ def maporl(group: Group, *, discount: float = 0.3) -> Credits:
     """R(t,i) = [v(t,i) + sum_{t'>t} g^{t'-t} mean_j v(t',j)] / sum_{t'>=t} g^{t'-t}, g = 0.3.
 
     v(t,i) is the reward on agent i's t-th turn; later turns count by what all agents reached in them.
+    Standard error: the spread over the group of R(t,i), each being one draw. None: no other rollout has an
+    agent i with a t-th turn.
     Source: MAPoRL, arXiv 2502.18439 [C].
     """
-    return [_weighted_ahead(trace, discount) for trace in group]
+    found = [_weighted_ahead(trace, discount) for trace in group]
+    errors = pooled(((turn.agent, turn.index), value) for mine in found for turn, value in mine)
+    assumes = ("an agent's t-th turn is round t", "no baseline", BY_SPREAD)
+    return [
+        [
+            make_credit(
+                "maporl", "turn", turn.call, value, stderr=errors[turn.agent, turn.index], assumes=assumes
+            )
+            for turn, value in mine
+        ]
+        for mine in found
+    ]
 
 
-def _weighted_ahead(trace: Trace, discount: float) -> list[Credit]:
+def _weighted_ahead(trace: Trace, discount: float) -> list[tuple[Turn, float]]:
     scores = turn_rewards(trace)
     found = turns(trace)
     if not scores:
@@ -136,11 +150,7 @@ def _weighted_ahead(trace: Trace, discount: float) -> list[Credit]:
         weights = [discount**ahead for ahead in range(len(means) - turn.index)]
         values = [scores.get(turn.call, 0.0), *means[turn.index + 1 :]]
         value = math.fsum(w * v for w, v in zip(weights, values, strict=True)) / math.fsum(weights)
-        credits.append(
-            make_credit(
-                "maporl", "turn", turn.call, value, assumes=("an agent's t-th turn is round t", "no baseline")
-            )
-        )
+        credits.append((turn, value))
     return credits
 
 
