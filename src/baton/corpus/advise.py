@@ -118,7 +118,9 @@ def _debate(answers: Answers) -> Advice:
         recipe="c3",
         reasons=(
             argued,
-            *_length(answers, "several messages from one context, each continued to the end, are affordable."),
+            *_length(
+                answers, "several messages from one context, each continued to the end, are affordable."
+            ),
             *([anybody] if anybody else []),
         ),
         instead={

@@ -65,9 +65,7 @@ def _sparse(corpus: Corpus, rows: list[Paper], found: str) -> Finding:
 
 def _stop(corpus: Corpus) -> Finding:
     rows = [paper for paper in corpus.papers if "stop" in paper.decisions and paper.rl == "yes"]
-    found = f"{len(rows)} rows train it" + (
-        f": {_names(rows)}, whose code has a terminator among its actions" if rows else ""
-    )
+    found = f"trained by RL: {_names(rows)}"
     return _finding("does not hold" if rows else "holds", found, rows)
 
 
@@ -75,7 +73,9 @@ def _unused_units(corpus: Corpus) -> Finding:
     used = {paper.credit for paper in corpus.papers}
     unused = [unit for unit in VOCABULARIES["credit"] if unit not in used]
     rows = [paper for paper in corpus.papers if paper.credit in unused]
-    found = f"{len(used - {None})} of {len(VOCABULARIES['credit'])} units are tagged; never: {', '.join(unused)}"
+    found = (
+        f"{len(used - {None})} of {len(VOCABULARIES['credit'])} units are tagged; never: {', '.join(unused)}"
+    )
     return _finding("holds" if unused else "does not hold", found, rows)
 
 
@@ -106,7 +106,13 @@ def _native(corpus: Corpus) -> Finding:
 
 
 def _near_misses(corpus: Corpus) -> Finding:
-    families = {"credit assignment", "orchestration", "agent swarm", "reinforcement learning", "post-training"}
+    families = {
+        "credit assignment",
+        "orchestration",
+        "agent swarm",
+        "reinforcement learning",
+        "post-training",
+    }
     rows = [record for record in corpus.excluded if record.family in families]
     teams = [record for record in rows if record.ground not in ("no_training", "single_agent", "off_topic")]
     found = (

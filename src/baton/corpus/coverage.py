@@ -45,7 +45,5 @@ def _covered(paper: Paper, installed: Collection[str]) -> Covered:
             said=f"{evidence} {paper.same_mechanism or ''}".strip(),
         )
     if paper.unpublished is not None:
-        return Covered(
-            key=paper.key, status="no formula published", recipe=None, said=paper.unpublished
-        )
+        return Covered(key=paper.key, status="no formula published", recipe=None, said=paper.unpublished)
     return Covered(key=paper.key, status="no recipe", recipe=None, said=paper.not_written or "")

@@ -27,7 +27,7 @@ def find(corpus: Corpus, given: str) -> Paper | Excluded:
             f"no record has the arXiv number {number[1]}. Part of the title may do, or: baton corpus list"
         )
     for names in (_keys, _titles):
-        exact = [record for record in records if wanted in names(record)]
+        exact = [record for record in records if _joined(wanted) in map(_joined, names(record))]
         if len(exact) == 1:
             return exact[0]
     within = [record for record in records if wanted and _within(wanted, record)]
@@ -42,6 +42,11 @@ def find(corpus: Corpus, given: str) -> Paper | Excluded:
 
 def _plain(text: str) -> str:
     return " ".join(re.findall(r"[^\W_]+", text.lower()))
+
+
+def _joined(text: str) -> str:
+    """drmas and dr mas are one name."""
+    return text.replace(" ", "")
 
 
 def _arxiv(record: Paper | Excluded) -> str | None:

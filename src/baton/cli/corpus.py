@@ -1,0 +1,218 @@
+"""`baton corpus`: the literature as data: counts, search, claims, and the way from a paper to its recipe."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import msgspec
+from msgspec import structs
+
+from baton.cli.corpus_print import (
+    card_lines,
+    claim_lines,
+    coverage_lines,
+    record_lines,
+    row_lines,
+    stats_lines,
+)
+from baton.cli.corpus_recipes import installed_recipes
+from baton.corpus import (
+    CLAIMS,
+    EXCLUDED_FIELDS,
+    PAPER_FIELDS,
+    VOCABULARIES,
+    Corpus,
+    Excluded,
+    Paper,
+    bibtex,
+    check_claims,
+    coverage,
+    find,
+    load,
+    select,
+    stats,
+)
+from baton.errors import UsageError, nearest
+from baton.view.terminal import emit, take_every_character
+
+__all__ = ["add_arguments", "run"]
+
+_EXAMPLES = """examples:
+  baton corpus show dr-mas
+  baton corpus show "evolving orchestration"
+  baton corpus list --reward hybrid --credit agent --year 2026
+  baton corpus list --excluded --stage full_text
+  baton corpus coverage"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = _EXAMPLES
+    parts = parser.add_subparsers(dest="part", required=True, metavar="PART")
+    counting = parts.add_parser("stats", help="count every tag, with the two cross-tabs")
+    counting.add_argument("--ours", action="store_true", help="by the tags as Baton corrects them")
+    listing = parts.add_parser("list", help="the records, by any of their fields")
+    _add_filters(listing)
+    showing = parts.add_parser("show", help="one record, and how to run it")
+    showing.add_argument(
+        "key", nargs="+", metavar="KEY", help="a key, a recipe, an arXiv number, or part of a title"
+    )
+    claims = parts.add_parser(
+        "claims", help="check the survey's claims of sparsity, with the rows behind them"
+    )
+    claims.add_argument("names", nargs="*", metavar="CLAIM", help="only these")
+    cards = parts.add_parser("cards", help="methods as compositions, one card each")
+    cards.add_argument("keys", nargs="*", metavar="KEY", help="these, instead of the thirteen core ones")
+    cards.add_argument("--all", action="store_true", help="every record that has a card")
+    covering = parts.add_parser("coverage", help="which recipe runs which method")
+    for part in (counting, listing, showing, claims, cards, covering):
+        part.add_argument("--json", action="store_true", help="as JSON")
+    bib = parts.add_parser("bib", help="BibTeX of all retained records, or of some")
+    bib.add_argument("keys", nargs="*", metavar="KEY", help="only these")
+    bib.add_argument("--out", metavar="PATH", help="write it there")
+
+
+def _add_filters(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Several values of one field (--reward hybrid --reward shared) are alternatives, several fields are "
+        "conditions. NA is for none."
+    )
+    parser.add_argument("--excluded", action="store_true", help="those that were screened and left out")
+    for field in dict.fromkeys((*PAPER_FIELDS, *EXCLUDED_FIELDS)):
+        words = VOCABULARIES.get(field)
+        if words is not None:
+            said = f"one of {', '.join(words)}"
+        elif field == "year":
+            said = "a year, or a range as 2024-2026"
+        elif field in ("counterfactual", "thirteen"):
+            said = "yes or no"
+        else:
+            said = "a text that occurs in it"
+        only = "" if field in PAPER_FIELDS else " (with --excluded)"
+        parser.add_argument(
+            f"--{field.replace('_', '-')}",
+            dest=field,
+            action="append",
+            metavar=field.upper(),
+            help=said + only,
+        )
+
+
+def run(args: argparse.Namespace) -> int:
+    corpus = load()
+    return {
+        "stats": _stats,
+        "list": _list,
+        "show": _show,
+        "claims": _claims,
+        "cards": _cards,
+        "coverage": _coverage,
+        "bib": _bib,
+    }[args.part](corpus, args)
+
+
+def _stats(corpus: Corpus, args: argparse.Namespace) -> int:
+    found = stats(corpus, ours=args.ours)
+    return _json(found) if args.json else _lines(stats_lines(found))
+
+
+def _list(corpus: Corpus, args: argparse.Namespace) -> int:
+    known = EXCLUDED_FIELDS if args.excluded else PAPER_FIELDS
+    wanted = {
+        field: values
+        for field in dict.fromkeys((*PAPER_FIELDS, *EXCLUDED_FIELDS))
+        if (values := getattr(args, field)) is not None
+    }
+    for field in wanted:
+        if field not in known:
+            other = "retained" if args.excluded else "excluded"
+            hint = "Leave out --excluded." if args.excluded else "Type: --excluded"
+            raise UsageError(f"--{field.replace('_', '-')} is a field of {other} records. {hint}")
+    rows: list[Paper] | list[Excluded]
+    rows = select(corpus.excluded, wanted) if args.excluded else select(corpus.papers, wanted)
+    return _json(rows) if args.json else _lines(row_lines(rows))
+
+
+def _show(corpus: Corpus, args: argparse.Namespace) -> int:
+    record = find(corpus, " ".join(args.key))
+    if args.json:
+        return _json(structs.asdict(record))
+    return _lines(record_lines(record, installed_recipes(), in_pool=record not in corpus.beyond))
+
+
+def _claims(corpus: Corpus, args: argparse.Namespace) -> int:
+    known = {claim.name: claim for claim in CLAIMS}
+    for name in args.names:
+        if name not in known:
+            raise UsageError(f"there is no claim {name!r}. {nearest(name, known)}")
+    found = {
+        name: each for name, each in check_claims(corpus).items() if not args.names or name in args.names
+    }
+    if args.json:
+        return _json(
+            {
+                name: {"says": known[name].says, "boundary": known[name].boundary, **structs.asdict(each)}
+                for name, each in found.items()
+            }
+        )
+    titles = {record.key: record.title for record in (*corpus.papers, *corpus.excluded)}
+    return _lines(claim_lines([(known[name], each) for name, each in found.items()], titles))
+
+
+def _cards(corpus: Corpus, args: argparse.Namespace) -> int:
+    if args.keys:
+        chosen = [_paper(corpus, key) for key in args.keys]
+        for paper in chosen:
+            if paper.card is None:
+                with_card = ", ".join(p.key for p in corpus.all_papers if p.card is not None)
+                raise UsageError(f"{paper.key} has no card; it has no recipe. These have: {with_card}.")
+    else:
+        chosen = [p for p in corpus.all_papers if p.card is not None and (args.all or p.thirteen)]
+    if args.json:
+        return _json({paper.key: paper.card for paper in chosen})
+    return _lines(card_lines(chosen, installed_recipes()))
+
+
+def _coverage(corpus: Corpus, args: argparse.Namespace) -> int:
+    installed = installed_recipes()
+    rows = coverage(corpus, installed)
+    named = {row.recipe for row in rows}
+    if args.json:
+        return _json({"methods": rows, "recipes_without_a_paper": sorted(installed - named)})
+    return _lines(coverage_lines(rows, sorted(installed - named)))
+
+
+def _bib(corpus: Corpus, args: argparse.Namespace) -> int:
+    papers = [_paper(corpus, key) for key in args.keys] if args.keys else list(corpus.papers)
+    text = bibtex(papers)
+    if args.out is None:
+        take_every_character(data=True)
+        sys.stdout.write(text)
+        return 0
+    if Path(args.out).exists():
+        raise UsageError(f"{args.out} is there already. Give another --out.")
+    Path(args.out).write_text(text, "utf-8")
+    print(f"{len(papers)} entries in {args.out}")
+    return 0
+
+
+def _paper(corpus: Corpus, key: str) -> Paper:
+    record = find(corpus, key)
+    if isinstance(record, Excluded):
+        raise UsageError(
+            f"{key!r} was left out of the pool ({record.key}). Type: baton corpus show {record.key}"
+        )
+    return record
+
+
+def _json(found: object) -> int:
+    take_every_character(data=True)
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n")
+    return 0
+
+
+def _lines(lines: list[list[tuple[str, str]]]) -> int:
+    emit(lines)
+    return 0
