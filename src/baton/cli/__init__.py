@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -37,13 +38,28 @@ COMMANDS: dict[str, str] = {
     "measure": "fill in the reporting checklist from traces: success, parallelism, overhead, failures, safety",
     "bench": "measure credit estimators against games whose exact credit is known",
     "game": "list, solve and play exact games, and see where a policy loses",
+    "corpus": "the literature as data: search it, check its claims, go from a paper to its recipe",
 }
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
+        given = re.match(r"unrecognized arguments: (--[\w-]+)", message)
+        hint = nearest(given[1], _options(self)) if given else ""
+        if hint.startswith("Did"):
+            message += f". {hint}"
         print(f"{self.prog}: {message}\nType: {self.prog} --help", file=sys.stderr)
         raise SystemExit(2)
+
+
+def _options(parser: argparse.ArgumentParser) -> set[str]:
+    """The options of a command and of its parts."""
+    found: set[str] = set()
+    for action in parser._actions:
+        found.update(action.option_strings)
+        if isinstance(action, argparse._SubParsersAction):
+            found.update(*map(_options, action.choices.values()))
+    return found
 
 
 def _overview() -> str:
