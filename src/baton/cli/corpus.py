@@ -23,6 +23,7 @@ from baton.corpus import (
     EXCLUDED_FIELDS,
     PAPER_FIELDS,
     VOCABULARIES,
+    YES_OR_NO,
     Corpus,
     Excluded,
     Paper,
@@ -86,7 +87,7 @@ def _add_filters(parser: argparse.ArgumentParser) -> None:
             said = f"one of {', '.join(words)}"
         elif field == "year":
             said = "a year, or a range as 2024-2026"
-        elif field in ("counterfactual", "thirteen"):
+        elif field in YES_OR_NO:
             said = "yes or no"
         else:
             said = "a text that occurs in it"
@@ -157,7 +158,8 @@ def _claims(corpus: Corpus, args: argparse.Namespace) -> int:
                 for name, each in found.items()
             }
         )
-    titles = {record.key: record.title for record in (*corpus.papers, *corpus.excluded)}
+    titles = {paper.key: paper.title for paper in corpus.papers}
+    titles |= {record.key: record.title for record in corpus.excluded}
     return _lines(claim_lines([(known[name], each) for name, each in found.items()], titles))
 
 

@@ -129,7 +129,7 @@ def card_lines(papers: Sequence[Paper], installed: Collection[str]) -> list[Line
 
 def _card(card: Card, *, whole: bool = False) -> list[Line]:
     """A card says of every part either what it is or that it is not known; inside a record, only what it is."""
-    unknown = "not published" if whole else None
+    unknown = "not known" if whole else None
     lines: list[Line] = []
     for field in ("learns", "reward", "credit", "group", "loss"):
         lines += _named(field, getattr(card, field) or unknown)

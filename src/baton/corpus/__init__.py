@@ -10,7 +10,7 @@ from baton.corpus.coverage import Covered, coverage
 from baton.corpus.find import find
 from baton.corpus.load import Corpus, load, parse
 from baton.corpus.record import TAGS, VOCABULARIES, Card, Correction, Excluded, Paper, tag
-from baton.corpus.select import EXCLUDED_FIELDS, PAPER_FIELDS, select
+from baton.corpus.select import EXCLUDED_FIELDS, PAPER_FIELDS, YES_OR_NO, select
 from baton.corpus.stats import Stats, stats
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "QUESTIONS",
     "TAGS",
     "VOCABULARIES",
+    "YES_OR_NO",
     "Advice",
     "Answers",
     "Card",

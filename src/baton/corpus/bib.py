@@ -1,6 +1,6 @@
 """BibTeX of records, in characters that any BibTeX reads.
 
-First authors are all that is known, so every personal name is followed by `and others`.
+First authors are all that the records know, so `and others` follows, unless somebody wrote alone.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _entry(paper: Paper) -> str:
     kind, place = _kind(paper)
     fields = {
         "title": f"{{{_tex(paper.title)}}}",
-        "author": _author(paper.first_author),
+        "author": _author(paper),
         **place,
         "year": str(paper.year),
     }
@@ -59,10 +59,12 @@ def _kind(paper: Paper) -> tuple[str, dict[str, str]]:
     return "inproceedings", {"booktitle": _tex(venue)}
 
 
-def _author(name: str) -> str:
-    if name == "Anonymous":
-        return name
-    return f"{_tex(name)} and others" if "," in name else f"{{{_tex(name)}}}"
+def _author(paper: Paper) -> str:
+    """A person has a comma in the name; without one it is a company or a team."""
+    name = _tex(paper.first_author)
+    if "," not in name:
+        return f"{{{name}}}"
+    return name if paper.sole_author else f"{name} and others"
 
 
 def _tex(text: str) -> str:
@@ -76,7 +78,7 @@ def _character(char: str) -> str:
         return char
     if char in _SPECIAL:
         return _SPECIAL[char]
-    base, *marks = unicodedata.normalize("NFD", char)
-    if len(marks) == 1 and base.isascii() and marks[0] in _ACCENTS:
-        return f"{{\\{_ACCENTS[marks[0]]}{{{base}}}}}"
+    parts = unicodedata.normalize("NFD", char)
+    if len(parts) == 2 and parts[0].isascii() and parts[1] in _ACCENTS:
+        return f"{{\\{_ACCENTS[parts[1]]}{{{parts[0]}}}}}"
     return char

@@ -89,6 +89,8 @@ class Paper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     category: Category
     title: str
     first_author: str
+    sole_author: bool = False
+    """Known to have written it alone; otherwise there are others, or it is not known."""
     affiliation: str | None = None
     year: int
     arxiv: str | None = None

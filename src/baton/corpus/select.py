@@ -13,10 +13,12 @@ from typing import Any, TypeVar
 from baton.corpus.record import VOCABULARIES, Excluded, Paper
 from baton.errors import UsageError, nearest
 
-__all__ = ["EXCLUDED_FIELDS", "PAPER_FIELDS", "select"]
+__all__ = ["EXCLUDED_FIELDS", "PAPER_FIELDS", "YES_OR_NO", "select"]
 
 PAPER_FIELDS = tuple(name for name in Paper.__struct_fields__ if name not in ("card", "ours"))
 EXCLUDED_FIELDS = Excluded.__struct_fields__
+
+YES_OR_NO = ("sole_author", "counterfactual", "thirteen")
 
 _R = TypeVar("_R", Paper, Excluded)
 _YES_NO = {"yes": True, "no": False}
@@ -39,7 +41,7 @@ def _test(field: str, value: str) -> Any:
         return _word(field, value)
     if field == "year":
         return _year(value)
-    if field in ("counterfactual", "thirteen"):
+    if field in YES_OR_NO:
         if value not in _YES_NO:
             raise UsageError(f"{field}: {value!r} is neither yes nor no. {nearest(value, _YES_NO)}")
         return lambda given: given is _YES_NO[value]
