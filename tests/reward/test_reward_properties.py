@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import random
+import re
 import sys
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from msgspec import structs
 from reward_traces import GOLDEN, full_gold, golden, with_verdicts
 
 from baton.errors import TraceError
+from baton.reward import RULES as LISTED
 from baton.reward import Gold, Recipe, Rule, built_in, load, rule_of, with_rewards
 from baton.reward.debate import JudgePanel, Resolution, Swing, Verifiers
 from baton.reward.hybrid import Hybrid, Term
@@ -178,3 +181,11 @@ def test_recipe_scores_in_order() -> None:
     trace = golden("debate")
     recipe = Recipe(about="two", rules=(Success(), FinishRate()))
     assert [reward.name for reward in recipe.score(trace)] == ["success", "finish_rate"]
+
+
+@pytest.mark.parametrize("word", sorted(LISTED))
+def test_every_rule_states_formula_source_and_evidence(word: str) -> None:
+    formula, at, source = (inspect.getdoc(LISTED[word]) or "").partition("Source:")
+    assert re.search(r"=|/|\d", formula), f"{word}: no formula in its docstring"
+    assert at, f"{word}: no 'Source:' in its docstring"
+    assert re.search(r"\[[PCAMI]\]", source), f"{word}: its source does not say how sure it is"

@@ -49,7 +49,7 @@ def siblings(
     Siblings are all that the same agent did instead in the same context: the whole trace before it
     (`context="prefix"`), or all that the agent itself was shown (`"observation"`). Events without siblings get no
     credit; what an intervention put there is a sibling and gets none itself. Standard error: the continuations
-    of j, and the spread of its siblings.
+    of j, and the spread of its siblings (of one sibling, its continuations). None: either side was run once.
     Source: C3, arXiv 2603.06859 [C], [P].
     """
     totals = returns(group, reward, at_least=2, what="siblings")
@@ -94,9 +94,10 @@ def siblings(
 def _against(mine: list[float], others: list[list[float]]) -> tuple[float, float | None]:
     signals = [fmean(values) for values in others]
     value = fmean(mine) - fmean(signals)
-    if len(mine) < 2 or len(signals) < 2:
+    against = signals if len(signals) > 1 else others[0]
+    if len(mine) < 2 or len(against) < 2:
         return value, None
-    return value, (std(mine) ** 2 / len(mine) + std(signals) ** 2 / len(signals)) ** 0.5
+    return value, (std(mine) ** 2 / len(mine) + std(against) ** 2 / len(against)) ** 0.5
 
 
 def _by_prefix(trace: Trace, path: list[int]) -> dict[str, Place]:

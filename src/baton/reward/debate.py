@@ -40,6 +40,7 @@ class Resolution(Rule, tag="resolution", frozen=True, kw_only=True):
 
     Dissent from a wrong resolution earns what agreeing with a right one does, so conforming is not
     paid as such. Answers are compared without case, runs of space and closing punctuation.
+    Source: resolution-based debate rewards, R6 of the survey, arXiv 2605.02801; this form is ours [I].
     """
 
     family: ClassVar[RewardFamily] = "debate"
@@ -68,6 +69,7 @@ class Swing(Rule, tag="swing", frozen=True, kw_only=True):
     """On whatever an agent says: `to_right` where it turns from a wrong answer to a right one, `to_wrong` back. [I]
 
     The first thing an agent says changes nothing. Events in which nothing changed have no record.
+    Source: flips between right and wrong, as debate studies count them; this form is ours [I].
     """
 
     family: ClassVar[RewardFamily] = "debate"
@@ -99,6 +101,7 @@ class JudgePanel(Rule, tag="judge_panel", frozen=True, kw_only=True):
 
     strict: 1 when every judge's score reaches `threshold`, else 0, as in Debate-as-Reward's strict binary
     panel [A]; majority: 1 when more than half do; mean: the mean score [M].
+    Source: Debate-as-Reward's strict binary panel [A]; majority and mean [M].
     """
 
     family: ClassVar[RewardFamily] = "debate"
@@ -127,6 +130,7 @@ class Verifiers(Rule, tag="verifiers", frozen=True, kw_only=True):
 
     Ten copies of one model are one opinion: judges of the same kind count together once. Judges that
     `kinds` does not name are each a kind of their own.
+    Source: heterogeneous verifiers, R6 of the survey, arXiv 2605.02801; this form is ours [I].
     """
 
     family: ClassVar[RewardFamily] = "debate"
@@ -155,6 +159,7 @@ class SolutionEvaluation(Rule, tag="solution_evaluation", frozen=True, kw_only=T
 
     Each thing a scorer said that holds such a number scores the evaluation it read last and the solution
     that evaluation read last. A scorer that named no tau scored nothing.
+    Source: CoMAS [A]; the two shares sum to one [M].
     """
 
     family: ClassVar[RewardFamily] = "debate"

@@ -120,6 +120,7 @@ class Hybrid(Rule, tag="hybrid", frozen=True, kw_only=True):
     balance = "variance": w_k = base_k c / std_k; "gradient": w_k = base_k c / |g_k| (as GradNorm's fixed point,
     Chen et al. 2018 [M]); c keeps the sum of the balanced base weights. So each term's spread, or gradient,
     enters in proportion to its base weight. A term that has no spread yet keeps its base weight.
+    Source: PARL, arXiv 2602.02276 [A]; GradNorm, Chen et al. 2018 [M]; balance by variance [I].
     """
 
     family: ClassVar[RewardFamily] = "hybrid"

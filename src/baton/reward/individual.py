@@ -23,6 +23,7 @@ class OwnAnswer(Rule, tag="own_answer", frozen=True, kw_only=True):
 
     An agent's answer is its last return; of the one who stops, what it stopped with. With
     team_weight = 1 it is the difference to the team: above zero for whoever was better than the team.
+    Source: individual outcome rewards [M].
     """
 
     family: ClassVar[RewardFamily] = "individual"
@@ -54,6 +55,7 @@ class Difference(Rule, tag="difference", frozen=True, kw_only=True):
 
     team_weight = 0, weight = 1: the difference reward G(z) - G(z_-i) [M]. Both, with a tool term added in
     a hybrid: SHARP, r_i = a R + b (R - R_-i) + c tool_i, of which only the abstract is public [I].
+    Source: difference rewards, Wolpert & Tumer 2002 [M]; SHARP [A], its formula inferred here [I].
     """
 
     family: ClassVar[RewardFamily] = "individual"
@@ -84,6 +86,7 @@ class SoloGap(Rule, tag="solo_gap", frozen=True, kw_only=True):
     """CCPO: r_thinker = R + weight (R - R_solo), every other agent R; weight = 0.2. [C]
 
     R_solo is the outcome when the solver works without the thinker.
+    Source: CCPO [C].
     """
 
     family: ClassVar[RewardFamily] = "individual"

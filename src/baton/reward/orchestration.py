@@ -32,7 +32,8 @@ class SpeedUp(Rule, tag="speed_up", frozen=True, kw_only=True):
 
     T1*/T_P, least work over makespan, where the gold data gives least work [M]. Otherwise T1/Tinf, all
     durations over those on the critical path: what the trace could gain from parallelism, busywork
-    included [M]. Source: work and span (Brent 1974); E2 of the survey.
+    included [M].
+    Source: work and span, Brent 1974; E2 of the survey, arXiv 2605.02801 [M].
     """
 
     family: ClassVar[RewardFamily] = "orchestration"
@@ -65,6 +66,7 @@ class Parallel(Rule, tag="parallel", frozen=True, kw_only=True):
 
     Kimi K2.5 names the term and gives no closed form; this one is ours. Where no sub-agent's work was timed,
     it is the most that were out at once, spawned and not back; the record says which. Nobody spawned: 0.
+    Source: Kimi K2.5 PARL, arXiv 2602.02276 [A], names the term without a closed form; this one is ours [I].
     """
 
     family: ClassVar[RewardFamily] = "orchestration"
@@ -86,6 +88,7 @@ class FinishRate(Rule, tag="finish_rate", frozen=True, kw_only=True):
 
     On decisions: 1 on the spawn of an agent that returned ok, 0 on that of one that did not; the mean is
     the rate.
+    Source: Kimi K2.5 PARL, arXiv 2602.02276 [A], names the term; this form of it is ours [I].
     """
 
     family: ClassVar[RewardFamily] = "orchestration"
@@ -122,6 +125,7 @@ class Split(Rule, tag="split", frozen=True, kw_only=True):
     The leading agent's spawns and delegations ask for parts. Recall is the share of parts asked for,
     precision the share of asks that were new, so asking twice costs. On decisions: new parts / parts
     asked for, 0 where a subtask asks for none.
+    Source: split correctness, R7 of the survey, arXiv 2605.02801; F1 over parts is ours [I].
     """
 
     family: ClassVar[RewardFamily] = "orchestration"
@@ -157,7 +161,8 @@ class Aggregation(Rule, tag="aggregation", frozen=True, kw_only=True):
     """Aggregation quality: score of the fused result less the best single one that went in. [M]
 
     Below zero: something right was lost in fusing (aggregation leakage). On decisions: each aggregate; on
-    the team: their mean. Source: E3 of the survey.
+    the team: their mean.
+    Source: E3 of the survey, arXiv 2605.02801 [M].
     """
 
     family: ClassVar[RewardFamily] = "orchestration"
@@ -189,6 +194,7 @@ class CriticalSteps(Rule, tag="critical_steps", frozen=True, kw_only=True):
 
     C is Kimi PARL's measure and budget; the reward is our form of it [I]. Without a budget: 1 - C / all
     steps, the share of steps that were off the critical path.
+    Source: Kimi K2.5 PARL, arXiv 2602.02276 [A], where C is a measure and a budget; as a reward, ours [I].
     """
 
     family: ClassVar[RewardFamily] = "orchestration"

@@ -25,6 +25,7 @@ class Milestones(Rule, tag="milestones", frozen=True, kw_only=True):
     """1/M for each of the task's M milestones, on whatever first reached it; the sum is reached/M. [M]
 
     Where a milestone was first reached is found by bisection over prefixes: reached stays reached.
+    Source: share of milestones reached, E3 of the survey, arXiv 2605.02801 [M].
     """
 
     family: ClassVar[RewardFamily] = "process"
@@ -67,6 +68,7 @@ class Scorer(Rule, tag="scorer", frozen=True, kw_only=True):
     The differences sum to f(whole) - f(nothing), so a step that changes nothing earns nothing (potential-based
     shaping, Ng, Harada and Russell 1999). difference = false gives f(prefix after it) itself. A prefix
     ends where the next turn begins.
+    Source: potential-based shaping, Ng, Harada and Russell 1999 [M].
     """
 
     family: ClassVar[RewardFamily] = "process"
@@ -95,6 +97,7 @@ class ValidFormat(Rule, tag="valid_format", frozen=True, kw_only=True):
 
     By default 1 and 0 on the team, as format terms are published. On turns use valid = 0 and a negative
     `invalid`: paying for every valid step pays for padding.
+    Source: format terms, as in DeepSeek-R1, arXiv 2501.12948 [M].
     """
 
     family: ClassVar[RewardFamily] = "process"

@@ -22,7 +22,10 @@ __all__ = ["MainSub", "ProposerSolverJudge", "Rubric", "SolverVerifier"]
 
 
 class Rubric(Rule, tag="rubric", frozen=True, kw_only=True):
-    """A rubric per role: r_role = mean over its agents of rubric_role(last thing said). [M]"""
+    """A rubric per role: r_role = mean over its agents of rubric_role(last thing said). [M]
+
+    Source: scoring by rubric [M].
+    """
 
     family: ClassVar[RewardFamily] = "role"
     name: str = "rubric"
@@ -62,6 +65,7 @@ class MainSub(Rule, tag="main_sub", frozen=True, kw_only=True):
     Main is the leading agent; every other agent is a sub. fmt is 1 when none of the agent's own
     events is invalid, and then counts; otherwise the whole reward is 0. The judge scores an agent's last
     return; an agent that never returned anything has judge 0, since there is nothing to judge.
+    Source: M-GRPO, arXiv 2511.13288 [P].
     """
 
     family: ClassVar[RewardFamily] = "role"
@@ -97,6 +101,7 @@ class SolverVerifier(Rule, tag="solver_verifier", frozen=True, kw_only=True):
     A verdict is right when it accepts a right answer or rejects a wrong one. What it is about is the
     latest thing a solver said among what the verdict depends on. A verdict that says neither is not
     right. Whether words accept is read off the first word that says so [I].
+    Source: MarsRL [P]; how a verdict is read [I].
     """
 
     family: ClassVar[RewardFamily] = "role"
@@ -143,6 +148,7 @@ class ProposerSolverJudge(Rule, tag="proposer_solver_judge", frozen=True, kw_onl
 
     s is a judge's score from 1 to 10 of what the agent said; quality is the same of the proposer. Format
     is 1 when none of the agent's own events is invalid.
+    Source: MAE [C].
     """
 
     family: ClassVar[RewardFamily] = "role"

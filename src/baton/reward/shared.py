@@ -28,6 +28,7 @@ class Success(Rule, tag="success", frozen=True, kw_only=True):
     """Verified success: R = verify(answer) in [0, 1]; 1[R >= threshold] where a threshold is given. [M]
 
     Verified now where gold data is given, else as the run recorded it; the record says which.
+    Source: verified outcome, as every method of the survey has it [M].
     """
 
     family: ClassVar[RewardFamily] = "shared"
@@ -45,7 +46,8 @@ class ItemF1(Rule, tag="item_f1", frozen=True, kw_only=True):
     """Item-F1 of an answer that is a list or a table: 2 P R / (P + R) over items with their counts. [M]
 
     The answer is a JSON list, else lines. An item is a text, a row, or with `key` a cell: (key, column,
-    value). Source of the cell form: WideSearch, the table benchmark WideSeek-R1 trains for [A].
+    value).
+    Source: F1 over items [M]; the cell form is WideSearch's, the table benchmark WideSeek-R1 trains for [A].
     """
 
     family: ClassVar[RewardFamily] = "shared"
@@ -83,8 +85,9 @@ class ItemF1(Rule, tag="item_f1", frozen=True, kw_only=True):
 class Cost(Rule, tag="cost", frozen=True, kw_only=True):
     """What the run spent: sum_i (L_i c_tok + T_i c_tool) + c_s seconds, as a positive number. [P]
 
-    Source: the survey's rollout cost. Steps count once, however many agents there are. Agent Q-Mix [C]:
+    Steps count once, however many agents there are. Agent Q-Mix [C]:
     per_token = 1e-5 and weight -1, which is acc - 0.1 tokens / 1e4.
+    Source: the survey's rollout cost, arXiv 2605.02801 [P]; Agent Q-Mix, arXiv 2604.00344 [C].
     """
 
     family: ClassVar[RewardFamily] = "shared"
@@ -111,6 +114,7 @@ class Length(Rule, tag="length", frozen=True, kw_only=True):
     """Over-long penalty in [0, 1]: clip((tokens - free) / (limit - free), 0, 1). [I]
 
     WideSeek-R1 subtracts a length term whose constants are in its code; this linear form is ours.
+    Source: WideSeek-R1 subtracts a length term [C]; this linear form of it is ours [I].
     """
 
     family: ClassVar[RewardFamily] = "shared"
@@ -134,6 +138,7 @@ class StepCost(Rule, tag="step_cost", frozen=True, kw_only=True):
     cost_t = scale log(1 + g (t+1) / (T+1)) / log(1 + g) x role factor x tokens_t / 1e5, scale = 0.1, g = 1,
     t the step's number from 0 and T the cap on steps. A step is one call. On the team: R - sum cost;
     on turns: -cost_t at each step, the outcome left to another rule.
+    Source: Puppeteer, arXiv 2505.19591 [C].
     """
 
     family: ClassVar[RewardFamily] = "shared"

@@ -29,6 +29,7 @@ class ToolUse(Rule, tag="tool_use", frozen=True, kw_only=True):
     A repeat is the same agent calling the same tool with the same arguments after that had succeeded; a
     call that may change the world (pure = false) is never one. What was cancelled or refused before it
     ran has neither worth nor a failure. SHARP's tool term [A]: unit = "agent", the sum over an agent's calls.
+    Source: conditioned on downstream use as the survey's R5 asks, arXiv 2605.02801 [I]; SHARP's tool term [A].
     """
 
     family: ClassVar[RewardFamily] = "tool"
@@ -70,6 +71,7 @@ class ToolUsed(Rule, tag="tool_used", frozen=True, kw_only=True):
     """1 on the team when some call of these tools succeeded and reached the answer, else 0. [I]
 
     WideSeek-R1's search term (weight 0.05) [C] has this effect; downstream use is our condition.
+    Source: WideSeek-R1's search term [C]; downstream use is our condition [I].
     """
 
     family: ClassVar[RewardFamily] = "tool"
