@@ -66,7 +66,7 @@ class Resolution(Rule, tag="resolution", frozen=True, kw_only=True):
 
 
 class Swing(Rule, tag="swing", frozen=True, kw_only=True):
-    """On whatever an agent says: `to_right` where it turns from a wrong answer to a right one, `to_wrong` back. [I]
+    """r = to_right where an agent turns from a wrong answer to a right one, to_wrong where it turns back. [I]
 
     The first thing an agent says changes nothing. Events in which nothing changed have no record.
     Source: flips between right and wrong, as debate studies count them; this form is ours [I].
@@ -126,7 +126,7 @@ class JudgePanel(Rule, tag="judge_panel", frozen=True, kw_only=True):
 
 
 class Verifiers(Rule, tag="verifiers", frozen=True, kw_only=True):
-    """Heterogeneous verifiers: mean over kinds of the mean within a kind, less `disagreement` x std over kinds. [I]
+    """Heterogeneous verifiers: r = mean_k(m_k) - disagreement x std_k(m_k), m_k the mean score within kind k. [I]
 
     Ten copies of one model are one opinion: judges of the same kind count together once. Judges that
     `kinds` does not name are each a kind of their own.

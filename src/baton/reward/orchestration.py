@@ -158,7 +158,7 @@ class Split(Rule, tag="split", frozen=True, kw_only=True):
 
 
 class Aggregation(Rule, tag="aggregation", frozen=True, kw_only=True):
-    """Aggregation quality: score of the fused result less the best single one that went in. [M]
+    """Aggregation quality: r = score(fused) - max_i score(i), i what went in. [M]
 
     Below zero: something right was lost in fusing (aggregation leakage). On decisions: each aggregate; on
     the team: their mean.
