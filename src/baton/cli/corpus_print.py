@@ -11,7 +11,7 @@ from baton.view.terminal import columns
 from baton.view.text import count
 from baton.view.tree import Line
 
-__all__ = ["card_lines", "claim_lines", "coverage_lines", "record_lines", "row_lines", "stats_lines"]
+__all__ = ["card_lines", "claim_lines", "coverage_lines", "named", "record_lines", "row_lines", "stats_lines"]
 
 _INDENT = 16
 _TIE = "\xa0"  # a space that no line is broken at; printed as a plain one
@@ -26,7 +26,7 @@ def stats_lines(found: Stats) -> list[Line]:
         ("because of", found.grounds),
     ):
         said = "  ".join(f"{word}{_TIE}{n}" for word, n in counts.items())
-        lines += _named(field, said)
+        lines += named(field, said)
     for title, table in (
         ("reward x credit", found.reward_by_credit),
         ("form x credit", found.form_by_credit),
@@ -64,27 +64,27 @@ def _cells(row: Paper | Excluded) -> tuple[str, ...]:
 def record_lines(record: Paper | Excluded, installed: Collection[str], *, in_pool: bool = True) -> list[Line]:
     lines: list[Line] = [[(f"{record.key}  ", "bold"), (record.title, "bold")]]
     if isinstance(record, Excluded):
-        lines += _named(
+        lines += named(
             "left out", f"{record.screened}, {record.stage} screening, {record.ground}: {record.why}"
         )
-        lines += _named("found by", f"{record.family}, {record.source}, {record.identifier}")
-        return lines + _named("link", record.link)
+        lines += named("found by", f"{record.family}, {record.source}, {record.identifier}")
+        return lines + named("link", record.link)
     affiliation = f" ({record.affiliation})" if record.affiliation else ""
-    lines += _named("by", f"{record.first_author}{affiliation}, {record.year}, {record.venue}")
+    lines += named("by", f"{record.first_author}{affiliation}, {record.year}, {record.venue}")
     version = f" {record.version}" if record.version else ""
-    lines += _named("read", (f"arXiv {record.arxiv}{version}" if record.arxiv else version.strip()))
+    lines += named("read", (f"arXiv {record.arxiv}{version}" if record.arxiv else version.strip()))
     for link in record.links:
-        lines += _named("link", link)
+        lines += named("link", link)
     if not in_pool:
-        lines += _named("pool", "not in the survey's pool; Baton adds it")
-    lines += _named("about", record.about)
-    lines += _named("note", record.note)
-    lines += _named("tags", "  ".join(f"{field}{_TIE}{tag(record, field)}" for field in TAGS))
-    lines += _named("decisions", " ".join(record.decisions))
-    lines += _named("evaluates", " ".join(record.evaluates))
+        lines += named("pool", "not in the survey's pool; Baton adds it")
+    lines += named("about", record.about)
+    lines += named("note", record.note)
+    lines += named("tags", "  ".join(f"{field}{_TIE}{tag(record, field)}" for field in TAGS))
+    lines += named("decisions", " ".join(record.decisions))
+    lines += named("evaluates", " ".join(record.evaluates))
     for correction in record.ours:
-        lines += _named("survey says", f"{correction.field}: {correction.survey}")
-        lines += _named("Baton says", f"{correction.ours}. {correction.why}", "yellow")
+        lines += named("survey says", f"{correction.field}: {correction.survey}")
+        lines += named("Baton says", f"{correction.ours}. {correction.why}", "yellow")
     if record.card is not None:
         lines += _card(record.card)
     return lines + _runs(record, installed)
@@ -93,24 +93,24 @@ def record_lines(record: Paper | Excluded, installed: Collection[str], *, in_poo
 def _runs(paper: Paper, installed: Collection[str]) -> list[Line]:
     """How to run it, or why that cannot be."""
     if paper.recipe is not None:
-        lines = _named("recipe", paper.same_mechanism)
+        lines = named("recipe", paper.same_mechanism)
         if paper.recipe in installed:
-            return [*lines, *_named("run it", train_line(paper.recipe), "green")]
+            return [*lines, *named("run it", train_line(paper.recipe), "green")]
         missing = f"recipe {paper.recipe} is not installed here; once it is: {train_line(paper.recipe)}"
-        return [*lines, *_named("run it", missing, "yellow")]
-    lines = _named("recipe", paper.unpublished and f"no formula published. {paper.unpublished}")
-    return lines + _named("recipe", paper.not_written and f"none. {paper.not_written}")
+        return [*lines, *named("run it", missing, "yellow")]
+    lines = named("recipe", paper.unpublished and f"no formula published. {paper.unpublished}")
+    return lines + named("recipe", paper.not_written and f"none. {paper.not_written}")
 
 
 def claim_lines(found: Sequence[tuple[Claim, Finding]], titles: Mapping[str, str]) -> list[Line]:
     lines: list[Line] = []
     for claim, finding in found:
         lines.append([(f"{finding.verdict.upper()}  ", _VERDICTS[finding.verdict]), (claim.name, "bold")])
-        lines += _named("survey says", claim.says)
-        lines += _named("records say", finding.found)
-        lines += _named("but", claim.boundary, "dim")
+        lines += named("survey says", claim.says)
+        lines += named("records say", finding.found)
+        lines += named("but", claim.boundary, "dim")
         lines += [
-            line for key in finding.rows for line in _named("row", f"{key}  {titles.get(key, '')}", "dim")
+            line for key in finding.rows for line in named("row", f"{key}  {titles.get(key, '')}", "dim")
         ]
         lines.append([])
     return lines[:-1]
@@ -121,8 +121,8 @@ def card_lines(papers: Sequence[Paper], installed: Collection[str]) -> list[Line
     for paper in papers:
         assert paper.card is not None
         lines += [[(f"{paper.key}  ", "bold"), (paper.title, "")]]
-        lines += _named("who, when", f"{paper.first_author}, {paper.year}, {paper.venue}")
-        lines += _named("topology", tag(paper, "form"))
+        lines += named("who, when", f"{paper.first_author}, {paper.year}, {paper.venue}")
+        lines += named("topology", tag(paper, "form"))
         lines += [*_card(paper.card, whole=True), *_runs(paper, installed), []]
     return lines[:-1]
 
@@ -132,8 +132,8 @@ def _card(card: Card, *, whole: bool = False) -> list[Line]:
     unknown = "not known" if whole else None
     lines: list[Line] = []
     for field in ("learns", "reward", "credit", "group", "loss"):
-        lines += _named(field, getattr(card, field) or unknown)
-    return lines + _named("evidence", card.evidence) + _named("caution", card.caution)
+        lines += named(field, getattr(card, field) or unknown)
+    return lines + named("evidence", card.evidence) + named("caution", card.caution)
 
 
 def coverage_lines(rows: Sequence[Covered], without_a_paper: Sequence[str]) -> list[Line]:
@@ -156,7 +156,7 @@ def coverage_lines(rows: Sequence[Covered], without_a_paper: Sequence[str]) -> l
             lines += [[(" " * (width + 4 + len(command)), ""), (more, "dim")] for more in said[1:]]
         lines.append([])
     if without_a_paper:
-        lines += _named("of Baton's own", "  ".join(without_a_paper))
+        lines += named("of Baton's own", "  ".join(without_a_paper))
     return lines
 
 
@@ -168,7 +168,7 @@ def _crossed(table: Mapping[str, Mapping[str, int]]) -> Iterator[Line]:
         yield [(f"{row:<{first}}" + "".join(f"{cells[name] or '.':>14}" for name in names), "")]
 
 
-def _named(name: str, said: str | None, style: str = "") -> list[Line]:
+def named(name: str, said: str | None, style: str = "") -> list[Line]:
     """A name and what is said under it, wrapped; nothing where nothing is said."""
     if not said:
         return []

@@ -1,0 +1,117 @@
+"""`baton advise`: four questions, answered by a person, by options or by traces, and the recipe that follows."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from baton.cli.advise_traces import Reading, read_answers
+from baton.cli.corpus_print import named
+from baton.cli.corpus_recipes import installed_recipes, train_line
+from baton.corpus.advise import QUESTIONS, ROLES, Advice, Answers, advise
+from baton.errors import UsageError, nearest
+from baton.trace.formats import read_all
+from baton.view.terminal import emit, take_every_character
+from baton.view.text import printable
+from baton.view.tree import Line
+
+__all__ = ["add_arguments", "run"]
+
+_WORDS: dict[str, tuple[str, ...]] = {name: ROLES if name == "roles" else ("yes", "no") for name in QUESTIONS}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = (
+        "Without traces and options it asks. An option counts for more than what the traces say.\n\n"
+        "examples:\n"
+        "  baton advise\n"
+        "  baton advise runs/sum\n"
+        "  baton advise --dynamic yes --bottleneck no --long no --roles heterogeneous"
+    )
+    parser.add_argument("paths", nargs="*", metavar="TRACE", help="files that hold traces of your team")
+    for name, question in QUESTIONS.items():
+        parser.add_argument(f"--{name}", metavar="|".join(_WORDS[name]), help=question)
+    parser.add_argument("--json", action="store_true", help="as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    given = {name: _word(name, word) for name in QUESTIONS if (word := getattr(args, name)) is not None}
+    readings = _readings(args.paths)
+    readings |= {name: Reading(answer=word, why="as you said") for name, word in given.items()}
+    unanswered = [name for name in QUESTIONS if name not in readings or readings[name].answer is None]
+    for name in unanswered:
+        readings[name] = _asked(name, unanswered, readings, args.paths)
+    said = {name: reading.answer for name, reading in readings.items()}
+    answers = msgspec.convert(
+        {name: word if name == "roles" else word == "yes" for name, word in said.items()}, Answers
+    )
+    advice = advise(answers)
+    if args.json:
+        document = {"answers": readings, "advice": advice, "type": train_line(advice.recipe)}
+        take_every_character(data=True)
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n")
+    else:
+        emit([*_answer_lines(readings), [], *_advice_lines(advice, args.paths)])
+    return 0
+
+
+def _readings(paths: Sequence[str]) -> dict[str, Reading]:
+    if not paths:
+        return {}
+    traces = [trace for path in paths for trace in read_all(path)]
+    if not traces:
+        raise UsageError(f"{', '.join(paths)}: no trace in there.")
+    return read_answers(traces)
+
+
+def _word(name: str, word: str) -> str:
+    if word not in _WORDS[name]:
+        raise UsageError(f"--{name} {word!r}: {nearest(word, _WORDS[name])}")
+    return word
+
+
+def _asked(
+    name: str, unanswered: Sequence[str], readings: Mapping[str, Reading], paths: Sequence[str]
+) -> Reading:
+    """The answer of the person at the terminal."""
+    if not sys.stdin.isatty():
+        options = " ".join(f"--{each} {'|'.join(_WORDS[each])}" for each in unanswered)
+        why = "".join(f" ({readings[each].why})" for each in unanswered if each in readings)
+        command = shlex.join(["baton", "advise", *paths])
+        raise UsageError(f"not answered: {', '.join(unanswered)}{why}. Type: {command} {options}")
+    while True:
+        try:
+            word = input(f"{QUESTIONS[name]} [{'/'.join(_WORDS[name])}] ").strip().lower()
+        except EOFError:
+            raise UsageError(f"not answered: {name}. Type: --{name} {'|'.join(_WORDS[name])}") from None
+        close = [known for known in _WORDS[name] if word and known.startswith(word)]
+        if len(close) == 1:
+            return Reading(answer=close[0], why="as you said")
+        print(nearest(word, _WORDS[name]), file=sys.stderr)
+
+
+def _answer_lines(readings: Mapping[str, Reading]) -> Iterator[Line]:
+    for name, question in QUESTIONS.items():
+        yield [(question, "")]
+        yield [(f"  {readings[name].answer}  ", "bold"), (printable(readings[name].why), "dim")]
+
+
+def _advice_lines(advice: Advice, paths: Sequence[str]) -> Iterator[Line]:
+    yield from named("credit on", f"{advice.unit}, by the estimator {advice.estimator}", "bold")
+    yield from named("recipe", advice.recipe, "bold")
+    for reason in advice.reasons:
+        yield from named("because", reason)
+    for recipe, when in advice.instead.items():
+        yield from named("instead", f"{recipe}, {when}")
+    if paths:
+        command = f"baton credit {shlex.join(paths)} --unit {advice.unit} --estimator {advice.estimator}"
+        yield from named("look at it", printable(command), "green")
+    if advice.recipe in installed_recipes():
+        yield from named("type", train_line(advice.recipe), "green")
+    else:
+        yield from named("type", f"{train_line(advice.recipe)} (this recipe is not installed here)", "yellow")
