@@ -38,6 +38,7 @@ COMMANDS: dict[str, str] = {
     "measure": "fill in the reporting checklist from traces: success, parallelism, overhead, failures, safety",
     "bench": "measure credit estimators against games whose exact credit is known",
     "game": "list, solve and play exact games, and see where a policy loses",
+    "advise": "choose a credit mechanism and a recipe, from four answers or from traces",
     "corpus": "the literature as data: search it, check its claims, go from a paper to its recipe",
 }
 

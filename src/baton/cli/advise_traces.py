@@ -21,7 +21,7 @@ from baton.view.text import count
 __all__ = ["MANY_TURNS", "Reading", "read_answers"]
 
 MANY_TURNS = 25
-"""Above this, uniform credit's signal to noise on the length ladder, 5/sqrt(turns), is below 1: `baton bench credit`."""
+"""Above this, uniform credit's signal to noise on the length ladder, 5/sqrt(turns), is below 1 (docs/problems.md)."""
 
 _HALF = 0.5
 _DEBATED = 1 / 3
@@ -47,9 +47,8 @@ def read_answers(traces: Sequence[Trace]) -> dict[str, Reading]:
 def _dynamic(traces: Sequence[Trace]) -> Reading:
     chosen = [trace for trace in traces if any(_is_choice(event, trace) for event in trace.events)]
     if chosen:
-        return Reading(
-            answer="yes", why=f"in {len(chosen)} of {count(len(traces), 'trace')} a policy spawns agents"
-        )
+        by = "a policy spawns agents" if any(trace.calls for trace in chosen) else "agents are spawned"
+        return Reading(answer="yes", why=f"in {len(chosen)} of {count(len(traces), 'trace')} {by}")
     sizes: dict[str, set[int]] = {}
     for trace in traces:
         sizes.setdefault(trace.header.task_id, set()).add(len({event.agent for event in trace.events}))
