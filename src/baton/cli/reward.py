@@ -122,12 +122,15 @@ def _gold(trace: Trace, given: dict[str, dict[str, Any]]) -> Gold:
         instance = task.instance(settings.seed, settings.split)
     except (BatonError, msgspec.ValidationError):
         return Gold(**table)  # another system's trace, or a task of a person's own
-    return Gold(
-        verify=None if "answer" in table else task.assignment(instance).verify,
-        milestones=task.milestones(instance) or None,
-        reached=lambda prefix: task.reached(instance, prefix),
-        **table,
-    )
+    parts = task.parts(instance)
+    known: dict[str, Any] = {
+        "verify": None if "answer" in table else task.assignment(instance).verify,
+        "milestones": task.milestones(instance) or None,
+        "reached": lambda prefix: task.reached(instance, prefix),
+        "parts": parts or None,
+        "covers": (lambda text: task.covers(instance, text)) if parts and "parts" not in table else None,
+    }
+    return Gold(**(known | table))
 
 
 def _plain(reward: Reward) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import msgspec
 from baton.cli.team import Settings, describe, live_line, make_team, parse_settings, store_path
 from baton.engine import ENGINES
 from baton.errors import UsageError
+from baton.learn.models import MODELS
 from baton.tasks.catalog import TASKS
 from baton.tasks.policies import REFERENCE as POLICIES
 from baton.tasks.task import Task
@@ -27,7 +28,8 @@ __all__ = ["add_arguments", "parse_policies", "run", "run_into"]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    forms = "\n".join(f"  {form}" for _, form in ENGINES.values())
+    models = [f"{name}[?device=cuda&dtype=bfloat16] ({what})" for name, (_, what) in MODELS.items()]
+    forms = "\n".join(f"  {form}" for form in (*(form for _, form in ENGINES.values()), *models))
     parser.epilog = (
         f"tasks: {', '.join(TASKS)}\ntopologies: {', '.join(TOPOLOGIES)}\n\n"
         f"policies:\n  reference (the task's own scripted play)\n"

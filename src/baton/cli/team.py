@@ -17,16 +17,17 @@ from msgspec import Struct, field, structs
 from baton.engine import ENGINES, make_engine
 from baton.engine.scripted import ScriptedEngine
 from baton.errors import TraceError, UsageError, nearest
+from baton.learn.models import MODELS, model_engine
 from baton.tasks.catalog import REFERENCE, TASKS, make_task
 from baton.tasks.game_task import GameTask
 from baton.tasks.task import Task
-from baton.team.action import VERBS
+from baton.tasks.translate import translated
 from baton.team.budget import Ledger, Limits
 from baton.team.driver import Latency
-from baton.team.policy import Engine, Request
+from baton.team.policy import Engine
 from baton.team.run import Run
 from baton.team.setup import Assignment, Team, Topology
-from baton.team.surface import Lines, Parsed, Tools
+from baton.team.surface import Lines, Tools
 from baton.team.topology import TOPOLOGIES, make_topology
 from baton.trace.call import Sampling
 from baton.trace.formats import read_all
@@ -125,7 +126,9 @@ def _engine(settings: Settings, task: Task, assignment: Assignment, spec: str) -
     if isinstance(task, GameTask) and spec.partition(":")[0] not in ENGINES:
         name = "optimal" if spec == "reference" else spec
         return ScriptedEngine(name, task.script(name))
-    return _reference(settings, assignment) if spec == "reference" else make_engine(spec)
+    if spec == "reference":
+        return _reference(settings, assignment)
+    return model_engine(spec) if spec.partition("?")[0] in MODELS else make_engine(spec)
 
 
 def _sampled(topology: Topology, given: Mapping[str, Any]) -> Topology:
@@ -149,16 +152,8 @@ def _reference(settings: Settings, assignment: Assignment) -> Engine:
     task = settings.task
     if task not in REFERENCE:
         raise UsageError(f"task {task!r} has no scripted play. {nearest(task, REFERENCE)}")
-    play = REFERENCE[task]
-    if settings.surface == "lines":
-        return ScriptedEngine("reference", play)
-    lines, tools = Lines(), Tools(assignment.tools)
-
-    def translated(request: Request) -> str:
-        said = lines.parse(play(request), frozenset(VERBS))
-        return "\n".join(tools.render(item.action) for item in said if isinstance(item, Parsed))
-
-    return ScriptedEngine("reference", translated)
+    surface = Lines() if settings.surface == "lines" else Tools(assignment.tools)
+    return ScriptedEngine("reference", translated(REFERENCE[task], surface))
 
 
 def _struct(kind: Any, given: Mapping[str, Any], what: str) -> Any:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from baton.errors import UsageError, nearest
 from baton.tasks.game_task import GameTask
 from baton.tasks.game_trace import PREFIX
 from baton.tasks.games import GAMES, make_game
+from baton.tasks.reasoning import FAMILIES, Play, ReasoningTask
+from baton.tasks.reasoning import PREFIX as REASONING
 from baton.tasks.shard_sum import ShardSum
 from baton.tasks.shard_sum_play import play
 from baton.tasks.task import Task
@@ -25,11 +27,38 @@ def _game(name: str) -> Callable[..., Task]:
     return build
 
 
+def _reasoning(family: str) -> Callable[..., Task]:
+    def build(
+        *,
+        size: int | None = None,
+        digits: int = 1,
+        team: Literal["small", "single", "any"] = "small",
+        python: bool = False,
+        partial: bool = False,
+        max_tokens: int = 1024,
+    ) -> Task:
+        return ReasoningTask(
+            FAMILIES[family],
+            size=size,
+            digits=digits,
+            team=team,
+            python=python,
+            partial=partial,
+            max_tokens=max_tokens,
+        )
+
+    return build
+
+
 TASKS: dict[str, Callable[..., Task]] = {
     ShardSum.name: ShardSum,
     **{f"{PREFIX}{name}": _game(name) for name in GAMES},
+    **{f"{REASONING}{name}": _reasoning(name) for name in FAMILIES},
 }
-REFERENCE: dict[str, Callable[[Request], str]] = {ShardSum.name: play}
+REFERENCE: dict[str, Callable[[Request], str]] = {
+    ShardSum.name: play,
+    **{f"{REASONING}{name}": Play(family) for name, family in FAMILIES.items()},
+}
 """Task -> scripted play, where there is one."""
 
 

@@ -85,6 +85,14 @@ class Task(ABC):
         """Which milestones a trace reached."""
         return frozenset()
 
+    def parts(self, instance: Instance) -> tuple[str, ...]:  # noqa: ARG002 (not every task splits)
+        """What the instance splits into, where that is known."""
+        return ()
+
+    def covers(self, instance: Instance, text: str) -> frozenset[str]:  # noqa: ARG002
+        """Which parts a subtask's text asks for."""
+        return frozenset()
+
     def solve(self, instance: Instance) -> str | None:  # noqa: ARG002 (not every task has a solver)
         """A right answer, where one can be computed; None: there is no solver."""
         return None

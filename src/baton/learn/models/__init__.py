@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
-from baton.errors import UsageError, nearest
+from baton.errors import MissingExtraError, UsageError, nearest
+from baton.team.policy import Engine
 
-__all__ = ["MODELS", "load_model"]
+__all__ = ["MODELS", "load_model", "model_engine"]
 
 
 def _smollm2(device: str | None, dtype: str | None) -> tuple[Any, Any]:
@@ -42,8 +44,6 @@ def load_model(name: str, *, device: str | None = None, dtype: str | None = None
         import torch
         import transformers
     except ImportError as error:
-        from baton.errors import MissingExtraError
-
         raise MissingExtraError("a local model", "torch") from error
     del torch, transformers
     if name in MODELS:
@@ -55,3 +55,16 @@ def load_model(name: str, *, device: str | None = None, dtype: str | None = None
     from baton.learn.models.local import open_model
 
     return open_model(name, device=device, dtype=dtype)
+
+
+def model_engine(spec: str) -> Engine:
+    """An engine from a model's name as policies are written: `smollm2`, `smollm2?device=cuda&dtype=bfloat16`."""
+    name, _, query = spec.partition("?")
+    options = dict(parse_qsl(query))
+    for option in options:
+        if option not in ("device", "dtype"):
+            raise UsageError(f"there is no option {option!r}. {nearest(option, ('device', 'dtype'))}")
+    model, tokenizer = load_model(name, device=options.get("device"), dtype=options.get("dtype"))
+    from baton.engine.torch import TorchEngine
+
+    return TorchEngine(model, tokenizer, name=name)

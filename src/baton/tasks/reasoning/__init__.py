@@ -1,0 +1,22 @@
+"""reasoning-gym's problems as tasks: families that split, and sequential controls that do not."""
+
+from __future__ import annotations
+
+from baton.tasks.reasoning.arithmetic import ChainSum, CountPrimes, Products
+from baton.tasks.reasoning.family import Family
+from baton.tasks.reasoning.grid import ModuloGrid
+from baton.tasks.reasoning.lists import LetterCounting, NeedleHaystack, NumberFiltering, WordSorting
+from baton.tasks.reasoning.play import Play
+from baton.tasks.reasoning.sequential import CourseSchedule, ShortestPath, TowerOfHanoi
+from baton.tasks.reasoning.task import PREFIX, ReasoningTask
+from baton.tasks.reasoning.team import SHORT
+
+__all__ = ["FAMILIES", "PREFIX", "SHORT", "Play", "ReasoningTask"]
+
+FAMILIES: dict[str, Family] = {
+    family.name: family
+    for family in (
+        ChainSum(), Products(), CountPrimes(), LetterCounting(), NumberFiltering(), WordSorting(),
+        NeedleHaystack(), ModuloGrid(), CourseSchedule(), ShortestPath(), TowerOfHanoi(),
+    )
+}  # fmt: skip
