@@ -52,13 +52,7 @@ def row_lines(rows: Sequence[Paper] | Sequence[Excluded]) -> list[Line]:
 def _cells(row: Paper | Excluded) -> tuple[str, ...]:
     if isinstance(row, Excluded):
         return row.key, row.stage, row.ground, row.family, row.title
-    return (
-        row.key,
-        str(row.year),
-        row.category,
-        *(tag(row, f) for f in ("rl", "reward", "credit", "form")),
-        row.title,
-    )
+    return row.key, str(row.year), *(tag(row, field) for field in ("reward", "credit", "form")), row.title
 
 
 def record_lines(record: Paper | Excluded, installed: Collection[str], *, in_pool: bool = True) -> list[Line]:
@@ -156,7 +150,7 @@ def coverage_lines(rows: Sequence[Covered], without_a_paper: Sequence[str]) -> l
             lines += [[(" " * (width + 4 + len(command)), ""), (more, "dim")] for more in said[1:]]
         lines.append([])
     if without_a_paper:
-        lines += named("of Baton's own", "  ".join(without_a_paper))
+        lines += named("Baton's own", "  ".join(without_a_paper))
     return lines
 
 

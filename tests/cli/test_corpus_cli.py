@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from baton.cli import COMMANDS, main
+from baton.cli import corpus as command
+from baton.corpus import load
+
+KEYS = [paper.key for paper in load().papers]
+
+
+def printed(capsys: pytest.CaptureFixture[str], *args: str) -> str:
+    assert main(["corpus", *args]) == 0
+    return capsys.readouterr().out
+
+
+def refused(capsys: pytest.CaptureFixture[str], *args: str) -> str:
+    try:
+        code = main(["corpus", *args])
+    except SystemExit as stop:  # from argparse
+        code = stop.code
+    assert code == 2
+    return capsys.readouterr().err
+
+
+def test_stats(capsys: pytest.CaptureFixture[str]) -> None:
+    out = printed(capsys, "stats")
+    assert out.startswith("84 retained, 32 excluded\n")
+    assert "abstract 16  full_text 9  artifact 6  duplicate 1" in out
+    assert "reward x credit" in out
+    found = json.loads(printed(capsys, "stats", "--json"))
+    assert found["counts"]["credit"]["agent"] == 23
+    assert found["form_by_credit"]["centralized"]["agent"] == 14
+    ours = json.loads(printed(capsys, "stats", "--ours", "--json"))
+    assert ours["counts"]["rl"]["partial"] == found["counts"]["rl"]["partial"] + 1
+
+
+def test_list(capsys: pytest.CaptureFixture[str]) -> None:
+    out = printed(capsys, "list").splitlines()
+    assert [line.split()[0] for line in out[:-1]] == KEYS
+    assert out[-1] == "84 records"
+    assert all(len(line) <= 110 for line in out)
+    found = json.loads(
+        printed(capsys, "list", "--credit", "message", "--credit", "turn", "--year", "2026", "--json")
+    )
+    assert [row["key"] for row in found] == ["c3", "debate-as-reward", "marshal2026"]
+    assert "1 record" in printed(capsys, "list", "--excluded", "--stage", "duplicate")
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("list", "--reward", "hybird"), "there is no reward 'hybird'. Did you mean 'hybrid'?"),
+        (("list", "--rewrad", "hybrid"), "Did you mean '--reward'?"),
+        (("list", "--stage", "abstract"), "--stage is a field of excluded records. Type: --excluded"),
+        (("list", "--excluded", "--rl", "yes"), "--rl is a field of retained records. Leave out --excluded."),
+        (("show", "dr-mass"), "Did you mean 'dr-mas'?"),
+        (("claims", "stopp"), "there is no claim 'stopp'. Did you mean 'stop'?"),
+        (("cards", "gaia"), "gaia2023 has no card"),
+        (("cards", "E003"), "'E003' was left out of the pool"),
+        (("bib", "dr-mass"), "Did you mean 'dr-mas'?"),
+    ],
+)  # fmt: skip
+def test_mistakes_say_what_to_type(
+    capsys: pytest.CaptureFixture[str], args: tuple[str, ...], said: str
+) -> None:
+    assert said in refused(capsys, *args)
+
+
+def test_from_a_papers_name_to_its_recipe(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "installed_recipes", lambda: frozenset({"dr-mas", "parl"}))
+    for args in (
+        ("dr-mas",),
+        ("Dr.", "MAS"),
+        ("2602.08847",),
+        ("Stable Reinforcement Learning for Multi-Agent",),
+    ):
+        assert printed(capsys, "show", *args).splitlines()[-1] == "  run it        baton train dr-mas"
+    assert printed(capsys, "show", "Kimi K2.5").splitlines()[-1].endswith("baton train parl")
+
+
+def test_a_recipe_that_is_not_here_is_said_not_to_be(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "installed_recipes", lambda: frozenset({"magrpo", "mine"}))
+    assert "recipe dr-mas is not installed here" in printed(capsys, "show", "dr-mas")
+    out = printed(capsys, "coverage")
+    assert out.startswith("recipe: 1 method, runs here\n  magrpo ")
+    assert "recipe not installed: 34 methods" in out
+    assert "no formula published: 19 methods" in out
+    assert "Baton's own mine" in " ".join(out.split())
+    found = json.loads(printed(capsys, "coverage", "--json"))
+    assert found["recipes_without_a_paper"] == ["mine"]
+    assert {row["status"] for row in found["methods"]} == {
+        "recipe", "recipe not installed", "no formula published", "no recipe",
+    }  # fmt: skip
+
+
+def test_show_says_where_baton_reads_otherwise(capsys: pytest.CaptureFixture[str]) -> None:
+    out = printed(capsys, "show", "malt")
+    assert "survey says   rl: yes" in out
+    assert "Baton says    partial." in out
+    assert "no formula published" in printed(capsys, "show", "paramanager")
+    assert "not in the survey's pool" in printed(capsys, "show", "ccpo")
+    assert "left out" in printed(capsys, "show", "MetaGPT")
+    assert json.loads(printed(capsys, "show", "malt", "--json"))["key"] == "malt"
+
+
+@pytest.mark.parametrize("key", [*KEYS, "at-grpo", "ccpo", "dr-grpo", "E001"])
+def test_every_record_can_be_shown(capsys: pytest.CaptureFixture[str], key: str) -> None:
+    assert printed(capsys, "show", key).startswith(f"{key}  ")
+
+
+def test_claims(capsys: pytest.CaptureFixture[str]) -> None:
+    out = printed(capsys, "claims")
+    assert "HOLDS  message-credit" in out
+    assert "DOES NOT HOLD  stop" in out
+    assert "NOT IN THE DATA  hybrid-weights" in out
+    assert "  row           c3  Contextual" in out
+    found = json.loads(printed(capsys, "claims", "stop", "--json"))
+    assert list(found) == ["stop"]
+    assert found["stop"]["rows"] == ["puppeteer"]
+
+
+def test_cards_are_uniform(capsys: pytest.CaptureFixture[str]) -> None:
+    cards = printed(capsys, "cards").split("\n\n")
+    assert len(cards) == 13
+    for card in cards:
+        names = [line[2:16].strip() for line in card.splitlines()[1:] if line[2:16].strip()]
+        assert names[:8] == [
+            "who, when",
+            "topology",
+            "learns",
+            "reward",
+            "credit",
+            "group",
+            "loss",
+            "evidence",
+        ]
+    assert printed(capsys, "cards", "parl").startswith("kimi-k2-5  ")
+    assert len(json.loads(printed(capsys, "cards", "--all", "--json"))) > 30
+
+
+def test_bib(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert printed(capsys, "bib").count("\n@") == 83
+    assert printed(capsys, "bib", "dr-mas", "2603.21563").count("archiveprefix") == 2
+    out = tmp_path / "papers.bib"
+    assert printed(capsys, "bib", "--out", str(out)) == f"84 entries in {out}\n"
+    assert out.read_text().startswith("@misc{magrpo,")
+    assert "is there already" in refused(capsys, "bib", "--out", str(out))
+
+
+def test_it_is_a_command_that_loads_nothing_heavy() -> None:
+    assert {"corpus", "advise"} <= set(COMMANDS)
+    code = (
+        "import sys\nfrom baton.cli import main\nassert main(['corpus', 'show', 'dr-mas']) == 0\n"
+        "assert not {'torch', 'pyarrow', 'duckdb'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
