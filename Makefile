@@ -37,11 +37,12 @@ test: $(VENV)/.dev ## Run the tests (under ten minutes on two cores).
 test-slow: $(VENV)/.dev ## Run the long suites: kill and fault schedules by the thousand.
 	@$(BIN)/python -m pytest -m slow $(ARGS)
 
-check: $(VENV)/.dev ## Lint, types, and the import arrows.
+check: $(VENV)/.dev ## Lint, types, the import arrows, and the records of the literature.
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/python -m pytest tests/test_architecture.py
+	@$(BIN)/python -m baton.corpus
 
 bench: $(VENV)/.dev ## Run the benchmarks and print their tables.
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[bench]"
