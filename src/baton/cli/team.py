@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from inspect import signature
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
@@ -128,7 +129,12 @@ def _engine(settings: Settings, task: Task, assignment: Assignment, spec: str) -
         return ScriptedEngine(name, task.script(name))
     if spec == "reference":
         return _reference(settings, assignment)
-    return model_engine(spec) if spec.partition("?")[0] in MODELS else make_engine(spec)
+    if spec.partition("?")[0] in MODELS:
+        return model_engine(spec)
+    meant = get_close_matches(spec, [*ENGINES, *MODELS], n=1)
+    if meant and meant[0] in MODELS:
+        raise UsageError(f"there is no policy {spec!r}. Did you mean {meant[0]!r}?")
+    return make_engine(spec)
 
 
 def _sampled(topology: Topology, given: Mapping[str, Any]) -> Topology:

@@ -97,8 +97,8 @@ def _ledger(trace: Trace) -> RegretLedger:
         optimum=found.optimum,
         value=found.value,
         luck=found.luck,
-        parts={**found.parts},
-        visits={**found.visits},
+        parts={str(choice): part for choice, part in found.parts.items()},
+        visits={str(choice): n for choice, n in found.visits.items()},
         losses=losses,
     )
 

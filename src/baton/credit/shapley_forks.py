@@ -172,6 +172,9 @@ async def shapley(
     )
     out: Credits = []
     for trace in group:
+        if not players_of(trace)[0] and len(group) > 1:
+            out.append([])  # an error, if it is so of all of them
+            continue
         before = runner.cost
         players, found = await shapley_of(
             runner,
@@ -201,5 +204,9 @@ async def shapley(
                 )
                 for i, agent in enumerate(players)
             ]
+        )
+    if not any(out):
+        raise CreditError(
+            f"none of these {len(group)} traces has spawned agents: there is nobody to share among."
         )
     return out

@@ -107,7 +107,7 @@ def _samples(
 ) -> tuple[dict[Hashable, list[float]], dict[Hashable, dict[tuple[int, str], float]]]:
     """By kind of decision: the effects that forks showed, and the terms of rollouts that were not forked."""
     pairs: dict[Hashable, list[float]] = {}
-    for trace, made in zip(group, forked, strict=True):
+    for trace, made in sorted(zip(group, forked, strict=True), key=lambda pair: pair[0].trace_id):
         if made is not None:
             like = made.like if cell is None else cell(trace, made.event)
             pairs.setdefault(like, []).append(made.pair.tau)

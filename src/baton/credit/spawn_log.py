@@ -96,9 +96,9 @@ class Logged(Struct, frozen=True, kw_only=True):
 def logged(group: Group, reward: RewardOf, cell: Cell | None = None) -> list[Logged]:
     """Every spawn decision of a group, with its doubly robust term."""
     values = returns(group, reward, at_least=2, what="spawn-doubly-robust")
-    rows = [
+    rows = [  # folds go by place, so rollouts are taken by name: the order they are given in does not matter
         (index, event, (trace.header.task_id, place) if cell is None else cell(trace, event))
-        for index, trace in enumerate(group)
+        for index, trace in sorted(enumerate(group), key=lambda pair: pair[1].trace_id)
         for place, event in enumerate(decisions_of(trace))
     ]
     if not rows:

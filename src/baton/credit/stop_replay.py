@@ -155,7 +155,9 @@ async def stop_value(
     Source: backward regression, Longstaff and Schwartz 2001 [M]; over forced continuations of a team's trace [I].
     """
     rows: list[tuple[list[Event], list[float], list[list[float]], Cost]] = []
-    for trace in group:
+    # Folds go by place, so rollouts are taken by name: the order they are given in does not matter.
+    order = sorted(range(len(group)), key=lambda i: group[i].trace_id)
+    for trace in (group[i] for i in order):
         before = runner.cost
         whole = await continued(runner, trace, onward=onward, max_steps=max_steps)
         decisions = decisions_of(whole)
@@ -180,8 +182,8 @@ async def stop_value(
         "stops by a cap get no credit",
         "error: bootstrap over rollouts",
     )
-    out: Credits = []
-    for i, trace in enumerate(group):
+    out: Credits = [[] for _ in group]
+    for i, trace in enumerate(group[i] for i in order):
         chosen = decisions_of(trace)
         credits = []
         for t, event in enumerate(chosen):
@@ -202,5 +204,5 @@ async def stop_value(
                     assumes=assumes,
                 )
             )
-        out.append(credits)
+        out[order[i]] = credits
     return out

@@ -180,7 +180,12 @@ class Agent:
 
     def note(self, text: str) -> None:
         """Something to read at the next turn that comes from the harness, not from an agent."""
-        self.inbox.append(Item("", "causal", "", text))
+        item = Item("", "causal", "", text)
+        if self.cut is None:
+            self.inbox.append(item)
+        else:  # read with what a wait brought, before what came after it
+            self.inbox.insert(self.cut, item)
+            self.cut += 1
 
     def done(self) -> bool:
         """Nothing left to do: returned, stopped or cancelled."""

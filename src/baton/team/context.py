@@ -22,7 +22,7 @@ _encode = msgspec.json.Encoder().encode
 class Context:
     """Grows by what the agent reads and by what it says."""
 
-    __slots__ = ("after", "entries", "ids", "keep", "parent_call", "system")
+    __slots__ = ("after", "entries", "ids", "keep", "latest", "parent_call", "system")
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
@@ -32,13 +32,17 @@ class Context:
         self.keep = 0
         """Length in ids of the parent call's prompt + completion."""
         self.system: list[Entry] = []
+        self.latest: list[Entry] = []
 
-    def renewed(self, entries: Sequence[Entry]) -> list[Entry]:
-        """Begin anew: what is left to read is the system entry and the last of the new ones."""
-        self.system = self.system or [entry for entry in entries if entry.speaker == "system"]
+    def renewed(self, entries: Sequence[Entry], *, again: bool) -> list[Entry]:
+        """Begin anew: what is left to read is the system entry and the last of the new ones, or the same `again`."""
+        if not self.latest:
+            self.system = [entry for entry in entries if entry.speaker == "system"]
+        if not again:
+            self.latest = list(entries[-1:])
         self.entries = []
         self.ids, self.after, self.parent_call, self.keep = array("i"), None, None, 0
-        return [*self.system, *entries[-1:]]
+        return [*self.system, *self.latest]
 
     def branch(self, *, same_engine: bool) -> Context:
         """A copy that grows apart (a child that inherits). Another engine has ids of its own for it."""

@@ -54,7 +54,7 @@ class Role(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the spawner sees of a finished branch: the returned text alone, or all that was said."""
     memory: Literal["all", "latest"] = "all"
     """latest: each turn reads the system entry and the last thing it was told, where that says all that matters (a
-    game's state). After an answer that was not valid it reads on, so that it sees what was wrong."""
+    game's state). After an answer that was not valid it reads the same again."""
 
 
 class Harness(Struct, frozen=True, kw_only=True, dict=True):

@@ -78,8 +78,8 @@ async def ask(run: Run, me: Agent, entries: Sequence[Entry]) -> tuple[Answer, Sa
     """One call. None: the budget or the engine refused, and that has been dealt with."""
     engine = run.team.engine(me.role)
     context = me.context
-    if me.role.memory == "latest" and not me.invalid:
-        entries = context.renewed(entries)
+    if me.role.memory == "latest":
+        entries = context.renewed(entries, again=bool(me.invalid))
     parent, keep = context.parent_call, context.keep
     ids, text = context.read(entries, engine)
     new_tokens = len(ids) if ids is not None else len(text) + _OVERHEAD_TOKENS * len(entries)

@@ -3,6 +3,8 @@ no GPU, too little memory."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +22,28 @@ def open_model(folder: str | Path, *, device: str | None = None, dtype: str | No
     """Model and tokenizer, ready to sample from and to train."""
     place = _device(device)
     _check_memory(Path(folder), place, dtype)
-    model, tokenizer = open_folder(folder, place, dtype)
+    with _quiet():
+        model, tokenizer = open_folder(folder, place, dtype)
     if not getattr(tokenizer, "chat_template", None):
         raise UsageError(
             f"the tokenizer in {str(folder)!r} has no chat template, so a team cannot talk to the model. "
             "Put its chat_template.jinja into the folder, or take the instruct version of the model."
         )
     return model, tokenizer
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without transformers' progress bar, which is for loads of minutes."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def placed(model: Any, device: str | None, dtype: str | None) -> Any:
