@@ -1,0 +1,1 @@
+"""A pretrained language model on reasoning-gym's problems; see `benchmarks/real_task.py`."""

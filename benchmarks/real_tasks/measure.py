@@ -1,0 +1,95 @@
+"""Running a team over instances, all at once, and what came of it: parse rate, success, tokens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from msgspec import Struct, structs
+
+from baton.measure.figure import Figure, mean, proportion
+from baton.tasks.task import Split, Task
+from baton.team.harness import TEMPLATE
+from baton.team.policy import Engine
+from baton.team.running import run
+from baton.team.setup import Team, Topology
+from baton.trace.trace import Trace
+
+__all__ = ["Measured", "Setting", "measured", "played"]
+
+
+class Setting(Struct, frozen=True, kw_only=True):
+    """How a team is asked."""
+
+    surface: Literal["lines", "tools"] = "lines"
+    template: str = TEMPLATE
+    temperature: float = 1.0
+    max_tokens: int = 96
+
+
+class Measured(Struct, frozen=True, kw_only=True):
+    """Figures of one team on one task."""
+
+    parsed: Figure
+    """Share of answers that could be carried out whole."""
+    success: Figure
+    tokens: Figure
+    """Of one episode, prompts and completions, every agent's."""
+    said: Figure
+    """Completion tokens of one episode."""
+    spawned: Figure
+    """Agents spawned in one episode."""
+
+
+def played(
+    task: Task, engines: Mapping[str, Engine] | Engine, seeds: Sequence[int], split: Split, setting: Setting
+) -> list[Trace]:
+    """The task's own team on instances, all of them at the same time."""
+    topology = task.topology()
+    assert topology is not None, "the task must bring its team"
+    topology = _sampled(topology, setting)
+
+    async def every() -> list[Trace]:
+        return list(await asyncio.gather(*(one(seed) for seed in seeds)))
+
+    async def one(seed: int) -> Trace:
+        assignment = task.assignment(task.instance(seed, split))
+        team = Team.of(
+            topology,
+            engines,
+            surface=setting.surface,
+            template=setting.template,
+            tools=assignment.tools,
+            seed=seed,
+        )
+        return await run(team, assignment)
+
+    return asyncio.run(every())
+
+
+def measured(traces: Sequence[Trace]) -> Measured:
+    """Figures with their intervals."""
+    calls = sum(len(trace.calls) for trace in traces)
+    invalid = sum(len({e.call for e in trace.events if e.status == "invalid"}) for trace in traces)
+    scores = [next(r.value for r in trace.rewards if r.by == "verifier") for trace in traces]
+    return Measured(
+        parsed=proportion(calls - invalid, calls),
+        success=proportion(sum(scores), len(scores)),
+        tokens=mean(float(trace.costs.get("tokens", 0)) for trace in traces),
+        said=mean(float(sum(len(call.completion_ids or ()) for call in trace.calls)) for trace in traces),
+        spawned=mean(float(sum(e.type == "spawn" for e in trace.events)) for trace in traces),
+    )
+
+
+def _sampled(topology: Topology, setting: Setting) -> Topology:
+    roles = tuple(
+        structs.replace(
+            role,
+            sampling=structs.replace(
+                role.sampling, temperature=setting.temperature, max_tokens=setting.max_tokens
+            ),
+        )
+        for role in topology.roles
+    )
+    return structs.replace(topology, roles=roles)
