@@ -30,6 +30,8 @@ POINTS = (
     "surface",
     "task",
     "game",
+    "reward",
+    "estimator",
     "trace format",
     "measure",
     "command",
