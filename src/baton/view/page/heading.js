@@ -1,0 +1,42 @@
+// What a trace is, above its views: its name, how it came out, what it took.
+
+import { h, replace } from "./dom.js";
+import { ask } from "./source.js";
+import { NOT_MEASURED, block, number, seconds, spoken, visible } from "./text.js";
+
+export function heading(host, model, context) {
+  const { about } = model;
+  const { figures } = about;
+  const chips = [
+    h("span", { class: "chip" }, visible(about.topology, 30)),
+    about.finished ? null : h("span", { class: "chip live" }, "not finished"),
+    about.train ? h("span", { class: "chip" }, `step ${number(about.train.step)}`) : null,
+  ];
+  const team = model.channels.filter((channel) => channel.kind === "reward" && channel.unit === "team" && channel.value.length);
+  const tiles = [
+    ...team.slice(0, 3).map((channel) => tile(`reward: ${visible(channel.name, 24)}`, number(channel.value[0]), "worth")),
+    team.length ? null : tile("reward", NOT_MEASURED),
+    tile("agents", number(figures.agents)),
+    tile("events", number(model.n)),
+    tile("messages", number(figures.messages)),
+    tile("tool calls", number(figures.tool_calls)),
+    tile("tokens", number(figures.tokens)),
+    tile("took", seconds(figures.seconds)),
+    tile("parallelism", figures.parallelism === null ? NOT_MEASURED : `${figures.parallelism.toFixed(2)}×`),
+  ];
+  const answer = h("div", { class: "answer" });
+  const forked = about.forked_from && context.go ? h("button", { class: "link", on: { click: () => context.go("diff", { place: model.place.place, id: about.forked_from, place2: model.place.place, id2: model.place.id }) } }, "compare with what it was forked from") : null;
+  replace(host, h("div", { class: "title" }, h("h1", {}, visible(about.id, 120)), chips, h("span", { class: "muted" }, "task ", visible(about.task, 80)), forked, answer), h("div", { class: "tiles" }, tiles));
+  if (about.answer !== null) {
+    ask("event", { ...model.place, at: about.answer })
+      .then((found) => {
+        const text = found.content?.text;
+        if (text) replace(answer, h("span", { class: "muted" }, "answer "), h("b", {}, visible(block(text), 160)));
+      })
+      .catch(() => {});
+  }
+}
+
+export function tile(name, value, kind = "") {
+  return h("div", { class: `tile ${kind}` }, h("div", { class: value === NOT_MEASURED ? "value none" : "value" }, value), h("div", { class: "name" }, spoken(name)));
+}

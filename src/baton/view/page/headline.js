@@ -1,0 +1,71 @@
+// What training did, in a sentence and a few numbers, from the run's own lines.
+
+import { h } from "./dom.js";
+import { tile } from "./heading.js";
+import { NOT_MEASURED, number, seconds, signed, spoken, visible } from "./text.js";
+
+const DECISIONS = ["spawn", "delegate", "communicate", "aggregate", "stop"];
+
+export function headline(run, steps, evals, pairs) {
+  const last = steps[steps.length - 1];
+  const status = run.status ?? "unknown";
+  const done = last ? Math.min(1, (last.step + 1) / (run.steps || last.step + 1)) : 0;
+  const chips = h("div", { class: "title" },
+    h("span", { class: `chip ${status === "running" ? "live" : status === "diverged" ? "bad" : ""}` }, visible(status, 20)),
+    h("span", { class: "muted" }, visible([run.recipe, run.task, run.seed === undefined ? null : `seed ${run.seed}`].filter(Boolean).join(" · "), 160)),
+    run.why ? h("span", { class: "bad" }, visible(run.why, 300)) : null);
+  const bar = status === "running" ? h("div", { class: "bar progress", role: "progressbar", "aria-valuenow": Math.round(done * 100) }, h("i", { style: { width: `${done * 100}%` } })) : null;
+  if (!last) return h("div", {}, chips, run.about ? h("p", {}, visible(run.about, 400)) : null, bar, h("p", { class: "hint" }, "No step has been finished yet."));
+  const first = steps[0];
+  const tiles = h("div", { class: "tiles" },
+    tile("return now", number(mean(last)), "worth"),
+    tile("since the first step", signed(mean(last) - mean(first))),
+    tile("optimum", number(run.optimum)),
+    tile("regret now", last.regret ? number(last.regret.total) : NOT_MEASURED),
+    tile("steps", `${number(last.step + 1)}${run.steps ? ` / ${number(run.steps)}` : ""}`),
+    tile("tokens", number(last.total_tokens)),
+    tile("time", seconds(last.seconds)),
+    tile("warnings", number(steps.reduce((sum, step) => sum + (step.warnings?.length ?? 0), 0))));
+  return h("div", {}, chips, run.about ? h("p", {}, visible(run.about, 400)) : null, bar, h("p", { class: "lead" }, sentence(run, first, last)), tiles, evaluations(evals), warnings(steps),
+    pairs.length ? h("p", {}, "The same instance before and after training: ", pairs.flatMap((pair, k) => (k ? [", ", pair] : [pair]))) : null);
+}
+
+function mean(step) {
+  return step.return?.mean ?? NaN;
+}
+
+function sentence(run, first, last) {
+  const said = [`The team’s return went from ${number(mean(first))} to ${number(mean(last))}`];
+  const { optimum, floor } = run;
+  if (typeof optimum === "number" && typeof floor === "number" && optimum !== floor) {
+    said.push(`: ${Math.round(((mean(last) - floor) / (optimum - floor)) * 100)} % of the way from random play (${number(floor)}) to the optimum (${number(optimum)})`);
+  } else if (typeof optimum === "number") said.push(`; the optimum is ${number(optimum)}`);
+  said.push(".");
+  if (last.regret) {
+    const left = DECISIONS.map((name) => [name, last.regret[name] ?? 0]).sort((a, b) => b[1] - a[1]);
+    said.push(` Regret is ${number(last.regret.total)}${first.regret ? `, from ${number(first.regret.total)}` : ""}; most of what is left is in ${left[0][0]} (${number(left[0][1])}).`);
+  }
+  return said.join("");
+}
+
+function evaluations(evals) {
+  if (!evals.length) return null;
+  const latest = new Map();
+  for (const one of evals) latest.set(one.who, one);
+  const rows = [...latest.values()].sort((a, b) => (b.return?.mean ?? -Infinity) - (a.return?.mean ?? -Infinity)).map((one) => h("tr", {},
+    h("td", {}, visible(one.who, 40)),
+    h("td", { class: "num" }, number(one.return?.mean), one.return?.half ? ` ± ${number(one.return.half)}` : ""),
+    h("td", { class: one.regret ? "num" : "num none" }, one.regret ? number(one.regret.total) : NOT_MEASURED),
+    h("td", { class: "num" }, number(one.tokens)),
+    h("td", { class: "num" }, number(one.episodes)),
+    h("td", { class: "num" }, number(one.step))));
+  return h("section", {}, h("h2", {}, "Evaluations"), h("div", { class: "wide" }, h("table", { class: "list" }, h("thead", {}, h("tr", {}, ["who", "return", "regret", "tokens an episode", "episodes", "at step"].map((name) => h("th", {}, name)))), h("tbody", {}, rows))));
+}
+
+function warnings(steps) {
+  const found = steps.flatMap((step) => (step.warnings ?? []).map((warning) => ({ step: step.step, ...warning })));
+  if (!found.length) return null;
+  const latest = found.slice(-8).reverse();
+  return h("section", {}, h("h2", {}, "Monitors"), h("ul", { class: "warnings" }, latest.map((one) => h("li", {}, h("b", {}, `step ${number(one.step)}, ${spoken(visible(one.monitor, 40))}: `), visible(one.message, 300)))),
+    found.length > latest.length ? h("p", { class: "hint" }, `and ${number(found.length - latest.length)} before`) : null);
+}

@@ -1,0 +1,162 @@
+// A place: the traces in it with search, filter and sort; for a training run its curves above them. Live while it is written.
+
+import { h, replace, select } from "./dom.js";
+import { curves } from "./curves.js";
+import { headline } from "./headline.js";
+import { ask } from "./source.js";
+import { Table } from "./table.js";
+import { count, number, seconds, visible } from "./text.js";
+
+const POLL_MS = 2000;
+
+export class RunPage {
+  constructor(host, params, context) {
+    this.host = host;
+    this.place = params.get("place") ?? "";
+    this.context = context;
+    this.steps = [];
+    this.evals = [];
+    this.chosen = [];
+    this.filter = { words: "", state: "all", step: "all" };
+  }
+
+  async open() {
+    const found = this.context.setup.places.find((place) => place.key === this.place);
+    this.training = found?.training ?? false;
+    const first = await ask("rows", { place: this.place }).catch((error) => {
+      if (!this.training) throw error;
+      return { rows: [], complete: true, error };
+    });
+    if (!this.training && first.complete && first.rows.length === 1) {
+      history.replaceState(null, "", `#trace?${new URLSearchParams({ place: this.place, id: first.rows[0].id })}`);
+      dispatchEvent(new HashChangeEvent("hashchange"));
+      return;
+    }
+    this.build();
+    if (this.training) await this.update();
+    this.showRows(first);
+    this.timer = setInterval(() => this.poll(), POLL_MS);
+  }
+
+  destroy() {
+    clearInterval(this.timer);
+    this.plots?.destroy();
+  }
+
+  build() {
+    this.above = h("div", {});
+    this.graphs = h("div", {});
+    this.list = h("div", {});
+    this.state = h("span", { class: "muted", role: "status" });
+    this.filters = h("div", { class: "toolbar" });
+    replace(this.host, h("div", { class: "page" },
+      h("h1", {}, visible(this.place, 100)), this.above, this.graphs,
+      h("section", {}, h("h2", {}, "Traces ", this.state), this.filters, this.list)));
+    this.table = new Table(this.list, this.columns(), {
+      press: (row) => this.context.go("trace", { place: this.place, id: row.id }),
+      empty: "No trace fits.",
+    });
+    this.drawFilters();
+  }
+
+  columns() {
+    const numeric = (name, title, show = number) => ({ name, title, numeric: true, of: (row) => row[name], cell: (row) => show(row[name]) });
+    return [
+      { name: "pick", title: "diff", of: (row) => (this.chosen.includes(row.id) ? 1 : 0), cell: (row) => h("input", { type: "checkbox", "aria-label": `Compare ${visible(row.id, 60)}`, checked: this.chosen.includes(row.id), on: { change: () => this.pick(row.id) } }) },
+      { name: "id", title: "trace", of: (row) => row.id, cell: (row) => h("a", { href: `#trace?${new URLSearchParams({ place: this.place, id: row.id })}` }, visible(row.id, 80)) },
+      ...(this.training ? [numeric("step", "step")] : [{ name: "task", of: (row) => row.task, cell: (row) => visible(row.task, 50) }]),
+      numeric("value", "reward"),
+      numeric("agents", "agents"),
+      numeric("events", "events"),
+      numeric("tokens", "tokens"),
+      numeric("seconds", "took", seconds),
+      { name: "state", of: (row) => (row.finished ? "finished" : "live"), cell: (row) => (row.forked_from ? "fork" : row.finished ? "finished" : h("span", { class: "chip live" }, "not finished")) },
+    ];
+  }
+
+  drawFilters() {
+    const search = h("input", { type: "search", placeholder: "find traces…", "aria-label": "Find traces", value: this.filter.words, on: { input: (event) => this.narrow({ words: event.target.value }) } });
+    const state = select("State", [{ value: "all", label: "all" }, { value: "finished", label: "finished" }, { value: "live", label: "not finished" }, { value: "best", label: "best tenth" }, { value: "worst", label: "worst tenth" }], this.filter.state, (value) => this.narrow({ state: value }));
+    this.compare = h("button", { disabled: true, on: { click: () => this.diff() } }, "compare two");
+    replace(this.filters, search, h("label", { class: "field" }, "show ", state), this.compare, h("span", { class: "muted small" }, "tick two traces to compare them"));
+  }
+
+  narrow(changes) {
+    Object.assign(this.filter, changes);
+    this.fillTable();
+  }
+
+  pick(id) {
+    this.chosen = this.chosen.includes(id) ? this.chosen.filter((one) => one !== id) : [...this.chosen, id].slice(-2);
+    this.fillTable();
+  }
+
+  diff() {
+    const [id, id2] = this.chosen;
+    this.context.go("diff", { place: this.place, id, place2: this.place, id2 });
+  }
+
+  showRows({ rows, complete, error }) {
+    this.rows = rows;
+    this.state.textContent = error ? error.message : `${number(rows.length)}${complete ? "" : ", reading more…"}`;
+    this.fillTable();
+  }
+
+  fillTable() {
+    const words = this.filter.words.toLowerCase().split(/\s+/).filter(Boolean);
+    let rows = this.rows.filter((row) => words.every((word) => `${row.id} ${row.task} ${row.topology} ${row.step ?? ""}`.toLowerCase().includes(word)));
+    if (this.filter.state === "finished") rows = rows.filter((row) => row.finished);
+    if (this.filter.state === "live") rows = rows.filter((row) => !row.finished);
+    if (["best", "worst"].includes(this.filter.state)) {
+      const way = this.filter.state === "best" ? -1 : 1;
+      rows = rows.filter((row) => row.value !== null).sort((a, b) => (a.value - b.value) * way);
+      rows = rows.slice(0, Math.max(1, Math.ceil(rows.length / 10)));
+    }
+    this.compare.disabled = this.chosen.length !== 2;
+    this.table.set(rows);
+  }
+
+  async poll() {
+    if (document.hidden || this.busy) return;
+    this.busy = true;
+    try {
+      if (this.training) await this.update();
+      const found = await ask("rows", { place: this.place });
+      if (found.rows.length !== this.rows.length || !found.complete || found.rows.some((row, k) => row.events !== this.rows[k].events || row.value !== this.rows[k].value)) this.showRows(found);
+      else this.state.textContent = number(found.rows.length);
+    } catch (error) {
+      this.state.textContent = error.message;
+    } finally {
+      this.busy = false;
+    }
+  }
+
+  async update() {
+    const found = await ask("training", { place: this.place, steps: this.steps.length, evals: this.evals.length });
+    // Started anew in the same directory: its files are shorter than what was read.
+    if (found.num_steps < this.steps.length || found.num_evals < this.evals.length) {
+      this.steps = [];
+      this.evals = [];
+      return this.update();
+    }
+    const fresh = found.steps.length > 0 || found.evals.length > 0 || !this.plots;
+    this.steps.push(...found.steps);
+    this.evals.push(...found.evals);
+    const status = JSON.stringify(found.run);
+    if (fresh || status !== this.lastStatus) {
+      replace(this.above, headline(found.run, this.steps, this.evals, this.pairs()), found.num_unreadable ? h("p", { class: "bad" }, `${count(found.num_unreadable, "line")} of the run’s files cannot be read and were left out.`) : null);
+      this.plots ??= curves(this.graphs);
+      this.plots.set(found.run, this.steps, this.evals);
+      this.above.dataset.steps = this.steps.length;
+    }
+    this.lastStatus = status;
+    return undefined;
+  }
+
+  // Links to the same instance before and after training.
+  pairs() {
+    const ids = new Set((this.rows ?? []).map((row) => row.id));
+    const found = [...ids].filter((id) => id.startsWith("before-") && ids.has(id.replace("before-", "after-"))).slice(0, 6);
+    return found.map((id) => h("button", { class: "link", on: { click: () => this.context.go("diff", { place: this.place, id, place2: this.place, id2: id.replace("before-", "after-") }) } }, visible(id.replace("before-", "example "), 40)));
+  }
+}

@@ -1,0 +1,211 @@
+// One trace: its views, what they have in common, and the panel with what was chosen.
+
+import { colourChoices } from "./colouring.js";
+import { showDetail } from "./detail.js";
+import { h, replace, select, toggle } from "./dom.js";
+import { GraphView } from "./graph.js";
+import { Lanes } from "./lanes.js";
+import { legend } from "./legend.js";
+import { Model } from "./model.js";
+import { NetworkView } from "./network.js";
+import { Scene } from "./scene.js";
+import { Scrubber, momentOf } from "./scrubber.js";
+import { ask, exported } from "./source.js";
+import { SummaryView } from "./summary.js";
+import { taintOf, taintPanel } from "./taint.js";
+import { SpawnTree } from "./tree.js";
+import { heading } from "./heading.js";
+import { visible } from "./text.js";
+
+const VIEWS = {
+  lanes: ["Lanes", Lanes],
+  graph: ["Graph", GraphView],
+  tree: ["Spawn tree", SpawnTree],
+  network: ["Messages", NetworkView],
+  summary: ["Who earned what", SummaryView],
+};
+const POLL_MS = 1500;
+
+export class TracePage {
+  constructor(host, params, context) {
+    this.host = host;
+    this.params = params;
+    this.context = context;
+    this.place = exported ? {} : { place: params.get("place") ?? "", id: params.get("id") ?? "" };
+  }
+
+  async open() {
+    const model = new Model(await ask("trace", this.place), this.place);
+    this.scene = new Scene(model);
+    this.build();
+    const wanted = this.params.get("event");
+    const at = wanted === null ? -1 : model.ids.indexOf(wanted);
+    if (at >= 0) this.scene.set({ selected: at });
+    this.show(VIEWS[this.params.get("view")] ? this.params.get("view") : "lanes");
+    performance.mark("baton-drawn");
+    ask("ledger", this.place).then((ledger) => {
+      this.scene.set({ ledger });
+      this.tools();
+    }).catch(() => {});
+    if (!model.about.finished && !exported) this.timer = setInterval(() => this.poll(), POLL_MS);
+  }
+
+  destroy() {
+    clearInterval(this.timer);
+    this.view?.destroy();
+    this.scrubber?.destroy();
+    this.off?.();
+  }
+
+  build() {
+    const { scene } = this;
+    this.head = h("div", { class: "head" });
+    this.tabs = h("nav", { class: "tabs", role: "tablist", "aria-label": "Views" });
+    this.bar = h("div", { class: "toolbar" });
+    this.legend = h("div", { class: "legend" });
+    this.stage = h("div", { class: "stage" });
+    this.notice = h("div", {});
+    this.detail = h("aside", { class: "detail", "aria-label": "Detail" });
+    this.scrub = h("div", { class: "scrubber" });
+    replace(this.host, h("div", { class: "trace-page" }, this.head, this.tabs, this.bar, this.legend, this.notice, h("div", { class: "split" }, this.stage, this.detail), this.scrub));
+    heading(this.head, scene.model, this.context);
+    this.notes();
+    this.scrubber = new Scrubber(this.scrub, scene, () => this.window());
+    this.off = scene.on((names) => this.changed(names));
+    this.tools();
+    this.showDetail();
+  }
+
+  notes() {
+    const notes = this.scene.model.notes;
+    replace(this.notice, notes.length ? h("ul", { class: "notes" }, notes.map((note) => h("li", {}, visible(note, 400)))) : null);
+  }
+
+  window() {
+    if (!(this.view instanceof Lanes) || !this.view.surface) return null;
+    const { from, zoom } = this.view.view;
+    return [from, from + this.scene.axis.total / zoom];
+  }
+
+  changed(names) {
+    if (names.has("selected") || names.has("taint")) this.showDetail();
+    else if (names.has("cursor") && this.scene.selected === null) this.showMoment();
+    if (names.has("colourBy") || names.has("ledger") || names.has("taint")) legend(this.legend, this.scene, this.name);
+    if (names.has("selected")) this.context.remember({ event: this.scene.selected === null ? null : this.scene.model.ids[this.scene.selected] });
+  }
+
+  showDetail() {
+    this.detail.classList.toggle("open", this.scene.selected !== null);
+    if (this.scene.selected === null && this.scene.taint) taintPanel(this.detail, this.scene);
+    else if (this.scene.selected === null && this.scene.cursor !== null) this.showMoment();
+    else showDetail(this.detail, this.scene, { fork: this.context.setup.fork, open: (id) => this.context.go("diff", { ...this.place, place2: this.place.place, id2: id }) });
+  }
+
+  // While the scrubber is in use and nothing is chosen: who is alive, and what each does.
+  showMoment() {
+    const { scene } = this;
+    if (scene.cursor === null) return this.showDetail();
+    const now = momentOf(scene);
+    const rows = now.alive.slice(0, 60).map(([lane, i]) => h("li", {},
+      h("b", {}, visible(scene.model.agents.name[lane], 40)), " ",
+      i === null ? h("span", { class: "muted" }, "has just been spawned") : h("button", { class: "link", on: { click: () => scene.set({ selected: i }) } }, visible(scene.model.title(i), 60))));
+    replace(this.detail, h("div", { class: "detail-body" }, h("h2", {}, "At this moment"), h("ul", { class: "edges" }, rows), now.alive.length > 60 ? h("p", { class: "hint" }, `and ${now.alive.length - 60} more`) : null));
+  }
+
+  show(name) {
+    this.view?.destroy();
+    this.name = name;
+    replace(this.stage);
+    const [, View] = VIEWS[name];
+    this.view = new View(this.stage, this.scene, this.context);
+    this.view.onView = () => this.scrubber.surface.ask();
+    replace(this.tabs, Object.entries(VIEWS).map(([key, [label]], k) =>
+      h("button", { role: "tab", "aria-selected": String(key === name), title: `${k + 1}`, on: { click: () => this.show(key) } }, label)));
+    this.tools();
+    this.context.remember({ view: name });
+    this.stage.dataset.view = name;
+  }
+
+  tools() {
+    const { scene } = this;
+    const lanes = this.name === "lanes";
+    const colour = h("label", { class: "field" }, "colour ", select("Colour by", colourChoices(scene.model, scene.ledger), scene.colourBy, (colourBy) => scene.set({ colourBy })));
+    const search = h("input", { type: "search", placeholder: "find events…", "aria-label": "Find events", on: { input: (event) => this.find(event.target.value) } });
+    const wide = scene.model.lanes > scene.model.roots.length + 1;
+    const simple = lanes ? [
+      h("label", { class: "field" }, "axis ", select("Axis", [{ value: "time", label: "time" }, { value: "sequence", label: "sequence" }], scene.axisKind, (axisKind) => {
+        scene.set({ axisKind });
+        this.tools();
+      })),
+      scene.axisKind === "time" ? toggle("compress idle", scene.compress, (compress) => scene.set({ compress }), "Draw stretches where nobody works short (i)") : null,
+      h("label", { class: "field" }, "arrows ", select("Arrows", [{ value: "auto", label: "as they fit" }, { value: "all", label: "all" }, { value: "selected", label: "of the chosen" }], scene.arrows, (arrows) => scene.set({ arrows }))),
+      wide ? toggle("fold roles", scene.byRole, (byRole) => scene.set({ byRole, openRoles: new Set() }), "One row for all siblings of a role (r)") : null,
+      h("span", { class: "group" },
+        h("button", { title: "Zoom in (+)", "aria-label": "Zoom in", on: { click: () => this.view.zoom(1.6) } }, "+"),
+        h("button", { title: "Zoom out (−)", "aria-label": "Zoom out", on: { click: () => this.view.zoom(1 / 1.6) } }, "−"),
+        h("button", { title: "All of it (f)", on: { click: () => this.view.fit() } }, "fit")),
+    ] : [];
+    const critical = scene.model.critical ? toggle("critical path", scene.showCritical, (showCritical) => scene.set({ showCritical }), "The chain that no amount of parallelism shortens (c)") : null;
+    const tainted = toggle("taint", scene.taint !== null, (on) => this.setTaint(on), "What strangers’ words may have touched (t)");
+    replace(this.bar, colour, this.name === "summary" ? [] : [simple, critical, tainted], search);
+    legend(this.legend, scene, this.name);
+  }
+
+  async setTaint(on) {
+    if (!on) return this.scene.set({ taint: null });
+    try {
+      this.scene.set({ taint: taintOf(await ask("taint", this.place)), selected: null });
+    } catch (error) {
+      replace(this.notice, h("ul", { class: "notes" }, h("li", {}, error.message)));
+    }
+    return undefined;
+  }
+
+  find(words) {
+    const found = words.trim() ? this.scene.model.find(words) : null;
+    this.scene.set({ found: found && new Set(found) });
+    if (found?.length) this.view.show?.(found[0]);
+  }
+
+  key(event) {
+    const names = Object.keys(VIEWS);
+    const keys = {
+      c: () => this.scene.model.critical && this.scene.set({ showCritical: !this.scene.showCritical }),
+      x: () => this.scene.set({ axisKind: this.scene.axisKind === "time" ? "sequence" : "time" }),
+      i: () => this.scene.set({ compress: !this.scene.compress }),
+      r: () => this.scene.set({ byRole: !this.scene.byRole, openRoles: new Set() }),
+      t: () => this.setTaint(this.scene.taint === null),
+      " ": () => this.scrubber.toggle(),
+      ",": () => this.scrubber.go((this.scene.cursor ?? this.scene.model.n) - 1),
+      ".": () => this.scrubber.go((this.scene.cursor ?? this.scene.model.n) + 1),
+      Escape: () => this.scene.set({ selected: null, cursor: null, found: null }),
+      "/": () => this.bar.querySelector("input[type=search]").focus(),
+    };
+    if (names[Number(event.key) - 1]) this.show(names[Number(event.key) - 1]);
+    else if (keys[event.key]) {
+      keys[event.key]();
+      if (["c", "x", "i", "r", "t"].includes(event.key)) this.tools();
+    } else return false;
+    return true;
+  }
+
+  // A trace that is still being written: when it has grown, draw what there is now.
+  async poll() {
+    if (document.hidden || this.busy) return;
+    this.busy = true;
+    try {
+      const { stamp } = await ask("stamp", this.place);
+      if (stamp === this.scene.model.stamp) return;
+      const model = new Model(await ask("trace", this.place), this.place);
+      const chosen = this.scene.selected === null ? -1 : model.ids.indexOf(this.scene.model.ids[this.scene.selected]);
+      this.scene.set({ model, selected: chosen < 0 ? null : chosen });
+      heading(this.head, model, this.context);
+      this.notes();
+      if (model.about.finished) clearInterval(this.timer);
+    } catch (error) {
+      replace(this.notice, h("ul", { class: "notes" }, h("li", {}, error.message)));
+    } finally {
+      this.busy = false;
+    }
+  }
+}
