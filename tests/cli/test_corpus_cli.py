@@ -50,6 +50,7 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     )
     assert [row["key"] for row in found] == ["c3", "debate-as-reward", "marshal2026"]
     assert "1 record" in printed(capsys, "list", "--excluded", "--stage", "duplicate")
+    assert printed(capsys, "list", "--beyond").startswith("at-grpo")
 
 
 @pytest.mark.parametrize(

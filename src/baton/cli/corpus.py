@@ -80,7 +80,9 @@ def _add_filters(parser: argparse.ArgumentParser) -> None:
         "Several values of one field (--reward hybrid --reward shared) are alternatives, several fields are "
         "conditions. NA is for none."
     )
-    parser.add_argument("--excluded", action="store_true", help="those that were screened and left out")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--excluded", action="store_true", help="those that were screened and left out")
+    which.add_argument("--beyond", action="store_true", help="those that Baton adds beside the pool")
     for field in dict.fromkeys((*PAPER_FIELDS, *EXCLUDED_FIELDS)):
         words = VOCABULARIES.get(field)
         if words is not None:
@@ -132,7 +134,10 @@ def _list(corpus: Corpus, args: argparse.Namespace) -> int:
             hint = "Leave out --excluded." if args.excluded else "Type: --excluded"
             raise UsageError(f"--{field.replace('_', '-')} is a field of {other} records. {hint}")
     rows: list[Paper] | list[Excluded]
-    rows = select(corpus.excluded, wanted) if args.excluded else select(corpus.papers, wanted)
+    if args.excluded:
+        rows = select(corpus.excluded, wanted)
+    else:
+        rows = select(corpus.beyond if args.beyond else corpus.papers, wanted)
     return _json(rows) if args.json else _lines(row_lines(rows))
 
 
