@@ -35,6 +35,7 @@ POINTS = (
     "trace format",
     "measure",
     "command",
+    "paper",
 )
 
 
