@@ -5,8 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec import structs
 from runs import made
+from strategies import valid_traces
 
 from baton.cli import advise as command
 from baton.cli import main
@@ -155,3 +158,11 @@ def test_whoever_goes_away_is_told_the_option(
 ) -> None:
     person("yes")
     assert refused(capsys) == "baton advise: not answered: bottleneck. Type: --bottleneck yes|no"
+
+
+@settings(max_examples=60)
+@given(st.lists(valid_traces(), min_size=1, max_size=3))
+def test_any_traces_are_read_or_say_why_not(traces: list[Trace]) -> None:
+    for name, reading in read_answers(traces).items():
+        assert reading.why
+        assert reading.answer is None or reading.answer in command._WORDS[name]
