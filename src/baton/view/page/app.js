@@ -80,7 +80,7 @@ function top(name, params) {
     if (params.get("place") && name !== "place") crumbs.push(" / ", h("a", { href: `#place?${new URLSearchParams({ place: params.get("place") })}` }, visible(params.get("place"), 60)));
     else if (params.get("place")) crumbs.push(" / ", visible(params.get("place"), 60));
   }
-  const mode = h("button", { class: "plain", title: "Light, dark, or as the system has it", on: { click: () => { nextTheme(); mode.textContent = `theme: ${theme()}`; } } }, `theme: ${theme()}`);
+  const mode = h("button", { class: "plain", title: "Light, dark, or as the system has it", on: { click: () => { nextTheme(); mode.textContent = `◐ ${theme()}`; } } }, `◐ ${theme()}`);
   replace(document.getElementById("top"),
     h("span", { class: "brand" }, h("span", { class: "mark", "aria-hidden": "true" }), "Baton"),
     h("nav", { class: "crumbs", "aria-label": "Place" }, crumbs),

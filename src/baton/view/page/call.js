@@ -2,7 +2,7 @@
 
 import { h, replace, select } from "./dom.js";
 import { content, pairs } from "./detail_parts.js";
-import { diverging, rising } from "./palette.js";
+import { diverging, inkOn, rising } from "./palette.js";
 import { ask } from "./source.js";
 import { block, number, seconds, spoken, visible } from "./text.js";
 
@@ -79,7 +79,9 @@ function tokens(found) {
       const made = h("span", { title: value === undefined ? `token ${n}` : `token ${n}: ${number(value)}` }, block(token));
       if (value === undefined) made.className = "unmeasured";
       else if (value !== 0) {
-        made.style.backgroundColor = scale.signed ? diverging(value, most) : rising(value, most);
+        const colour = scale.signed ? diverging(value, most) : rising(value, most);
+        made.style.backgroundColor = colour;
+        made.style.color = inkOn(colour);
         made.className = "judged";
       }
       return made;

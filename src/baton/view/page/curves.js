@@ -84,8 +84,9 @@ function onePlot(box, plot, steps) {
   const bands = [];
   shown.forEach((one, k) => {
     const colour = hue(k);
-    series.push({ label: one.label, stroke: colour, width: one.points ? 0 : 1.8, fill: plot.stacked ? colour + "55" : undefined, points: { show: Boolean(one.points) || xs.length < 2, size: 7, fill: colour }, spanGaps: false });
+    series.push({ label: one.label, stroke: colour, width: one.points ? 0 : 1.8, fill: plot.stacked && k === 0 ? colour + "88" : undefined, points: { show: Boolean(one.points) || xs.length < 2, size: 7, fill: colour }, spanGaps: false });
   });
+  if (plot.stacked) for (let k = 1; k < shown.length; k++) bands.push({ series: [k + 1, k], fill: hue(k) + "88" });
   const first = plot.series[0];
   if (first.half?.some((value) => value !== null)) {
     for (const way of [1, -1]) {
@@ -101,7 +102,7 @@ function onePlot(box, plot, steps) {
     const dot = h("i", { class: "swatch" });
     dot.style.backgroundColor = hue(k);
     return h("span", { class: "key" }, dot, spoken(visible(one.label, 40)), at === null ? null : h("b", {}, ` ${number(one.values[at])}`));
-  }), levels.map(([name, value]) => h("span", { class: "key" }, h("i", { class: "level" }), `${name} ${number(value)}`)));
+  }), levels.map(([name, value], k) => h("span", { class: "key" }, h("i", { class: k ? "level muted" : "level" }), `${name} ${number(value)}`)));
   tell(null);
   const axis = () => ({ stroke: ink("muted"), grid: { stroke: ink("line"), width: 1 }, ticks: { show: false }, font: "11px system-ui", size: 46 });
   const drawn = new uPlot({

@@ -3,6 +3,7 @@
 import { h, replace } from "./dom.js";
 import { forkForm } from "./fork.js";
 import { ask } from "./source.js";
+import { brief } from "./brief.js";
 import { callView } from "./call.js";
 import { content, pairs } from "./detail_parts.js";
 import { NOT_MEASURED, block, number, seconds, signed, spoken, visible } from "./text.js";
@@ -11,7 +12,7 @@ export function showDetail(host, scene, context) {
   const i = scene.selected;
   host.dataset.event = i === null ? "" : scene.model.ids[i];
   if (i === null) {
-    replace(host, nothing());
+    brief(host, scene);
     return;
   }
   const { model } = scene;
@@ -27,13 +28,6 @@ export function showDetail(host, scene, context) {
       if (scene.selected === i) replace(body, parts(scene, i, found, context));
     })
     .catch((error) => replace(body, h("p", { class: "bad" }, error.message)));
-}
-
-function nothing() {
-  return h("div", { class: "detail-body" },
-    h("h2", {}, "Nothing chosen"),
-    h("p", { class: "hint" }, "Choose an event to see what was said, what could have been chosen, what it cost and what it earned."),
-    h("p", { class: "hint" }, "← → along an agent, ↑ ↓ between agents, + − zoom, ", h("kbd", {}, "?"), " for all keys."));
 }
 
 function parts(scene, i, found, context) {

@@ -21,7 +21,7 @@ export class GraphView {
       hover: (i) => i !== scene.hovered && scene.set({ hovered: i }),
       describe: (i) => describe(scene, i),
       key: (event) => this.key(event),
-      least: 0.45,
+      least: 0.8,
     });
     host.append(this.note);
     this.build();

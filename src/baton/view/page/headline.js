@@ -6,7 +6,7 @@ import { NOT_MEASURED, number, seconds, signed, spoken, visible } from "./text.j
 
 const DECISIONS = ["spawn", "delegate", "communicate", "aggregate", "stop"];
 
-export function headline(run, steps, evals, pairs) {
+export function headline(run, steps, pairs) {
   const last = steps[steps.length - 1];
   const status = run.status ?? "unknown";
   const done = last ? Math.min(1, (last.step + 1) / (run.steps || last.step + 1)) : 0;
@@ -16,39 +16,53 @@ export function headline(run, steps, evals, pairs) {
     run.why ? h("span", { class: "bad" }, visible(run.why, 300)) : null);
   const bar = status === "running" ? h("div", { class: "bar progress", role: "progressbar", "aria-valuenow": Math.round(done * 100) }, h("i", { style: { width: `${done * 100}%` } })) : null;
   if (!last) return h("div", {}, chips, run.about ? h("p", {}, visible(run.about, 400)) : null, bar, h("p", { class: "hint" }, "No step has been finished yet."));
-  const first = steps[0];
+  const [early, late] = [average(steps.slice(0, few(steps))), average(steps.slice(-few(steps)))];
   const tiles = h("div", { class: "tiles" },
-    tile("return now", number(mean(last)), "worth"),
-    tile("since the first step", signed(mean(last) - mean(first))),
+    tile("return lately", number(mean(late)), "worth"),
+    tile("since the beginning", signed(mean(late) - mean(early))),
     tile("optimum", number(run.optimum)),
-    tile("regret now", last.regret ? number(last.regret.total) : NOT_MEASURED),
+    tile("regret lately", late.regret ? number(late.regret.total) : NOT_MEASURED),
     tile("steps", `${number(last.step + 1)}${run.steps ? ` / ${number(run.steps)}` : ""}`),
     tile("tokens", number(last.total_tokens)),
     tile("time", seconds(last.seconds)),
     tile("warnings", number(steps.reduce((sum, step) => sum + (step.warnings?.length ?? 0), 0))));
-  return h("div", {}, chips, run.about ? h("p", {}, visible(run.about, 400)) : null, bar, h("p", { class: "lead" }, sentence(run, first, last)), tiles, evaluations(evals), warnings(steps),
-    pairs.length ? h("p", {}, "The same instance before and after training: ", pairs.flatMap((pair, k) => (k ? [", ", pair] : [pair]))) : null);
+  return h("div", {}, chips, run.about ? h("p", {}, visible(run.about, 400)) : null, bar, h("p", { class: "lead" }, sentence(run, early, late, few(steps))), tiles,
+    pairs.length ? h("p", {}, "The same instance before and after training: ", pairs.flatMap((pair, k) => (k ? [", ", pair] : [pair]))) : null,
+    warnings(steps));
+}
+
+// One step is a handful of episodes; a tenth of the run at either end is less a matter of luck.
+function few(steps) {
+  return Math.max(1, Math.min(10, Math.round(steps.length / 10)));
+}
+
+function average(steps) {
+  const of = (get) => {
+    const known = steps.map(get).filter((value) => typeof value === "number");
+    return known.length ? known.reduce((sum, value) => sum + value, 0) / known.length : null;
+  };
+  const regret = Object.fromEntries(["total", ...DECISIONS].map((name) => [name, of((step) => step.regret?.[name])]).filter(([, value]) => value !== null).map(([name, value]) => [name, Math.abs(value) < 1e-9 ? 0 : value]));
+  return { return: { mean: of((step) => step.return?.mean) }, regret: "total" in regret ? regret : null };
 }
 
 function mean(step) {
   return step.return?.mean ?? NaN;
 }
 
-function sentence(run, first, last) {
-  const said = [`The team’s return went from ${number(mean(first))} to ${number(mean(last))}`];
+function sentence(run, early, late, n) {
+  const said = [`The team’s return went from ${number(mean(early))} in the first ${n === 1 ? "step" : `${n} steps`} to ${number(mean(late))} in the last`];
   const { optimum, floor } = run;
-  if (typeof optimum === "number" && typeof floor === "number" && optimum !== floor) {
-    said.push(`: ${Math.round(((mean(last) - floor) / (optimum - floor)) * 100)} % of the way from random play (${number(floor)}) to the optimum (${number(optimum)})`);
-  } else if (typeof optimum === "number") said.push(`; the optimum is ${number(optimum)}`);
+  if (typeof optimum === "number") said.push(`; the best there is, on average, is ${number(optimum)}${typeof floor === "number" ? `, and random play earns ${number(floor)}` : ""}`);
   said.push(".");
-  if (last.regret) {
-    const left = DECISIONS.map((name) => [name, last.regret[name] ?? 0]).sort((a, b) => b[1] - a[1]);
-    said.push(` Regret is ${number(last.regret.total)}${first.regret ? `, from ${number(first.regret.total)}` : ""}; most of what is left is in ${left[0][0]} (${number(left[0][1])}).`);
+  if (late.regret) {
+    const left = DECISIONS.map((name) => [name, late.regret[name] ?? 0]).sort((a, b) => b[1] - a[1]);
+    said.push(` Regret went from ${number(early.regret?.total)} to ${number(late.regret.total)}`);
+    said.push(late.regret.total > 0 ? `; most of what is left is in ${left[0][0]} (${number(left[0][1])}).` : ".");
   }
   return said.join("");
 }
 
-function evaluations(evals) {
+export function evaluations(evals) {
   if (!evals.length) return null;
   const latest = new Map();
   for (const one of evals) latest.set(one.who, one);
@@ -59,7 +73,7 @@ function evaluations(evals) {
     h("td", { class: "num" }, number(one.tokens)),
     h("td", { class: "num" }, number(one.episodes)),
     h("td", { class: "num" }, number(one.step))));
-  return h("section", {}, h("h2", {}, "Evaluations"), h("div", { class: "wide" }, h("table", { class: "list" }, h("thead", {}, h("tr", {}, ["who", "return", "regret", "tokens an episode", "episodes", "at step"].map((name) => h("th", {}, name)))), h("tbody", {}, rows))));
+  return h("section", {}, h("h2", {}, "Evaluations"), h("div", { class: "wide" }, h("table", { class: "list" }, h("thead", {}, h("tr", {}, ["who", "return", "regret", "tokens an episode", "episodes", "at step"].map((name, k) => h("th", { class: k ? "num" : "" }, name)))), h("tbody", {}, rows))));
 }
 
 function warnings(steps) {

@@ -5,13 +5,16 @@ import { drawLanes, layout } from "./lanes_draw.js";
 import { Surface, gestures } from "./surface.js";
 import { NOT_MEASURED, number, seconds, visible } from "./text.js";
 
+const TALLEST = 40;
 const CLOSEST_PIXELS = 60000; // of the whole trace, times its width on the screen
 
 export class Lanes {
   constructor(host, scene, { label = "Swim-lanes", choose = (i) => scene.set({ selected: i }) } = {}) {
     this.scene = scene;
     this.choose = choose;
-    this.view = { from: 0, zoom: 1, top: 0, rowHeight: scene.rows.length > 150 ? 15 : scene.rows.length > 40 ? 20 : 26 };
+    const least = scene.rows.length > 150 ? 15 : scene.rows.length > 40 ? 20 : 26;
+    const room = Math.floor((host.clientHeight - 40) / Math.max(1, scene.rows.length));
+    this.view = { from: 0, zoom: 1, top: 0, rowHeight: Math.max(least, Math.min(TALLEST, room)) };
     this.surface = new Surface(host, `${label}. Arrow keys move between events, plus and minus zoom.`, (ctx, width, height) => {
       this.clamp();
       this.drawn = drawLanes(ctx, width, height, this.scene, this.view);
@@ -76,7 +79,7 @@ export class Lanes {
   fit() {
     const { bodyHeight } = this.frame;
     Object.assign(this.view, { from: 0, zoom: 1, top: 0 });
-    this.view.rowHeight = Math.max(4, Math.min(26, Math.floor(bodyHeight / Math.max(1, this.scene.rows.length))));
+    this.view.rowHeight = Math.max(4, Math.min(TALLEST, Math.floor(bodyHeight / Math.max(1, this.scene.rows.length))));
     this.surface.ask();
   }
 

@@ -1,17 +1,19 @@
 // Drawing the swim-lanes. Bars of one colour are drawn together; arrows give way when there would be too many to follow.
 
-import { EDGE_INK, ink } from "./palette.js";
+import { EDGE_INK, ink, inkOn } from "./palette.js";
 import { visible } from "./text.js";
 
 const MOST_ARROWS = 260;
 const LEAST_BAR = 3;
+// Drawn unasked: what agents do with each other. Other dependencies are drawn on demand.
+const TEAM_EDGES = new Set(["spawn", "message", "return", "aggregate", "safety_flow"]);
 const FONT = "12px system-ui, sans-serif";
 const SMALL = "11px system-ui, sans-serif";
 
 export function layout(width, height, scene, view) {
   const gutter = width < 560 ? 104 : Math.min(230, Math.max(150, width * 0.17));
   const head = 26;
-  const bodyWidth = Math.max(10, width - gutter - 6);
+  const bodyWidth = Math.max(10, width - gutter - 14);
   const scale = (bodyWidth * view.zoom) / scene.axis.total;
   return { gutter, head, bodyWidth, bodyHeight: height - head, scale };
 }
@@ -99,7 +101,7 @@ function strength(scene, i) {
 
 function bars(ctx, width, scene, view, first, last, yOf, xOf, gutter) {
   const { axis, colouring, model } = scene;
-  const tall = Math.max(2, Math.min(18, view.rowHeight - (view.rowHeight > 10 ? 7 : 1)));
+  const tall = Math.max(2, Math.min(22, view.rowHeight - (view.rowHeight > 28 ? 12 : view.rowHeight > 10 ? 7 : 1)));
   const hits = [];
   const boxes = new Map();
   const fills = new Map();
@@ -108,7 +110,8 @@ function bars(ctx, width, scene, view, first, last, yOf, xOf, gutter) {
   const rightEdge = width + 4;
   for (let r = first; r <= last; r++) {
     const row = scene.rows[r];
-    const y = yOf(r) + (view.rowHeight - tall) / 2;
+    const whole = yOf(r) + (view.rowHeight - tall) / 2;
+    const late = [];
     let k = lowerBound(scene, row, view.from - row.longest);
     let taken = -Infinity;
     for (; k < row.events.length; k++) {
@@ -122,26 +125,32 @@ function bars(ctx, width, scene, view, first, last, yOf, xOf, gutter) {
       if (untimed && x < taken && taken - x < 44 && view.rowHeight > 8) x = taken;
       const wide = untimed ? Math.min(7, tall) : Math.max(LEAST_BAR, own - 1);
       if (!untimed && own < 1 && x + wide <= taken + 0.3 && i !== scene.selected) {
-        boxes.set(i, [x, y, wide, tall]);
+        boxes.set(i, [x, whole, wide, tall]);
         continue; // covered by the bar before
       }
       taken = Math.max(taken, x + wide + (untimed ? 1.5 : 0));
-      const box = [x, y, wide, tall];
+      const shared = row.layer && row.shares.has(i) && tall >= 6;
+      const high = shared ? tall / row.layers : tall;
+      const y = shared ? whole + Math.min(row.layers - 1, row.layer.get(i)) * high : whole;
+      const box = [x, y, wide, shared ? high - 0.7 : tall];
       boxes.set(i, box);
-      hits.push([i, x, y, wide, tall]);
+      (untimed ? late : hits).push([i, ...box]);
       const colour = colouring.colour(i);
       const alpha = strength(scene, i);
       if (colour === null) hollow.push([box, alpha]);
       else {
-        const name = `${alpha}|${model.isInferred(i) ? "i" : ""}|${colour}`;
+        const name = `${alpha}|${model.isInferred(i) ? "i" : ""}|${colour}|${untimed ? 0 : 1}`;
         let list = fills.get(name);
         if (!list) fills.set(name, (list = []));
         list.push(box, untimed);
       }
-      if (own > 46 && tall >= 13 && alpha > 0.3) words.push([i, x, y, own, colour]);
+      if (own > 46 && box[3] >= 13 && alpha > 0.3) words.push([i, x, y, own, colour]);
     }
+    hits.push(...late);
   }
-  for (const [name, list] of fills) fillBars(ctx, name, list, tall);
+  // Marks that took no time lie over bars.
+  for (const [name, list] of fills) if (!name.endsWith("|0")) fillBars(ctx, name, list, tall);
+  for (const [name, list] of fills) if (name.endsWith("|0")) fillBars(ctx, name, list, tall);
   hollowBars(ctx, hollow);
   if (view.rowHeight >= 8) flagged(ctx, scene, hits);
   labels(ctx, scene, words, tall, gutter);
@@ -240,7 +249,7 @@ function labels(ctx, scene, words, tall, gutter) {
     const left = Math.max(gutter + 2, x) + 5;
     const room = x + own - left - 4;
     if (room < 34) continue;
-    ctx.fillStyle = colour === null ? ink("text") : scene.colouring.values ? ink("on-scale") : ink("on-bar");
+    ctx.fillStyle = colour === null ? ink("text") : inkOn(colour);
     ctx.fillText(fitted(ctx, visible(scene.model.title(i), 80), room), left, y + tall / 2 + 0.5);
   }
 }
@@ -274,9 +283,8 @@ function criticalPath(ctx, scene, boxes, view, yOf, xOf) {
   path.forEach((i, k) => {
     const y = yOf(scene.rowOf[scene.model.lane[i]]) + view.rowHeight / 2;
     const [x, right] = [xOf(scene.axis.start[i]), xOf(scene.axis.end[i])];
-    if (k === 0) ctx.moveTo(x, y);
-    else ctx.lineTo(x, y);
-    ctx.lineTo(right, y);
+    if (k > 0) ctx.lineTo(x, y);
+    ctx.moveTo(right, y);
   });
   ctx.globalAlpha = 0.55;
   ctx.stroke();
@@ -297,7 +305,7 @@ function drawArrows(ctx, width, height, scene, view, yOf, xOf, boxes, gutter) {
   for (const e of model.arrows) {
     const [src, dst] = [model.src[e], model.dst[e]];
     if (src === focus || dst === focus) near.push(e);
-    else if (arrows !== "selected" && !scene.isLater(dst) && (boxes.has(src) || boxes.has(dst)) && rowOf[model.lane[src]] !== rowOf[model.lane[dst]]) candidates.push(e);
+    else if (arrows !== "selected" && (arrows === "all" || TEAM_EDGES.has(model.words.edges[model.edgeType[e]])) && !scene.isLater(dst) && (boxes.has(src) || boxes.has(dst)) && rowOf[model.lane[src]] !== rowOf[model.lane[dst]]) candidates.push(e);
   }
   if (scene.found) candidates = candidates.filter((e) => scene.found.has(model.src[e]) && scene.found.has(model.dst[e]));
   if (scene.taint) candidates = candidates.filter((e) => scene.taint.labels.has(model.src[e]) && scene.taint.labels.has(model.dst[e]));

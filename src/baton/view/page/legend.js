@@ -1,10 +1,13 @@
 // What the colours and marks mean.
 
+import { makeColouring } from "./colouring.js";
 import { h, replace } from "./dom.js";
 import { ink } from "./palette.js";
 
 export function legend(host, scene, view) {
-  const items = scene.colouring.legend().map(({ label, colour }) => h("span", { class: "key" }, swatch(colour), label));
+  // Trees and networks draw agents, which by event type have none: their colour is their role.
+  const agents = (view === "tree" || view === "network") && scene.colourBy === "type";
+  const items = (agents ? makeColouring(scene.model, "role", null) : scene.colouring).legend().map(({ label, colour }) => h("span", { class: "key" }, swatch(colour), label));
   const marks = [];
   if (view === "lanes" || view === "graph") {
     if (scene.model.picture.edges.inferred.length || scene.model.flags.some((flag) => flag & 1)) marks.push(h("span", { class: "key" }, h("i", { class: "dash" }), "inferred, not recorded"));

@@ -65,7 +65,7 @@ export class NetworkView {
     }
     this.nodes = [...nodes.values()];
     for (const node of this.nodes) {
-      node.r = 9 + 3.2 * Math.sqrt(Math.min(400, node.lanes.length - 1)) * 0.7;
+      node.r = 12 + 3.2 * Math.sqrt(Math.min(400, node.lanes.length - 1)) * 0.7;
       const old = before.get(node.key);
       if (old) Object.assign(node, { x: old.x, y: old.y });
     }
@@ -78,9 +78,9 @@ export class NetworkView {
     }
     const pulls = [...this.links, ...spawnLinks(model, keyOf)];
     const simulation = d3.forceSimulation(this.nodes)
-      .force("charge", d3.forceManyBody().strength(this.nodes.length > 200 ? -60 : -260))
-      .force("links", d3.forceLink(pulls).id((node) => node.key).distance((link) => 70 + link.source.r + link.target.r).strength(0.25))
-      .force("apart", d3.forceCollide((node) => node.r + 14))
+      .force("charge", d3.forceManyBody().strength(this.nodes.length > 200 ? -80 : -900))
+      .force("links", d3.forceLink(pulls).id((node) => node.key).distance((link) => 105 + link.source.r + link.target.r).strength(0.4))
+      .force("apart", d3.forceCollide((node) => node.r + (this.nodes.length > 200 ? 10 : 44)))
       .force("x", d3.forceX().strength(0.05))
       .force("y", d3.forceY().strength(0.09))
       .stop();

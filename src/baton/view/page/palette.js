@@ -73,7 +73,7 @@ export const EDGE_INK = {
   causal: "t-decision",
   tool_dependency: "t-tool",
   safety_flow: "t-safety",
-  temporal: "line",
+  temporal: "muted",
 };
 
 function rgb(text) {
@@ -106,6 +106,12 @@ export function rising(value, most) {
   const name = `r${step}`;
   if (!cache.has(name)) cache.set(name, mixed(ink("low"), ink("high"), step / STEPS));
   return cache.get(name);
+}
+
+// Dark or light text, whichever is easier to read on a colour.
+export function inkOn(colour) {
+  const [r, g, b] = rgb(colour).map((one) => (one / 255) ** 2.2);
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.3 ? "#10141a" : "#ffffff";
 }
 
 const HUES = ["t-message", "t-spawn", "t-tool", "t-aggregate", "t-return", "t-decision", "t-human", "t-despawn"];

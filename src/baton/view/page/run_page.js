@@ -2,7 +2,7 @@
 
 import { h, replace, select } from "./dom.js";
 import { curves } from "./curves.js";
-import { headline } from "./headline.js";
+import { evaluations, headline } from "./headline.js";
 import { ask } from "./source.js";
 import { Table } from "./table.js";
 import { count, number, seconds, visible } from "./text.js";
@@ -33,8 +33,8 @@ export class RunPage {
       return;
     }
     this.build();
-    if (this.training) await this.update();
     this.showRows(first);
+    if (this.training) await this.update();
     this.timer = setInterval(() => this.poll(), POLL_MS);
   }
 
@@ -46,11 +46,12 @@ export class RunPage {
   build() {
     this.above = h("div", {});
     this.graphs = h("div", {});
+    this.judged = h("div", {});
     this.list = h("div", {});
     this.state = h("span", { class: "muted", role: "status" });
     this.filters = h("div", { class: "toolbar" });
     replace(this.host, h("div", { class: "page" },
-      h("h1", {}, visible(this.place, 100)), this.above, this.graphs,
+      h("h1", {}, visible(this.place, 100)), this.above, this.graphs, this.judged,
       h("section", {}, h("h2", {}, "Traces ", this.state), this.filters, this.list)));
     this.table = new Table(this.list, this.columns(), {
       press: (row) => this.context.go("trace", { place: this.place, id: row.id }),
@@ -144,7 +145,8 @@ export class RunPage {
     this.evals.push(...found.evals);
     const status = JSON.stringify(found.run);
     if (fresh || status !== this.lastStatus) {
-      replace(this.above, headline(found.run, this.steps, this.evals, this.pairs()), found.num_unreadable ? h("p", { class: "bad" }, `${count(found.num_unreadable, "line")} of the run’s files cannot be read and were left out.`) : null);
+      replace(this.above, headline(found.run, this.steps, this.pairs()), found.num_unreadable ? h("p", { class: "bad" }, `${count(found.num_unreadable, "line")} of the run’s files cannot be read and were left out.`) : null);
+      replace(this.judged, evaluations(this.evals));
       this.plots ??= curves(this.graphs);
       this.plots.set(found.run, this.steps, this.evals);
       this.above.dataset.steps = this.steps.length;

@@ -45,6 +45,7 @@ export class Scene {
     const { rows, rowOf } = makeRows(this.model, this);
     for (const row of rows) {
       if (row.lanes.length > 1) row.events.sort((a, b) => this.axis.start[a] - this.axis.start[b]);
+      layers(row, this.model, this.axis);
       row.longest = row.events.reduce((most, i) => Math.max(most, this.axis.end[i] - this.axis.start[i]), 0);
     }
     this.rows = rows;
@@ -66,5 +67,31 @@ export class Scene {
       if (!collapsed.delete(row.key)) collapsed.add(row.key);
       this.set({ collapsed });
     }
+  }
+}
+
+const MOST_LAYERS = 4;
+
+// What one agent did at the same time is drawn one above the other, where that is few things.
+function layers(row, model, axis) {
+  row.layer = null;
+  if (row.lanes.length !== 1 || axis.kind !== "time") return;
+  const busy = [];
+  const found = new Map();
+  for (const i of row.events) {
+    if (!(model.duration[i] > 0)) continue;
+    let at = busy.findIndex((until) => until <= axis.start[i] + 1e-9);
+    if (at < 0) at = busy.push(0) - 1;
+    busy[at] = axis.end[i];
+    found.set(i, at);
+  }
+  if (busy.length < 2) return;
+  row.layer = found;
+  row.layers = Math.min(MOST_LAYERS, busy.length);
+  // Alone at its time, a bar keeps the whole row.
+  const ends = row.events.filter((i) => found.has(i));
+  row.shares = new Set();
+  for (let k = 0; k + 1 < ends.length; k++) {
+    for (let m = k + 1; m < ends.length && axis.start[ends[m]] < axis.end[ends[k]] - 1e-9; m++) row.shares.add(ends[k]).add(ends[m]);
   }
 }

@@ -88,9 +88,10 @@ export class TracePage {
   }
 
   changed(names) {
-    if (names.has("selected") || names.has("taint")) this.showDetail();
+    if (["selected", "taint", "model", "ledger", "colourBy"].some((name) => names.has(name)) && !(names.has("colourBy") && this.scene.selected !== null)) this.showDetail();
     else if (names.has("cursor") && this.scene.selected === null) this.showMoment();
     if (names.has("colourBy") || names.has("ledger") || names.has("taint")) legend(this.legend, this.scene, this.name);
+    if (names.has("colourBy")) this.bar.querySelector("select").value = this.scene.colourBy;
     if (names.has("selected")) this.context.remember({ event: this.scene.selected === null ? null : this.scene.model.ids[this.scene.selected] });
   }
 

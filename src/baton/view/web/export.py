@@ -30,6 +30,7 @@ __all__ = ["bundle", "export_html"]
 _IMPORT = re.compile(r'^import \{([^}]*)\} from "\./([\w.]+)\.js";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export ((?:async )?(?:function|const|class) (\w+))", re.MULTILINE)
 _SCRIPT = re.compile(r'<script (?:defer|type="module") src="page/([\w./-]+)"></script>\n?')
+_ICON = re.compile(r'<link rel="icon" href="[^"]*">\n?')
 _STYLE = re.compile(r'<link rel="stylesheet" href="page/([\w./-]+)">\n?')
 
 
@@ -52,7 +53,7 @@ def export_html(trace: Trace, attached: Attached) -> str:
     # Data, not a script: `<` never appears in it, so nothing in a trace can end the element.
     body = ['<script type="application/json" id="answers">' + data.replace("<", "\\u003c") + "</script>"]
     body += [f"<script>{script}</script>" for script in scripts]
-    bare = _STYLE.sub("", _SCRIPT.sub("", index))
+    bare = _ICON.sub("", _STYLE.sub("", _SCRIPT.sub("", index)))
     title = f"<title>{html.escape(trace.trace_id)} – Baton</title>"
     bare = re.sub(r"<title>.*?</title>", lambda _: title, bare)
     return bare.replace("</head>", "\n".join(head) + "\n</head>").replace(

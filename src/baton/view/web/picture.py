@@ -17,6 +17,7 @@ from baton.trace.graph import Graph
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import DECISIONS, EDGE_TYPES, EVENT_TYPES, STATUSES
 from baton.view.lanes import Lane, Lanes
+from baton.view.web.critical import critical_path
 from baton.view.web.worth import channels
 
 __all__ = ["UNTRUSTED", "lane_order", "picture"]
@@ -176,11 +177,7 @@ def _edges(trace: Trace, notes: list[str]) -> dict[str, list[int]]:
 
 def _critical(trace: Trace, notes: list[str]) -> tuple[list[int] | None, float | None]:
     try:
-        graph = Graph.of(trace)
-        if graph.span is None:
-            return None, None
-        path = graph.critical_path()
+        return critical_path(Graph.of(trace)) or (None, None)
     except BatonError as error:
         notes.append(f"No critical path: {error}")
         return None, None
-    return path.path.tolist(), path.length
