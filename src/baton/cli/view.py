@@ -11,7 +11,7 @@ from baton.cli.run import parse_policies
 from baton.cli.team import make_team, settings_of
 from baton.credit.project import project
 from baton.errors import UsageError
-from baton.tasks.game import Game
+from baton.tasks.game import Game, State
 from baton.tasks.game_trace import played, regret_of_trace
 from baton.tasks.solve import Solution, solve
 from baton.team.action import Stop
@@ -24,6 +24,8 @@ from baton.view.web.library import Library
 from baton.view.web.server import listen, make_app, serve
 
 __all__ = ["add_arguments", "attached", "run"]
+
+_ROUNDING = 1e-12  # of a solver's values: less is no loss
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,6 +74,11 @@ def attached(*, forks: bool = False, policies: dict[str, str] | None = None) -> 
     )
 
 
+def _regret(solution: Solution, state: State, option: str) -> float:
+    lost = solution.values[state] - solution.q(state)[option]
+    return lost if lost > _ROUNDING else 0.0
+
+
 @lru_cache(16)
 def _solution(game: Game) -> Solution:
     return solve(game)
@@ -88,7 +95,7 @@ def _ledger(trace: Trace) -> RegretLedger:
             decision=play.game.decision(state),
             option=option,
             best=solution.best(state),
-            regret=max(0.0, solution.values[state] - solution.q(state)[option]),
+            regret=_regret(solution, state, option),
         )
         for event, (state, option, _) in zip(events, play.steps, strict=True)
     )
@@ -97,7 +104,7 @@ def _ledger(trace: Trace) -> RegretLedger:
         optimum=found.optimum,
         value=found.value,
         luck=found.luck,
-        parts={str(choice): part for choice, part in found.parts.items()},
+        parts={str(choice): part if part > _ROUNDING else 0.0 for choice, part in found.parts.items()},
         visits={str(choice): n for choice, n in found.visits.items()},
         losses=losses,
     )

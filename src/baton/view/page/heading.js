@@ -14,7 +14,7 @@ export function heading(host, model, context) {
   ];
   const team = model.channels.filter((channel) => channel.kind === "reward" && channel.unit === "team" && channel.value.length);
   const tiles = [
-    ...team.slice(0, 3).map((channel) => tile(`reward: ${visible(channel.name, 24)}`, number(channel.value[0]), "worth")),
+    ...team.slice(0, 3).map((channel) => tile(`reward: ${visible(channel.name, 24)}`, number(channel.value[0]), channel.value[0] < 0 ? "loss" : "worth")),
     team.length ? null : tile("reward", NOT_MEASURED),
     tile("agents", number(figures.agents)),
     tile("events", number(model.n)),

@@ -25,7 +25,7 @@ export class RunPage {
     this.training = found?.training ?? false;
     const first = await ask("rows", { place: this.place }).catch((error) => {
       if (!this.training) throw error;
-      return { rows: [], complete: true, error };
+      return { rows: [], complete: true, problem: error.message };
     });
     if (!this.training && first.complete && first.rows.length === 1) {
       history.replaceState(null, "", `#trace?${new URLSearchParams({ place: this.place, id: first.rows[0].id })}`);
@@ -50,9 +50,10 @@ export class RunPage {
     this.list = h("div", {});
     this.state = h("span", { class: "muted", role: "status" });
     this.filters = h("div", { class: "toolbar" });
+    this.problem = h("div", {});
     replace(this.host, h("div", { class: "page" },
       h("h1", {}, visible(this.place, 100)), this.above, this.graphs, this.judged,
-      h("section", {}, h("h2", {}, "Traces ", this.state), this.filters, this.list)));
+      h("section", {}, h("h2", {}, "Traces ", this.state), this.problem, this.filters, this.list)));
     this.table = new Table(this.list, this.columns(), {
       press: (row) => this.context.go("trace", { place: this.place, id: row.id }),
       empty: "No trace fits.",
@@ -97,9 +98,10 @@ export class RunPage {
     this.context.go("diff", { place: this.place, id, place2: this.place, id2 });
   }
 
-  showRows({ rows, complete, error }) {
+  showRows({ rows, complete, problem }) {
     this.rows = rows;
-    this.state.textContent = error ? error.message : `${number(rows.length)}${complete ? "" : ", reading more…"}`;
+    this.state.textContent = `${number(rows.length)}${complete ? "" : ", reading more…"}`;
+    replace(this.problem, problem ? h("p", { class: "bad", role: "alert" }, visible(problem, 600)) : null);
     this.fillTable();
   }
 

@@ -44,7 +44,7 @@ export class SummaryView {
         h("td", {}, h("button", { class: "link", on: { click: () => this.scene.set({ colourBy: `channel:${k}` }) } }, "colour by it")));
     });
     return h("section", {}, h("h2", {}, "Reward and credit"), h("div", { class: "wide" }, h("table", { class: "list" },
-      h("thead", {}, h("tr", {}, ["", "name", "family", "unit", "records", "sum", ""].map((name) => h("th", {}, name)))), h("tbody", {}, rows))));
+      h("thead", {}, h("tr", {}, ["", "name", "family", "unit", "records", "sum", ""].map((name) => h("th", { class: ["records", "sum"].includes(name) ? "num" : "" }, name)))), h("tbody", {}, rows))));
   }
 
   ledger() {
@@ -65,7 +65,7 @@ export class SummaryView {
       ` chose “${visible(loss.option, 60)}”, best was “${visible(loss.best, 60)}”: lost ${number(loss.regret)}`));
     return h("section", {}, h("h2", {}, "Regret ledger"),
       h("p", {}, `Return ${number(ledger.value)} = optimum ${number(ledger.optimum)} − regret ${number(regret)} ${ledger.luck < 0 ? "−" : "+"} luck ${number(Math.abs(ledger.luck))}.`),
-      h("div", { class: "wide" }, h("table", { class: "list" }, h("thead", {}, h("tr", {}, ["decision", "made", "", "regret"].map((name) => h("th", {}, name)))), h("tbody", {}, bars))),
+      h("div", { class: "wide" }, h("table", { class: "list" }, h("thead", {}, h("tr", {}, ["decision", "made", "", "regret"].map((name) => h("th", { class: ["made", "regret"].includes(name) ? "num" : "" }, name)))), h("tbody", {}, bars))),
       losses.length ? h("ul", { class: "edges" }, list) : h("p", { class: "hint" }, "Every choice was the best one."));
   }
 

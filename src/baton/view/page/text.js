@@ -25,6 +25,7 @@ export const NOT_MEASURED = "not measured";
 export function number(value) {
   if (value === null || value === undefined || Number.isNaN(value)) return NOT_MEASURED;
   if (!Number.isFinite(value)) return String(value);
+  if (value < 0) return "−" + number(-value);
   if (Number.isInteger(value)) return value.toLocaleString("en-US");
   const size = Math.abs(value);
   if (size >= 1000) return Math.round(value).toLocaleString("en-US");

@@ -68,8 +68,8 @@ class Answers:
         return {"version": __version__, "places": places, "fork": self._attached.fork is not None}
 
     def _rows(self, query: Query) -> dict[str, Any]:
-        rows, complete = self._library.rows(_text(query, "place"))
-        return {"rows": rows, "complete": complete}
+        rows, complete, problem = self._library.rows(_text(query, "place"))
+        return {"rows": rows, "complete": complete, "problem": problem}
 
     def _training(self, query: Query) -> dict[str, Any]:
         place = self._library.place(_text(query, "place"))

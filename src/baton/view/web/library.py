@@ -66,14 +66,14 @@ class Library:
                 return place
         raise UsageError(f"there is no place {key!r} here. It may have been moved or deleted.")
 
-    def rows(self, key: str) -> tuple[list[Row], bool]:
-        """Lines about all traces of a place, forks made here included; whether all have been read."""
+    def rows(self, key: str) -> tuple[list[Row], bool, str | None]:
+        """Lines about all traces of a place, forks made here included; whether all have been read; what went wrong."""
         place = self.place(key)
         with self._lock:
             listed = self._lists.setdefault(key, _List(place.traces))
-        rows, complete = listed.rows()
+        rows, complete, problem = listed.rows()
         made = [_row(trace) for (at, _), trace in self._forks.items() if at == key]
-        return [*rows, *made], complete
+        return [*rows, *made], complete, problem
 
     def stamp(self, key: str, trace_id: str) -> str:
         """Changes whenever the trace may have changed."""
@@ -114,7 +114,7 @@ class _List:
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
 
-    def rows(self) -> tuple[list[Row], bool]:
+    def rows(self) -> tuple[list[Row], bool, str | None]:
         first = self._stamp == ""
         now = _directory_stamp(self._path)
         with self._lock:
@@ -128,7 +128,8 @@ class _List:
         complete = self._thread is None or not self._thread.is_alive()
         if self._error is not None and not self._rows:
             raise self._error
-        return [row for _, row in list(self._rows.values())], complete
+        problem = None if self._error is None else str(self._error)
+        return [row for _, row in list(self._rows.values())], complete, problem
 
     def _read(self) -> None:
         self._error = None
