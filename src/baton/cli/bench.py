@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import Any
 
 import msgspec
@@ -39,13 +40,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    report = measure(quick=args.quick, seed=args.seed)
+    report = measure(quick=args.quick, seed=args.seed, tell=_tell)
     if args.json:
         print(msgspec.json.format(msgspec.json.encode(_told(report)), indent=2).decode())
     else:
         print(markdown(report))
     # A tenth of the samples is for looking, not for judging.
     return 0 if report.met or args.quick else 1
+
+
+def _tell(what: str) -> None:
+    print(f"credit, {what}", file=sys.stderr, flush=True)
 
 
 def _told(report: Report) -> dict[str, Any]:
@@ -78,11 +83,10 @@ def markdown(report: Report) -> str:
                 for r in report.ladder
             ],
         ),
-        "",
-        "Not applicable to the spawn bandit's traces: "
-        + "; ".join(f"{name} ({_first_sentence(why)})" for name, why in report.not_applicable.items())
-        + ".",
     ]
+    if report.not_applicable:
+        named = (f"{name} ({_first_sentence(why)})" for name, why in report.not_applicable.items())
+        lines += ["", f"In no row: {'; '.join(named)}."]
     return "\n".join(lines)
 
 

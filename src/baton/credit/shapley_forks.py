@@ -13,7 +13,10 @@ Values and their sources: `baton.credit.shapley`.
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Literal
+
+from msgspec.structs import replace
 
 from baton.credit.contract import (
     Cost,
@@ -28,8 +31,10 @@ from baton.credit.contract import (
 from baton.credit.forking import Forks
 from baton.credit.shapley import Shapley, Worth, exact, exact_precedence, symmetric
 from baton.credit.shapley_sampling import sampled
+from baton.credit.spread import BY_SPREAD, pooled
 from baton.team.intervene import BarAgent, Intervention, Replace
 from baton.trace.forest import Forest
+from baton.trace.record import Credit
 from baton.trace.trace import Trace
 
 __all__ = ["Ablation", "absent", "players_of", "shapley_of"]
@@ -159,8 +164,9 @@ async def shapley(
     """phi_i = average over orders of v(those before i, and i) - v(those before i), for each spawned agent.
 
     v of a coalition is the return of the trace run again with only these agents; orders are those the spawn forest
-    allows (`value`). Standard error: over rounds of sampled orders, with luck as recorded; zero where every
-    coalition was asked, None where there was one round.
+    allows (`value`). Standard error: over rounds of sampled orders, zero where every coalition was asked, None
+    where there was one round; luck is as recorded. Over a group each value is one draw of what the agent is worth
+    on average, so the spread of its values over the rollouts is added.
     Source: Shapley 1953; permission, Gilles, Owen and van den Brink 1992; precedence, Faigle and Kern 1992 [M].
     """
     assumes = (
@@ -190,23 +196,34 @@ async def shapley(
         )
         # One set of forks serves all agents; its cost stands on the first, so that costs can be added.
         spent = Cost(runner.cost.tokens - before.tokens, runner.cost.calls - before.calls)
-        errors = found.stderr or (None,) * len(players)
-        out.append(
-            [
-                make_credit(
-                    "shapley",
-                    "agent",
-                    agent,
-                    found.values[i],
-                    stderr=errors[i],
-                    cost=spent if i == 0 else Cost(),
-                    assumes=(*assumes, f"efficiency residual {found.residual:.2g}"),
-                )
-                for i, agent in enumerate(players)
-            ]
-        )
+        out.append(_written(players, found, spent, assumes))
     if not any(out):
         raise CreditError(
-            f"none of these {len(group)} traces has spawned agents: there is nobody to share among."
+            f"none of these {len(group)} traces has spawned agents, so there is nobody to share among."
         )
-    return out
+    if len(group) == 1:
+        return out
+    spread = pooled((credit.target, credit.value) for mine in out for credit in mine)
+    return [[_in_group(credit, spread[credit.target]) for credit in mine] for mine in out]
+
+
+def _written(players: list[str], found: Shapley, spent: Cost, assumes: tuple[str, ...]) -> list[Credit]:
+    errors = found.stderr or (None,) * len(players)
+    return [
+        make_credit(
+            "shapley",
+            "agent",
+            agent,
+            found.values[i],
+            stderr=errors[i],
+            cost=spent if i == 0 else Cost(),
+            assumes=(*assumes, f"efficiency residual {found.residual:.2g}"),
+        )
+        for i, agent in enumerate(players)
+    ]
+
+
+def _in_group(credit: Credit, spread: float | None) -> Credit:
+    if spread is None or credit.stderr is None:
+        return credit
+    return replace(credit, stderr=math.hypot(credit.stderr, spread), assumes=(*credit.assumes, BY_SPREAD))

@@ -27,7 +27,7 @@ from baton.team.randomness import generator
 __all__ = ["anytime_halfwidth", "sampled"]
 
 Array = NDArray[np.float64]
-_CHEAP_ORDERS = 20_000
+_CHEAP_ORDERS_EACH, _LEAST_CHEAP_ORDERS = 200, 4_000
 _DEGREE = 4
 _STEPS = 4
 _SHRINK = 0.1
@@ -116,7 +116,7 @@ def _adjusted(
     draw: np.random.Generator,
 ) -> Array:
     """Rounds with the surrogate of the other half taken out and its own value put in."""
-    cheap = forest.many(draw, _CHEAP_ORDERS)
+    cheap = forest.many(draw, max(_LEAST_CHEAP_ORDERS, _CHEAP_ORDERS_EACH * rounds.shape[1]))
     out = np.empty_like(rounds)
     for half in (0, 1):
         others = range(1 - half, len(rounds), 2)

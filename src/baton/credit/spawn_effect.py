@@ -127,20 +127,32 @@ def controlled(pairs: ArrayLike, guess: ArrayLike, guess_all: ArrayLike) -> Effe
 
 
 def combined(first: Sequence[float], second: Sequence[float]) -> Effect:
-    """Two unbiased samples of one effect as one estimate, each fold weighed by the variances of the other."""
+    """Two unbiased samples of one effect as one estimate, each fold weighed by the variances of the other.
+
+    tau = sum w_k mean_k, w_k = (1/v_k) / sum 1/v. A sample that came out all alike does not tell its variance; it is
+    taken as the other's over its own number, as if one more draw had shown it. Two such samples are just averaged.
+    """
     samples = (np.asarray(first, dtype=float), np.asarray(second, dtype=float))
     if min(map(len, samples)) < 4:
         raise CreditError(
             f"combining needs at least 4 of each kind to weigh them; there are {len(first)} and {len(second)}."
         )
     spreads = [float(s.var(ddof=1)) for s in samples]
+    nothing = 1e-24 * max(1.0, *(float(np.abs(s).max()) ** 2 for s in samples))
+    if max(spreads) <= nothing:
+        both = np.concatenate(samples)
+        return Effect(value=float(both.mean()), stderr=None, terms=tuple(both.tolist()))
+    spreads = [
+        v if v > nothing else other / len(s)
+        for v, other, s in zip(spreads, spreads[::-1], samples, strict=True)
+    ]
     values, variances = [], []
     for fold in (0, 1):
         here = [s[fold::2] for s in samples]
         there = [s[1 - fold :: 2] for s in samples]
         # Variance of this fold's mean, guessed from the other fold; where that saw none, from both.
         guess = [
-            max(float(o.var(ddof=1)) or spread, 1e-12) / len(h)
+            (seen if (seen := float(o.var(ddof=1))) > nothing else spread) / len(h)
             for h, o, spread in zip(here, there, spreads, strict=True)
         ]
         weights = np.array([1 / g for g in guess]) / sum(1 / g for g in guess)

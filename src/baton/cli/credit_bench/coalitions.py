@@ -34,17 +34,20 @@ _GAMES: dict[str, dict[str, object]] = {
 }
 
 
-def coalition_figures(num_seeds: int = 60) -> tuple[list[Figure], list[Target]]:
-    """All of it."""
+def coalition_figures(num_samples: int = 1000) -> tuple[list[Figure], list[Target]]:
+    """All of it; `num_samples` estimates of single players in each row."""
     figures = []
     for name, settings in _GAMES.items():
         game = make_game(name, settings)
         assert isinstance(game, Recruit)
         parents: Sequence[int] = getattr(game, "parents", (-1,) * game.players())
-        figures += _sampled_rows(name, game.worth, parents, np.array(game.credit()), "permission", num_seeds)
+        worths = [game.worth(mask) for mask in range(1 << game.players())]
+        num_seeds = -(-num_samples // game.players())
+        told = np.array(game.credit())
+        figures += _sampled_rows(name, worths.__getitem__, parents, told, "permission", num_seeds)
         if max(parents) >= 0:
             truth = np.array(coalition.precedence(parents, game.worth))
-            figures += _sampled_rows(name, game.worth, parents, truth, "precedence", num_seeds)
+            figures += _sampled_rows(name, worths.__getitem__, parents, truth, "precedence", num_seeds)
         alone = coalition.leave_one_out(game.players(), game.worth)
         figures.append(score(name, "agent", "leave one out", alone, game.credit(), unbiased=False))
         even = [sum(game.credit()) / game.players()] * game.players()

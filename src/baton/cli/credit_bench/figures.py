@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from statistics import fmean
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["NORMAL_95", "Array", "Figure", "Target", "score", "spearman"]
+from baton.credit.contract import Credits
+from baton.errors import BatonError
+from baton.trace.record import Credit
+
+__all__ = ["NORMAL_95", "Array", "Figure", "Target", "judge", "score", "spearman"]
 
 Array = NDArray[np.float64]
 NORMAL_95 = 1.959963984540054
@@ -36,6 +42,8 @@ class Figure(Struct, frozen=True, kw_only=True):
     """Share of estimates that have one; the others say that their error was not measured."""
     tokens: float | None
     """Re-run for one estimate; None where no team ran."""
+    listed: str | None = None
+    """The name `baton credit --list` has it by; None: a sampler on the game alone."""
 
     @property
     def rmse_per_token(self) -> float | None:
@@ -77,6 +85,7 @@ def score(
     unbiased: bool,
     stderr: ArrayLike | None = None,
     tokens: float | None = None,
+    listed: str | None = None,
 ) -> Figure:
     """Estimates against the truth, one by one."""
     e, t = np.asarray(estimates, dtype=float).ravel(), np.asarray(truth, dtype=float)
@@ -111,7 +120,55 @@ def score(
         coverage=covered,
         intervals=having,
         tokens=tokens,
+        listed=listed,
     )
+
+
+def judge(
+    game: str,
+    estimator: str,
+    credits: Credits,
+    truths: Sequence[Mapping[str, float]],
+    *,
+    title: str | None = None,
+    unbiased: bool = False,
+    tokens: int | None = None,
+    group_size: int = 1,
+) -> Figure:
+    """A listed estimator's credits against the exact ones, by target. `tokens`: re-run for all of them.
+
+    Errors within a rollout, or within a group that is judged together, go together, so bias in standard errors is
+    that of the means of `group_size` rollouts each.
+    """
+    found: list[tuple[Credit, float]] = []
+    means: list[float] = []
+    for start in range(0, len(credits), group_size):
+        some = [
+            (credit, truth[credit.target])
+            for mine, truth in zip(
+                credits[start : start + group_size], truths[start : start + group_size], strict=True
+            )
+            for credit in mine
+            if credit.target in truth
+        ]
+        found += some
+        means += [fmean(credit.value - value for credit, value in some)] if some else []
+    if not found:
+        raise BatonError("it gives no credit to a choice whose exact credit is known.")
+    figure = score(
+        game,
+        found[0][0].unit,
+        title or estimator,
+        [credit.value for credit, _ in found],
+        [value for _, value in found],
+        unbiased=unbiased,
+        stderr=[math.nan if credit.stderr is None else credit.stderr for credit, _ in found],
+        tokens=None if tokens is None else tokens / len(found),
+        listed=estimator,
+    )
+    spread = float(np.std(means, ddof=1)) if len(means) > 1 else 0.0
+    apart = fmean(means) / (spread / math.sqrt(len(means))) if spread > 1e-12 else None
+    return structs.replace(figure, bias_z=apart)
 
 
 def _signs(estimates: Array, truth: Array) -> float:

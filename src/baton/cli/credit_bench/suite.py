@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from msgspec import Struct
 
 from baton.cli.credit_bench.coalitions import coalition_figures
 from baton.cli.credit_bench.figures import Figure, Target
+from baton.cli.credit_bench.helpers import helper_figures
 from baton.cli.credit_bench.ladder import Rung, diffusion
 from baton.cli.credit_bench.messages import message_figures
 from baton.cli.credit_bench.relay import relay_figures
 from baton.cli.credit_bench.replay_cost import replay_targets
 from baton.cli.credit_bench.spawning import spawn_figures
 from baton.cli.credit_bench.stopping import stop_figures
+from baton.cli.credit_bench.stopping_teams import stop_team_figures
 from baton.cli.credit_bench.sweep import sweep
+from baton.cli.credit_bench.tools import tool_figures
+from baton.cli.credit_bench.voters import voter_figures
+from baton.credit import ESTIMATORS
 
 __all__ = ["Report", "measure"]
 
@@ -26,7 +32,7 @@ class Report(Struct, frozen=True, kw_only=True):
     targets: list[Target]
     ladder: list[Rung]
     not_applicable: dict[str, str]
-    """Estimator -> what the spawn bandit's traces do not hold for it."""
+    """Estimator -> why it stands in no row."""
     seconds: float
 
     @property
@@ -34,26 +40,45 @@ class Report(Struct, frozen=True, kw_only=True):
         return all(target.met for target in self.targets)
 
 
-def measure(*, quick: bool = False, seed: int = 0) -> Report:
-    """Run it all. `quick` takes a tenth of the samples."""
+def measure(*, quick: bool = False, seed: int = 0, tell: Callable[[str], None] = lambda _: None) -> Report:
+    """Run it all. `quick` takes a tenth of the samples; `tell` hears of each part before it begins."""
     began = time.monotonic()
     samples = 1000 if quick else 10_000
+    parts: tuple[tuple[str, Callable[[], tuple[list[Figure], list[Target]]]], ...] = (
+        ("spawn decisions", lambda: spawn_figures(samples, seed)),
+        ("messages", lambda: message_figures(samples, seed)),
+        ("coalitions", lambda: coalition_figures(samples)),
+        ("stop decisions", lambda: stop_figures(seed)),
+        ("causal replay on 100 agents", lambda: ([], replay_targets(seed))),
+        ("relay, teams", lambda: (relay_figures(64 if quick else 400), [])),
+        ("voters, teams", lambda: (voter_figures(samples), [])),
+        ("spawn bandit with a helper, teams", lambda: (helper_figures(samples), [])),
+        ("looking, teams", lambda: (tool_figures(samples // 5), [])),
+        ("stopping chain, teams", lambda: (stop_team_figures(2 if quick else 10), [])),
+    )
     figures: list[Figure] = []
     targets: list[Target] = []
-    for found, promised in (
-        spawn_figures(samples, seed),
-        message_figures(samples, seed),
-        coalition_figures(20 if quick else 150),
-        stop_figures(seed),
-    ):
+    for number, (what, run) in enumerate(parts, 1):
+        tell(f"{number} of {len(parts) + 2}: {what}")
+        found, promised = run()
         figures += found
         targets += promised
+    tell(f"{len(parts) + 1} of {len(parts) + 2}: length ladder")
     rungs, promised = diffusion(400 if quick else 4000, seed)
     targets += promised
-    targets += replay_targets(seed)
-    figures += relay_figures(60 if quick else 400)
+    tell(f"{len(parts) + 2} of {len(parts) + 2}: every estimator on the spawn bandit, teams")
     swept, reasons = sweep(8 if quick else 60)
     figures += swept
+    judged = {figure.listed for figure in figures}
+    reasons = {name: why for name, why in reasons.items() if name not in judged}
+    targets.append(
+        Target(
+            what=f"listed estimators that stand in no row, of {len(ESTIMATORS)}",
+            value=float(len(set(ESTIMATORS) - judged)),
+            target="0",
+            met=set(ESTIMATORS) <= judged,
+        )
+    )
     off = [f for f in figures if f.unbiased and f.bias_z is not None and abs(f.bias_z) > 3]
     checked = sum(f.unbiased and f.bias_z is not None for f in figures)
     targets.append(

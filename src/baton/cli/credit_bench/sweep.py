@@ -100,7 +100,8 @@ async def _one(
         truths,
         unbiased=name in _UNBIASED,
         stderr=errors,
-        tokens=tokens / len(values) if "runtime" in found.needs else None,
+        tokens=tokens / len(values) if tokens else None,  # the game itself answers: most forks run no policy
+        listed=name,
     )
 
 
