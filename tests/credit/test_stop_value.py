@@ -26,8 +26,12 @@ from baton.team.policy import Answer, Request
 from baton.team.randomness import uniform
 from baton.team.setup import Assignment, Team
 
-STEPS, UP, RATES = 8, 0.045, (0.75, 0.31)
-"""A draft's score goes up or down at each of 8 steps; how often up, nobody knows."""
+STEPS, UP, RATES, PRIOR = 8, 0.0155225, (0.93, 0.16), (0.57, 0.43)
+"""A draft's score goes up or down at each of 8 steps; which of two teams it is, good or bad, nobody knows.
+
+Chosen so that the picture is that of the toy the design began with: exact 0.0504, stopping at 4.9 on average;
+regression 0.0509; hindsight labels 0.0244, stopping at 7.8.
+"""
 
 
 def walk_optimum() -> dict[tuple[int, int], float]:
@@ -40,7 +44,7 @@ def walk_optimum() -> dict[tuple[int, int], float]:
             if t == STEPS:
                 value[t, ups] = score
                 continue
-            weights = np.array([r**ups * (1 - r) ** (t - ups) for r in RATES])
+            weights = np.array(PRIOR) * [r**ups * (1 - r) ** (t - ups) for r in RATES]
             p = float(weights @ np.array(RATES) / weights.sum())
             go_on[t, ups] = p * value[t + 1, ups + 1] + (1 - p) * value[t + 1, ups]
             value[t, ups] = max(score, go_on[t, ups])
@@ -50,14 +54,14 @@ def walk_optimum() -> dict[tuple[int, int], float]:
 def worth_of(stops: Callable[[int, int], bool]) -> tuple[float, float]:
     """Exact value and mean stopping time of a rule."""
     value = time = 0.0
-    for rate in RATES:
-        reached = {0: 1.0}
+    for rate, prior in zip(RATES, PRIOR, strict=True):
+        reached = {0: prior}
         for t in range(STEPS + 1):
             further: dict[int, float] = {}
             for ups, p in reached.items():
                 if t == STEPS or stops(t, ups):
-                    value += p * UP * (2 * ups - t) / len(RATES)
-                    time += p * t / len(RATES)
+                    value += p * UP * (2 * ups - t)
+                    time += p * t
                 else:
                     further[ups + 1] = further.get(ups + 1, 0.0) + p * rate
                     further[ups] = further.get(ups, 0.0) + p * (1 - rate)
@@ -67,7 +71,7 @@ def worth_of(stops: Callable[[int, int], bool]) -> tuple[float, float]:
 
 def walks(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     draw = np.random.default_rng(seed)
-    rate = draw.choice(RATES, n)
+    rate = draw.choice(RATES, n, p=PRIOR)
     ups = np.concatenate(
         [np.zeros((n, 1)), np.cumsum(draw.random((n, STEPS)) < rate[:, None], axis=1)], axis=1
     )
@@ -87,12 +91,13 @@ def test_regression_finds_the_optimum_and_hindsight_does_not() -> None:
         return bool(here.any()) and float((argmax[here] == t).mean()) >= 0.5
 
     late, too_late = worth_of(hindsight)
-    assert best == pytest.approx(0.0510, abs=5e-4)
-    assert value > 0.98 * best
-    assert abs(time - when) < 0.3
-    assert late < 0.5 * best
+    assert best == pytest.approx(0.0504, abs=5e-5)
+    assert when == pytest.approx(4.9, abs=0.05)
+    assert value > 0.99 * best
+    assert abs(time - when) < 0.1
+    assert found.value[:, 0].mean() == pytest.approx(0.0509, abs=0.0015)
+    assert late == pytest.approx(0.0244, abs=0.0008)
     assert too_late > 7.7
-    assert found.value[:, 0].mean() == pytest.approx(best, abs=0.006)
 
 
 def test_sign_of_the_difference() -> None:
@@ -103,7 +108,7 @@ def test_sign_of_the_difference() -> None:
     for t in range(STEPS):
         for row in range(4000):
             true = exact[t, int(ups[row, t])] - scores[row, t]
-            if abs(true) > 0.01:
+            if abs(true) > 0.003:
                 right += (found.difference[row, t] > 0) == (true > 0)
                 wrong += (found.difference[row, t] > 0) != (true > 0)
     assert right / (right + wrong) > 0.97
