@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -34,7 +35,7 @@ def run_team(task: str, topology: str, seed: int = 0, policy: str = "reference")
     settings = Settings(task=task, topology=topology, policies={"default": policy}, seed=seed)
     team, assignment = make_team(settings)
     header = header_of(team, assignment, f"{task}-{topology}-{seed}", settings=msgspec.to_builtins(settings))
-    return asyncio.run(Run(team, assignment, header).go())
+    return _finished(Run(team, assignment, header))
 
 
 def credited(trace: Trace) -> Trace:
@@ -138,6 +139,12 @@ def more_training(directory: Path, step: int) -> None:
     _add_line(directory / "metrics.jsonl", _metrics(step, traces))
 
 
+def _finished(run: Run) -> Trace:
+    """In a thread of its own: the browser's driver keeps a loop in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, run.go()).result()
+
+
 def _episode(
     settings: Settings, task: GameTask, step: int, steps: int, episode: int, policy: str | None = None
 ) -> Trace:
@@ -147,7 +154,7 @@ def _episode(
     team, assignment = make_team(structs.replace(settings, policies={"default": name}, seed=seed), task)
     header = header_of(team, assignment, f"step-{step:04d}/ep-{episode:03d}")
     header = structs.replace(header, meta=header.meta | {"train": {"step": step, "episode": episode}})
-    return asyncio.run(Run(team, assignment, header).go())
+    return _finished(Run(team, assignment, header))
 
 
 def _named(trace: Trace, name: str) -> Trace:

@@ -102,7 +102,7 @@ function help() {
 
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
-  if (event.target.closest?.("input, select, textarea, dialog")) {
+  if (event.target.closest?.("input:not([type=range], [type=checkbox]), select, textarea, dialog")) {
     if (event.key === "Escape") event.target.blur();
     return;
   }

@@ -75,10 +75,11 @@ function choices(fields) {
 }
 
 function facts(model, i, fields) {
+  const role = model.agents.role[model.lane[i]]; // on a spawn, the event's own role is the child's
   const rows = [
     ["decision", fields.decision && fields.decision !== "none" ? fields.decision : null],
-    ["agent", `${fields.agent}${fields.role ? ` (${fields.role})` : ""}`],
-    ["to", fields.to],
+    ["agent", `${fields.agent}${role ? ` (${role})` : ""}`],
+    ["to", fields.type === "spawn" && fields.role ? `${fields.to} (${fields.role})` : fields.to],
     ["tool", fields.tool],
     ["began", seconds(fields.t)],
     ["took", fields.duration_s === undefined ? NOT_MEASURED : seconds(fields.duration_s)],
