@@ -22,6 +22,7 @@ from baton.engine.torch.batch import Batch, Limits, Row
 from baton.engine.torch.load import check_attention, context_length, end_ids, kv_shape, open_folder
 from baton.engine.torch.template import Encoder, PlainTemplate
 from baton.engine.torch.text import Decoder
+from baton.engine.torch.turn import turn
 from baton.team.policy import Answer, EngineError, Entry, Request
 from baton.trace.numbers import Ints
 
@@ -147,7 +148,8 @@ class TorchEngine:
             self._holds += 1
             self._changed.wait_for(lambda: self._idle)
         try:
-            yield
+            with turn(self.model.device):
+                yield
             self._batch.version = version
         finally:
             with self._changed:
@@ -196,7 +198,7 @@ class TorchEngine:
 
     def _step(self, admit: bool) -> list[Row]:
         try:
-            with torch.inference_mode():
+            with turn(self.model.device), torch.inference_mode():
                 return self._batch.step(admit=admit)
         except Exception as error:  # one broken pass must not end the worker
             made = EngineError(f"the model failed: {type(error).__name__}: {error}")

@@ -23,6 +23,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
+from baton.engine.torch.turn import turn
 from baton.errors import MissingExtraError, UsageError, nearest
 
 __all__ = ["TARGETS", "Adapted", "attach", "load_state", "names_of", "parameters_of", "state_of", "use"]
@@ -123,7 +124,7 @@ def names_of(model: Any) -> tuple[str, ...]:
 def use(model: Any, name: str | None) -> Iterator[None]:
     """The body computes with this adapter (None: the base alone), and no other thread computes meanwhile."""
     known = _find(model, name)
-    with known.lock:
+    with turn(model.device), known.lock:
         before = known.active
         known.switch(name)
         try:
