@@ -11,12 +11,18 @@ from scipy import stats
 from baton.cli import main
 from baton.cli.credit_bench.coalitions import Hundred
 from baton.cli.credit_bench.figures import score, spearman
+from baton.cli.credit_bench.helpers import helper_figures
 from baton.cli.credit_bench.ladder import diffusion
 from baton.cli.credit_bench.messages import message_figures
+from baton.cli.credit_bench.relay import relay_figures
 from baton.cli.credit_bench.replay_cost import replay_targets
 from baton.cli.credit_bench.spawning import spawn_figures
 from baton.cli.credit_bench.stopping import stop_figures
+from baton.cli.credit_bench.stopping_teams import stop_team_figures
 from baton.cli.credit_bench.sweep import sweep
+from baton.cli.credit_bench.tools import tool_figures
+from baton.cli.credit_bench.voters import voter_figures
+from baton.credit import ESTIMATORS
 from baton.credit.shapley import exact
 from baton.credit.shapley_sampling import sampled
 
@@ -63,10 +69,7 @@ def test_truth_of_a_hundred_agents_and_the_budget() -> None:
 def test_targets_of_spawn_stop_and_ladder() -> None:
     for targets in (spawn_figures(10_000)[1], stop_figures()[1], diffusion(500)[1]):
         for target in targets:
-            if "as logged" in target.what:  # 49.3 by arithmetic: just short of the 50 that was aimed at
-                assert 45 < target.value < 54
-            else:
-                assert target.met, target
+            assert target.met, target
 
 
 def test_messages_are_unbiased_where_they_claim_to_be() -> None:
@@ -87,7 +90,7 @@ def test_causal_replay_costs_a_fraction() -> None:
 
 
 def test_sweep_runs_what_applies_and_says_why_not() -> None:
-    figures, reasons = sweep(4, 4)
+    figures, reasons = sweep(3, 4)
     names = {figure.estimator for figure in figures}
     assert {"group", "leave-one-out", "spawn-fork", "spawn-doubly-robust", "coma, exact critic"} <= names
     assert next(f for f in figures if f.estimator.startswith("coma")).rmse == pytest.approx(0.0, abs=1e-12)
@@ -95,12 +98,41 @@ def test_sweep_runs_what_applies_and_says_why_not() -> None:
     assert all(reasons.values())
 
 
+def test_every_listed_estimator_stands_in_a_row_with_what_it_cost() -> None:
+    figures = [
+        *relay_figures(16),
+        *voter_figures(60),
+        *helper_figures(250),
+        *tool_figures(40),
+        *stop_team_figures(1, 20),
+        *sweep(2, 4)[0],
+    ]
+    assert {figure.listed for figure in figures} >= set(ESTIMATORS)
+    by_name = {figure.estimator: figure for figure in figures if figure.game != "spawn-bandit, teams"}
+    for figure in by_name.values():
+        runs = "runtime" in ESTIMATORS[figure.listed or ""].needs
+        assert (figure.rmse_per_token is not None) == (runs or figure.listed == "difference"), figure
+    assert by_name["telescope, exact critic"].rmse < 1e-12
+    assert by_name["coma, exact critic"].rmse < 1e-12
+    assert (by_name["stop-value, 20 rollouts"].spearman or 0) > 0.6
+    assert by_name["spawn-combined, half of them forked"].rmse < by_name["spawn-fork"].rmse
+
+
+def test_voters_are_judged_by_the_expected_game() -> None:
+    """Shapley of one rollout's luck averages to that of the expected game; so does the difference."""
+    for figure in voter_figures(900):
+        assert figure.bias_z is not None
+        assert abs(figure.bias_z) < 3.5, figure
+        assert (figure.coverage or 0) > 0.8
+
+
 @pytest.mark.slow
 def test_bench_as_typed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "credit", "--json"]) == 1
-    told = json.loads(capsys.readouterr().out)
-    missed = [target["what"] for target in told["targets"] if not target["met"]]
-    assert len(missed) == 1
-    assert "as logged" in missed[0]
+    assert main(["bench", "credit", "--json"]) == 0
+    out, err = capsys.readouterr()
+    told = json.loads(out)
+    assert [target["what"] for target in told["targets"] if not target["met"]] == []
+    assert all(f["num_samples"] >= 10_000 for f in told["figures"] if "Shapley" in f["estimator"])
+    assert "credit, 1 of" in err
     assert main(["bench", "credit", "--quick"]) == 0
     assert "| game | unit | estimator |" in capsys.readouterr().out

@@ -52,7 +52,14 @@ def coalition_figures(num_samples: int = 1000) -> tuple[list[Figure], list[Targe
         figures.append(score(name, "agent", "leave one out", alone, game.credit(), unbiased=False))
         even = [sum(game.credit()) / game.players()] * game.players()
         figures.append(score(name, "agent", "uniform", even, game.credit(), unbiased=False))
-    return figures, [*_small_forests(), _by_count(), *_hundred_agents(), *_orders_only()]
+    hundred = Hundred()
+    ordered = hundred.precedence()
+    return figures, [
+        *_small_forests(),
+        _by_count(),
+        *_hundred_agents(hundred, ordered),
+        *_orders_only(hundred, ordered),
+    ]
 
 
 def _sampled_rows(
@@ -186,9 +193,9 @@ class Hundred:
         return total / num_orders - self.cost
 
 
-def _hundred_agents(num_seeds: int = 5) -> list[Target]:
-    game, targets = Hundred(), []
-    for value, truth in (("permission", game.permission()), ("precedence", game.precedence())):
+def _hundred_agents(game: Hundred, ordered: Array, num_seeds: int = 5) -> list[Target]:
+    targets = []
+    for value, truth in (("permission", game.permission()), ("precedence", ordered)):
         errors, spent = [], 0
         for seed in range(num_seeds):
             found = sampled(game.worth, game.parents, value=value, max_evaluations=2000, seed=seed)
@@ -205,10 +212,8 @@ def _hundred_agents(num_seeds: int = 5) -> list[Target]:
     return targets
 
 
-def _orders_only() -> list[Target]:
+def _orders_only(game: Hundred, truth: Array) -> list[Target]:
     """What the surrogate is for, and where it cannot help: a negative result kept in view."""
-    game = Hundred()
-    truth = game.precedence()
     plain = sampled(game.worth, game.parents, value="precedence", max_evaluations=2000, surrogate=False)
     error = float(np.linalg.norm(np.array(plain.values) - truth) / np.linalg.norm(truth))
     lengths = np.sort(np.random.default_rng(3).uniform(1, 5, 100))

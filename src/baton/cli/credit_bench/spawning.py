@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baton.cli.credit_bench.figures import Array, Figure, Target, score
+from baton.credit.baseline import left_out
 from baton.credit.spawn_effect import (
     Effect,
     combined,
@@ -78,7 +79,35 @@ def spawn_figures(num_samples: int = 10_000, seed: int = 0) -> tuple[list[Figure
     values, errors = _arrays(part)
     truth = np.full(len(values), game.effect())
     figures.append(_row("40 forks, the log as control", values, truth, values, errors, True))
+    figures.append(_groups_of_one_difficulty(game, num_samples, seed))
     return figures, [_signs(naive, pairs, batches), *_ratios(num_samples, seed)]
+
+
+def _groups_of_one_difficulty(game: SpawnBandit, num_samples: int, seed: int, size: int = 8) -> Figure:
+    """The return less the mean of the others of its group, as credit of the choice; exact: Q - V."""
+    draw = np.random.default_rng(seed + 2)
+    values: list[float] = []
+    errors: list[float] = []
+    truths: list[float] = []
+    for _ in range(num_samples // size):
+        z = draw.choice(len(game.chances), p=game.chances)
+        p, base, lift = game.logged[z], game.base[z], game.lift[z]
+        spawned = draw.random(size) < p
+        won = (draw.random(size) < base + lift * spawned).astype(float)
+        for advantage in left_out(won.tolist()):
+            values.append(advantage.value)
+            errors.append(math.nan if advantage.stderr is None else advantage.stderr)
+        truths += np.where(spawned, (1 - p) * lift, -p * lift).tolist()
+    return score(
+        "spawn-bandit",
+        "spawn decision",
+        f"leave-one-out, groups of {size}",
+        values,
+        truths,
+        unbiased=True,
+        stderr=errors,
+        listed="leave-one-out",
+    )
 
 
 def _signs(naive: Array, pairs: Array, batches: list[slice]) -> Target:

@@ -10,8 +10,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from baton.cli.credit_bench.figures import Figure, score
+from baton.cli.credit_bench.figures import Figure, judge
 from baton.credit import ESTIMATORS
+from baton.credit.acts import agents
 from baton.credit.contract import Credits, Prefix
 from baton.credit.forking import Forks
 from baton.engine.scripted import ScriptedEngine
@@ -72,37 +73,38 @@ async def _one(
     game: SpawnBandit,
 ) -> Figure:
     found = ESTIMATORS[name]
-    values, truths, tokens = [], [], 0
-    errors: list[float] = []
+    runs = "runtime" in found.needs
+    unit: dict[str, Any] = {"unit": "orchestrator"} if "orchestrator" in found.units[1:] else {}
+    credits: Credits = []
+    tokens = 0
     for traces, forks in groups:
         before = forks.cost.tokens
-        unit: dict[str, Any] = {"unit": "orchestrator"} if "orchestrator" in found.units[1:] else {}
-        if "runtime" in found.needs:
-            credits: Credits = await found.function(traces, runner=forks, **unit, **settings)
+        if runs:
+            credits += await found.function(traces, runner=forks, **unit, **settings)
         else:
-            credits = found(traces, **unit, **settings)
+            credits += found(traces, **unit, **settings)
         tokens += forks.cost.tokens - before
-        for trace, mine in zip(traces, credits, strict=True):
-            event = next(event for event in trace.events if "step" in event.extra)
-            targets = {trace.trace_id, event.id, event.call, event.agent, event.role}
-            own = [credit for credit in mine if credit.target in targets]
-            if own:
-                values.append(own[0].value)
-                errors.append(float("nan") if own[0].stderr is None else own[0].stderr)
-                truths.append(_advantage(game, event.extra["step"]))
-    if not values:
-        raise BatonError("it gives no credit to the choice.")
-    return score(
+    return judge(
         "spawn-bandit, teams",
-        found.units[0],
-        title + (", exact critic" if settings and "runtime" not in found.needs else ""),
-        values,
-        truths,
+        name,
+        credits,
+        [_exact(trace, game) for traces, _ in groups for trace in traces],
+        title=title + (", exact critic" if settings and not runs else ""),
         unbiased=name in _UNBIASED,
-        stderr=errors,
-        tokens=tokens / len(values) if tokens else None,  # the game itself answers: most forks run no policy
-        listed=name,
+        tokens=tokens or None,  # the game itself answers: most forks run no policy
+        group_size=len(groups[0][0]),
     )
+
+
+def _exact(trace: Trace, game: SpawnBandit) -> dict[str, float]:
+    """The exact credit of the one choice, by everything it may be credited to."""
+    event = next(event for event in trace.events if "step" in event.extra)
+    value = _advantage(game, event.extra["step"])
+    return {
+        target: value
+        for target in (trace.trace_id, event.id, event.call, event.agent, agents(trace)[event.agent])
+        if target is not None
+    }
 
 
 def _step(trace: Trace) -> dict[str, Any]:

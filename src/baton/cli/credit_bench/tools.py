@@ -52,7 +52,7 @@ def _script(request: Request) -> str | Answer:
     return f"return {found if point >= _SLIP else 1 - found}"
 
 
-def tool_figures(num_samples: int = 2000, group_size: int = 8) -> list[Figure]:
+def tool_figures(num_samples: int = 2000, group_size: int = 20) -> list[Figure]:
     """Every estimator on tool calls; the team's return as the credit of each."""
     return asyncio.run(_measured(num_samples // group_size, group_size))
 
