@@ -204,6 +204,16 @@ class Store:
             self._changed.add(writer)
         return writer
 
+    def __contains__(self, trace_id: object) -> bool:
+        return trace_id in self._numbers
+
+    def add(self, trace: Trace) -> None:
+        """A whole trace, durable with the next commit."""
+        writer = self.begin(trace.header)
+        writer.extend(_records(trace))
+        if trace.finished:
+            writer.end(End(costs=trace.costs, metrics=trace.metrics))
+
     def writer(self, trace_id: str) -> Writer:
         """Go on with an unfinished trace. `store.read(trace_id)` gives what is there."""
         with self._commit_lock, reading(self.path):

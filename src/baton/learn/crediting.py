@@ -1,0 +1,202 @@
+"""From traces to credits: a recipe's estimators, each on its own decisions and roles, and none on another's.
+
+Estimators that ask for a critic get the run's, those that run traces again get a runner over the policy as it is,
+those with a memory of their own (a moving average) keep it from step to step.
+
+Invariant: no event is credited twice (`baton.credit.covering` refuses it); an answer that could not be carried out
+costs a fixed amount where nothing else covers it, so that learning the grammar is part of learning.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from inspect import iscoroutinefunction
+from typing import Any
+
+from msgspec import Struct, structs
+
+from baton.credit import ESTIMATORS, CreditError, find
+from baton.credit.acts import unit_of
+from baton.credit.contract import Estimator
+from baton.credit.covering import Covering
+from baton.credit.forking import Forks
+from baton.errors import UsageError
+from baton.learn.decisions import DECISIONS
+from baton.learn.recipe import CreditPart, Recipe
+from baton.trace.record import Credit
+from baton.trace.trace import Trace
+from baton.trace.vocabulary import CreditUnit
+
+__all__ = ["Credited", "Crediting", "check_credit"]
+
+_EVENT_UNITS: frozenset[CreditUnit] = frozenset({"orchestrator", "message", "tool_call"})
+
+
+class Credited(Struct, frozen=True, kw_only=True):
+    """What a step's traces earned."""
+
+    traces: list[Trace]
+    """With their credits on them."""
+    fork_tokens: int
+    by_decision: dict[str, tuple[float, int]]
+    """Mean absolute credit, and how many events had one."""
+
+
+class Crediting:
+    """The credit part of a run, with what it remembers."""
+
+    def __init__(self, recipe: Recipe, given: Mapping[str, Any]) -> None:
+        self.recipe = recipe
+        self.given = dict(given)
+        """What estimators may ask for by name: reward, value, q, ema, ..."""
+
+    async def credit(self, groups: Sequence[Sequence[Trace]], runner: Callable[[], Forks]) -> Credited:
+        """Credits for all traces of a step, in the order given."""
+        traces = [trace for group in groups for trace in group]
+        layers: dict[str, list[Credit]] = {trace.trace_id: [] for trace in traces}
+        forks: Forks | None = None
+        for part in self.recipe.credit:
+            estimator = find(part.estimator)
+            if "runtime" in estimator.needs and forks is None:
+                forks = runner()
+            together = [list(traces)] if part.group_by == "task" else [list(group) for group in groups]
+            found = [await self._estimate(estimator, part, group, forks) for group in together]
+            self._add(
+                part,
+                [trace for group in together for trace in group],
+                [each for group in found for each in group],
+                layers,
+            )
+        credited = [self._with(trace, layers[trace.trace_id]) for trace in traces]
+        return Credited(
+            traces=credited,
+            fork_tokens=0 if forks is None else forks.cost.tokens,
+            by_decision=_by_decision(credited),
+        )
+
+    async def _estimate(
+        self, estimator: Estimator, part: CreditPart, group: list[Trace], forks: Forks | None
+    ) -> list[list[Credit]]:
+        several = len(estimator.units) > 1 and _EVENT_UNITS.issuperset(estimator.units)
+        units = [part.unit] if part.unit else list(estimator.units if several else estimator.units[:1])
+        found: list[list[Credit]] = [[] for _ in group]
+        errors: list[CreditError] = []
+        for unit in units:
+            given = {name: self.given[name] for name in estimator.settings if name in self.given}
+            bound = estimator.bind(unit=unit, **{**given, **part.settings})
+            if "runtime" in estimator.needs:
+                bound["runner"] = forks
+            if estimator.takes_reward:
+                bound["reward"] = self.given["reward"]
+            try:
+                made = estimator.function(group, **bound)
+                each = await made if iscoroutinefunction(estimator.function) else made
+            except CreditError as error:
+                errors.append(error)  # a team need not have choices of every unit
+                continue
+            for mine, new in zip(found, each, strict=True):
+                mine += new
+        if len(errors) == len(units):
+            raise errors[0]
+        return found
+
+    def _add(
+        self,
+        part: CreditPart,
+        traces: Sequence[Trace],
+        found: Sequence[Sequence[Credit]],
+        layers: dict[str, list[Credit]],
+    ) -> None:
+        kept = [
+            (trace, [credit for credit in credits if _wanted(part, trace, credit)])
+            for trace, credits in zip(traces, found, strict=True)
+        ]
+        scale = part.weight
+        if part.normalise:
+            values = [credit.value for _, credits in kept for credit in credits]
+            size = math.sqrt(math.fsum(v * v for v in values) / len(values)) if values else 0.0
+            scale = part.weight / size if size > 0 else 0.0
+        for trace, credits in kept:
+            layers[trace.trace_id] += [structs.replace(c, value=c.value * scale) for c in credits]
+
+    def _with(self, trace: Trace, credits: list[Credit]) -> Trace:
+        covering = Covering(trace)
+        covered = {place for credit in credits for place in covering.of(credit)}
+        for place, event in enumerate(trace.events):
+            if event.status == "invalid" and event.call is not None and place not in covered:
+                unit = unit_of(event)
+                if unit is not None and self.recipe.train.invalid:
+                    credits.append(
+                        Credit(
+                            unit=unit, target=event.id, value=-self.recipe.train.invalid, estimator="invalid"
+                        )
+                    )
+        return structs.replace(trace, credits=tuple(credits))
+
+
+def check_credit(recipe: Recipe, roles: Sequence[str]) -> None:
+    """Refuse combinations that cannot work, before anything runs."""
+    size, groups = recipe.rollout.group_size, recipe.rollout.groups
+    for part in recipe.credit:
+        estimator = find(part.estimator)
+        name = estimator.name
+        if part.unit is not None and part.unit not in estimator.units:
+            raise UsageError(
+                f"estimator {name} gives credit to {' or '.join(estimator.units)}, not to {part.unit!r}."
+            )
+        compared = size if part.group_by == "instance" else size * groups
+        if "group" in estimator.needs and compared < 2:
+            raise UsageError(
+                f"estimator {name} compares rollouts of one {part.group_by}, and there is {compared}: every credit "
+                'would be 0. Set rollout.group_size to 2 or more, or group_by = "task".'
+            )
+        needs_critic = {"value", "q"} & set(estimator.settings) and name not in ("vdn", "qmix")
+        required = any(
+            key in ("value", "q") and setting.default is setting.empty
+            for key, setting in estimator.settings.items()
+        )
+        if needs_critic and required and recipe.critic is None:
+            raise UsageError(
+                f"estimator {name} asks a critic, and the recipe has none. Add [critic] with "
+                'kind = "table" or "network".'
+            )
+        if part.decisions and not _EVENT_UNITS & set(estimator.units):
+            raise UsageError(
+                f"estimator {name} gives credit to {', '.join(estimator.units)}, which is no single decision, so "
+                "`decisions` cannot choose among it. Leave `decisions` out, or take an estimator on the unit "
+                f"orchestrator, such as {DECISIONS[part.decisions[0]].estimators[0]}."
+            )
+        for role in part.roles:
+            if role not in roles:
+                raise UsageError(f"[[credit]] names role {role!r}; the team has {', '.join(roles)}.")
+
+
+def _wanted(part: CreditPart, trace: Trace, credit: Credit) -> bool:
+    if not part.decisions and not part.roles:
+        return True
+    if credit.unit in _EVENT_UNITS:
+        event = trace.event(credit.target.partition(">")[0])
+        call = trace.call_by_id.get(event.call or "")
+        role = call.role if call is not None else event.role
+        return (not part.decisions or event.decision in part.decisions) and (
+            not part.roles or role in part.roles
+        )
+    if credit.unit == "role":
+        return not part.roles or credit.target in part.roles
+    agent_roles = {call.agent: call.role for call in trace.calls}
+    if credit.unit == "agent":
+        return agent_roles.get(credit.target) in part.roles
+    call = trace.call_by_id.get(credit.target.rpartition(":")[0] if credit.unit == "token" else credit.target)
+    return credit.unit == "team" or (call is not None and call.role in part.roles)
+
+
+def _by_decision(traces: Sequence[Trace]) -> dict[str, tuple[float, int]]:
+    sums: dict[str, list[float]] = {}
+    for trace in traces:
+        for credit in trace.credits:
+            if credit.unit in _EVENT_UNITS and credit.estimator in ESTIMATORS:
+                event = trace.event(credit.target.partition(">")[0])
+                if event.decision in DECISIONS:
+                    sums.setdefault(event.decision, []).append(abs(credit.value))
+    return {name: (math.fsum(values) / len(values), len(values)) for name, values in sums.items()}

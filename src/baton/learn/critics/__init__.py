@@ -1,0 +1,55 @@
+"""Critics: what a prefix of a trace is worth, for estimators that ask (GAE, COMA, the exact partition)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+from baton.credit.contract import RewardOf
+from baton.learn.recipe import Recipe
+from baton.trace.trace import Trace
+
+__all__ = ["Critic", "NoCritic", "make_critic"]
+
+
+class Critic(Protocol):
+    """Learns from each step's traces, then answers what estimators ask."""
+
+    def observe(self, traces: Iterable[Trace]) -> None: ...
+
+    def given(self) -> dict[str, Any]:
+        """What it offers to estimators, by the name of their setting: value, q."""
+        ...
+
+    def state(self) -> dict[str, Any]: ...
+
+    def load(self, state: Mapping[str, Any]) -> None: ...
+
+
+class NoCritic:
+    """For recipes that need none."""
+
+    def observe(self, traces: Iterable[Trace]) -> None:
+        pass
+
+    def given(self) -> dict[str, Any]:
+        return {}
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        pass
+
+
+def make_critic(recipe: Recipe, policies: Mapping[str, Any], reward: RewardOf) -> Critic:
+    """The critic a recipe asks for."""
+    if recipe.critic is None:
+        return NoCritic()
+    if recipe.critic.kind == "table":
+        from baton.learn.critics.table import TableCritic
+
+        return TableCritic(prior=recipe.critic.prior, backup=recipe.critic.backup, reward=reward)
+    from baton.learn.critics.network import NetworkCritic
+
+    return NetworkCritic(recipe, policies, reward)

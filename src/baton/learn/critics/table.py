@@ -1,0 +1,179 @@
+"""A critic that counts: values of situations that come up again and again, under the policy as it is now.
+
+Every trace tells what followed a choice and what it earned. From all traces so far, whatever policy made them (what
+follows a choice does not depend on who chose it), the counts give Q, backwards:
+
+    Q(s, a) = mean of [r + V(s')] over everything that followed,   V(s) = sum_a pi(a | s) Q(s, a)
+
+(certainty equivalence; fitted Q evaluation with a table). With `backup = "best"`, V(s) = max_a Q'(s, a) instead: a
+choice is judged as if all later ones were made as well as is known by now. That is what the regret ledger charges a
+decision with, and an early choice is not blamed for late ones that are still bad, which is how a team unlearns to
+spawn before it has learned what to do with those it spawned. Options with few visits are drawn towards the average
+over the options seen: Q' = (n Q + prior V) / (n + prior). It needs situations that repeat: games, or teams whose
+roles remember only the latest they were told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+from baton.credit.contract import CreditError, Prefix, RewardOf, team_return
+from baton.learn.critics.choices import ChoicePoint, choice_points, situation
+from baton.trace.trace import Trace
+
+__all__ = ["TableCritic"]
+
+_END = b""
+_MAX_SWEEPS = 200
+_STILL = 1e-9
+
+
+class _Cell:
+    """What followed one option of one situation."""
+
+    __slots__ = ("after", "count", "reward")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.reward = 0.0
+        self.after: dict[bytes, int] = {}
+
+
+class TableCritic:
+    """Counts of (situation, option) -> next situation."""
+
+    def __init__(
+        self,
+        *,
+        prior: float = 3.0,
+        backup: Literal["policy", "best"] = "policy",
+        reward: RewardOf = team_return,
+    ) -> None:
+        self.prior = prior
+        self.backup = backup
+        self.reward = reward
+        self._cells: dict[bytes, list[_Cell]] = {}
+        self._chances: dict[bytes, tuple[float, ...]] = {}
+        self._depth: dict[bytes, int] = {}
+        """The farthest from the end a situation was seen: sweeps go from the end backwards."""
+        self._values: dict[bytes, float] = {}
+        self._levels: dict[bytes, float] = {}
+        """The policy's average over the options seen."""
+        self._points: dict[str, list[ChoicePoint]] = {}
+
+    def observe(self, traces: Iterable[Trace]) -> None:
+        """Count these traces and solve anew."""
+        self._points = {}
+        for trace in traces:
+            points = self._points[trace.trace_id] = choice_points(trace, self.reward)
+            for number, point in enumerate(points):
+                cells = self._cells.setdefault(point.situation, [])
+                while len(cells) < len(point.options):
+                    cells.append(_Cell())
+                after = points[number + 1].situation if number + 1 < len(points) else _END
+                cell = cells[point.choice]
+                cell.count += 1
+                cell.reward += point.reward
+                cell.after[after] = cell.after.get(after, 0) + 1
+                self._chances[point.situation] = point.chances
+                depth = len(points) - number
+                self._depth[point.situation] = max(self._depth.get(point.situation, 0), depth)
+        self._solve()
+
+    def _solve(self) -> None:
+        order = sorted(self._cells, key=lambda key: self._depth[key])
+        values = self._values = {_END: 0.0} | {key: self._values.get(key, 0.0) for key in order}
+        for _ in range(_MAX_SWEEPS):
+            moved = 0.0
+            for key in order:
+                new = self._value_of(key)
+                moved = max(moved, abs(new - values[key]))
+                values[key] = new
+            if moved < _STILL:
+                return
+
+    def _value_of(self, key: bytes) -> float:
+        """Over the options seen: by the policy's chances, or of the best."""
+        level = self._levels[key] = self._average(key)
+        if self.backup == "policy":
+            return level
+        return max(self._drawn(cell, level) for cell in self._cells[key] if cell.count)
+
+    def _average(self, key: bytes) -> float:
+        total, weight = 0.0, 0.0
+        for cell, chance in zip(self._cells[key], self._chances[key], strict=True):
+            if cell.count:
+                share = max(chance, 1e-9)
+                total += share * self._mean(cell)
+                weight += share
+        return total / weight
+
+    def _drawn(self, cell: _Cell, level: float) -> float:
+        """Q, drawn towards the average by as much as it is not known."""
+        if not cell.count:
+            return level
+        return (cell.count * self._mean(cell) + self.prior * level) / (cell.count + self.prior)
+
+    def _mean(self, cell: _Cell) -> float:
+        ahead = sum(count * self._values[after] for after, count in cell.after.items())
+        return (cell.reward + ahead) / cell.count
+
+    def q(self, prefix: Prefix, option: str) -> float:
+        """The value of an option at the choice that follows a prefix, less what was earned before."""
+        event = prefix.trace.events[prefix.num_events]
+        key = situation(prefix.trace, prefix.num_events)
+        if key not in self._cells or event.options is None:
+            raise CreditError(
+                f"trace {prefix.trace.trace_id}, event {event.id}: the critic has not seen this choice. "
+                "Observe the trace first."
+            )
+        cell = self._cells[key][event.options.index(option)]
+        return self._drawn(cell, self._levels[key])
+
+    def value(self, prefix: Prefix) -> float:
+        """What was earned so far and what is expected from here on."""
+        points = self._points.get(prefix.trace.trace_id)
+        if points is None:
+            points = choice_points(prefix.trace, self.reward)
+        earned = 0.0
+        for point in points:
+            if point.place >= prefix.num_events:
+                return earned + self._values.get(point.situation, 0.0)
+            earned += point.reward
+        return earned
+
+    def given(self) -> dict[str, Any]:
+        return {"value": self.value, "q": self.q}
+
+    def state(self) -> dict[str, Any]:
+        """Everything, as plain values."""
+        return {
+            "cells": {
+                key.hex(): [
+                    [cell.count, cell.reward, {after.hex(): n for after, n in cell.after.items()}]
+                    for cell in cells
+                ]
+                for key, cells in self._cells.items()
+            },
+            "chances": {key.hex(): list(chances) for key, chances in self._chances.items()},
+            "depth": {key.hex(): depth for key, depth in self._depth.items()},
+            "values": {key.hex(): value for key, value in self._values.items()},
+        }
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """What `state` gave."""
+        self._cells = {}
+        for key, cells in state["cells"].items():
+            self._cells[bytes.fromhex(key)] = [_cell(*each) for each in cells]
+        self._chances = {bytes.fromhex(key): tuple(value) for key, value in state["chances"].items()}
+        self._depth = {bytes.fromhex(key): value for key, value in state["depth"].items()}
+        self._values = {bytes.fromhex(key): value for key, value in state["values"].items()}
+        self._solve()
+
+
+def _cell(count: int, reward: float, after: dict[str, int]) -> _Cell:
+    cell = _Cell()
+    cell.count, cell.reward = count, reward
+    cell.after = {bytes.fromhex(key): n for key, n in after.items()}
+    return cell

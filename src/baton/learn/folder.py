@@ -1,0 +1,138 @@
+"""A run's folder: what was asked for, what happened, and everything needed to go on.
+
+    recipe.toml    the resolved recipe
+    run.json       what this is, and how it stands
+    metrics.jsonl  one line per step; a half-written last line is ignored
+    evals.jsonl    what was measured before, between and after
+    traces/run.db  every rollout
+    checkpoints/   weights and all else a run goes on from; `latest` names the newest good one
+    tensorboard/   the same scalars
+
+Invariant: a line is written after the step it tells of is done, and a checkpoint counts once it is whole.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import baton
+from baton.errors import UsageError
+from baton.learn.recipe import Recipe, resolved
+from baton.trace.formats.sqlite import Store
+from baton.trace.trace import Trace
+
+__all__ = ["Folder", "read_lines"]
+
+
+class Folder:
+    """Writes a run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._store: Store | None = None
+        self._board: Any = None
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def traces(self) -> Path:
+        return self.path / "traces" / "run.db"
+
+    def check_free(self) -> None:
+        """Refuse a folder that holds a run, before anything is computed."""
+        if (self.path / "run.json").exists():
+            raise UsageError(
+                f"{self.path} holds a run already. Type: baton train --resume --out {self.path}, or give another --out."
+            )
+
+    def begin(self, recipe: Recipe, told: Mapping[str, Any]) -> None:
+        """A new run."""
+        self.check_free()
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.traces.parent.mkdir(exist_ok=True)
+        (self.path / "recipe.toml").write_text(resolved(recipe), "utf-8")
+        started = datetime.now(UTC).isoformat(timespec="seconds")
+        self.tell({"baton": baton.__version__, "started": started, "status": "running", "why": "", **told})
+
+    def tell(self, changes: Mapping[str, Any]) -> None:
+        """Change run.json, whole or not at all."""
+        place = self.path / "run.json"
+        known = json.loads(place.read_text("utf-8")) if place.exists() else {}
+        made = place.with_suffix(".new")
+        made.write_text(json.dumps({**known, **changes}, indent=2) + "\n", "utf-8")
+        made.replace(place)
+
+    def told(self) -> dict[str, Any]:
+        place = self.path / "run.json"
+        if not place.is_file():
+            raise UsageError(
+                f"{self.path} holds no run: it has no run.json. Type: baton train RECIPE --out {self.path}"
+            )
+        found: dict[str, Any] = json.loads(place.read_text("utf-8"))
+        return found
+
+    def forget_after(self, step: int) -> None:
+        """Of a run that goes on from a checkpoint: what came after it is done again."""
+        for name in ("metrics.jsonl", "evals.jsonl"):
+            place = self.path / name
+            if place.exists():
+                lines = [json.dumps(line) for line in read_lines(place) if line["step"] <= step]
+                made = place.with_suffix(".new")
+                made.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+                made.replace(place)
+
+    def add(self, name: str, line: Mapping[str, Any]) -> None:
+        """One line of metrics or evals."""
+        with (self.path / f"{name}.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def scalars(self, step: int, values: Mapping[str, float]) -> None:
+        """To TensorBoard, where its writer is installed."""
+        if self._board is None:
+            try:
+                from tensorboardX import SummaryWriter
+            except ImportError:
+                self._board = False
+            else:
+                self._board = SummaryWriter(str(self.path / "tensorboard"), flush_secs=10)
+        if self._board:
+            for name, value in values.items():
+                self._board.add_scalar(name, value, step)
+
+    def keep(self, traces: Sequence[Trace]) -> None:
+        """All of a step's traces, in one commit. One that is there already is left as it is."""
+        if self._store is None:
+            self.traces.parent.mkdir(parents=True, exist_ok=True)
+            self._store = Store.open(self.traces, durability="process")
+        for trace in traces:
+            if trace.trace_id not in self._store:
+                self._store.add(trace)
+        self._store.commit()
+
+    def close(self) -> None:
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+        if self._board:
+            self._board.close()
+        self._board = None
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """What was written whole."""
+    found = []
+    for line in path.read_text("utf-8").splitlines() if path.exists() else ():
+        try:
+            found.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return found

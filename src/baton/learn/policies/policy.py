@@ -1,0 +1,173 @@
+"""A policy: weights, who answers with them, and how they are trained.
+
+`full` trains every weight, `lora` an adapter of its own over a base that policies share in memory, `frozen`
+nothing; a frozen policy may be any engine, remote ones too. The sampler and the trainer use one model by turns.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+
+from baton.engine import ENGINES, make_engine
+from baton.engine.torch import TorchEngine
+from baton.errors import UsageError, nearest
+from baton.learn.policies import lora
+from baton.learn.recipe import PolicyPart, Recipe
+from baton.team.policy import Engine
+
+__all__ = ["Policy", "make_policies", "roles_of"]
+
+Load = Callable[[PolicyPart], tuple[Any, Any]]
+"""Model and tokenizer a policy starts with."""
+
+
+class Policy:
+    """One entry of the policies map."""
+
+    def __init__(
+        self,
+        name: str,
+        part: PolicyPart,
+        roles: Sequence[str],
+        engine: Engine,
+        *,
+        model: Any = None,
+        tokenizer: Any = None,
+        learning_rate: float = 0.0,
+        apart: bool = False,
+    ) -> None:
+        self.name = name
+        self.part = part
+        self.roles = tuple(roles)
+        self.engine = engine
+        self.model = model
+        self.tokenizer = tokenizer
+        self.apart = apart
+        """The sampler has a copy of its own, so both may compute at once."""
+        self.version = 0
+        self.optimizer = (
+            torch.optim.AdamW(self.parameters(), lr=learning_rate, weight_decay=0.0, betas=(0.9, 0.95))
+            if self.learns
+            else None
+        )
+
+    @property
+    def learns(self) -> bool:
+        return self.part.train != "frozen"
+
+    def parameters(self) -> list[torch.nn.Parameter]:
+        if self.part.train == "lora":
+            return lora.parameters_of(self.model, self.name)
+        return list(self.model.parameters())
+
+    @contextmanager
+    def training(self) -> Iterator[None]:
+        """The body changes the weights; afterwards they answer under the next version."""
+        engine = self.engine
+        assert isinstance(engine, TorchEngine)
+        hold = nullcontext() if self.apart else engine.updating(str(self.version + 1))
+        with hold, lora.use(self.model, self.name) if self.part.train == "lora" else nullcontext():
+            yield
+        self.version += 1
+        if self.apart:
+            engine.publish(str(self.version), self.model.state_dict())
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """What was trained."""
+        if self.part.train == "lora":
+            return lora.state_of(self.model, self.name)
+        return {key: value.detach().cpu().contiguous() for key, value in self.model.state_dict().items()}
+
+    def load(self, state: Mapping[str, torch.Tensor], version: int) -> None:
+        """Weights as `state` gave them, at this version."""
+        engine = self.engine
+        assert isinstance(engine, TorchEngine)
+        with engine.updating(str(version)):
+            if self.part.train == "lora":
+                lora.load_state(self.model, self.name, state)
+            else:
+                self.model.load_state_dict(dict(state))
+        if self.apart:
+            engine.publish(str(version), self.model.state_dict())
+        self.version = version
+
+
+def roles_of(recipe: Recipe, roles: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Policy -> the roles it answers for. Every role has exactly one."""
+    taken: dict[str, str] = {}
+    for name, part in recipe.policies.items():
+        for role in part.roles:
+            if role not in roles:
+                raise UsageError(f"[policies.{name}]: the team has no role {role!r}. {nearest(role, roles)}")
+            if role in taken:
+                raise UsageError(f"role {role!r} is given to both policies {taken[role]!r} and {name!r}.")
+            taken[role] = name
+    rest = [role for role in roles if role not in taken]
+    open_ = [name for name, part in recipe.policies.items() if not part.roles]
+    if len(open_) > 1 or (rest and not open_):
+        raise UsageError(
+            f"roles {', '.join(rest) or 'all taken'} are left for policies {', '.join(open_) or 'none'}: "
+            "exactly one policy may leave `roles` out, and it takes the rest."
+        )
+    for role in rest:
+        taken[role] = open_[0]
+    return {name: tuple(role for role in roles if taken[role] == name) for name in recipe.policies}
+
+
+def make_policies(recipe: Recipe, roles: Sequence[str], load: Load) -> dict[str, Policy]:
+    """All policies of a recipe. Those with LoRA over the same model share its base."""
+    mapped = roles_of(recipe, roles)
+    if not any(part.train != "frozen" for part in recipe.policies.values()):
+        raise UsageError(
+            'every policy is frozen, so nothing can learn. Set train = "full" or "lora" for one.'
+        )
+    bases: dict[str, tuple[Any, Any]] = {}
+    for model in dict.fromkeys(part.model for part in recipe.policies.values() if part.train == "lora"):
+        names = [
+            name for name, part in recipe.policies.items() if part.train == "lora" and part.model == model
+        ]
+        part = recipe.policies[names[0]]
+        base, tokenizer = load(part)
+        bases[model] = lora.attach(base, names, part.rank, 2 * part.rank, seed=recipe.train.seed), tokenizer
+    return {
+        name: _make(recipe, name, part, mapped[name], load, bases) for name, part in recipe.policies.items()
+    }
+
+
+def _make(
+    recipe: Recipe,
+    name: str,
+    part: PolicyPart,
+    roles: Sequence[str],
+    load: Load,
+    bases: Mapping[str, tuple[Any, Any]],
+) -> Policy:
+    if part.model.partition(":")[0] in ENGINES:
+        if part.train != "frozen":
+            raise UsageError(
+                f"[policies.{name}]: {part.model} is not trained from here; its weights are elsewhere. "
+                'Write train = "frozen", or name a local model.'
+            )
+        return Policy(name, part, roles, make_engine(part.model))
+    overlap = recipe.rollout.overlap and part.train != "frozen"
+    if part.train == "lora":
+        if overlap:
+            raise UsageError(
+                "rollout.overlap needs a copy of the model to sample from; with LoRA, leave it off."
+            )
+        model, tokenizer = bases[part.model]
+        engine = TorchEngine(lora.Adapted(model, name), tokenizer, name=name)
+    else:
+        model, tokenizer = load(part)
+        engine = TorchEngine(copy.deepcopy(model) if overlap else model, tokenizer, name=name)
+        if not overlap:
+            model = engine.model
+    rate = recipe.train.learning_rate if part.learning_rate is None else part.learning_rate
+    return Policy(
+        name, part, roles, engine, model=model, tokenizer=tokenizer, learning_rate=rate, apart=overlap
+    )

@@ -1,0 +1,115 @@
+"""What else could have been said, and how likely: the chance of every option, written onto the trace.
+
+A language model says one of a task's options token by token; the trace then knows the chance of what was said but
+not of the rest, which COMA, paired forks, doubly robust credit and stop values need. So all options of all distinct
+prompts are put through the model at once, as a prefix forest: each prompt is computed once. Chances are those of the
+whole answer, ended by the model itself, and are normalised over the options ("given that one of them is said").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from msgspec import structs
+
+from baton.learn.attention import make_pass, tree_attention
+from baton.learn.batch import pack
+from baton.learn.logprobs import edge_logprobs
+from baton.learn.rows import Row
+from baton.learn.split import split
+from baton.trace.event import Event
+from baton.trace.trace import Trace
+
+__all__ = ["option_chances", "with_propensities"]
+
+Asked = tuple[bytes, tuple[str, ...], float]
+"""Prompt ids, options, temperature."""
+
+
+def with_propensities(
+    traces: Sequence[Trace], models: Mapping[str, tuple[Any, Any]], *, max_tokens: int = 65536
+) -> list[Trace]:
+    """The traces with `option_propensities` on every choice among options. `models` by policy: model, tokenizer."""
+    asked: dict[str, dict[Asked, None]] = {}
+    places: list[tuple[int, int, str, Asked]] = []
+    for number, trace in enumerate(traces):
+        calls = trace.call_by_id
+        for place, event in enumerate(trace.events):
+            if event.options is None or event.call is None or event.option_propensities is not None:
+                continue
+            call = calls[event.call]
+            if call.policy is None or call.policy not in models:
+                continue
+            prompt = trace.prompt_ids(call)
+            if prompt is None:
+                continue
+            temperature = 1.0 if call.sampling is None else call.sampling.temperature
+            key = (prompt.numpy().astype(np.int32).tobytes(), event.options, temperature)
+            asked.setdefault(call.policy, {})[key] = None
+            places.append((number, place, call.policy, key))
+    known = {
+        policy: option_chances(*models[policy], list(keys), max_tokens=max_tokens)
+        for policy, keys in asked.items()
+    }
+    changed: dict[int, list[Event]] = {}
+    for number, place, policy, key in places:
+        events = changed.setdefault(number, list(traces[number].events))
+        chances = known[policy][key]
+        event = events[place]
+        said = None if event.choice is None else chances[event.choice]
+        events[place] = structs.replace(
+            event, option_propensities=chances, propensity=said or event.propensity
+        )
+    return [
+        structs.replace(trace, events=tuple(changed[number])) if number in changed else trace
+        for number, trace in enumerate(traces)
+    ]
+
+
+@torch.no_grad()
+def option_chances(
+    model: Any, tokenizer: Any, asked: Sequence[Asked], *, max_tokens: int = 65536
+) -> dict[Asked, tuple[float, ...]]:
+    """For each prompt the chances of its options, summing to one."""
+    said: dict[str, list[int]] = {}
+    rows: list[Row] = []
+    for prompt, options, temperature in asked:
+        ids = np.frombuffer(prompt, np.int32)
+        for option in options:
+            if option not in said:
+                said[option] = [*tokenizer.encode(option, add_special_tokens=False), tokenizer.eos_token_id]
+            rows.append(_row(ids, said[option], temperature, len(rows)))
+    sums = np.zeros(len(rows))
+    for part in split(rows, max_tokens, "forest"):
+        batch = pack(part, "forest")
+        current = make_pass(batch.layout, model.dtype, model.device, "auto")
+        with tree_attention(model, current):
+            logprobs, _ = edge_logprobs(model, batch, current.layout)
+        values = logprobs.double().cpu().numpy()[batch.of]
+        totals = np.bincount(batch.sequence, values, len(part))
+        for row, total in zip(part, totals.tolist(), strict=True):
+            sums[int(row.sample)] = total
+    found: dict[Asked, tuple[float, ...]] = {}
+    at = 0
+    for key in asked:
+        size = len(key[1])
+        weights = np.exp(sums[at : at + size] - sums[at : at + size].max())
+        found[key] = tuple((weights / weights.sum()).tolist())
+        at += size
+    return found
+
+
+def _row(prompt: np.ndarray[Any, Any], said: Sequence[int], temperature: float, number: int) -> Row:
+    size = len(said)
+    return Row(
+        ids=np.concatenate((prompt, np.array(said, np.int32))),
+        places=np.arange(len(prompt), len(prompt) + size, dtype=np.int32),
+        advantages=np.zeros(size),
+        sampler=np.zeros(size),
+        weights=np.ones(size),
+        temperature=temperature,
+        sample=str(number),
+    )

@@ -1,0 +1,166 @@
+"""A whole run in a folder: begin or go on, step by step, with checkpoints, evaluations and all traces kept.
+
+Invariant: everything acknowledged is on disk; a run that was killed goes on from its last whole checkpoint and gives
+the numbers it would have given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from baton.learn import checkpoint
+from baton.learn.evaluate import best_of, held_out, optimum_of, references, regrets, summary
+from baton.learn.folder import Folder, read_lines
+from baton.learn.recipe import Recipe, parse
+from baton.learn.trainer import Diverged, Trainer
+from baton.trace.trace import Trace
+
+__all__ = ["Session"]
+
+EXAMPLES = 4
+"""Traces kept of what a team does before and after."""
+
+
+class Session:
+    """One run."""
+
+    def __init__(self, trainer: Trainer, folder: Folder, *, name: str) -> None:
+        self.trainer = trainer
+        self.recipe = trainer.recipe
+        self.folder = folder
+        self.name = name
+        self._seconds = 0.0
+        self._began = time.monotonic()
+
+    @classmethod
+    def begin(cls, recipe: Recipe, name: str, out: Path, progress: Any = None) -> Session:
+        """A new run in a new folder."""
+        folder = Folder(out)
+        folder.check_free()
+        trainer = Trainer(recipe, progress=progress)
+        game = trainer.stage.game
+        solution = None if game is None else optimum_of(game)
+        told = {
+            "recipe": name,
+            "about": recipe.about,
+            "task": recipe.task.name,
+            "seed": recipe.train.seed,
+            "steps": recipe.train.steps,
+            "optimum": None if solution is None else solution.value,
+        }
+        folder.begin(recipe, told)
+        session = cls(trainer, folder, name=name)
+        for line in references(game):
+            folder.add("evals", line)
+        session.evaluate("untrained")
+        session.checkpoint()
+        return session
+
+    @classmethod
+    def resume(cls, out: Path, progress: Any = None) -> Session:
+        """Go on with the run in a folder."""
+        folder = Folder(out)
+        told = folder.told()
+        recipe = parse((out / "recipe.toml").read_text("utf-8"), "recipe.toml")
+        place = checkpoint.latest(folder.checkpoints)
+        trainer = Trainer(recipe, progress=progress)
+        remembered = checkpoint.restore(place, trainer.policies)
+        trainer.recall(remembered)
+        folder.forget_after(trainer.step_number)
+        folder.tell({"status": "running", "why": ""})
+        session = cls(trainer, folder, name=told["recipe"])
+        lines = read_lines(out / "metrics.jsonl")
+        session._seconds = lines[-1]["seconds"] if lines else 0.0
+        return session
+
+    def steps(self) -> Iterator[dict[str, Any]]:
+        """Every step that is left, one line of metrics at a time; then the last evaluation."""
+        try:
+            while self.trainer.step_number < self.recipe.train.steps:
+                yield self._step()
+        except Diverged as error:
+            self.folder.tell({"status": "diverged", "why": str(error)})
+            raise
+        except KeyboardInterrupt:
+            self.folder.tell({"status": "stopped", "why": "interrupted"})
+            raise
+
+    def _step(self) -> dict[str, Any]:
+        made = self.trainer.step()
+        line = {
+            **made.metrics,
+            "seconds": self._seconds + time.monotonic() - self._began,
+            "regret": regrets(self.trainer.stage.game, made.traces),
+        }
+        self.folder.keep(made.traces)
+        self.folder.add("metrics", line)
+        self.folder.scalars(line["step"], _flat(line))
+        every = self.recipe.train.checkpoint_every
+        if line["step"] % every == 0 or line["step"] == self.recipe.train.steps:
+            self.checkpoint()
+        return line
+
+    def checkpoint(self) -> Path:
+        trainer = self.trainer
+        return checkpoint.save(
+            self.folder.checkpoints, trainer.step_number, trainer.policies, trainer.remembered()
+        )
+
+    def evaluate(self, who: str = "team", *, keep: bool = True) -> dict[str, Any]:
+        """Measure the policies as they are, and write it down."""
+        trainer = self.trainer
+        step = trainer.step_number
+        episodes = held_out(self.recipe, "before" if who == "untrained" else f"after-{step}", step)
+        traces = asyncio.run(trainer.stage.play(trainer.engines(), episodes))
+        line = self._summary(who, traces)
+        if keep:
+            self.folder.keep(traces[:EXAMPLES])
+            self.folder.add("evals", line)
+        return line
+
+    def finish(self) -> list[dict[str, Any]]:
+        """The last measurements: the trained team, and what the same tokens buy the untrained one."""
+        after = self.evaluate()
+        before = next(
+            line for line in read_lines(self.folder.path / "evals.jsonl") if line["who"] == "untrained"
+        )
+        tries = max(1, min(self.recipe.eval.best_of, round(after["tokens"] / before["tokens"])))
+        lines = [after]
+        trainer = self.trainer
+        trained = {name: policy.state() for name, policy in trainer.policies.items() if policy.learns}
+        first = sorted(self.folder.checkpoints.glob("step-*"))[0]
+        versions = {name: policy.version for name, policy in trainer.policies.items()}
+        checkpoint.load_weights(first, trainer.policies)
+        traces, returns = best_of(
+            trainer.stage, trainer.engines(), self.recipe, tries, trainer.scoring.own_return
+        )
+        for name, state in trained.items():
+            trainer.policies[name].load(state, versions[name])
+        line = summary(None, f"best-of-{tries}", trainer.step_number, traces, returns)
+        self.folder.add("evals", line)
+        lines.append(line)
+        self.folder.tell({"status": "finished", "why": ""})
+        return lines
+
+    def _summary(self, who: str, traces: Sequence[Trace]) -> dict[str, Any]:
+        trainer = self.trainer
+        returns = [trainer.scoring.own_return(trace) for trace in traces]
+        return summary(trainer.stage.game, who, trainer.step_number, traces, returns)
+
+    def close(self) -> None:
+        self.folder.close()
+
+
+def _flat(line: dict[str, Any], prefix: str = "") -> dict[str, float]:
+    """Scalars by path."""
+    found: dict[str, float] = {}
+    for key, value in line.items():
+        if isinstance(value, dict):
+            found |= _flat(value, f"{prefix}{key}/")
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            found[prefix + key] = float(value)
+    return found

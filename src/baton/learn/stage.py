@@ -1,0 +1,146 @@
+"""A recipe's stage: its task, the team that works on it, and rollouts of it.
+
+Invariant: (recipe, seed, step, episode) names a rollout for good: its instance, its luck and its draws.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct, structs
+
+from baton.engine.scripted import ScriptedEngine
+from baton.errors import UsageError, nearest
+from baton.learn.recipe import Recipe
+from baton.tasks.catalog import REFERENCE, make_task
+from baton.tasks.game import Game, Policy, State
+from baton.tasks.game_task import GameTask
+from baton.tasks.task import Split
+from baton.team.budget import Limits
+from baton.team.harness import TEMPLATE
+from baton.team.policy import Engine
+from baton.team.run import Run
+from baton.team.running import header_of
+from baton.team.setup import Assignment, Team, Topology
+from baton.team.topology import make_topology
+from baton.trace.trace import Trace
+
+__all__ = ["Episode", "Stage", "eager"]
+
+_SPAWN_WEIGHT = 4.0
+
+
+class Episode(Struct, frozen=True, kw_only=True):
+    """One rollout to be made."""
+
+    name: str
+    """Of its trace."""
+    instance: int
+    seed: int
+    split: Split = "train"
+    step: int = 0
+
+
+class Stage:
+    """Builds the same team for every rollout; only the seed and the engines differ."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self.recipe = recipe
+        self.task = make_task(recipe.task.name, **recipe.task.settings)
+        self.topology = self._topology()
+        self.limits = _limits(recipe.team.limits)
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """Roles that a policy answers for. A game's other agents are part of the game."""
+        if isinstance(self.task, GameTask):
+            return (self.topology.root,)
+        return tuple(role.name for role in self.topology.roles)
+
+    @property
+    def game(self) -> Game | None:
+        return self.task.game if isinstance(self.task, GameTask) else None
+
+    def assignment(self, instance: int, split: Split = "train") -> Assignment:
+        return self.task.assignment(self.task.instance(instance, split))
+
+    def team(self, engines: Mapping[str, Engine], assignment: Assignment, seed: int) -> Team:
+        """`engines` by role."""
+        everyone = dict(engines)
+        for role in self.topology.roles:
+            if role.name not in self.roles:
+                everyone[role.name] = ScriptedEngine("nature", lambda _: "return done")
+        template = self.recipe.team.template
+        return Team.of(
+            self.topology,
+            everyone,
+            surface=self.recipe.team.surface,
+            template=TEMPLATE if template is None else template,
+            tools=assignment.tools,
+            limits=self.limits,
+            seed=seed,
+        )
+
+    async def play(self, engines: Mapping[str, Engine], episodes: Sequence[Episode]) -> list[Trace]:
+        """All episodes side by side."""
+        return list(await asyncio.gather(*(self._one(engines, episode) for episode in episodes)))
+
+    async def _one(self, engines: Mapping[str, Engine], episode: Episode) -> Trace:
+        assignment = self.assignment(episode.instance, episode.split)
+        team = self.team(engines, assignment, episode.seed)
+        header = header_of(team, assignment, episode.name)
+        told = {"step": episode.step, "instance": episode.instance, "split": episode.split}
+        return await Run(team, assignment, structs.replace(header, meta=header.meta | {"train": told})).go()
+
+    def script(self, name: str) -> Engine:
+        """Scripted play of this task: a reference policy of a game, or the task's own."""
+        if isinstance(self.task, GameTask):
+            task = self.task
+            answer = task.script_of(eager(task.game), name) if name == "eager" else task.script(name)
+            return ScriptedEngine(name, answer)
+        if self.task.name not in REFERENCE:
+            raise UsageError(
+                f"task {self.task.name!r} has no scripted play to start from. {nearest(self.task.name, REFERENCE)} "
+                "Leave [warm] out and name a pretrained model."
+            )
+        return ScriptedEngine("reference", REFERENCE[self.task.name])
+
+    def _topology(self) -> Topology:
+        given = self.recipe.team
+        own = self.task.topology()
+        if own is None:
+            tools = tuple(self.assignment(0).tools)
+            topology = make_topology(given.topology, **({"tools": tools} if tools else {}), **given.settings)
+        else:
+            if given.topology != own.name:
+                raise UsageError(
+                    f"{self.task.name} is played by a {own.name} team of its own, not by {given.topology!r}. "
+                    f'Write topology = "{own.name}" under [team], or leave it out.'
+                )
+            topology = own
+        roles = []
+        for role in topology.roles:
+            sampling = structs.replace(
+                role.sampling, max_tokens=given.max_tokens, temperature=given.temperature
+            )
+            roles.append(structs.replace(role, sampling=sampling, memory=given.memory))
+        return structs.replace(topology, roles=tuple(roles))
+
+
+def eager(game: Game) -> Policy:
+    """Random play that spawns readily: all that can be decided comes up, so all of it can be learned."""
+
+    def policy(state: State) -> dict[str, float]:
+        weights = {o: _SPAWN_WEIGHT if o.startswith("spawn") else 1.0 for o in game.options(state)}
+        total = sum(weights.values())
+        return {option: weight / total for option, weight in weights.items()}
+
+    return policy
+
+
+def _limits(given: Mapping[str, object]) -> Limits:
+    for name in given:
+        if name not in Limits.__struct_fields__:
+            raise UsageError(f"[team.limits] has no {name!r}. {nearest(name, Limits.__struct_fields__)}")
+    return Limits(**given)  # type: ignore[arg-type]  # checked by the ledger
