@@ -70,16 +70,21 @@ def played(
 
 def measured(traces: Sequence[Trace]) -> Measured:
     """Figures with their intervals."""
-    calls = sum(len(trace.calls) for trace in traces)
-    invalid = sum(len({e.call for e in trace.events if e.status == "invalid"}) for trace in traces)
+    invalid = sum(len(_calls(trace, "invalid")) for trace in traces)
+    answered = sum(len(trace.calls) - len(_calls(trace, "failed")) for trace in traces)
     scores = [next(r.value for r in trace.rewards if r.by == "verifier") for trace in traces]
     return Measured(
-        parsed=proportion(calls - invalid, calls),
+        parsed=proportion(answered - invalid, answered),
         success=proportion(sum(scores), len(scores)),
         tokens=mean(float(trace.costs.get("tokens", 0)) for trace in traces),
         said=mean(float(sum(len(call.completion_ids or ()) for call in trace.calls)) for trace in traces),
         spawned=mean(float(sum(e.type == "spawn" for e in trace.events)) for trace in traces),
     )
+
+
+def _calls(trace: Trace, status: str) -> set[str | None]:
+    """Calls whose answer came to this."""
+    return {event.call for event in trace.events if event.status == status and event.call is not None}
 
 
 def _sampled(topology: Topology, setting: Setting) -> Topology:
