@@ -22,12 +22,12 @@ from baton.measure.parallel import span
 from baton.measure.reading import Reading
 from baton.trace import Edge, Trace, read, write
 from baton.trace.formats.sqlite import write_store
+from baton.view.web.assets import PAGE, bundle
 from baton.view.web.attached import Attached
 from baton.view.web.diff import compare
-from baton.view.web.export import bundle
 from baton.view.web.library import Library
 from baton.view.web.picture import picture
-from baton.view.web.server import PAGE, make_app
+from baton.view.web.server import make_app
 
 
 def client(*paths: Path, forks: bool = False, base_url: str = "http://127.0.0.1:8321") -> TestClient:
@@ -74,13 +74,13 @@ class TestSafety:
 
     def test_every_reply_carries_the_policy(self, file: Path) -> None:
         page = client(file)
-        for path in ("/", "/page/app.js", "/api/setup", "/api/nothing", "/nowhere"):
+        for path in ("/", "/page/all.js", "/api/setup", "/api/nothing", "/nowhere"):
             policy = page.get(path).headers["content-security-policy"]
             assert "default-src 'none'" in policy
             assert "unsafe" not in policy
             assert "require-trusted-types-for 'script'" in policy
 
-    @pytest.mark.parametrize("name", ["../server.py", "..%2f..%2ferrors.py", "/etc/passwd", "vendor/"])
+    @pytest.mark.parametrize("name", ["../server.py", "..%2f..%2ferrors.py", "/etc/passwd", "app.js"])
     def test_only_its_own_files_are_served(self, file: Path, name: str) -> None:
         assert client(file).get(f"/page/{name}").status_code == 404
 

@@ -54,8 +54,8 @@ async function open() {
   top(name, params);
   replace(main, h("p", { class: "hint" }, "Loading…"));
   try {
+    const page = new PAGES[name](main, params, context); // which may ask for what it needs at once
     setup ??= await ask("setup");
-    const page = new PAGES[name](main, params, context);
     await page.open();
     if (turn !== opened) page.destroy();
     else current = page;

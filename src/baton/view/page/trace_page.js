@@ -32,17 +32,18 @@ export class TracePage {
     this.params = params;
     this.context = context;
     this.place = exported ? {} : { place: params.get("place") ?? "", id: params.get("id") ?? "" };
+    this.asked = ask("trace", this.place);
+    this.asked.catch(() => {}); // told when it is opened
   }
 
   async open() {
-    const model = new Model(await ask("trace", this.place), this.place);
+    const model = new Model(await this.asked, this.place);
     this.scene = new Scene(model);
     this.build();
     const wanted = this.params.get("event");
     const at = wanted === null ? -1 : model.ids.indexOf(wanted);
     if (at >= 0) this.scene.set({ selected: at });
     this.show(VIEWS[this.params.get("view")] ? this.params.get("view") : "lanes");
-    performance.mark("baton-drawn");
     ask("ledger", this.place).then((ledger) => {
       this.scene.set({ ledger });
       this.tools();

@@ -11,6 +11,7 @@ import msgspec
 
 from baton import __version__
 from baton.errors import BatonError, UsageError, nearest
+from baton.trace.formats.collection import no_collection
 from baton.trace.trace import Trace
 from baton.view.web.attached import Attached, Change
 from baton.view.web.detail import Details, content
@@ -33,6 +34,7 @@ class Answers:
         self._library = library
         self._attached = attached
         self._details: OrderedDict[tuple[str, str, str], Details] = OrderedDict()
+        self._pictures: dict[tuple[str, str, str], msgspec.Raw] = {}  # the last one
         self._lock = threading.Lock()
         self._questions: dict[str, Callable[[Query], Any]] = {
             "setup": self._setup,
@@ -77,9 +79,14 @@ class Answers:
             raise UsageError(f"{place.key} is no training run.")
         return training(place.path, int(query.get("steps", 0)), int(query.get("evals", 0)))
 
-    def _trace(self, query: Query) -> dict[str, Any]:
+    def _trace(self, query: Query) -> msgspec.Raw:
         trace, stamp = self._library.trace(_text(query, "place"), _text(query, "id"))
-        return picture(trace) | {"stamp": stamp}
+        name = (_text(query, "place"), trace.trace_id, stamp)
+        if name not in self._pictures:
+            with no_collection():
+                made = msgspec.json.encode(picture(trace) | {"stamp": stamp}, enc_hook=str)
+            self._pictures = {name: msgspec.Raw(made)}
+        return self._pictures[name]
 
     def _stamp(self, query: Query) -> dict[str, Any]:
         return {"stamp": self._library.stamp(_text(query, "place"), _text(query, "id"))}

@@ -16,14 +16,13 @@ import socket
 import sys
 import traceback
 from collections.abc import Awaitable, Callable
-from importlib.resources import files
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from baton.errors import BatonError, MissingExtraError, UsageError
 from baton.view.web.answers import Answers
+from baton.view.web.assets import PAGE, index, script, style
 from baton.view.web.attached import Attached, Change
 from baton.view.web.library import Library
 
@@ -32,9 +31,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-__all__ = ["PAGE", "listen", "make_app", "serve"]
+__all__ = ["listen", "make_app", "serve"]
 
-PAGE = Path(str(files("baton.view"))) / "page"
 _HOSTS = ("127.0.0.1", "localhost", "[::1]")
 _MOST_POSTED_BYTES = 1_000_000
 _HEADERS = {
@@ -49,7 +47,13 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+_FILES: dict[str, tuple[Callable[[], str], str]] = {
+    "": (index, "text/html"),
+    "all.js": (script, "text/javascript"),
+    "all.css": (style, "text/css"),
+    "icon.svg": ((PAGE / "icon.svg").read_text, "image/svg+xml"),
+}
+"""Everything that is ever served, by name: no name becomes a path."""
 _encoder = msgspec.json.Encoder(enc_hook=str)
 
 
@@ -81,10 +85,10 @@ def make_app(library: Library, attached: Attached) -> Starlette:
 
     async def ask(request: Request) -> Response:
         name = request.path_params["name"]
-        found = await run_in_threadpool(_answered, answers.get, name, request.query_params)
-        if name == "setup" and "error" not in found:
+        found, status = await run_in_threadpool(_answered, answers.get, name, request.query_params)
+        if name == "setup" and status == 200:
             found["token"] = token
-        return reply(found, 400 if "error" in found else 200)
+        return reply(found, status)
 
     async def fork(request: Request) -> Response:
         origin = request.headers.get("origin", "")
@@ -97,15 +101,17 @@ def make_app(library: Library, attached: Attached) -> Starlette:
             body += chunk
             if len(body) > _MOST_POSTED_BYTES:
                 return reply({"error": f"a change has at most {_MOST_POSTED_BYTES:,} bytes."}, 413)
-        found = await run_in_threadpool(_answered, _forked, answers, request.query_params, bytes(body))
-        return reply(found, 400 if "error" in found else 200)
+        found, status = await run_in_threadpool(
+            _answered, _forked, answers, request.query_params, bytes(body)
+        )
+        return reply(found, status)
 
     async def page(request: Request) -> Response:
-        name = request.path_params.get("name", "index.html")
-        path = _assets().get(name)
-        if path is None:
+        name = request.path_params.get("name", "")
+        if name not in _FILES:
             return reply({"error": f"there is no page {name[:80]!r} here."}, 404)
-        return Response(path.read_bytes(), media_type=_TYPES[path.suffix])
+        made, kind = _FILES[name]
+        return Response(made(), media_type=kind)
 
     return Starlette(
         routes=[
@@ -118,17 +124,17 @@ def make_app(library: Library, attached: Attached) -> Starlette:
     )
 
 
-def _answered(function: Callable[..., Any], *given: Any) -> Any:
+def _answered(function: Callable[..., Any], *given: Any) -> tuple[Any, int]:
     """What went wrong as an answer: in a sentence for a person, never a stack."""
     try:
-        return function(*given)
+        return function(*given), 200
     except BatonError as error:
-        return {"error": str(error)}
+        return {"error": str(error)}, 400
     except OSError as error:
-        return {"error": f"a file cannot be read: {error}."}
+        return {"error": f"a file cannot be read: {error}."}, 400
     except Exception as error:
         traceback.print_exc(file=sys.stderr)
-        return {"error": f"the viewer failed on this ({type(error).__name__}); the terminal says more."}
+        return {"error": f"the viewer failed on this ({type(error).__name__}); the terminal says more."}, 500
 
 
 def _forked(answers: Answers, query: Any, body: bytes) -> Any:
@@ -137,11 +143,6 @@ def _forked(answers: Answers, query: Any, body: bytes) -> Any:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"the change cannot be read: {error}.") from None
     return answers.fork(query, change)
-
-
-def _assets() -> dict[str, Path]:
-    """The files the page consists of, by address; nothing else is ever served."""
-    return {path.relative_to(PAGE).as_posix(): path for path in PAGE.rglob("*") if path.suffix in _TYPES}
 
 
 def _host(header: str) -> str:
