@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from viewer_runs import credited, hostile, more_training, run_team, tainted, training_run
+from viewer_runs import credited, hostile, imported, more_training, run_team, tainted, training_run
 
 from baton.cli import main
 from baton.cli.view import attached
@@ -69,6 +69,7 @@ class Site:
         team = credited(run_team("shard-sum", "hierarchical", 3))
         write([team, run_team("shard-sum", "debate", 1)], folder / "teams.jsonl")
         write(team, folder / "live.jsonl")
+        write(imported(team), folder / "imported.jsonl")
         write(big_trace(), folder / "big.jsonl")
         (folder / "corrupt.jsonl").write_bytes(
             (folder / "hostile.jsonl").read_bytes()[:-400] + b"\xff{]\n{}\n"
@@ -223,6 +224,16 @@ class TestLanes:
         assert "15 / 30" in text(page, ".moment")
         page.click("button[aria-label=Play]")
         until(page, "!document.querySelector('.moment').textContent.startsWith('15 ')")
+
+    def test_what_was_inferred_and_long_pauses(self, tab: Tab, site: Site) -> None:
+        page = tab.open(site.trace("imported", "imported.jsonl"))
+        assert "inferred, not recorded" in text(page, ".legend")
+        before = drawn(page)
+        page.click("text=compress idle")
+        assert drawn(page) != before
+        page.goto(site.trace("imported", "imported.jsonl", event="lead1#1"))
+        page.wait_for_selector(".badge.dashed")
+        assert ", inferred" in text(page, ".detail")
 
     def test_finding(self, tab: Tab, site: Site) -> None:
         page = tab.open(site.trace())

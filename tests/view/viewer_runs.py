@@ -93,6 +93,18 @@ def tainted(path: Path) -> None:
         lead.stop("done")
 
 
+def imported(trace: Trace) -> Trace:
+    """The trace as an importer would give it: half of its edges and an event concluded, and a long pause."""
+    edges = tuple(structs.replace(edge, inferred=k % 2 == 0) for k, edge in enumerate(trace.edges))
+    middle = len(trace.events) // 2
+    events = tuple(
+        structs.replace(event, t=event.t + (600.0 if k >= middle else 0.0), inferred=k == 3)
+        for k, event in enumerate(trace.events)
+    )
+    header = structs.replace(trace.header, trace_id="imported", system="other")
+    return structs.replace(trace, header=header, edges=edges, events=events, costs={})
+
+
 def training_run(directory: Path, steps: int = 8, episodes: int = 4, status: str = "finished") -> None:
     """The directory of a training run, its traces played by policies that get better."""
     directory.mkdir(parents=True, exist_ok=True)

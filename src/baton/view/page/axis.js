@@ -62,7 +62,7 @@ function byTime(model, compress) {
     ofMoment: place,
     moment,
     label: (unit, step) => clock(moment(unit), step),
-    ticks: (from, to, most) => steps(from, to, most, false),
+    ticks: (from, to, most) => steps(from, to, most, false, true),
     place,
   };
 }
@@ -79,10 +79,13 @@ function idle(model, least) {
   return gaps;
 }
 
-function steps(from, to, most, whole) {
+const CLOCK = [10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400];
+
+function steps(from, to, most, whole, clockwise = false) {
   const rough = Math.max((to - from) / Math.max(1, most), 1e-9);
   const power = 10 ** Math.floor(Math.log10(rough));
   let step = [1, 2, 5, 10].map((n) => n * power).find((n) => n >= rough);
+  if (clockwise && rough > 5) step = CLOCK.find((n) => n >= rough) ?? step;
   if (whole) step = Math.max(1, Math.round(step));
   const found = [];
   for (let at = Math.ceil(from / step) * step; at <= to; at += step) found.push(at);
@@ -91,8 +94,8 @@ function steps(from, to, most, whole) {
 
 function clock(t, step) {
   if (step >= 60) {
-    const minutes = Math.floor(t / 60);
-    return `${minutes}:${String(Math.round(t % 60)).padStart(2, "0")}`;
+    const whole = Math.round(t);
+    return `${Math.floor(whole / 60)}:${String(whole % 60).padStart(2, "0")}`;
   }
   const digits = Math.max(0, Math.min(4, -Math.floor(Math.log10(step || 1))));
   return `${t.toFixed(digits)} s`;

@@ -6,7 +6,8 @@ import { EDGE_INK, ink } from "./palette.js";
 import { Plane, arrowHead, cut } from "./plane.js";
 import { number, visible } from "./text.js";
 
-const MOST = 220;
+const MOST = 160;
+const MOST_BRANCHES = 6; // followed from one event, where not all can be shown
 const [WIDE, TALL] = [148, 34];
 
 export class GraphView {
@@ -22,6 +23,7 @@ export class GraphView {
       describe: (i) => describe(scene, i),
       key: (event) => this.key(event),
       least: 0.8,
+      home: () => this.places.get(this.scene.selected ?? this.centre),
     });
     host.append(this.note);
     this.build();
@@ -70,7 +72,7 @@ export class GraphView {
     const { width = 1, height = 1 } = graph.graph();
     this.plane.bounds = [0, 0, width, height];
     this.plane.fitted = false;
-    replace(this.note, kept.size < model.n ? `${number(kept.size)} of ${number(model.n)} events: those nearest to ${visible(model.ids[this.centre], 40)}. Choose another in any view.` : "");
+    replace(this.note, kept.size < model.n ? `${number(kept.size)} of ${number(model.n)} events: those nearest to ${visible(model.ids[this.centre], 40)}, at most ${MOST_BRANCHES} branches each. Choose another in any view.` : "");
     this.note.hidden = kept.size === model.n;
     this.plane.surface.ask();
   }
@@ -103,7 +105,7 @@ export class GraphView {
     for (const e of this.edges) {
       const [src, dst] = [model.src[e], model.dst[e]];
       const near = src === focus || dst === focus;
-      const critical = scene.showCritical && model.onCritical[src] && model.onCritical[dst];
+      const critical = scene.showCritical && model.isCriticalEdge(e);
       ctx.globalAlpha = dim(src) || dim(dst) ? 0.12 : near ? 1 : 0.6;
       ctx.strokeStyle = ctx.fillStyle = critical ? ink("critical") : ink(EDGE_INK[model.words.edges[model.edgeType[e]]]);
       ctx.lineWidth = near || critical ? 2.4 : 1.3;
@@ -180,7 +182,8 @@ function around(model, centre) {
     const next = [];
     for (const i of edge) {
       for (const [side, other] of [[model.into, model.src], [model.out, model.dst]]) {
-        for (let k = side.start[i]; k < side.start[i + 1] && kept.size < MOST; k++) {
+        const end = Math.min(side.start[i + 1], side.start[i] + MOST_BRANCHES);
+        for (let k = side.start[i]; k < end && kept.size < MOST; k++) {
           const j = other[side.list[k]];
           if (!kept.has(j)) {
             kept.add(j);

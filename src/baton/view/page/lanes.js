@@ -8,13 +8,17 @@ import { NOT_MEASURED, number, seconds, visible } from "./text.js";
 const TALLEST = 40;
 const CLOSEST_PIXELS = 60000; // of the whole trace, times its width on the screen
 
+// As tall as there is room for, and never too low to read.
+function comfortable(rows, height) {
+  const least = rows > 150 ? 15 : rows > 40 ? 20 : 26;
+  return Math.max(least, Math.min(TALLEST, Math.floor((height - 40) / Math.max(1, rows))));
+}
+
 export class Lanes {
   constructor(host, scene, { label = "Swim-lanes", choose = (i) => scene.set({ selected: i }) } = {}) {
     this.scene = scene;
     this.choose = choose;
-    const least = scene.rows.length > 150 ? 15 : scene.rows.length > 40 ? 20 : 26;
-    const room = Math.floor((host.clientHeight - 40) / Math.max(1, scene.rows.length));
-    this.view = { from: 0, zoom: 1, top: 0, rowHeight: Math.max(least, Math.min(TALLEST, room)) };
+    this.view = { from: 0, zoom: 1, top: 0, rowHeight: comfortable(scene.rows.length, host.clientHeight) };
     this.surface = new Surface(host, `${label}. Arrow keys move between events, plus and minus zoom.`, (ctx, width, height) => {
       this.clamp();
       const first = !this.drawn;
@@ -33,6 +37,7 @@ export class Lanes {
     this.surface.canvas.addEventListener("keydown", (event) => this.key(event));
     this.off = scene.on((names) => {
       if (names.has("axisKind") || names.has("compress")) Object.assign(this.view, { from: 0, zoom: 1 });
+      if (names.has("byRole")) Object.assign(this.view, { top: 0, rowHeight: comfortable(scene.rows.length, this.surface.height) });
       if (names.has("selected")) this.show(scene.selected);
       this.surface.ask();
     });

@@ -249,7 +249,7 @@ function labels(ctx, scene, words, tall, gutter) {
     const left = Math.max(gutter + 2, x) + 5;
     const room = x + own - left - 4;
     if (room < 34) continue;
-    ctx.fillStyle = colour === null ? ink("text") : inkOn(colour);
+    ctx.fillStyle = colour === null || scene.model.isInferred(i) ? ink("text") : inkOn(colour);
     ctx.fillText(fitted(ctx, visible(scene.model.title(i), 80), room), left, y + tall / 2 + 0.5);
   }
 }
@@ -275,7 +275,8 @@ function fitted(ctx, text, room) {
 }
 
 function criticalPath(ctx, scene, boxes, view, yOf, xOf) {
-  const path = scene.model.critical ?? [];
+  const { model } = scene;
+  const path = model.critical ?? [];
   ctx.strokeStyle = ink("critical");
   ctx.lineWidth = 2.5;
   ctx.lineJoin = "round";
@@ -289,10 +290,14 @@ function criticalPath(ctx, scene, boxes, view, yOf, xOf) {
   ctx.globalAlpha = 0.55;
   ctx.stroke();
   ctx.globalAlpha = 1;
+  ctx.fillStyle = ink("critical");
   ctx.beginPath();
   for (const i of path) {
     const box = boxes.get(i);
-    if (box) ctx.rect(box[0] - 0.5, box[1] - 0.5, Math.max(4, box[2]) + 1, box[3] + 1);
+    if (!box) continue;
+    // Around what is wide enough to be read, under what is not.
+    if (box[2] > 14 || model.duration[i] === 0) ctx.rect(box[0] - 0.5, box[1] - 0.5, box[2] + 1, box[3] + 1);
+    else ctx.fillRect(box[0], box[1] + box[3], Math.max(4, box[2]), 3);
   }
   ctx.stroke();
 }
@@ -309,7 +314,7 @@ function drawArrows(ctx, width, height, scene, view, yOf, xOf, boxes, gutter) {
   }
   if (scene.found) candidates = candidates.filter((e) => scene.found.has(model.src[e]) && scene.found.has(model.dst[e]));
   if (scene.taint) candidates = candidates.filter((e) => scene.taint.labels.has(model.src[e]) && scene.taint.labels.has(model.dst[e]));
-  if (scene.showCritical) candidates = candidates.filter((e) => model.onCritical[model.src[e]] && model.onCritical[model.dst[e]]);
+  if (scene.showCritical) candidates = candidates.filter((e) => model.isCriticalEdge(e));
   const quiet = arrows === "auto" && candidates.length > MOST_ARROWS;
   const shown = quiet ? [] : candidates;
   ctx.lineWidth = 1.3;
@@ -383,6 +388,7 @@ function axis(ctx, width, scene, view, frame, xOf) {
   const { step, at } = scene.axis.ticks(view.from, view.from + bodyWidth / scale, bodyWidth / 90);
   ctx.strokeStyle = ink("line");
   ctx.fillStyle = ink("muted");
+  ctx.fillText(scene.axis.kind === "sequence" ? "event" : step >= 60 ? "time, min:s" : "time", 12, head / 2);
   ctx.lineWidth = 1;
   ctx.beginPath();
   for (const unit of at) {

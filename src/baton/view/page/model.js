@@ -32,6 +32,7 @@ export class Model {
     this.critical = picture.critical;
     this.onCritical = new Uint8Array(this.n);
     for (const event of this.critical ?? []) this.onCritical[event] = 1;
+    this.criticalSteps = new Set((this.critical ?? []).slice(1).map((event, k) => `${this.critical[k]}>${event}`));
     this.indexEdges(picture.edges);
     this.indexLanes();
   }
@@ -79,6 +80,10 @@ export class Model {
 
   agentOf(i) {
     return this.agents.name[this.lane[i]];
+  }
+
+  isCriticalEdge(e) {
+    return this.criticalSteps.has(`${this.src[e]}>${this.dst[e]}`);
   }
 
   isInferred(i) {

@@ -65,7 +65,7 @@ export class NetworkView {
     }
     this.nodes = [...nodes.values()];
     for (const node of this.nodes) {
-      node.r = 12 + 3.2 * Math.sqrt(Math.min(400, node.lanes.length - 1)) * 0.7;
+      node.r = 12 + 1.5 * Math.sqrt(Math.min(900, node.lanes.length - 1));
       const old = before.get(node.key);
       if (old) Object.assign(node, { x: old.x, y: old.y });
     }
@@ -118,7 +118,7 @@ export class NetworkView {
     const inks = { message: "t-message", return: "t-return", spawn: "t-spawn" };
     for (const link of this.links) {
       const near = !this.near || link.source === this.near || link.target === this.near;
-      ctx.globalAlpha = near ? 0.75 : 0.08;
+      ctx.globalAlpha = !near ? 0.04 : this.near || this.links.length < 400 ? 0.75 : 0.12;
       ctx.strokeStyle = ctx.fillStyle = ink(inks[link.kind]);
       ctx.lineWidth = 1.1 + 5 * Math.sqrt(link.n / this.mostSent) * (this.mostSent > 1 ? 1 : 0.2);
       this.link(ctx, link, plane);
@@ -137,7 +137,7 @@ export class NetworkView {
     }
     const [dx, dy] = [target.x - source.x, target.y - source.y];
     const far = Math.hypot(dx, dy) || 1;
-    const side = kind === "return" ? 0.2 : kind === "spawn" ? -0.02 : 0.1;
+    const side = kind === "return" ? 0.26 : kind === "spawn" ? -0.04 : 0.1;
     const [mx, my] = [(source.x + target.x) / 2 - dy * side, (source.y + target.y) / 2 + dx * side];
     const angle = Math.atan2(target.y - my, target.x - mx);
     const [ex, ey] = [target.x - Math.cos(angle) * (target.r + 2), target.y - Math.sin(angle) * (target.r + 2)];
@@ -169,7 +169,8 @@ export class NetworkView {
     ctx.lineWidth = chosen || tainted ? 3 : 1.5;
     ctx.stroke();
     ctx.setLineDash([]);
-    if (plane.scale < 0.35 && node.lanes.length === 1) return;
+    const crowded = this.nodes.length > 150 && plane.scale < 0.9;
+    if (node.lanes.length === 1 && (plane.scale < 0.35 || crowded) && node !== this.near && !chosen) return;
     ctx.font = "11.5px system-ui, sans-serif";
     ctx.textAlign = "center";
     ctx.textBaseline = "top";

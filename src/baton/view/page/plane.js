@@ -56,6 +56,8 @@ export class Plane {
     this.scale = Math.max(least, whole);
     this.x = whole < least && (right - left) * this.scale > width ? margin - left * this.scale : (width - (right + left) * this.scale) / 2;
     this.y = whole < least && (bottom - top) * this.scale > height ? margin - top * this.scale : (height - (bottom + top) * this.scale) / 2;
+    const home = whole < least ? this.calls.home?.() : null;
+    if (home && !this.sees(home.x, home.y)) this.centre(home.x, home.y);
     this.surface.ask();
   }
 
