@@ -15,7 +15,7 @@ $(VENV)/.run: pyproject.toml constraints.txt
 	  { echo "Baton needs Python 3.11 to 3.13; $(PYTHON) is $$($(PYTHON) --version). Try: make PYTHON=python3.12 train"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Setting up $(VENV) (once)"
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[query]"
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[query,view]"
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.run
@@ -46,7 +46,7 @@ check: $(VENV)/.dev ## Lint, types, the import arrows, and the records of the li
 
 bench: $(VENV)/.dev ## Run the benchmarks and print their tables.
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[bench]"
-	@for each in trace_io runtime engine games forest credit; do $(BIN)/python benchmarks/$$each.py || exit 1; done
+	@for each in trace_io runtime engine games forest credit viewer; do $(BIN)/python benchmarks/$$each.py || exit 1; done
 
 clean:           ## Remove the virtual environment and caches.
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
