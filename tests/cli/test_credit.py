@@ -135,6 +135,46 @@ def test_settings(
     credit(capsys, path, "--estimator", "group", "--set", "eps=1")
 
 
+def test_a_setting_with_few_values_takes_no_other(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    for seed in (1, 2):
+        made(runs, "--seed", str(seed))
+    capsys.readouterr()
+    for name, given, hint in (
+        ("turn-group", "state=contxt", "Did you mean 'context'"),
+        ("return-to-go", "per=agnt", "Did you mean 'agent'"),
+        ("message-replay", "level=egde", "Did you mean 'edge'"),
+        ("shapley", "value=precedense", "Did you mean 'precedence'"),
+        ("spawn-fork", "without=dropp", "Did you mean 'drop'"),
+        ("spawn-fork", "rate=2.0", "above 0 and up to 1"),
+        ("role-ema", "ema=3", "cannot be given on the command line"),
+        ("stop-value", "fit=3", "module:function"),
+        ("stop-value", "draft=3", "module:function"),
+        ("spawn-doubly-robust", "cell=3", "module:function"),
+    ):
+        assert hint in refused(capsys, runs, "--estimator", name, "--group-by", "task", "--set", given), name
+    args = (runs, "--estimator", "shapley", "--group-by", "task", "--set", "value=precedence", "--json")
+    found = json.loads(credit(capsys, *args))
+    assert "value: precedence" in found["traces"][0]["credits"][0]["assumes"]
+
+
+def test_no_credit_at_all_is_an_error(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    for seed in range(6):
+        assert (
+            main(["run", "game:voters", "--policy", "random", "--seed", str(seed), "--out", str(runs)]) == 0
+        )
+    capsys.readouterr()
+    for name, hint in (
+        ("message-replay", "nothing to replay"),
+        ("spawn-fork", "choose whether to spawn"),
+        ("spawn-doubly-robust", "choose whether to spawn"),
+        ("spawn-combined", "choose whether to spawn"),
+    ):
+        assert hint in refused(capsys, runs, "--estimator", name, "--group-by", "task")
+    assert "--set value=module:function" in refused(capsys, runs, "--estimator", "gae", "--group-by", "task")
+
+
 def test_what_a_trace_cannot_support(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = scored(tmp_path / "a.jsonl", 0.0, 1.0)
     assert "names no calls" in refused(capsys, path, "--estimator", "return-to-go")

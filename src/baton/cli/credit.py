@@ -5,12 +5,16 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from collections.abc import Iterable, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from inspect import Parameter
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
 
 import msgspec
 from msgspec import structs
@@ -30,6 +34,8 @@ from baton.view.terminal import emit
 from baton.view.text import printable
 
 __all__ = ["add_arguments", "run"]
+
+_PROGRESS_AFTER_SECONDS = 2.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -116,8 +122,39 @@ def _estimate(
         return estimator(group, unit=unit, **settings)
     named = {name: value for name, value in settings.items() if name != "reward"}
     given = {**settings, **estimator.bind(unit=unit, **named)}
-    found: Credits = asyncio.run(estimator.function(group, runner=_Runner(group[0]), **given))
+    runner = _Runner(group[0])
+    with _live_line(runner):
+        found: Credits = asyncio.run(estimator.function(group, runner=runner, **given))
     return found
+
+
+@contextmanager
+def _live_line(runner: _Runner) -> Iterator[None]:
+    """What has been run again so far, on stderr, where a person looks and it takes over two seconds."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    over = threading.Event()
+
+    def show() -> None:
+        began = time.monotonic()
+        if over.wait(_PROGRESS_AFTER_SECONDS):
+            return
+        while not over.wait(0.25):
+            seconds = time.monotonic() - began
+            sys.stderr.write(
+                f"\r\x1b[K{runner.num_run:,} branches run, {runner.cost.tokens:,} tokens, {seconds:.0f} s"
+            )
+            sys.stderr.flush()
+        sys.stderr.write("\r\x1b[K")
+
+    thread = threading.Thread(target=show, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 class _Runner:
@@ -145,7 +182,11 @@ class _Runner:
 
     @property
     def cost(self) -> Cost:
-        return sum((forks.cost for forks in self._of.values()), Cost())
+        return sum((forks.cost for forks in tuple(self._of.values())), Cost())
+
+    @property
+    def num_run(self) -> int:
+        return sum(forks.num_run for forks in tuple(self._of.values()))
 
 
 def parse_settings(estimator: Estimator, given: Sequence[str]) -> dict[str, Any]:
@@ -159,14 +200,19 @@ def parse_settings(estimator: Estimator, given: Sequence[str]) -> dict[str, Any]
         if parameter is None:
             estimator.bind(**{name: text})  # raises, naming the nearest setting
             continue
-        found[name] = _typed(name, text, parameter)
+        found[name] = _typed(name, text, parameter, estimator.hints.get(name))
     return found
 
 
-def _typed(name: str, text: str, parameter: Parameter) -> Any:
+def _typed(name: str, text: str, parameter: Parameter, hint: Any) -> Any:
     kind = str(parameter.annotation)
-    if "Callable" in kind or kind.startswith("Value"):
+    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    if any(get_origin(each) is Callable for each in kinds):
         return _function(name, text)
+    if any(isinstance(each, type) and issubclass(each, msgspec.Struct) for each in kinds):
+        raise UsageError(
+            f"setting {name} is a {kind}, which cannot be given on the command line. Leave it out."
+        )
     try:
         value = msgspec.json.decode(text)
     except msgspec.DecodeError:

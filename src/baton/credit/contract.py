@@ -12,7 +12,17 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from msgspec import Struct
 
@@ -195,6 +205,14 @@ class Estimator(Struct, frozen=True, kw_only=True):
         return {n: p for n, p in found.items() if n not in ("group", "reward", "unit", "runner")}
 
     @property
+    def hints(self) -> Mapping[str, Any]:
+        """The types of its settings; of none where they name what is only there for a type checker."""
+        try:
+            return get_type_hints(self.function)
+        except NameError:
+            return {}
+
+    @property
     def takes_reward(self) -> bool:
         """Whether it looks at the team's return, which `reward` says how to read."""
         return "reward" in inspect.signature(self.function).parameters
@@ -212,10 +230,15 @@ class Estimator(Struct, frozen=True, kw_only=True):
                     f"estimator {self.name} has no setting {name!r}. "
                     + (nearest(name, self.settings) if self.settings else "It has none.")
                 )
+        for name, value in settings.items():
+            known = get_args(self.hints.get(name)) if get_origin(self.hints.get(name)) is Literal else ()
+            if known and value not in known:
+                raise UsageError(f"estimator {self.name}: {name} is {value!r}. {nearest(str(value), known)}")
         for name, parameter in self.settings.items():
             if parameter.default is inspect.Parameter.empty and name not in settings:
                 raise CreditError(
-                    f"estimator {self.name} needs {name}=..., which was not given. {self.about}"
+                    f"estimator {self.name} needs {name}=..., a function, which was not given (on the command line: "
+                    f"--set {name}=module:function). {self.about}"
                 )
         if unit is not None and unit not in self.units:
             raise UsageError(

@@ -71,10 +71,16 @@ class Forks:
         replicate: int = 0,
         said: Said | None = None,
         redraw: str | None = None,
+        barred: Sequence[str] = (),
     ) -> Fork:
-        """A branch. Whatever it does not share with the trace is run, at this replicate's draws."""
+        """A branch. Whatever it does not share with the trace is run, at this replicate's draws.
+
+        `barred` cannot be spawned in it, whether or not the recorded run had agents of these names.
+        """
         self._check_known(trace)
-        told = msgspec.json.encode([list(interventions), said and (said.call, said.answer.text), redraw])
+        told = msgspec.json.encode(
+            [list(interventions), said and (said.call, said.answer.text), redraw, list(barred)]
+        )
         key = (trace.trace_id, told, replicate)
         found = self._branches.get(key)
         if found is not None:
@@ -87,7 +93,7 @@ class Forks:
             named = {change.at for change in interventions if not isinstance(change, BarAgent)}
             recording = _forgetting(recording, cone(trace, redraw), named | {redraw})
         made = await fork(
-            recording,
+            _barring(recording, barred) if barred else recording,
             self._seeded(trace),
             self._assigned(trace),
             interventions,
@@ -226,6 +232,18 @@ def _forgetting(trace: Trace, events: frozenset[str], named: Set[str] = frozense
             kept.append(event)
     return structs.replace(
         trace, calls=tuple(call for call in trace.calls if call.id not in gone), events=tuple(kept)
+    )
+
+
+def _barring(trace: Trace, agents: Sequence[str]) -> Trace:
+    """As if these had been barred from it before."""
+    run = dict(trace.header.meta.get("run", {}))
+    run["interventions"] = [
+        *run.get("interventions", []),
+        *msgspec.to_builtins([BarAgent(a) for a in agents]),
+    ]
+    return structs.replace(
+        trace, header=structs.replace(trace.header, meta={**trace.header.meta, "run": run})
     )
 
 

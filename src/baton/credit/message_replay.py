@@ -249,6 +249,11 @@ async def message_replay(
     if num_continuations == 1:
         assumes.append("stderr from one continuation is an upper bound")
     out: Credits = []
+    if not any(messages_of(trace) for trace in group):
+        raise CreditError(
+            f"none of these {len(group)} traces has a message that a policy said to another agent, so there is nothing "
+            "to replay. For what agents did instead of talking: spawn-fork, stop-value."
+        )
     for trace in group:
         found: list[Credit] = []
         for event in messages_of(trace):

@@ -86,13 +86,17 @@ async def shapley_of(
     if not players:
         raise CreditError(f"trace {trace.trace_id} has no spawned agents, so there is nobody to share among.")
     loop = asyncio.get_running_loop()
+    others = _likely_stand_ins(players)
     everyone = (1 << len(players)) - 1
 
     async def run(mask: int) -> float:
         if mask == everyone:
             return reward(trace)
-        made = (await runner.fork(trace, absent(trace, players, parents, mask, ablation))).trace
-        return reward(made if stand_ins else await _alone(runner, made, set(players)))
+        changes = absent(trace, players, parents, mask, ablation)
+        if stand_ins:
+            return reward((await runner.fork(trace, changes)).trace)
+        made = (await runner.fork(trace, changes, barred=others)).trace
+        return reward(await _alone(runner, made, set(players), trace.trace_id))
 
     def worth(mask: int) -> float:
         return asyncio.run_coroutine_threadsafe(run(mask), loop).result()
@@ -104,7 +108,15 @@ async def shapley_of(
     return players, found
 
 
-async def _alone(runner: Forks, made: Trace, players: set[str]) -> Trace:
+def _likely_stand_ins(players: list[str]) -> list[str]:
+    """Names that agents spawned in the place of others would have, so that most need no fork of their own."""
+    stems = dict.fromkeys(player.rstrip("0123456789") for player in players)
+    return [
+        name for stem in stems for k in range(1, _MAX_ROUNDS + 1) if (name := f"{stem}{k}") not in players
+    ]
+
+
+async def _alone(runner: Forks, made: Trace, players: set[str], trace_id: str) -> Trace:
     """The branch without agents that the recorded run did not have."""
     for _ in range(_MAX_ROUNDS):
         new = [e.to for e in made.events if e.type == "spawn" and e.to is not None and e.to not in players]
@@ -112,7 +124,7 @@ async def _alone(runner: Forks, made: Trace, players: set[str]) -> Trace:
             return made
         made = (await runner.fork(made, [BarAgent(agent) for agent in new])).trace
     raise CreditError(
-        f"without its agents, the team of trace {made.trace_id} spawns others again and again ({_MAX_ROUNDS} times "
+        f"without its agents, the team of trace {trace_id} spawns others again and again ({_MAX_ROUNDS} times "
         "over). Let them count: stand_ins=True."
     )
 

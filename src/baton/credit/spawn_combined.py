@@ -23,7 +23,7 @@ from baton.credit.contract import (
 )
 from baton.credit.forking import Forks
 from baton.credit.spawn_effect import Effect, centred, combined, effect_of
-from baton.credit.spawn_fork import Forked, Without, decisions_of, fork_one, propensity_of
+from baton.credit.spawn_fork import Forked, Without, check_decided, decisions_of, fork_one, propensity_of
 from baton.credit.spawn_log import Cell, logged
 from baton.trace.event import Event
 from baton.trace.trace import Trace
@@ -66,6 +66,7 @@ async def spawn_combined(
     def net(trace: Trace) -> float:
         return reward(trace) - token_price * trace.costs.get("tokens", 0.0)
 
+    check_decided(group)
     forked: list[Forked | None] = [
         await fork_one(
             runner,
@@ -123,10 +124,10 @@ def _effect(pairs: Sequence[float], terms: Sequence[float], trace: Trace, event:
     if min(len(pairs), len(terms)) >= _ENOUGH:
         return combined(pairs, terms), f"{len(pairs)} forks and {len(terms)} logged, by inverse variance"
     if len(pairs) >= min(len(terms), _ENOUGH) and pairs:
-        return effect_of(np.array(pairs)), f"{len(pairs)} forks alone: too few logged to weigh"
+        return effect_of(np.array(pairs)), f"forks alone, {len(pairs)}: too few logged to weigh"
     if not terms:
         raise CreditError(
-            f"the decision at {event.id} of trace {trace.trace_id} has no like in this group, forked or logged. Run "
-            "more rollouts of the task, or fork each: rate=1."
+            f"the decision at {event.id} of trace {trace.trace_id} has no like in this group (the same instance and "
+            "place), forked or logged. Run more rollouts, say what is alike (cell=...), or fork each: rate=1."
         )
-    return effect_of(np.array(terms)), f"{len(terms)} logged alone: too few forks to weigh"
+    return effect_of(np.array(terms)), f"logged alone, {len(terms)}: too few forks to weigh"

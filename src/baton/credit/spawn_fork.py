@@ -41,6 +41,7 @@ from baton.trace.trace import Trace
 __all__ = [
     "Forked",
     "SpawnPair",
+    "check_decided",
     "choose_fork",
     "decisions_of",
     "fork_one",
@@ -76,6 +77,15 @@ def decisions_of(trace: Trace) -> list[Event]:
     ]
 
 
+def check_decided(group: Group) -> None:
+    """Raises where nobody in a group had a choice to spawn."""
+    if not any(decisions_of(trace) for trace in group):
+        raise CreditError(
+            f"in none of these {len(group)} traces did a policy choose whether to spawn, so there is no such credit. A "
+            "choice is a spawn, or an event with a spawn among its `options`."
+        )
+
+
 def propensity_of(event: Event) -> float:
     """The recorded chance of a spawn at a decision, over all options that spawn."""
     if event.options is not None and event.option_propensities is not None:
@@ -91,8 +101,10 @@ def propensity_of(event: Event) -> float:
 
 def choose_fork(trace: Trace, rate: float, *, seed: int = 0) -> tuple[Event, float] | None:
     """At most one decision of a trace to fork, and the probability with which this one is chosen."""
+    if not 0 < rate <= 1:
+        raise CreditError(f"rate is {rate}, the share of traces to fork; expected above 0 and up to 1.")
     found = decisions_of(trace)
-    if not found or not 0 < rate <= 1:
+    if not found:
         return None
     point = uniform(f"fork/{seed}/{trace.trace_id}") / rate
     return (found[int(point * len(found))], rate / len(found)) if point < 1 else None
@@ -199,6 +211,7 @@ async def spawn_fork(
     one fork alone, or forks that all came out alike.
     Source: both branches at a decision under common random numbers [I]; centring over two actions [M].
     """
+    check_decided(group)
     forked = [
         await fork_one(
             runner,

@@ -21,7 +21,7 @@ from baton.credit.contract import (
     team_return,
 )
 from baton.credit.spawn_effect import centred, doubly_robust, effect_of, group_means
-from baton.credit.spawn_fork import decisions_of, propensity_of
+from baton.credit.spawn_fork import check_decided, decisions_of, propensity_of
 from baton.trace.event import Event
 from baton.trace.trace import Trace
 
@@ -51,6 +51,7 @@ def spawn_doubly_robust(
     look at its own outcome. Standard error: of that mean; None where the cell has but one other.
     Source: Robins, Rotnitzky and Zhao 1994; cross-fitting, Chernozhukov et al. 2018 [M].
     """
+    check_decided(group)
     rows = logged(group, reward, cell)
     out: Credits = [[] for _ in group]
     members: dict[Hashable, list[int]] = {}
@@ -60,8 +61,9 @@ def spawn_doubly_robust(
         alike = [rows[j].term for j in members[row.like] if j != k]
         if not alike:
             raise CreditError(
-                f"the decision at {row.event.id} of trace {group[row.rollout].trace_id} has no like in this group, so "
-                "its effect cannot be estimated from a log. Run more rollouts of the task, or use spawn-fork."
+                f"the decision at {row.event.id} of trace {group[row.rollout].trace_id} has no like in this group (the "
+                "same instance and place), so its effect cannot be estimated from a log. Run more rollouts of the "
+                "instance, say what is alike (cell=...), or use spawn-fork."
             )
         tau = effect_of(np.array(alike))
         share = 1 - row.p if row.spawned else row.p

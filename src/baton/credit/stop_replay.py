@@ -65,7 +65,7 @@ def stop_chance(event: Event) -> float:
         return event.propensity
     raise CreditError(
         f"event {event.id} has no chance of a stop on record. Record runs with an engine that gives "
-        "option_propensities, or pass stop_chance=..."
+        "option_propensities, or say it: chance=..."
     )
 
 
@@ -205,4 +205,9 @@ async def stop_value(
                 )
             )
         out[order[i]] = credits
+    if not any(out):
+        raise CreditError(
+            f"none of these {len(group)} traces could have gone on where it stopped or stopped where it went on, so no "
+            "stop has a value over the other. Say how to go on: onward=..."
+        )
     return out
