@@ -269,6 +269,14 @@ class TestPlaces:
         file.unlink()
         assert "error" in ask(page, "trace", place="team.jsonl", id=team.trace_id)
 
+    def test_a_run_that_has_only_begun(self, tmp_path: Path) -> None:
+        training_run(tmp_path / "run", steps=1, episodes=2, status="running")
+        (tmp_path / "run" / "traces" / "run.db").unlink()
+        (tmp_path / "run" / "metrics.jsonl").unlink()
+        page = client(tmp_path / "run")
+        assert rows(page, "run") == []
+        assert ask(page, "training", place="run")["steps"] == []
+
     def test_training_goes_on_and_bad_lines_are_counted(self, tmp_path: Path) -> None:
         training_run(tmp_path / "run", steps=2, episodes=2, status="running")
         page = client(tmp_path / "run")
@@ -297,6 +305,17 @@ class TestDiff:
         shared = next(one for one in found["deltas"] if one["what"] == "shared")
         assert shared["values"] == [1.0, 0.0]
         assert {row["id"] for row in rows(page, "team.jsonl")} == {team.trace_id, made["id"]}
+
+    def test_games_are_compared_by_regret_not_by_luck(self, tmp_path: Path) -> None:
+        worse = run_team("game:parallel-pandora", "centralized", 2001, "random")
+        better = run_team("game:parallel-pandora", "centralized", 2001, "optimal")
+        better = structs.replace(better, header=structs.replace(better.header, trace_id="better"))
+        write([worse, better], tmp_path / "games.jsonl")
+        page, place = client(tmp_path / "games.jsonl"), "games.jsonl"
+        found = ask(page, "diff", place=place, id=worse.trace_id, place2=place, id2="better")
+        values = {one["what"]: one["values"] for one in found["deltas"]}
+        assert values["regret"][0] > values["regret"][1] == 0.0
+        assert len(values["luck"]) == 2
 
     def test_a_trace_is_itself(self, team: Trace) -> None:
         found = compare(team, team)

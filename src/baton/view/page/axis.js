@@ -97,6 +97,7 @@ function clock(t, step) {
     const whole = Math.round(t);
     return `${Math.floor(whole / 60)}:${String(whole % 60).padStart(2, "0")}`;
   }
-  const digits = Math.max(0, Math.min(4, -Math.floor(Math.log10(step || 1))));
-  return `${t.toFixed(digits)} s`;
+  const [scale, unit] = step < 0.001 ? [1e6, "µs"] : step < 0.1 && t < 10 ? [1000, "ms"] : [1, "s"];
+  const digits = Math.max(0, Math.min(4, -Math.floor(Math.log10(step * scale || 1) + 1e-9)));
+  return `${(t * scale).toFixed(digits)} ${unit}`;
 }

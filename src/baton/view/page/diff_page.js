@@ -76,11 +76,12 @@ export class DiffPage {
 
   deltas() {
     const { diff } = this;
+    // Luck is nobody's doing: a better policy may still draw worse.
     const tiles = diff.deltas.filter(({ values }) => values.some((value) => value !== null)).map(({ what, kind, values: [a, b] }) => {
       const show = SECONDS.has(what) ? seconds : number;
       const change = a === null || b === null ? null : b - a;
       // More reward is better; more cost is worse; the rest is neither.
-      const good = kind === "reward" ? 1 : ["tokens", "seconds", "calls"].includes(what) ? -1 : 0;
+      const good = kind === "reward" ? 1 : kind === "regret" ? -1 : ["tokens", "seconds", "calls"].includes(what) ? -1 : 0;
       const tone = !change || !good ? "" : change * good > 0 ? "plus" : "minus";
       const delta = change === null ? NOT_MEASURED : change === 0 ? "same" : SECONDS.has(what) ? (change > 0 ? "+" : "−") + seconds(Math.abs(change)) : signed(change);
       return h("div", { class: `tile ${kind === "reward" ? "worth" : ""}` }, h("div", { class: `value ${tone}` }, delta), h("div", { class: "name" }, `${kind === "reward" ? "reward: " : ""}${NAMES[what] ?? spoken(visible(what, 24))}`), h("div", { class: "name" }, `${show(a)} → ${show(b)}`));

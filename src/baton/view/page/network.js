@@ -175,7 +175,7 @@ export class NetworkView {
     ctx.textAlign = "center";
     ctx.textBaseline = "top";
     ctx.fillStyle = ink("text");
-    const label = this.byRole ? `${visible(node.key, 24)}${node.lanes.length > 1 ? ` ×${node.lanes.length}` : ""}` : visible(agents.name[lane], 22);
+    const label = node.lanes.length > 1 ? `${visible(node.key, 24)} ×${node.lanes.length}` : visible(agents.name[lane], 22);
     ctx.lineWidth = 3;
     ctx.strokeStyle = ink("canvas");
     ctx.strokeText(label, node.x, node.y + node.r + 4);

@@ -93,7 +93,14 @@ class Answers:
 
     def _diff(self, query: Query) -> dict[str, Any]:
         other, _ = self._library.trace(_text(query, "place2"), _text(query, "id2"))
-        return compare(self._of(query), other)
+        before = self._of(query)
+        found = compare(before, other)
+        ledgers = [regret(before, self._attached), regret(other, self._attached)]
+        if all("parts" in ledger for ledger in ledgers):  # a return holds luck; regret does not
+            sums = [sum(ledger["parts"].values()) for ledger in ledgers]
+            rows = [("regret", "regret", sums), ("luck", "luck", [ledger["luck"] for ledger in ledgers])]
+            found["deltas"] += [{"what": what, "kind": kind, "values": pair} for what, kind, pair in rows]
+        return found
 
     def _of(self, query: Query) -> Trace:
         return self._library.trace(_text(query, "place"), _text(query, "id"))[0]

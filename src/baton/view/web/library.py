@@ -69,6 +69,8 @@ class Library:
     def rows(self, key: str) -> tuple[list[Row], bool, str | None]:
         """Lines about all traces of a place, forks made here included; whether all have been read; what went wrong."""
         place = self.place(key)
+        if place.training and not place.has_traces:  # it has only just begun
+            return [], True, None
         with self._lock:
             listed = self._lists.setdefault(key, _List(place.traces))
         rows, complete, problem = listed.rows()

@@ -34,6 +34,10 @@ class Place(Struct, frozen=True, kw_only=True):
     def traces(self) -> Path:
         return self.path / _TRACES if self.training else self.path
 
+    @property
+    def has_traces(self) -> bool:
+        return _holds_traces(self.traces)
+
 
 def find_places(paths: Sequence[Path]) -> list[Place]:
     """What is under the paths now; a name that occurs twice gets a number."""

@@ -27,7 +27,6 @@ def training(directory: Path, after_steps: int = 0, after_evals: int = 0) -> dic
         "evals": evals[after_evals:],
         "num_evals": len(evals),
         "num_unreadable": bad_steps + bad_evals,
-        "report": (directory / "report.html").is_file(),
     }
 
 
