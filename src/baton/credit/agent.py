@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from baton.credit.acts import agents
-from baton.credit.baseline import EPS, normalised
+from baton.credit.baseline import EPS, OF_BASELINE, normalised
 from baton.credit.contract import (
     Credits,
     Group,
@@ -50,7 +50,7 @@ def agent_group(
                     agent,
                     value,
                     stderr=stderr,
-                    assumes=("an agent's name means the same in every rollout", *alone),
+                    assumes=("an agent's name means the same in every rollout", OF_BASELINE, *alone),
                 )
             )
     return credits

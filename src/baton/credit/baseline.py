@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from statistics import NormalDist, fmean
 from typing import NamedTuple
 
-__all__ = ["EPS", "Advantage", "centred", "left_out", "normal_ranks", "normalised", "std"]
+__all__ = ["EPS", "OF_BASELINE", "Advantage", "centred", "left_out", "normal_ranks", "normalised", "std"]
 
+OF_BASELINE = "error: of the baseline alone, for the return as it was"
+"""What such an error means, for a credit's `assumes`."""
 EPS = 1e-4
 """Added to the scale, as in TRL."""
 _NORMAL = NormalDist()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from statistics import fmean
 
 from baton.credit.acts import Turn, turns
-from baton.credit.baseline import EPS, std
+from baton.credit.baseline import EPS, OF_BASELINE, std
 from baton.credit.contract import Credits, Group, RewardOf, estimator, make_credit, returns, team_return
 from baton.trace.forest import Forest
 from baton.trace.trace import Trace
@@ -45,7 +45,7 @@ def branch_scope(
                 turn.call,
                 (min(1.0, max(0.0, total + extra)) - mean) / scale,
                 stderr=error,
-                assumes=("returns lie in [0, 1]", "the verdicts on scope are right"),
+                assumes=("returns lie in [0, 1]", "the verdicts on scope are right", OF_BASELINE),
             )
             for turn, extra in process_rewards(trace, in_scope, main_limit_tokens)
         ]

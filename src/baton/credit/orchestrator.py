@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from baton.credit.acts import acts, unit_of
-from baton.credit.baseline import EPS, normalised
+from baton.credit.baseline import EPS, OF_BASELINE, normalised
 from baton.credit.contract import (
     CreditError,
     Credits,
@@ -163,7 +163,11 @@ def critical_steps(
                 event.id,
                 value,
                 stderr=stderr,
-                assumes=("every decision of a rollout shares its return", "one critical step has one price"),
+                assumes=(
+                    "every decision of a rollout shares its return",
+                    "one critical step has one price",
+                    OF_BASELINE,
+                ),
             )
             for _, event in acts(trace, "orchestrator")
             if event.agent == stage.root

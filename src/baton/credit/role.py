@@ -8,7 +8,7 @@ from statistics import fmean
 from msgspec import Struct, field
 
 from baton.credit.acts import agents
-from baton.credit.baseline import EPS, Advantage, normalised, std
+from baton.credit.baseline import EPS, OF_BASELINE, Advantage, normalised, std
 from baton.credit.contract import Credits, Group, RewardOf, estimator, make_credit, team_return
 from baton.credit.earned import Counts, agent_returns
 from baton.errors import UsageError
@@ -63,7 +63,11 @@ def role_group(
             if times
         ]
         advantages = _repeated([(value, times) for _, _, value, times in batch], eps)
-        note = (f"rollouts brought to {width} sub-trajectories of {role!r}", "a role's agents are alike")
+        note = (
+            f"rollouts brought to {width} sub-trajectories of {role!r}",
+            "a role's agents are alike",
+            OF_BASELINE,
+        )
         per_place: dict[int, list[float]] = {}
         for (place, agent, _, times), (value, stderr) in zip(batch, advantages, strict=True):
             per_place.setdefault(place, []).append(value * times)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from baton.credit.baseline import EPS, Advantage, centred, left_out, normal_ranks, normalised
+from baton.credit.baseline import EPS, OF_BASELINE, Advantage, centred, left_out, normal_ranks, normalised
 from baton.credit.contract import Credits, Group, RewardOf, estimator, make_credit, returns, team_return
 
 __all__ = ["group_relative", "leave_one_out", "mean_only", "rank"]
 
-_SAME_TASK = ("rollouts are independent draws of one task under one policy",)
+_SAME_TASK = ("rollouts are independent draws of one task under one policy", OF_BASELINE)
 
 
 @estimator("group", "team", needs=["group"], source="GRPO, arXiv 2402.03300", evidence="P")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from baton.credit.acts import acts
-from baton.credit.baseline import EPS, normalised
+from baton.credit.baseline import EPS, OF_BASELINE, normalised
 from baton.credit.contract import CreditError, Credits, Group, estimator, make_credit
 from baton.credit.earned import own_rewards
 
@@ -38,7 +38,7 @@ def tool_group(group: Group, *, eps: float = EPS) -> Credits:
                     event_id,
                     value,
                     stderr=stderr,
-                    assumes=("calls of one tool are comparable",),
+                    assumes=("calls of one tool are comparable", OF_BASELINE),
                 )
             )
     return credits

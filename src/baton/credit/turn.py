@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Literal
 
 from baton.credit.acts import Turn, of_turns, turns
-from baton.credit.baseline import EPS, centred, normalised
+from baton.credit.baseline import EPS, OF_BASELINE, centred, normalised
 from baton.credit.contract import (
     CreditError,
     Credits,
@@ -58,7 +58,9 @@ def turn_group(
         found = normalised([value for _, _, value in pool], eps)
         for (place, turn, _), (value, stderr) in zip(pool, found, strict=True):
             credits[place].append(
-                make_credit("turn-group", "turn", turn.call, value, stderr=stderr, assumes=(note, *alone))
+                make_credit(
+                    "turn-group", "turn", turn.call, value, stderr=stderr, assumes=(note, OF_BASELINE, *alone)
+                )
             )
     return [_in_order(trace, found) for trace, found in zip(group, credits, strict=True)]
 
@@ -104,7 +106,7 @@ def return_to_go(
                     turn.call,
                     value,
                     stderr=stderr,
-                    assumes=("a player's turns share one baseline",),
+                    assumes=("a player's turns share one baseline", OF_BASELINE),
                 )
             )
     return [_in_order(trace, found) for trace, found in zip(group, credits, strict=True)]
