@@ -41,6 +41,10 @@ _VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
+_CHEAP = ("message-replay, 4 x 1", "message-replay, 4 x 4, one in four")
+_MANY = 400
+
+
 def _script(request: Request) -> str | Answer:
     if request.role == "worker":
         task = request.entries[-1].text[-1]
@@ -54,7 +58,7 @@ def _script(request: Request) -> str | Answer:
 
 
 def relay_figures(num_traces: int = 250) -> list[Figure]:
-    """Every variant of replay, and the team's return as the credit of each message."""
+    """Every variant of replay, and estimators that run nothing again. The dear ones see fewer traces."""
     return asyncio.run(_measured(num_traces))
 
 
@@ -70,8 +74,9 @@ async def _measured(num_traces: int) -> list[Figure]:
     figures = []
     for title, settings in _VARIANTS.items():
         forks = Forks(team, assignment)
-        credits = await ESTIMATORS["message-replay"].function(traces, runner=forks, **settings)
-        exact = edges if settings.get("level") == "edge" else truths
+        count = num_traces if title in _CHEAP else min(num_traces, _MANY)
+        credits = await ESTIMATORS["message-replay"].function(traces[:count], runner=forks, **settings)
+        exact = (edges if settings.get("level") == "edge" else truths)[:count]
         figures.append(
             judge(
                 "relay, teams",
@@ -83,7 +88,7 @@ async def _measured(num_traces: int) -> list[Figure]:
                 tokens=forks.cost.tokens,
             )
         )
-    return [*figures, *_without_forks(traces)]
+    return [*figures, *_without_forks(traces[:_MANY])]
 
 
 def _without_forks(traces: Sequence[Trace]) -> list[Figure]:

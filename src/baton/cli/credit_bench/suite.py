@@ -50,7 +50,7 @@ def measure(*, quick: bool = False, seed: int = 0, tell: Callable[[str], None] =
         ("coalitions", lambda: coalition_figures(samples)),
         ("stop decisions", lambda: stop_figures(seed)),
         ("causal replay on 100 agents", lambda: ([], replay_targets(seed))),
-        ("relay, teams", lambda: (relay_figures(64 if quick else 400), [])),
+        ("relay, teams", lambda: (relay_figures(64 if quick else samples // 2), [])),
         ("voters, teams", lambda: (voter_figures(samples), [])),
         ("spawn bandit with a helper, teams", lambda: (helper_figures(samples), [])),
         ("looking, teams", lambda: (tool_figures(samples // 5), [])),
