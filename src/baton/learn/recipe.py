@@ -133,6 +133,8 @@ class CriticPart(_Part, frozen=True, kw_only=True):
     """Of the table: how many visits the average over options counts."""
     backup: Literal["policy", "best"] = "policy"
     """Of the table: whether later choices are taken as the policy makes them, or at their best."""
+    temperature: float = 0.0
+    """Of the table: how much, in units of return, trying all options is worth; it falls to zero over the run."""
 
 
 class LossPart(_Part, frozen=True, kw_only=True):

@@ -49,7 +49,14 @@ def make_critic(recipe: Recipe, policies: Mapping[str, Any], reward: RewardOf) -
     if recipe.critic.kind == "table":
         from baton.learn.critics.table import TableCritic
 
-        return TableCritic(prior=recipe.critic.prior, backup=recipe.critic.backup, reward=reward)
+        part = recipe.critic
+        return TableCritic(
+            prior=part.prior,
+            backup=part.backup,
+            temperature=part.temperature,
+            num_steps=recipe.train.steps,
+            reward=reward,
+        )
     from baton.learn.critics.network import NetworkCritic
 
     return NetworkCritic(recipe, policies, reward)

@@ -11,10 +11,15 @@ decision with, and an early choice is not blamed for late ones that are still ba
 spawn before it has learned what to do with those it spawned. Options with few visits are drawn towards the average
 over the options seen: Q' = (n Q + prior V) / (n + prior). It needs situations that repeat: games, or teams whose
 roles remember only the latest they were told.
+
+`temperature` keeps all options tried: q gives Q' - t log pi, whose policy gradient is that of the return plus t times the
+entropy over options (soft policy iteration, Haarnoja et al. 2018 [M]). Entropy over tokens would loosen the grammar
+as well. It falls to zero over the run.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
@@ -27,6 +32,8 @@ __all__ = ["TableCritic"]
 _END = b""
 _MAX_SWEEPS = 200
 _STILL = 1e-9
+_LEAST = 1e-6
+"""Below this chance an option's bonus does not grow."""
 
 
 class _Cell:
@@ -48,10 +55,15 @@ class TableCritic:
         *,
         prior: float = 3.0,
         backup: Literal["policy", "best"] = "policy",
+        temperature: float = 0.0,
+        num_steps: int = 1,
         reward: RewardOf = team_return,
     ) -> None:
         self.prior = prior
         self.backup = backup
+        self.temperature = temperature
+        self.num_steps = num_steps
+        self._num_observed = 0
         self.reward = reward
         self._cells: dict[bytes, list[_Cell]] = {}
         self._chances: dict[bytes, tuple[float, ...]] = {}
@@ -63,7 +75,8 @@ class TableCritic:
         self._points: dict[str, list[ChoicePoint]] = {}
 
     def observe(self, traces: Iterable[Trace]) -> None:
-        """Count these traces and solve anew."""
+        """Count a step's traces and solve anew."""
+        self._num_observed += 1
         self._points = {}
         for trace in traces:
             points = self._points[trace.trace_id] = choice_points(trace, self.reward)
@@ -129,7 +142,12 @@ class TableCritic:
                 "Observe the trace first."
             )
         cell = self._cells[key][event.options.index(option)]
-        return self._drawn(cell, self._levels[key])
+        value = self._drawn(cell, self._levels[key])
+        chances = event.option_propensities
+        left = self.temperature * max(0.0, 1 - (self._num_observed - 1) / self.num_steps)
+        if not left or chances is None:
+            return value
+        return value - left * math.log(max(chances[event.options.index(option)], _LEAST))
 
     def value(self, prefix: Prefix) -> float:
         """What was earned so far and what is expected from here on."""
@@ -149,6 +167,7 @@ class TableCritic:
     def state(self) -> dict[str, Any]:
         """Everything, as plain values."""
         return {
+            "num_observed": self._num_observed,
             "cells": {
                 key.hex(): [
                     [cell.count, cell.reward, {after.hex(): n for after, n in cell.after.items()}]
@@ -163,6 +182,7 @@ class TableCritic:
 
     def load(self, state: Mapping[str, Any]) -> None:
         """What `state` gave."""
+        self._num_observed = state["num_observed"]
         self._cells = {}
         for key, cells in state["cells"].items():
             self._cells[bytes.fromhex(key)] = [_cell(*each) for each in cells]
