@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
 from pathlib import Path
 
 from baton.cli.bench import markdown
@@ -66,7 +67,7 @@ if __name__ == "__main__":
     parser.add_argument("--plot", type=Path, metavar="PATH", help="write the plot here, as SVG")
     parser.add_argument("--quick", action="store_true", help="a tenth of the samples")
     args = parser.parse_args()
-    report = measure(quick=args.quick)
+    report = measure(quick=args.quick, tell=lambda what: print(what, file=sys.stderr, flush=True))
     print(markdown(report))
     if args.plot is not None:
         args.plot.write_text(plot(report.ladder))

@@ -211,16 +211,55 @@ def test_stand_ins_are_barred_unless_allowed() -> None:
     trace = asyncio.run(run(team, assignment))
     forks = Forks(team, assignment)
     [[alone]] = asyncio.run(shapley([trace], runner=forks))
+    assert forks.num_run == 1  # the names of those it would spawn next are barred beforehand
     [[replaced]] = asyncio.run(shapley([trace], runner=forks, stand_ins=True))
     assert (alone.value, replaced.value) == (1.0, 0.0)
     assert "stand-ins: barred" in alone.assumes
 
 
+def test_a_stand_in_of_another_name_is_barred_in_turn() -> None:
+    """Missing its worker, the lead of a hierarchy sends for another lead, whose workers have other names."""
+
+    def script(request: Request) -> str:
+        if request.role == "worker":
+            return "return 1"
+        said = [e.text[-1] for e in request.entries if "returned:" in e.text]
+        if request.role == "lead":
+            return (
+                f"return {said[0]}"
+                if said
+                else ("spawn worker: x\nwait all", "return 0")[turn_of(request) > 1]
+            )
+        if said and (said[-1] == "1" or turn_of(request) > 3):
+            return f"stop {said[-1]}"
+        return "spawn lead: x\nwait all" if turn_of(request) < 4 else "stop 0"
+
+    team, assignment = team_of(script, 0, "hierarchical")
+    trace = asyncio.run(run(team, assignment))
+    forks = Forks(team, assignment)
+    [credits] = asyncio.run(shapley([trace], runner=forks))
+    assert {c.target: c.value for c in credits} == {"lead1": 0.5, "lead1.worker1": 0.5}
+
+
 def test_a_trace_without_spawns_is_a_clear_error() -> None:
     team, assignment = team_of(lambda _: "stop 1", 0)
     trace = asyncio.run(run(team, assignment))
+    forks = Forks(team, assignment)
     with pytest.raises(CreditError, match="nobody to share"):
-        asyncio.run(shapley([trace], runner=Forks(team, assignment)))
+        asyncio.run(shapley([trace], runner=forks))
+    with pytest.raises(CreditError, match="none of these 2 traces"):
+        asyncio.run(shapley([trace, trace], runner=forks))
+
+
+def test_over_a_group_the_spread_counts_and_rollouts_without_spawns_get_none() -> None:
+    group = traces(voters, 6)
+    forks = Forks(*voters(0))
+    credits = asyncio.run(shapley(group, runner=forks))
+    for place in range(3):
+        values = [mine[place].value for mine in credits]
+        assert credits[0][place].stderr == pytest.approx(np.std(values, ddof=1))
+    [alone] = asyncio.run(shapley(group[:1], runner=forks))
+    assert {credit.stderr for credit in alone} == {0.0}
 
 
 def test_votes_are_efficient() -> None:

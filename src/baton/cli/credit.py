@@ -207,7 +207,7 @@ def parse_settings(estimator: Estimator, given: Sequence[str]) -> dict[str, Any]
 def _typed(name: str, text: str, parameter: Parameter, hint: Any) -> Any:
     kind = str(parameter.annotation)
     kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    if any(get_origin(each) is Callable for each in kinds):
+    if any(get_origin(each) is Callable for each in kinds) or (hint is None and "Callable" in kind):
         return _function(name, text)
     if any(isinstance(each, type) and issubclass(each, msgspec.Struct) for each in kinds):
         raise UsageError(

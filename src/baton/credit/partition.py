@@ -180,21 +180,24 @@ def _asked_once(value: Value) -> Value:
 def _tree_errors(group: Group, totals: Sequence[float]) -> list[list[float | None]]:
     """For each event of each trace, the error of the mean of those through it less that of all who came so far."""
     tree = Tree.of([event_steps(trace) for trace in group])
-    found: list[list[float | None]] = []
+    known: dict[int, float | None] = {}
     for path in tree.paths:
-        found.append([])
         for before, after in pairwise(path):
-            through = set(tree.members[after])
-            here = [totals[r] for r in tree.members[after]]
-            rest = [totals[r] for r in tree.members[before] if r not in through]
-            if seen([*here, *rest]) is None or not rest:
-                found[-1].append(None)
-                continue
-            both = std([*here, *rest])  # stands in for the spread of one alone
-            s, t = (std(side) if len(side) > 1 else both for side in (here, rest))
-            share = len(rest) / (len(here) + len(rest))
-            found[-1].append(share * math.sqrt(s * s / len(here) + t * t / len(rest)))
-    return found
+            if after not in known:
+                known[after] = _split_error(tree.members[after], tree.members[before], totals)
+    return [[known[node] for node in path[1:]] for path in tree.paths]
+
+
+def _split_error(through: Sequence[int], came: Sequence[int], totals: Sequence[float]) -> float | None:
+    inside = set(through)
+    here = [totals[rollout] for rollout in through]
+    rest = [totals[rollout] for rollout in came if rollout not in inside]
+    both = seen([*here, *rest])  # also stands in for the spread of one alone
+    if both is None or not rest:
+        return None
+    s, t = (std(side) if len(side) > 1 else both for side in (here, rest))
+    share = len(rest) / (len(here) + len(rest))
+    return share * math.sqrt(s * s / len(here) + t * t / len(rest))
 
 
 def _critic_errors(group: Group, totals: Sequence[float], value: Value) -> list[list[float | None]]:
