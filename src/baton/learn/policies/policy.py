@@ -78,10 +78,13 @@ class Policy:
             engine.publish(str(self.version), self.model.state_dict())
 
     def state(self) -> dict[str, torch.Tensor]:
-        """What was trained."""
+        """What was trained, as a copy on the CPU: tied weights share no memory in it."""
         if self.part.train == "lora":
             return lora.state_of(self.model, self.name)
-        return {key: value.detach().cpu().contiguous() for key, value in self.model.state_dict().items()}
+        return {
+            key: value.detach().to("cpu", copy=True).contiguous()
+            for key, value in self.model.state_dict().items()
+        }
 
     def load(self, state: Mapping[str, torch.Tensor], version: int) -> None:
         """Weights as `state` gave them, at this version."""
