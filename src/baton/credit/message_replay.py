@@ -42,7 +42,6 @@ from baton.team.policy import Answer
 from baton.team.randomness import uniform
 from baton.team.surface import Parsed
 from baton.trace.event import Event
-from baton.trace.record import Credit
 from baton.trace.trace import Trace
 
 __all__ = [
@@ -239,27 +238,18 @@ async def message_replay(
     """
     if not 0 < replay_probability <= 1:
         raise CreditError(f"replay_probability is {replay_probability}; expected above 0 and up to 1.")
-    assumes = [
-        "tools in the cone are pure",
-        "the sender's policy and version are those that answer now",
-        "other things the same completion said are redrawn with it"
-        if level == "message"
-        else "the sender remembers the recorded text",
-    ]
-    if num_continuations == 1:
-        assumes.append("stderr from one continuation is an upper bound")
-    out: Credits = []
     if not any(messages_of(trace) for trace in group):
         raise CreditError(
             f"none of these {len(group)} traces has a message that a policy said to another agent, so there is nothing "
             "to replay. For what agents did instead of talking: spawn-fork, stop-value."
         )
+    assumes = _assumptions(level, num_continuations, replay_probability)
+    out: Credits = []
     for trace in group:
-        found: list[Credit] = []
+        out.append([])
         for event in messages_of(trace):
             target = f"{event.id}>{event.to}" if level == "edge" else event.id
-            f = 0.0 if guess is None else guess(trace, event)
-            q = replay_probability
+            f, q = 0.0 if guess is None else guess(trace, event), replay_probability
             value, stderr, cost = f, None, Cost()
             if uniform(f"replay/{seed}/{trace.trace_id}/{event.id}") < q:
                 effect = await total_effect(
@@ -271,23 +261,30 @@ async def message_replay(
                     num_continuations=num_continuations,
                     reward=reward,
                 )
-                value = f + (effect.value - f) / q
+                value, cost = f + (effect.value - f) / q, effect.cost
                 if effect.stderr is not None:  # unbiased for the variance, the choice to replay included
                     stderr = math.sqrt(((effect.value - f) ** 2 * (1 - q) / q + effect.stderr**2) / q)
-                cost = effect.cost
-            found.append(
+            out[-1].append(
                 make_credit(
-                    "message-replay",
-                    "message",
-                    target,
-                    value,
-                    stderr=stderr,
-                    cost=cost,
-                    assumes=tuple(assumes) + (() if q == 1 else (f"replayed with probability {q:g}",)),
+                    "message-replay", "message", target, value, stderr=stderr, cost=cost, assumes=assumes
                 )
             )
-        out.append(found)
     return out
+
+
+def _assumptions(level: Level, num_continuations: int, probability: float) -> tuple[str, ...]:
+    found = [
+        "tools in the cone are pure",
+        "the sender's policy and version are those that answer now",
+        "other things the same completion said are redrawn with it"
+        if level == "message"
+        else "the sender remembers the recorded text",
+    ]
+    if num_continuations == 1:
+        found.append("stderr from one continuation is an upper bound")
+    if probability < 1:
+        found.append(f"replayed with probability {probability:g}")
+    return tuple(found)
 
 
 def _opening(trace: Trace, event: Event) -> Event:

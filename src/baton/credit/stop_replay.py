@@ -11,6 +11,7 @@ Sources as there; over a running team's trace [I].
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,11 +26,12 @@ from baton.credit.contract import (
     team_return,
 )
 from baton.credit.forking import Forks
-from baton.credit.stop_value import Fit, advantages, backward, bootstrap_errors
+from baton.credit.stop_value import Array, Fit, advantages, backward, bootstrap_errors
 from baton.team.action import Action, Stop, Wait
 from baton.team.aggregate import Claim, aggregator
 from baton.team.intervene import Force
 from baton.trace.event import Event
+from baton.trace.record import Credit
 from baton.trace.trace import Trace
 
 __all__ = ["Draft", "continued", "counts", "decisions_of", "majority_draft", "shadow_scores", "stop_chance"]
@@ -154,60 +156,86 @@ async def stop_value(
     rollouts drawn again with replacement, weighed like it; None where D_t has none, as at a last decision.
     Source: backward regression, Longstaff and Schwartz 2001 [M]; over forced continuations of a team's trace [I].
     """
-    rows: list[tuple[list[Event], list[float], list[list[float]], Cost]] = []
     # Folds go by place, so rollouts are taken by name: the order they are given in does not matter.
     order = sorted(range(len(group)), key=lambda i: group[i].trace_id)
-    for trace in (group[i] for i in order):
-        before = runner.cost
-        whole = await continued(runner, trace, onward=onward, max_steps=max_steps)
-        decisions = decisions_of(whole)
-        if not decisions:
-            raise CreditError(f"trace {trace.trace_id}: its root never had a choice to stop.")
-        scores = await shadow_scores(
-            runner, whole, decisions, draft=draft, token_price=token_price, reward=reward
-        )
-        cost = Cost(runner.cost.tokens - before.tokens, runner.cost.calls - before.calls)
-        rows.append((decisions, scores, [list(features(whole, event)) for event in decisions], cost))
-    width = max(len(scores) for _, scores, _, _ in rows)
-    s = np.full((len(rows), width), np.nan)
-    x = np.zeros((len(rows), width, len(rows[0][2][0])))
-    for i, (_, scores, known, _) in enumerate(rows):
-        s[i, : len(scores)] = scores
-        x[i, : len(known)] = known
+    rows = [
+        await _run_on(runner, group[i], draft, features, onward, token_price, max_steps, reward)
+        for i in order
+    ]
+    s, x = _padded(rows)
     found = backward(s, x, fit=fit, score_known=score_known)
     errors = bootstrap_errors(s, x, fit=fit, score_known=score_known)
-    assumes = (
-        "tools in the cone are pure",
-        "features tell what matters of a prefix",
-        "stops by a cap get no credit",
-        "error: bootstrap over rollouts",
-    )
     out: Credits = [[] for _ in group]
-    for i, trace in enumerate(group[i] for i in order):
-        chosen = decisions_of(trace)
-        credits = []
-        for t, event in enumerate(chosen):
-            stopped = event.decision == "stop"
-            if np.isnan(found.difference[i, t]):
+    for row, place in enumerate(order):
+        cost = rows[row].cost
+        for t, event in enumerate(decisions_of(group[place])):
+            if np.isnan(found.difference[row, t]):
                 continue
-            p = chance(event)
-            value = float(advantages(found.difference[i, t], p, stopped))
-            error = float(errors[i, t]) * ((1 - p) if stopped else p)
-            credits.append(
-                make_credit(
-                    "stop-value",
-                    "orchestrator",
-                    event.id,
-                    value,
-                    stderr=error if error > 1e-12 else None,
-                    cost=rows[i][3] if t == 0 else Cost(),
-                    assumes=assumes,
-                )
-            )
-        out[order[i]] = credits
+            p, stopped = chance(event), event.decision == "stop"
+            value = float(advantages(found.difference[row, t], p, stopped))
+            error = float(errors[row, t]) * ((1 - p) if stopped else p)
+            out[place].append(_credit(event.id, value, error, cost if not out[place] else Cost()))
     if not any(out):
         raise CreditError(
             f"none of these {len(group)} traces could have gone on where it stopped or stopped where it went on, so no "
             "stop has a value over the other. Say how to go on: onward=..."
         )
     return out
+
+
+class _Row(NamedTuple):
+    """One rollout, run on to its end."""
+
+    scores: list[float]
+    features: list[list[float]]
+    cost: Cost
+
+
+async def _run_on(
+    runner: Forks,
+    trace: Trace,
+    draft: Draft,
+    features: Callable[[Trace, Event], Sequence[float]],
+    onward: Onward,
+    token_price: float,
+    max_steps: int,
+    reward: RewardOf,
+) -> _Row:
+    before = runner.cost
+    whole = await continued(runner, trace, onward=onward, max_steps=max_steps)
+    decisions = decisions_of(whole)
+    if not decisions:
+        raise CreditError(f"trace {trace.trace_id}: its root never had a choice to stop.")
+    scores = await shadow_scores(
+        runner, whole, decisions, draft=draft, token_price=token_price, reward=reward
+    )
+    cost = Cost(runner.cost.tokens - before.tokens, runner.cost.calls - before.calls)
+    return _Row(scores, [list(features(whole, event)) for event in decisions], cost)
+
+
+def _padded(rows: Sequence[_Row]) -> tuple[Array, Array]:
+    """Scores and features as rows x decisions; NaN where a rollout had ended."""
+    width = max(len(row.scores) for row in rows)
+    s: Array = np.full((len(rows), width), np.nan)
+    x: Array = np.zeros((len(rows), width, len(rows[0].features[0])))
+    for i, row in enumerate(rows):
+        s[i, : len(row.scores)] = row.scores
+        x[i, : len(row.features)] = row.features
+    return s, x
+
+
+def _credit(event_id: str, value: float, error: float, cost: Cost) -> Credit:
+    return make_credit(
+        "stop-value",
+        "orchestrator",
+        event_id,
+        value,
+        stderr=error if error > 1e-12 else None,
+        cost=cost,
+        assumes=(
+            "tools in the cone are pure",
+            "features tell what matters of a prefix",
+            "stops by a cap get no credit",
+            "error: bootstrap over rollouts",
+        ),
+    )

@@ -28,6 +28,7 @@ from baton.credit.contract import CreditError
 from baton.team.randomness import generator
 
 __all__ = [
+    "Array",
     "Fit",
     "Predict",
     "StopValues",
