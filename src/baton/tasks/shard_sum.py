@@ -5,6 +5,7 @@ Splittable (shards are independent), verified exactly, with a milestone per shar
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -24,16 +25,18 @@ class ShardSum(Task):
 
     name: ClassVar[str] = "shard-sum"
 
-    def __init__(self, *, num_shards: int = 4, per_shard: int = 5) -> None:
-        if num_shards < 1 or per_shard < 1:
+    def __init__(self, *, num_shards: int = 4, per_shard: int = 5, largest: int = 99) -> None:
+        if num_shards < 1 or per_shard < 1 or largest < 1:
             raise UsageError(
-                f"shard-sum: num_shards = {num_shards}, per_shard = {per_shard}; both must be at least 1."
+                f"shard-sum: num_shards = {num_shards}, per_shard = {per_shard}, largest = {largest}; all must be "
+                "at least 1."
             )
         self.num_shards = num_shards
         self.per_shard = per_shard
+        self.largest = largest
 
     def draw(self, random: np.random.Generator) -> tuple[str, Any, Any]:
-        shards = random.integers(0, 100, (self.num_shards, self.per_shard)).tolist()
+        shards = random.integers(0, self.largest + 1, (self.num_shards, self.per_shard)).tolist()
         prompt = f"Numbers are kept in shards 1 to {self.num_shards}. Read them and answer with their sum."
         return prompt, sum(map(sum, shards)), shards
 
@@ -49,6 +52,13 @@ class ShardSum(Task):
 
     def verify(self, instance: Instance, answer: str) -> float:
         return float(answer.strip() == str(instance.gold))
+
+    def judge(self, instance: Instance, asked: str, said: str) -> float:
+        """The shards a subtask names, else all of them."""
+        named = re.search(r"in shards ([\d ]+)", asked)
+        shards = [int(word) for word in named[1].split()] if named else range(1, len(instance.data) + 1)
+        numbers = [number for k in shards if 1 <= k <= len(instance.data) for number in instance.data[k - 1]]
+        return float(said.strip() == str(sum(numbers)))
 
     def milestones(self, instance: Instance) -> tuple[str, ...]:
         return tuple(f"shard {i + 1} read" for i in range(len(instance.data)))

@@ -93,6 +93,10 @@ class Task(ABC):
         """Which parts a subtask's text asks for."""
         return frozenset()
 
+    def judge(self, instance: Instance, asked: str, said: str) -> float:  # noqa: ARG002 (parts may not be told apart)
+        """Score of what was said to a subtask; as the whole's answer, where the task cannot tell parts."""
+        return self.verify(instance, said)
+
     def solve(self, instance: Instance) -> str | None:  # noqa: ARG002 (not every task has a solver)
         """A right answer, where one can be computed; None: there is no solver."""
         return None
