@@ -30,7 +30,7 @@ from baton.learn.crediting import Credited, Crediting, check_credit
 from baton.learn.critics import make_critic
 from baton.learn.lockstep import Lockstep
 from baton.learn.losses import Loss
-from baton.learn.models.start import starting_models
+from baton.learn.models.start import starting_adapters, starting_models
 from baton.learn.monitors import Watch
 from baton.learn.policies.policy import Policy, make_policies
 from baton.learn.propensities import with_propensities
@@ -70,7 +70,12 @@ class Trainer:
         self.recipe = recipe
         self.stage = Stage(recipe)
         check_credit(recipe, self.stage.roles)
-        self.policies = make_policies(recipe, self.stage.roles, starting_models(recipe, self.stage, progress))
+        self.policies = make_policies(
+            recipe,
+            self.stage.roles,
+            starting_models(recipe, self.stage, progress),
+            starting_adapters(recipe, self.stage, progress),
+        )
         self.scoring = Scoring(recipe.reward.recipe)
         self.critic = make_critic(recipe, self.policies, self.scoring.team_return)
         self.crediting = Crediting(recipe, {"reward": self.scoring.team_return, **self.critic.given()})

@@ -60,14 +60,19 @@ def warm_start(
     rows: int,
     learning_rate: float,
     seed: int,
+    parameters: Sequence[torch.nn.Parameter] | None = None,
     progress: Callable[[int, float], None] | None = None,
 ) -> float:
-    """Train in place; returns the last loss. The learning rate falls to a tenth along a cosine."""
+    """Train in place; returns the last loss. The learning rate falls to a tenth along a cosine.
+
+    `parameters` are those that learn; None: all.
+    """
     every = _rows(tokenizer, spoken)
     chance = np.array(list(spoken.values()), float)
     chance /= chance.sum()
     gradients = Gradients(model, Loss(kind="reinforce", correction="off"), Packed(duplicates="row_exact"))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=0.0, betas=(0.9, 0.95))
+    learned = list(model.parameters()) if parameters is None else list(parameters)
+    optimizer = torch.optim.AdamW(learned, lr=learning_rate, weight_decay=0.0, betas=(0.9, 0.95))
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(1, steps), 0.1 * learning_rate)
     random = np.random.default_rng(seed)
     loss = float("nan")
@@ -75,7 +80,7 @@ def warm_start(
         batch = [every[i] for i in random.choice(len(every), rows, p=chance)]
         optimizer.zero_grad()
         loss = gradients.backward(batch).loss
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        torch.nn.utils.clip_grad_norm_(learned, 1.0)
         optimizer.step()
         schedule.step()
         if progress is not None:

@@ -24,6 +24,8 @@ __all__ = ["Policy", "make_policies", "roles_of"]
 
 Load = Callable[[PolicyPart], tuple[Any, Any]]
 """Model and tokenizer a policy starts with."""
+Adapt = Callable[[str, PolicyPart, Sequence[str], Any, Any], dict[str, Any] | None]
+"""Gives a new adapter its first weights, and says how it came by them."""
 
 
 class Policy:
@@ -50,6 +52,8 @@ class Policy:
         self.apart = apart
         """The sampler has a copy of its own, so both may compute at once."""
         self.version = 0
+        self.warm: dict[str, Any] | None = None
+        """What the adapter's supervised start was and took; None: there was none."""
         self.optimizer = (
             torch.optim.AdamW(self.parameters(), lr=learning_rate, weight_decay=0.0, betas=(0.9, 0.95))
             if self.learns
@@ -122,7 +126,9 @@ def roles_of(recipe: Recipe, roles: Sequence[str]) -> dict[str, tuple[str, ...]]
     return {name: tuple(role for role in roles if taken[role] == name) for name in recipe.policies}
 
 
-def make_policies(recipe: Recipe, roles: Sequence[str], load: Load) -> dict[str, Policy]:
+def make_policies(
+    recipe: Recipe, roles: Sequence[str], load: Load, adapt: Adapt | None = None
+) -> dict[str, Policy]:
     """All policies of a recipe. Those with LoRA over the same model share its base."""
     mapped = roles_of(recipe, roles)
     if not any(part.train != "frozen" for part in recipe.policies.values()):
@@ -137,9 +143,13 @@ def make_policies(recipe: Recipe, roles: Sequence[str], load: Load) -> dict[str,
         part = recipe.policies[names[0]]
         base, tokenizer = load(part)
         bases[model] = lora.attach(base, names, part.rank, 2 * part.rank, seed=recipe.train.seed), tokenizer
-    return {
+    made = {
         name: _make(recipe, name, part, mapped[name], load, bases) for name, part in recipe.policies.items()
     }
+    for name, policy in made.items():
+        if policy.part.train == "lora" and adapt is not None:
+            policy.warm = adapt(name, policy.part, policy.roles, policy.model, policy.tokenizer)
+    return made
 
 
 def _make(
