@@ -1,0 +1,303 @@
+"""A whole GRPO step against TRL's GRPOTrainer: the same model, prompts, group size, lengths, loss and optimiser.
+
+    python benchmarks/train_step.py                     # a tiny model on the CPU
+    python benchmarks/train_step.py --device cuda --model smollm2
+
+Two comparisons in one run, steps of both by turns so that a busy machine slows both alike:
+  step      each samples with its own engine, scores, takes group advantages and steps AdamW. Baton's step goes
+            through the team runtime and leaves complete traces; TRL's is one prompt, one completion.
+  update    the same completions for both: TRL is handed those that Baton sampled (`rollout_func`).
+Completions have a fixed length (nobody's model has learned to stop), so both compute the same number of tokens.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import statistics
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+import torch
+
+from baton.credit import find, project
+from baton.engine.torch import TorchEngine
+from baton.learn.lockstep import Lockstep
+from baton.learn.losses import Loss
+from baton.learn.models.tiny import Tiny, make_tiny
+from baton.learn.rows import Row, rows_of
+from baton.learn.update import Gradients, Packed
+from baton.tasks.task import Instance, Task
+from baton.team.harness import Role
+from baton.team.running import run
+from baton.team.setup import Assignment, Team, Topology
+from baton.trace.call import Sampling
+from baton.trace.record import Reward
+from baton.trace.trace import Trace
+from table import machine, print_table, row
+
+WORDS = [
+    "red",
+    "blue",
+    "green",
+    "small",
+    "large",
+    "round",
+    "box",
+    "circle",
+    "line",
+    "north",
+    "south",
+    "east",
+    "west",
+]
+
+
+class Copying(Task):
+    """Say something; every word of the prompt in the answer counts. A reward that both sides can compute."""
+
+    name = "copying"
+
+    def __init__(self, num_words: int) -> None:
+        self.num_words = num_words
+
+    def draw(self, random: np.random.Generator) -> tuple[str, Any, Any]:
+        words = random.choice(WORDS, self.num_words).tolist()
+        return "Repeat every word of this list, in order: " + " ".join(words), words, None
+
+    def verify(self, instance: Instance, answer: str) -> float:
+        return score(instance.gold, answer)
+
+
+def score(words: list[str], answer: str) -> float:
+    return sum(word in answer for word in words) / len(words)
+
+
+class Baton:
+    """One policy, one call per episode, on the team runtime."""
+
+    def __init__(self, model: Any, tokenizer: Any, args: argparse.Namespace) -> None:
+        self.args = args
+        self.model = model
+        self.task = Copying(args.words)
+        self.engine = TorchEngine(model, tokenizer)
+        role = Role(
+            name="writer",
+            verbs=("stop",),
+            max_invalid=0,
+            sampling=Sampling(max_tokens=args.new_tokens, temperature=1.0),
+        )
+        self.topology = Topology(name="centralized", root="writer", roles=(role,))
+        self.gradients = Gradients(model, Loss(kind="ppo"), Packed(check=False))
+        self.optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6, weight_decay=0.0)
+        self.version = 0
+
+    def rollouts(self, step: int) -> list[list[Trace]]:
+        async def one(instance: int, member: int, engine: Lockstep) -> Trace:
+            given = self.task.instance(instance)
+            assignment = Assignment(
+                task_id=given.id, prompt=given.prompt, score=lambda t: [_reward(t, given.gold)]
+            )
+            team = Team.of(self.topology, engine, template="{instructions}", seed=instance * 1000 + member)
+            return await run(team, assignment, trace_id=f"{step}/{instance}/{member}")
+
+        async def every() -> list[Trace]:
+            engine = Lockstep(self.engine)
+            first = step * self.args.prompts
+            return await asyncio.gather(
+                *(one(first + i, k, engine) for i in range(self.args.prompts) for k in range(self.args.group))
+            )
+
+        traces = asyncio.run(every())
+        size = self.args.group
+        return [traces[at : at + size] for at in range(0, len(traces), size)]
+
+    def update(self, groups: list[list[Trace]]) -> None:
+        rows: list[Row] = []
+        for group in groups:
+            for trace, credits in zip(group, find("group").function(group), strict=True):
+                rows += rows_of(trace, project(trace, credits))
+        with self.engine.updating(str(self.version + 1)):
+            self.optimizer.zero_grad()
+            self.gradients.backward(rows, version=str(self.version))
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+            self.optimizer.step()
+        self.version += 1
+
+
+def _reward(trace: Trace, words: list[str]) -> Reward:
+    said = trace.text(trace.calls[0].completion_ref) or ""
+    return Reward(family="shared", unit="team", target=trace.trace_id, value=score(words, said))
+
+
+class Trl:
+    """TRL's trainer, run one step at a time through a generator of its own training loop."""
+
+    def __init__(self, model: Any, tokenizer: Any, args: argparse.Namespace, place: str) -> None:
+        from datasets import Dataset
+        from trl import GRPOConfig, GRPOTrainer
+
+        self.args = args
+        self.given: list[list[Trace]] | None = None
+        task = Copying(args.words)
+        instances = [
+            task.instance(n) for n in range(args.prompts * (args.steps + args.warm) * 2 + args.prompts)
+        ]
+        data = Dataset.from_list([{"prompt": i.prompt + "\n>", "words": i.gold} for i in instances])
+        batch = args.prompts * args.group
+        config = GRPOConfig(
+            output_dir=place,
+            per_device_train_batch_size=batch,
+            num_generations=args.group,
+            max_completion_length=args.new_tokens,
+            generation_kwargs={"min_new_tokens": args.new_tokens},
+            temperature=1.0,
+            beta=0.0,
+            learning_rate=1e-6,
+            lr_scheduler_type="constant",
+            max_steps=2 * (args.steps + args.warm),
+            use_cpu=args.device == "cpu",
+            bf16=False,
+            fp16=False,
+            gradient_checkpointing=False,
+            report_to=[],
+            logging_steps=10_000,
+            save_strategy="no",
+            disable_tqdm=True,
+            shuffle_dataset=False,
+            dataloader_num_workers=0,
+        )
+
+        def reward(completions: list[str], words: list[list[str]], **_: Any) -> list[float]:
+            return [score(w, c) for c, w in zip(completions, words, strict=True)]
+
+        self.trainer = GRPOTrainer(
+            model=model,
+            reward_funcs=reward,
+            args=config,
+            train_dataset=data,
+            processing_class=tokenizer,
+            rollout_func=self._handed if args.mode == "update" else None,
+        )
+
+    def _handed(self, prompts: list[Any], trainer: Any) -> dict[str, Any]:
+        """What Baton sampled, as it stands."""
+        assert self.given is not None
+        calls = [(trace, trace.calls[0]) for group in self.given for trace in group]
+        assert len(calls) == len(prompts)
+        return {
+            "prompt_ids": [list(trace.prompt_ids(call) or ()) for trace, call in calls],
+            "completion_ids": [list(call.completion_ids or ()) for _, call in calls],
+            "logprobs": [list(call.logprobs or ()) for _, call in calls],
+        }
+
+
+def by_turns(args: argparse.Namespace, make: Callable[[], tuple[Any, Any]]) -> dict[str, list[float]]:
+    """Seconds of Baton's and TRL's steps, one after the other."""
+    from transformers import PrinterCallback, TrainerCallback
+
+    model, tokenizer = make()
+    other, other_tokenizer = make()
+    baton = Baton(model, tokenizer, args)
+    seconds: dict[str, list[float]] = {"baton": [], "baton rollout": [], "baton update": [], "trl": []}
+
+    class ByTurns(TrainerCallback):  # type: ignore[misc]  # untyped
+        """Before each of TRL's steps, one of Baton's."""
+
+        def __init__(self) -> None:
+            self.step = 0
+            self.began = 0.0
+
+        def on_step_begin(self, *_: Any, **__: Any) -> None:
+            began = time.perf_counter()
+            groups = baton.rollouts(self.step)
+            middle = time.perf_counter()
+            baton.update(groups)
+            ended = time.perf_counter()
+            trl.given = groups
+            if self.step >= args.warm:
+                seconds["baton"].append(ended - began)
+                seconds["baton rollout"].append(middle - began)
+                seconds["baton update"].append(ended - middle)
+            self.began = time.perf_counter()
+
+        def on_step_end(self, _args: Any, state: Any, control: Any, **__: Any) -> None:
+            if args.device == "cuda":
+                torch.cuda.synchronize()
+            if self.step >= args.warm:
+                seconds["trl"].append(time.perf_counter() - self.began)
+            self.step += 1
+            control.should_training_stop = self.step >= args.steps + args.warm
+
+    with tempfile.TemporaryDirectory() as place, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        trl = Trl(other, other_tokenizer, args, place)
+        trl.trainer.add_callback(ByTurns())
+        trl.trainer.remove_callback(PrinterCallback)
+        trl.trainer.train()
+    return seconds
+
+
+def models(args: argparse.Namespace) -> Iterator[tuple[str, Callable[[], tuple[Any, Any]]]]:
+    texts = ["Repeat every word of this list, in order: " + " ".join(WORDS)]
+    if args.model == "smollm2":
+        from baton.learn.models import load_model
+
+        yield "SmolLM2-135M", lambda: load_model("smollm2", device=args.device, dtype="float32")
+        return
+    for size in (Tiny(), Tiny(width=128, layers=4)):
+
+        def make(size: Tiny = size) -> tuple[Any, Any]:
+            model, tokenizer = make_tiny(texts, size, seed=0)
+            return model.to(args.device), tokenizer
+
+        count = sum(p.numel() for p in make()[0].parameters())
+        yield f"tiny, {count / 1e6:.2f}M", make
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--model", default="tiny", choices=("tiny", "smollm2"))
+    parser.add_argument("--prompts", type=int, default=8)
+    parser.add_argument("--group", type=int, default=8)
+    parser.add_argument("--words", type=int, default=60)
+    parser.add_argument("--new-tokens", type=int, default=64)
+    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--warm", type=int, default=2)
+    parser.add_argument("--smoke", action="store_true", help="a few short steps, to see that it runs")
+    args = parser.parse_args()
+    if args.smoke:
+        args.prompts, args.group, args.new_tokens, args.steps, args.warm = 2, 2, 8, 1, 1
+    torch.set_num_threads(1)
+    where = machine(f"{args.device}, one thread")
+    rows = []
+    for name, make in models(args):
+        for mode in ("step", "update"):
+            args.mode = mode
+            seconds = by_turns(args, make)
+            ours = seconds["baton"] if mode == "step" else seconds["baton update"]
+            ratios = [trl / baton for trl, baton in zip(seconds["trl"], ours, strict=True)]
+            shape = f"{args.prompts} x {args.group} completions of {args.new_tokens}"
+            rows.append(
+                row(
+                    f"GRPO {mode}, {name}, {shape}",
+                    f"{1e3 * statistics.median(ours):.0f} ms",
+                    f"TRL {version('trl')}",
+                    f"{1e3 * statistics.median(seconds['trl']):.0f} ms",
+                    statistics.median(ratios),
+                    where,
+                )
+            )
+    print_table(rows)
+
+
+if __name__ == "__main__":
+    main()
