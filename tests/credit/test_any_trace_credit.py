@@ -30,7 +30,7 @@ def is_there(trace: Trace, credit: Credit) -> bool:
     return credit.target in (trace.position if known is None else known)
 
 
-@pytest.mark.parametrize("name", sorted(OURS))
+@pytest.mark.parametrize("name", sorted(OURS | {"spawn-doubly-robust"}))
 @settings(max_examples=25)
 @given(st.lists(st.tuples(valid_traces(), st.floats(-1, 1)), min_size=1, max_size=3))
 def test_any_valid_traces(name: str, drawn: list[tuple[Trace, float]]) -> None:
