@@ -16,6 +16,7 @@ from baton.learn.recipe import Recipe
 from baton.tasks.catalog import REFERENCE, make_task
 from baton.tasks.game import Game, Policy, State
 from baton.tasks.game_task import GameTask
+from baton.tasks.reasoning import Either, ReasoningTask
 from baton.tasks.task import Split
 from baton.team.budget import Limits
 from baton.team.harness import TEMPLATE
@@ -99,6 +100,8 @@ class Stage:
             task = self.task
             answer = task.script_of(eager(task.game), name) if name == "eager" else task.script(name)
             return ScriptedEngine(name, answer)
+        if isinstance(self.task, ReasoningTask) and name == "either":
+            return ScriptedEngine(name, Either(self.task.family))
         if self.task.name not in REFERENCE:
             raise UsageError(
                 f"task {self.task.name!r} has no scripted play to start from. {nearest(self.task.name, REFERENCE)} "

@@ -25,9 +25,11 @@ from baton.credit import project
 from baton.credit.forking import Forks
 from baton.credit.project import tokens_of
 from baton.errors import BatonError
+from baton.learn.branching import branched
 from baton.learn.buffer import Buffer, Group, batches_of, cut_off
-from baton.learn.crediting import Credited, Crediting, check_credit
+from baton.learn.crediting import Credited, Crediting
 from baton.learn.critics import make_critic
+from baton.learn.judging import Judging
 from baton.learn.lockstep import Lockstep
 from baton.learn.losses import Loss
 from baton.learn.models.start import starting_adapters, starting_models
@@ -35,6 +37,7 @@ from baton.learn.monitors import Watch
 from baton.learn.policies.policy import Policy, make_policies
 from baton.learn.propensities import with_propensities
 from baton.learn.recipe import Recipe
+from baton.learn.refusals import check_credit
 from baton.learn.rows import Row, rows_of
 from baton.learn.scoring import Scoring
 from baton.learn.stage import Episode, Stage
@@ -69,16 +72,18 @@ class Trainer:
             torch.set_num_threads(recipe.train.threads)
         self.recipe = recipe
         self.stage = Stage(recipe)
-        check_credit(recipe, self.stage.roles)
+        check_credit(recipe, self.stage)
         self.policies = make_policies(
             recipe,
             self.stage.roles,
             starting_models(recipe, self.stage, progress),
-            starting_adapters(recipe, self.stage, progress),
+            starting_adapters(recipe, progress),
         )
-        self.scoring = Scoring(recipe.reward.recipe)
+        self.scoring = Scoring(recipe.reward)
+        self.judging = Judging(self.stage, self.scoring.rules)
         self.critic = make_critic(recipe, self.policies, self.scoring.team_return)
-        self.crediting = Crediting(recipe, {"reward": self.scoring.team_return, **self.critic.given()})
+        given = {"reward": self.scoring.team_return, "in_scope": self.judging.in_scope, **self.critic.given()}
+        self.crediting = Crediting(recipe, given)
         self.buffer = Buffer(recipe.rollout.staleness)
         self.watch = Watch(recipe)
         self.gradients = {
@@ -89,6 +94,8 @@ class Trainer:
         self.step_number = 0
         self.total_tokens = 0
         self._ahead: tuple[int, list[Group]] | None = None
+        self._tokens_again = 0
+        """Of runs that the step's rewards compare with."""
 
     # -- one step -------------------------------------------------------------------------------
 
@@ -107,12 +114,13 @@ class Trainer:
         ended = time.monotonic()
         traces = [trace for group in groups for trace in group.traces]
         tokens = int(sum(trace.costs.get("tokens", 0.0) for trace in traces))
-        self.total_tokens += tokens + credited.fork_tokens
+        again_tokens = credited.fork_tokens + self._tokens_again
+        self.total_tokens += tokens + again_tokens
         metrics: dict[str, Any] = {
             "step": number,
             "episodes": len(traces),
             "rollout_tokens": tokens,
-            "fork_tokens": credited.fork_tokens,
+            "fork_tokens": again_tokens,
             "total_tokens": self.total_tokens,
             "return": _interval([self.scoring.team_return(trace) for trace in traces]),
             "rewards": _rewards(traces),
@@ -122,7 +130,7 @@ class Trainer:
             **_learned(reports, norms),
             "rollout_seconds": played - began,
             "update_seconds": ended - played,
-            "tokens_per_second": (tokens + credited.fork_tokens) / max(1e-9, ended - began),
+            "tokens_per_second": (tokens + again_tokens) / max(1e-9, ended - began),
         }
         self.scoring.observe(traces)
         metrics["warnings"] = [structs.asdict(each) for each in self.watch.observe(metrics, traces)]
@@ -144,11 +152,16 @@ class Trainer:
             for group in range(rollout.groups)
             for member in range(rollout.group_size)
         ]
-        traces = self.scoring.score(await self.stage.play(self.engines(), episodes))
+        played = await self.stage.play(self.engines(), episodes)
         size, version = rollout.group_size, self._version()
+        every = [played[at : at + size] for at in range(0, len(played), size)]
+        if rollout.fan_out:
+            forks = self._runner()
+            every = [await branched(group, rollout.fan_out, forks) for group in every]
+        gold, self._tokens_again = await self.judging.gold([t for group in every for t in group], self._runner)
+        traces = iter(self.scoring.score([t for group in every for t in group], gold))
         return [
-            Group(step=number, version=version, traces=tuple(traces[at : at + size]))
-            for at in range(0, len(traces), size)
+            Group(step=number, version=version, traces=tuple(next(traces) for _ in group)) for group in every
         ]
 
     def engines(self) -> dict[str, Engine]:
@@ -250,6 +263,7 @@ class Trainer:
         return {
             "total_tokens": self.total_tokens,
             "critic": self.critic.state(),
+            "crediting": self.crediting.state(),
             "scoring": self.scoring.state(),
             "watch": self.watch.state(),
         }
@@ -259,6 +273,7 @@ class Trainer:
         self.step_number = told["step"]
         self.total_tokens = told["total_tokens"]
         self.critic.load(told["critic"])
+        self.crediting.load(told["crediting"])
         self.scoring.load(told["scoring"])
         self.watch.load(told["watch"])
 
@@ -285,50 +300,3 @@ def _regrouped(groups: Sequence[Group], traces: Sequence[Trace]) -> list[Group]:
         found.append(structs.replace(group, traces=tuple(traces[at : at + size])))
         at += size
     return found
-
-
-def _interval(values: Sequence[float]) -> dict[str, float | None]:
-    spread = float(np.std(values, ddof=1)) if len(values) > 1 else None
-    half = None if spread is None else 1.96 * spread / math.sqrt(len(values))
-    return {"mean": float(np.mean(values)), "half": half}
-
-
-def _rewards(traces: Sequence[Trace]) -> dict[str, float]:
-    """Mean over traces of each channel's sum."""
-    sums: dict[str, list[float]] = {}
-    for trace in traces:
-        for reward in trace.rewards:
-            sums.setdefault(reward.channel, []).append(reward.value)
-    return {channel: math.fsum(values) / len(traces) for channel, values in sorted(sums.items())}
-
-
-def _sizes(traces: Sequence[Trace]) -> dict[str, float]:
-    def mean(count: Callable[[Trace], int]) -> float:
-        return sum(map(count, traces)) / len(traces)
-
-    return {
-        "agents": mean(lambda t: 1 + sum(e.type == "spawn" and e.status == "ok" for e in t.events)),
-        "events": mean(lambda t: len(t.events)),
-        "calls": mean(lambda t: len(t.calls)),
-        "messages": mean(lambda t: sum(e.type == "message" for e in t.events)),
-        "invalid": mean(lambda t: sum(e.status == "invalid" for e in t.events)),
-        "cut_off": mean(lambda t: int(cut_off(t))),
-    }
-
-
-def _learned(reports: Sequence[Report], norms: Sequence[float]) -> dict[str, float | None]:
-    """Means over the step's optimiser steps; None where nothing was there to learn from."""
-
-    def mean(name: str) -> float | None:
-        found = [report.means[name] for report in reports if name in report.means]
-        return float(np.mean(found)) if found else None
-
-    return {
-        "loss": float(np.mean([report.loss for report in reports])) if reports else None,
-        "grad_norm": float(np.mean(norms)) if norms else None,
-        "entropy": mean("entropy"),
-        "kl": mean("kl"),
-        "clip_fraction": mean("clipped"),
-        "computed_tokens": float(sum(report.num_computed for report in reports)),
-        "row_tokens": float(sum(report.num_row_tokens for report in reports)),
-    }

@@ -34,6 +34,7 @@ __all__ = ["starting_adapters", "starting_models"]
 
 _WARM_SEEDS = 10**9
 """Scripted play is on instances that no training step and no evaluation sees."""
+_ROOM = 1 << 20
 Progress = Callable[[str], None]
 
 
@@ -49,7 +50,7 @@ def starting_models(
         roles = stage.roles if adapted else part.roles or stage.roles  # adapters of all roles share the base
         made = kept(
             _name(recipe, part, roles),
-            lambda place: _make(recipe, stage, part, roles, place, progress),
+            lambda place: _make(recipe, part, roles, place, progress),
         )
         with _quiet():
             return load_model(str(made), device=part.device, dtype=part.dtype)
@@ -58,7 +59,7 @@ def starting_models(
 
 
 def starting_adapters(
-    recipe: Recipe, stage: Stage, progress: Progress | None
+    recipe: Recipe, progress: Progress | None
 ) -> Callable[[str, PolicyPart, Sequence[str], Any, Any], dict[str, Any] | None]:
     """How to give a new adapter its first weights: name, policy, roles, model, tokenizer.
 
@@ -72,7 +73,7 @@ def starting_adapters(
             return None
         made = kept(
             _name(recipe, part, (name, *roles)),
-            lambda place: _adapt(recipe, stage, (name, *roles), (model, tokenizer), place, progress),
+            lambda place: _adapt(recipe, (name, *roles), (model, tokenizer), place, progress),
         )
         lora.load_state(model, name, load_file(made / "adapter.safetensors"))
         told: dict[str, Any] = json.loads((made / "warm.json").read_text("utf-8"))
@@ -90,7 +91,6 @@ def _name(recipe: Recipe, part: PolicyPart, who: Sequence[str]) -> str:
 
 def _adapt(
     recipe: Recipe,
-    stage: Stage,
     who: Sequence[str],
     start: tuple[Any, Any],
     place: Path,
@@ -102,7 +102,7 @@ def _adapt(
     name, *roles = who
     model, tokenizer = start
     tell("scripted play")
-    spoken = spoken_in(_scripted(recipe, stage), roles)
+    spoken = spoken_in(_scripted(recipe), roles)
     began = time.monotonic()
     with lora.use(model, name):
         loss = warm_start(
@@ -123,7 +123,6 @@ def _adapt(
 
 def _make(
     recipe: Recipe,
-    stage: Stage,
     part: PolicyPart,
     roles: tuple[str, ...],
     place: Path,
@@ -132,7 +131,7 @@ def _make(
     tell = progress or (lambda _: None)
     warm = recipe.warm
     tell("scripted play")
-    spoken = spoken_in(_scripted(recipe, stage), roles)
+    spoken = spoken_in(_scripted(recipe), roles)
     if part.model == "tiny":
         model, tokenizer = make_tiny(texts_of(spoken), part.tiny, seed=recipe.train.seed)
     else:
@@ -153,9 +152,11 @@ def _make(
         tokenizer.save_pretrained(place)
 
 
-def _scripted(recipe: Recipe, stage: Stage) -> list[Trace]:
+def _scripted(recipe: Recipe) -> list[Trace]:
     play = recipe.warm.play if recipe.warm else "eager"
     count = recipe.warm.episodes if recipe.warm else 200
+    # A script's tokens are characters, and what it says is never cut.
+    stage = Stage(structs.replace(recipe, team=structs.replace(recipe.team, max_tokens=_ROOM)))
     script = stage.script(play)
     episodes = [
         Episode(name=f"warm-{n}", instance=_WARM_SEEDS + n, seed=_WARM_SEEDS + n) for n in range(count)

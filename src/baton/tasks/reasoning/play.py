@@ -1,6 +1,7 @@
 """Scripted play of every family: an orchestrator that splits, workers that solve their part, one that joins.
 
-Reads only what its agent was told, as a model would. Sequential problems are answered without a team. Written
+Reads only what its agent was told, as a model would. Sequential problems are answered without a team. `Either` is
+for a start from which spawning can be learned: it splits or does not by a coin's toss, whatever the problem. Written
 in the lines surface; `baton.tasks.translate` says the same in another.
 """
 
@@ -8,13 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from hashlib import blake2b
 
 from baton.tasks.reasoning.family import Family, Said
 from baton.team.action import Action, CallTool, Return, Spawn, Stop, Wait
 from baton.team.policy import Entry, Request
 from baton.team.surface.lines import Lines
 
-__all__ = ["Play"]
+__all__ = ["Either", "Play"]
 
 _RETURNED = re.compile(r"^(\S+) returned: (.*)$", re.MULTILINE)
 
@@ -43,7 +45,7 @@ class Play:
 
     def _worked(self, request: Request, task: str) -> str:
         """A worker's part, or a whole problem for an agent alone."""
-        alone = request.role != "worker"
+        alone = request.role != "worker" or not self.family.splittable
         printed = [e.text.partition(": ")[2].strip() for e in request.entries if e.speaker == "tool"]
         code = self.family.code(task) if "with python" in request.entries[0].text else None
         if code is not None and not printed:
@@ -52,7 +54,27 @@ class Play:
             done = Said(printed[-1])
         else:
             done = self.family.alone(task) if alone else self.family.work(task)
-        return _says(done.note, Stop(done.result) if alone else Return(done.result))
+        ends = Return(done.result) if request.role == "worker" else Stop(done.result)
+        return _says(done.note, ends)
+
+
+class Either(Play):
+    """Splits every other problem; one that does not split goes whole to one worker.
+
+    The toss is a hash of the question, so that nothing a model can read tells how it fell.
+    """
+
+    def __call__(self, request: Request) -> str:
+        task = _task(request.entries)
+        if request.role == "orchestrator" and blake2b(task.encode(), digest_size=1).digest()[0] % 2:
+            return self._led(request, task) if self.family.splittable else self._passed_on(request, task)
+        return self._worked(request, task)
+
+    def _passed_on(self, request: Request, question: str) -> str:
+        returned = _RETURNED.findall("\n".join(_heard(request.entries)))
+        if not returned:
+            return _says("", Spawn("worker", question), Wait())
+        return _says("", Stop(returned[-1][1]))
 
 
 def _says(note: str, *actions: Action) -> str:
