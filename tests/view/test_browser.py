@@ -215,6 +215,15 @@ class TestLanes:
             page.click(f"button[aria-label='{name}']")
         assert drawn(page) > 4
 
+    def test_a_subtree_folds(self, tab: Tab, site: Site) -> None:
+        page = tab.open(site.trace())
+        arrows = int(page.get_attribute(".stage canvas", "data-arrows"))
+        box = page.locator(".stage canvas").bounding_box()
+        page.mouse.click(box["x"] + 60, box["y"] + 26 + 60)
+        until(page, f"Number(document.querySelector('.stage canvas').dataset.arrows) < {arrows}")
+        page.mouse.click(box["x"] + 60, box["y"] + 26 + 60)
+        until(page, f"Number(document.querySelector('.stage canvas').dataset.arrows) === {arrows}")
+
     def test_scrubbing(self, tab: Tab, site: Site) -> None:
         page = tab.open(site.trace())
         page.locator(".track input").fill("14")
@@ -278,6 +287,10 @@ class TestWorth:
         assert "not measured" in text(page, ".legend")
         assert drawn(page) > 8
         tab.shot("credit")
+        page.select_option("select[aria-label='Colour by']", label="message-replay · message")
+        for view in "24":
+            page.keyboard.press(view)
+            assert drawn(page) > 8
         page.select_option("select[aria-label='Colour by']", label="format · turn")
         assert "−0.1" in text(page, ".legend")
 

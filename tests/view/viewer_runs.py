@@ -59,6 +59,10 @@ def credited(trace: Trace) -> Trace:
             for k, name in enumerate(messages[:4])
         ),
     ]
+    said = next(event for event in trace.events if event.type == "return")
+    credits.append(
+        Credit(unit="message", target=f"{said.id}>{said.to}", value=0.4, estimator="message-replay")
+    )
     rewards = [
         Reward(family="process", unit="turn", target=calls[0], value=-0.1, name="format"),
         Reward(family="orchestration", unit="team", target=trace.trace_id, value=1.35, name="parl"),

@@ -76,11 +76,16 @@ function byRegret(model, ledger) {
 
 function byChannel(model, channel) {
   const { values, agentValues } = spread(model, channel);
-  const [most, mostOfAgents] = [largest(values), largest(agentValues)];
+  const heard = new Map(channel.receivers.map(([event, lane, value]) => [`${event}>${lane}`, value]));
+  const [most, mostOfAgents] = [Math.max(largest(values), largest(heard.values())), largest(agentValues)];
+  // What an edge is worth: the message to this receiver, or the event it comes from. Only events have edges to colour.
+  const edgeValue = (e) => heard.get(`${model.src[e]}>${model.lane[model.dst[e]]}`) ?? values[model.src[e]];
   return {
     channel,
     values,
     agentValues,
+    edgeColour: channel.on !== "event" ? null : (e) => (Number.isNaN(edgeValue(e)) ? null : diverging(edgeValue(e), most)),
+    shade: channel.on !== "event" ? null : (value) => diverging(value, most),
     colour: (i) => (Number.isNaN(values[i]) ? null : diverging(values[i], most)),
     agentColour: (lane) => (Number.isNaN(agentValues[lane]) ? null : diverging(agentValues[lane], mostOfAgents)),
     legend: () => [

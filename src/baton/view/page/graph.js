@@ -2,7 +2,8 @@
 
 import { h, replace } from "./dom.js";
 import { describe } from "./lanes.js";
-import { EDGE_INK, ink } from "./palette.js";
+import { edgeInk } from "./lanes_draw.js";
+import { ink } from "./palette.js";
 import { Plane, arrowHead, cut } from "./plane.js";
 import { number, visible } from "./text.js";
 
@@ -107,7 +108,7 @@ export class GraphView {
       const near = src === focus || dst === focus;
       const critical = scene.showCritical && model.isCriticalEdge(e);
       ctx.globalAlpha = dim(src) || dim(dst) ? 0.12 : near ? 1 : 0.6;
-      ctx.strokeStyle = ctx.fillStyle = critical ? ink("critical") : ink(EDGE_INK[model.words.edges[model.edgeType[e]]]);
+      ctx.strokeStyle = ctx.fillStyle = critical ? ink("critical") : edgeInk(scene, e, model.words.edges[model.edgeType[e]]);
       ctx.lineWidth = near || critical ? 2.4 : 1.3;
       ctx.setLineDash(model.edgeInferred[e] || model.isInferred(dst) ? [5, 4] : []);
       this.edge(ctx, this.bend.get(e));

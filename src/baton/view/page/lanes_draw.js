@@ -324,6 +324,12 @@ function drawArrows(ctx, width, height, scene, view, yOf, xOf, boxes, gutter) {
   return { drawn: shown.length + near.length, hidden: quiet ? candidates.length : 0 };
 }
 
+// By what it carries; where events have a worth, by that, and pale where it was not measured.
+export function edgeInk(scene, e, type) {
+  const { edgeColour } = scene.colouring;
+  return edgeColour ? edgeColour(e) ?? ink("line") : ink(EDGE_INK[type]);
+}
+
 function arrow(ctx, scene, e, view, yOf, xOf, boxes, alpha) {
   const { model, axis, rowOf } = scene;
   const [src, dst] = [model.src[e], model.dst[e]];
@@ -338,7 +344,7 @@ function arrow(ctx, scene, e, view, yOf, xOf, boxes, alpha) {
   const y2 = yOf(to) + view.rowHeight / 2 - down * (half + 1);
   const type = model.words.edges[model.edgeType[e]];
   ctx.globalAlpha = alpha;
-  ctx.strokeStyle = ctx.fillStyle = ink(EDGE_INK[type]);
+  ctx.strokeStyle = ctx.fillStyle = edgeInk(scene, e, type);
   ctx.setLineDash(model.edgeInferred[e] || model.isInferred(src) || model.isInferred(dst) ? [4, 3] : []);
   // Down (or up) first, then across: arrows of one event to many share their stem.
   const bend = Math.max(0, Math.min(26, Math.abs(x2 - x1)));

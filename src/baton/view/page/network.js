@@ -27,7 +27,7 @@ export class NetworkView {
       [...KINDS].map((kind) => toggle(`${kind}s`, this.kinds.has(kind), (on) => this.change({ kinds: new Set(on ? [...this.kinds, kind] : [...this.kinds].filter((one) => one !== kind)) }))));
     this.build();
     this.off = scene.on((names) => {
-      if (names.has("model") || names.has("cursor")) this.build(names.has("cursor"));
+      if (names.has("model") || names.has("cursor") || names.has("colourBy")) this.build(!names.has("model"));
       this.plane.surface.ask();
     });
   }
@@ -60,8 +60,11 @@ export class NetworkView {
       if (model.to[i] < 0 || !this.kinds.has(kind) || scene.isLater(i)) continue;
       const [from, to] = [keyOf(model.lane[i]), keyOf(model.to[i])];
       const name = `${kind}|${from}|${to}`;
-      if (!links.has(name)) links.set(name, { source: from, target: to, kind, n: 0 });
-      links.get(name).n++;
+      if (!links.has(name)) links.set(name, { source: from, target: to, kind, n: 0, worth: null });
+      const link = links.get(name);
+      link.n++;
+      const value = scene.colouring.shade ? scene.colouring.values[i] : NaN;
+      if (!Number.isNaN(value)) link.worth = (link.worth ?? 0) + value;
     }
     this.nodes = [...nodes.values()];
     for (const node of this.nodes) {
@@ -119,7 +122,8 @@ export class NetworkView {
     for (const link of this.links) {
       const near = !this.near || link.source === this.near || link.target === this.near;
       ctx.globalAlpha = !near ? 0.04 : this.near || this.links.length < 400 ? 0.75 : 0.12;
-      ctx.strokeStyle = ctx.fillStyle = ink(inks[link.kind]);
+      const { shade } = this.scene.colouring;
+      ctx.strokeStyle = ctx.fillStyle = !shade ? ink(inks[link.kind]) : link.worth === null ? ink("line") : shade(link.worth / link.n);
       ctx.lineWidth = 1.1 + 5 * Math.sqrt(link.n / this.mostSent) * (this.mostSent > 1 ? 1 : 0.2);
       this.link(ctx, link, plane);
     }

@@ -7,8 +7,10 @@ read up to there.
 
 from __future__ import annotations
 
+import math
 import os
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -26,6 +28,7 @@ from baton.view.web.places import Place, find_places
 __all__ = ["Library", "Row"]
 
 _KEPT_TRACES = 4
+_PLACES_SECONDS = 2.0
 
 
 class Row(Struct, frozen=True, kw_only=True):
@@ -54,11 +57,16 @@ class Library:
         self._lists: dict[str, _List] = {}
         self._kept: OrderedDict[tuple[str, str, str], Trace] = OrderedDict()
         self._forks: dict[tuple[str, str], Trace] = {}
+        self._stamps: dict[tuple[str, str], tuple[str, str]] = {}  # with the directory's, when it was taken
+        self._places: tuple[float, list[Place]] = (-math.inf, [])
         self._lock = threading.Lock()
 
     def places(self) -> list[Place]:
-        """What is under the paths now."""
-        return find_places(self._paths)
+        """What is under the paths now, or was a moment ago: every question needs one."""
+        then, found = self._places
+        if time.monotonic() - then > _PLACES_SECONDS:
+            self._places = (time.monotonic(), found := find_places(self._paths))
+        return found
 
     def place(self, key: str) -> Place:
         for place in self.places():
@@ -81,7 +89,13 @@ class Library:
         """Changes whenever the trace may have changed."""
         if (key, trace_id) in self._forks:
             return "fork"
-        return _stamp(self.place(key).traces, trace_id)
+        path = self.place(key).traces
+        now = _directory_stamp(path)
+        then, stamp = self._stamps.get((key, trace_id), ("", ""))
+        if then != now:
+            stamp = _stamp(path, trace_id)
+            self._stamps[key, trace_id] = (now, stamp)
+        return stamp
 
     def trace(self, key: str, trace_id: str) -> tuple[Trace, str]:
         """One whole trace and its stamp."""

@@ -138,7 +138,6 @@ def _events(
         "id": [event.id for event in events],
         "t": [event.t for event in events],
         "duration": [event.duration_s for event in events],
-        "seq": [event.seq for event in events],
         "type": [types[event.type] for event in events],
         "decision": [decisions[event.decision] for event in events],
         "status": [statuses[event.status] for event in events],

@@ -28,7 +28,10 @@ _ON = {
 
 
 def channels(trace: Trace, lanes: Mapping[str, int], calls: Mapping[str, int]) -> list[dict[str, Any]]:
-    """All channels, rewards first; `index` says what of: events, calls, agents (rows) or roles (names)."""
+    """All channels, rewards first; `index` says what of: events, calls, agents (rows) or roles (names).
+
+    `receivers` are (event, agent, value) where a message is worth something to each of several.
+    """
     places: dict[str, Mapping[str, int]] = {"event": trace.position, "agent": lanes, "call": calls}
     groups: dict[tuple[str, str, str], list[Reward | Credit]] = {}
     for reward in trace.rewards:
@@ -39,6 +42,7 @@ def channels(trace: Trace, lanes: Mapping[str, int], calls: Mapping[str, int]) -
     for (kind, name, unit), records in groups.items():
         on = _ON[unit]
         sums: dict[int | str, float] = {}
+        receivers: list[tuple[int, int, float]] = []
         errors: dict[int | str, float | None] = {}
         lost = 0
         for record in records:
@@ -47,6 +51,8 @@ def channels(trace: Trace, lanes: Mapping[str, int], calls: Mapping[str, int]) -
                 lost += 1
                 continue
             sums[target] = sums.get(target, 0.0) + record.value
+            if unit == "message" and isinstance(target, int) and record.target not in trace.position:
+                receivers.append((target, lanes.get(record.target.partition(">")[2], -1), record.value))
             stderr = record.stderr if isinstance(record, Credit) else None
             errors[target] = stderr if target not in errors else None  # of a sum it is not known
         first = records[0]
@@ -62,6 +68,7 @@ def channels(trace: Trace, lanes: Mapping[str, int], calls: Mapping[str, int]) -
                 "index": list(sums),
                 "value": list(sums.values()),
                 "stderr": list(errors.values()) if any(e is not None for e in errors.values()) else None,
+                "receivers": receivers,
                 "num_records": len(records),
                 "num_lost": lost,
             }
