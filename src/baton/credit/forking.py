@@ -72,10 +72,12 @@ class Forks:
         said: Said | None = None,
         redraw: str | None = None,
         barred: Sequence[str] = (),
+        trace_id: str | None = None,
     ) -> Fork:
         """A branch. Whatever it does not share with the trace is run, at this replicate's draws.
 
-        `barred` cannot be spawned in it, whether or not the recorded run had agents of these names.
+        `barred` cannot be spawned in it, whether or not the recorded run had agents of these names. `trace_id` is
+        the branch's; None: one made from what is different.
         """
         self._check_known(trace)
         told = msgspec.json.encode(
@@ -99,6 +101,7 @@ class Forks:
             interventions,
             replicate=replicate,
             allow_impure=False,
+            trace_id=trace_id,
         )
         self._branches[key] = made
         self.num_run += 1

@@ -1,7 +1,9 @@
 """From traces to credits: a recipe's estimators, each on its own decisions and roles, and none on another's.
 
 Estimators that ask for a critic get the run's, those that run traces again get a runner over the policy as it is,
-those with a memory of their own (a moving average) keep it from step to step.
+those with a memory of their own (a moving average) keep it from step to step. A group that cannot support an estimator
+(no two rollouts part where it looks, nobody was spawned) gives no credit in that step; when no group of a step could,
+three steps running, the run ends with the reason.
 
 Invariant: no event is credited twice (`baton.credit.covering` refuses it); an answer that could not be carried out
 costs a fixed amount where nothing else covers it, so that learning the grammar is part of learning.
@@ -10,6 +12,7 @@ costs a fixed amount where nothing else covers it, so that learning the grammar 
 from __future__ import annotations
 
 import math
+from asyncio import gather
 from collections.abc import Callable, Mapping, Sequence
 from inspect import iscoroutinefunction
 from typing import Any
@@ -17,20 +20,23 @@ from typing import Any
 from msgspec import Struct, structs
 
 from baton.credit import ESTIMATORS, CreditError, find
-from baton.credit.acts import unit_of
+from baton.credit.acts import agents, unit_of
 from baton.credit.contract import Estimator
 from baton.credit.covering import Covering
 from baton.credit.forking import Forks
-from baton.errors import UsageError
+from baton.credit.role import Ema
 from baton.learn.decisions import DECISIONS
+from baton.learn.judging import returns_without
 from baton.learn.recipe import CreditPart, Recipe
 from baton.trace.record import Credit
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import CreditUnit
 
-__all__ = ["Credited", "Crediting", "check_credit"]
+__all__ = ["Credited", "Crediting"]
 
 _EVENT_UNITS: frozenset[CreditUnit] = frozenset({"orchestrator", "message", "tool_call"})
+_PATIENCE = 3
+"""Steps without any credit from an estimator before the run ends."""
 
 
 class Credited(Struct, frozen=True, kw_only=True):
@@ -49,19 +55,23 @@ class Crediting:
     def __init__(self, recipe: Recipe, given: Mapping[str, Any]) -> None:
         self.recipe = recipe
         self.given = dict(given)
-        """What estimators may ask for by name: reward, value, q, ema, ..."""
+        """What estimators may ask for by name: reward, value, q, in_scope, ..."""
+        self._emas = [Ema() for _ in recipe.credit]
+        """For each part."""
+        self._barren = [0 for _ in recipe.credit]
+        """Steps in a row in which a part found no credit."""
 
     async def credit(self, groups: Sequence[Sequence[Trace]], runner: Callable[[], Forks]) -> Credited:
         """Credits for all traces of a step, in the order given."""
         traces = [trace for group in groups for trace in group]
         layers: dict[str, list[Credit]] = {trace.trace_id: [] for trace in traces}
         forks: Forks | None = None
-        for part in self.recipe.credit:
+        for number, part in enumerate(self.recipe.credit):
             estimator = find(part.estimator)
-            if "runtime" in estimator.needs and forks is None:
+            if {"runtime", "counterfactuals"} & estimator.needs and forks is None:
                 forks = runner()
             together = [list(traces)] if part.group_by == "task" else [list(group) for group in groups]
-            found = [await self._estimate(estimator, part, group, forks) for group in together]
+            found = await self._estimates(estimator, number, together, forks)
             self._add(
                 part,
                 [trace for group in together for trace in group],
@@ -75,15 +85,37 @@ class Crediting:
             by_decision=_by_decision(credited),
         )
 
+    async def _estimates(
+        self, estimator: Estimator, number: int, together: Sequence[list[Trace]], forks: Forks | None
+    ) -> list[list[list[Credit]]]:
+        """One part's credits of all groups. Groups that cannot support it have none."""
+        found: list[list[list[Credit]]] = []
+        errors: list[CreditError] = []
+        for group in together:
+            try:
+                found.append(await self._estimate(estimator, number, group, forks))
+            except CreditError as error:
+                errors.append(error)
+                found.append([[] for _ in group])
+        self._barren[number] = self._barren[number] + 1 if len(errors) == len(together) else 0
+        if self._barren[number] >= _PATIENCE:
+            raise errors[0]
+        return found
+
     async def _estimate(
-        self, estimator: Estimator, part: CreditPart, group: list[Trace], forks: Forks | None
+        self, estimator: Estimator, number: int, group: list[Trace], forks: Forks | None
     ) -> list[list[Credit]]:
+        part = self.recipe.credit[number]
         several = len(estimator.units) > 1 and _EVENT_UNITS.issuperset(estimator.units)
         units = [part.unit] if part.unit else list(estimator.units if several else estimator.units[:1])
         found: list[list[Credit]] = [[] for _ in group]
         errors: list[CreditError] = []
         for unit in units:
             given = {name: self.given[name] for name in estimator.settings if name in self.given}
+            if "ema" in estimator.settings:
+                given["ema"] = self._emas[number]
+            if "counterfactuals" in estimator.needs and forks is not None:
+                given["without"] = await self._without(group, forks)
             bound = estimator.bind(unit=unit, **{**given, **part.settings})
             if "runtime" in estimator.needs:
                 bound["runner"] = forks
@@ -101,6 +133,22 @@ class Crediting:
             raise errors[0]
         return found
 
+    async def _without(self, group: Sequence[Trace], forks: Forks) -> Callable[[Trace, str], float]:
+        """Returns of the group's traces run again without each of their agents."""
+        reward = self.given["reward"]
+        every = await gather(*(returns_without(forks, trace, list(agents(trace)), reward) for trace in group))
+        known = {trace.trace_id: found for trace, found in zip(group, every, strict=True)}
+        return lambda trace, agent: known[trace.trace_id][agent]
+
+    def state(self) -> dict[str, Any]:
+        """What is remembered from step to step."""
+        return {"emas": [ema.values for ema in self._emas], "barren": self._barren}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """What `state` gave."""
+        self._emas = [Ema(values=dict(values)) for values in state["emas"]]
+        self._barren = list(state["barren"])
+
     def _add(
         self,
         part: CreditPart,
@@ -112,13 +160,16 @@ class Crediting:
             (trace, [credit for credit in credits if _wanted(part, trace, credit)])
             for trace, credits in zip(traces, found, strict=True)
         ]
-        scale = part.weight
+        scale, level = part.weight, 0.0
+        values = [credit.value for _, credits in kept for credit in credits]
+        if part.centre and values:
+            level = math.fsum(values) / len(values)
+            values = [value - level for value in values]
         if part.normalise:
-            values = [credit.value for _, credits in kept for credit in credits]
             size = math.sqrt(math.fsum(v * v for v in values) / len(values)) if values else 0.0
             scale = part.weight / size if size > 0 else 0.0
         for trace, credits in kept:
-            layers[trace.trace_id] += [structs.replace(c, value=c.value * scale) for c in credits]
+            layers[trace.trace_id] += [structs.replace(c, value=(c.value - level) * scale) for c in credits]
 
     def _with(self, trace: Trace, credits: list[Credit]) -> Trace:
         covering = Covering(trace)
@@ -133,43 +184,6 @@ class Crediting:
                         )
                     )
         return structs.replace(trace, credits=tuple(credits))
-
-
-def check_credit(recipe: Recipe, roles: Sequence[str]) -> None:
-    """Refuse combinations that cannot work, before anything runs."""
-    size, groups = recipe.rollout.group_size, recipe.rollout.groups
-    for part in recipe.credit:
-        estimator = find(part.estimator)
-        name = estimator.name
-        if part.unit is not None and part.unit not in estimator.units:
-            raise UsageError(
-                f"estimator {name} gives credit to {' or '.join(estimator.units)}, not to {part.unit!r}."
-            )
-        compared = size if part.group_by == "instance" else size * groups
-        if "group" in estimator.needs and compared < 2:
-            raise UsageError(
-                f"estimator {name} compares rollouts of one {part.group_by}, and there is {compared}: every credit "
-                'would be 0. Set rollout.group_size to 2 or more, or group_by = "task".'
-            )
-        needs_critic = {"value", "q"} & set(estimator.settings) and name not in ("vdn", "qmix")
-        required = any(
-            key in ("value", "q") and setting.default is setting.empty
-            for key, setting in estimator.settings.items()
-        )
-        if needs_critic and required and recipe.critic is None:
-            raise UsageError(
-                f"estimator {name} asks a critic, and the recipe has none. Add [critic] with "
-                'kind = "table" or "network".'
-            )
-        if part.decisions and not _EVENT_UNITS & set(estimator.units):
-            raise UsageError(
-                f"estimator {name} gives credit to {', '.join(estimator.units)}, which is no single decision, so "
-                "`decisions` cannot choose among it. Leave `decisions` out, or take an estimator on the unit "
-                f"orchestrator, such as {DECISIONS[part.decisions[0]].estimators[0]}."
-            )
-        for role in part.roles:
-            if role not in roles:
-                raise UsageError(f"[[credit]] names role {role!r}; the team has {', '.join(roles)}.")
 
 
 def _wanted(part: CreditPart, trace: Trace, credit: Credit) -> bool:

@@ -104,6 +104,8 @@ class RewardPart(_Part, frozen=True, kw_only=True):
     """What is worth something; a recipe of `baton reward` by name. None: what the task itself scores."""
 
     recipe: str | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Changes to its rules, such as solvers = ["executor"] or "terms.1.weight.steps" = 40."""
 
 
 class CreditPart(_Part, frozen=True, kw_only=True):
@@ -118,6 +120,8 @@ class CreditPart(_Part, frozen=True, kw_only=True):
     settings: dict[str, Any] = field(default_factory=dict)
     group_by: Literal["instance", "task"] = "instance"
     weight: float = 1.0
+    centre: bool = False
+    """Subtract the mean of this estimator's credits over the step, for those that have no baseline."""
     normalise: bool = False
     """Divide by the root mean square of this estimator's credits over the step."""
 
@@ -125,7 +129,8 @@ class CreditPart(_Part, frozen=True, kw_only=True):
 class CriticPart(_Part, frozen=True, kw_only=True):
     """What estimates values for estimators that need them."""
 
-    kind: Literal["table", "network"] = "table"
+    kind: Literal["table", "network", "agents"] = "table"
+    """table counts; network reads; agents gives each agent a value of its own, mixed into the team's (VDN, QMIX)."""
     view: Literal["central", "local"] = "central"
     steps: int = 20
     learning_rate: float = 1e-3
@@ -166,6 +171,8 @@ class RolloutPart(_Part, frozen=True, kw_only=True):
     """Instances."""
     group_size: int = 8
     """Rollouts of each."""
+    fan_out: tuple[int, ...] = ()
+    """Branches of each rollout after its first turn, of each of those after the second, and so on (a tree)."""
     overlap: bool = False
     """Play the next step's rollouts with the weights of before while training on this one's. False: strictly
     on-policy."""

@@ -1,6 +1,8 @@
 """Rewards of a step's traces by the recipe's rules, with weights that move as the run goes on.
 
 A hybrid's schedules (linear, cosine, or tied to measured progress) and balances advance by one `observe` per step.
+A rollout that a rule cannot read (nobody answered, a verdict on nothing) earns 0 there: it is data, and not an error,
+unless it is so of all of them.
 """
 
 from __future__ import annotations
@@ -13,27 +15,40 @@ import msgspec
 from msgspec import structs
 
 from baton.credit.contract import team_return, whole
-from baton.reward.contract import settings_in
+from baton.errors import TraceError, UsageError
+from baton.learn.recipe import RewardPart
+from baton.reward.contract import Gold, Rule, settings_in
 from baton.reward.hybrid import Hybrid, MixState
 from baton.reward.recipe import Recipe as RewardRecipe
-from baton.reward.recipe import load, with_rewards
+from baton.reward.recipe import load, rule_of, with_rewards
+from baton.trace.forest import Forest
+from baton.trace.record import Reward
 from baton.trace.trace import Trace
 
 __all__ = ["Scoring"]
 
 
 class Scoring:
-    """None: the task's own score is the reward."""
+    """Without a recipe the task's own score is the reward."""
 
-    def __init__(self, name: str | None) -> None:
-        self.recipe: RewardRecipe | None = load(name) if name else None
+    def __init__(self, part: RewardPart) -> None:
+        self.recipe: RewardRecipe | None = load(part.recipe) if part.recipe else None
+        if part.settings and self.recipe is None:
+            raise UsageError('[reward] has settings and no recipe to change. Add recipe = "NAME".')
+        if self.recipe is not None:
+            self.recipe = structs.replace(self.recipe, rules=_changed(self.recipe.rules, part.settings))
 
-    def score(self, traces: Sequence[Trace]) -> list[Trace]:
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        return () if self.recipe is None else self.recipe.rules
+
+    def score(self, traces: Sequence[Trace], gold: Sequence[Gold]) -> list[Trace]:
         """The traces with their rewards."""
-        if self.recipe is None:
-            return list(traces)
-        recipe = self.recipe
-        return [with_rewards(trace, recipe.score(trace)) for trace in traces]
+        found: list[list[Reward]] = [[] for _ in traces]
+        for rule in self.rules:
+            for mine, new in zip(found, _scored(rule, traces, gold), strict=True):
+                mine += new
+        return [with_rewards(trace, mine) if mine else trace for trace, mine in zip(traces, found, strict=True)]
 
     def team_return(self, trace: Trace) -> float:
         """What the team earned: by the recipe's rules where they say something of the team, else by the task."""
@@ -82,6 +97,50 @@ class Scoring:
             for rule, kept in zip(self.recipe.rules, state, strict=True)
         )
         self.recipe = structs.replace(self.recipe, rules=rules)
+
+
+def _changed(rules: tuple[Rule, ...], settings: Mapping[str, Any]) -> tuple[Rule, ...]:
+    """Each setting goes to the rules that have it; the rest of the checking is the rules' own."""
+    tables: list[Any] = [msgspec.to_builtins(rule) for rule in rules]
+    for key, value in settings.items():
+        *path, last = key.split(".")
+        first = path[0] if path else last
+        mine = [table for table in tables if first in table]
+        for table in mine or tables:
+            here = table
+            for word in path:
+                try:
+                    here = here[int(word)] if isinstance(here, list) else here[word]
+                except (KeyError, IndexError, ValueError, TypeError):
+                    raise UsageError(f"[reward.settings] {key!r}: there is no {word!r} in that rule.") from None
+            here[last] = value
+    return tuple(rule_of(msgspec.json.encode(table).decode()) for table in tables)
+
+
+def _scored(rule: Rule, traces: Sequence[Trace], gold: Sequence[Gold]) -> list[list[Reward]]:
+    found: list[list[Reward] | None] = []
+    error: TraceError | None = None
+    for trace, known in zip(traces, gold, strict=True):
+        try:
+            found.append(rule.score(trace, known))
+        except TraceError as caught:
+            error = caught
+            found.append(None)
+    units = {reward.unit for mine in found if mine is not None for reward in mine}
+    if error is not None and all(mine is None for mine in found):
+        raise error
+    return [
+        _nothing(rule, trace, units) if mine is None else mine for trace, mine in zip(traces, found, strict=True)
+    ]
+
+
+def _nothing(rule: Rule, trace: Trace, units: set[Any]) -> list[Reward]:
+    """0 to everyone the rule rewards elsewhere."""
+    if "team" in units:
+        return [rule.reward("team", trace.trace_id, 0.0, "not to be read")]
+    if "agent" in units:
+        return [rule.reward("agent", agent, 0.0, "not to be read") for agent in Forest.of(trace).agents]
+    return []
 
 
 def _success(trace: Trace) -> float:

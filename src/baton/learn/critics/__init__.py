@@ -57,6 +57,14 @@ def make_critic(recipe: Recipe, policies: Mapping[str, Any], reward: RewardOf) -
             num_steps=recipe.train.steps,
             reward=reward,
         )
+    if recipe.critic.kind == "agents":
+        from baton.learn.critics.agents import AgentsCritic
+
+        roles = [role for policy in policies.values() for role in policy.roles]
+        part = recipe.critic
+        return AgentsCritic(
+            roles, steps=part.steps, learning_rate=part.learning_rate, reward=reward, seed=recipe.train.seed
+        )
     from baton.learn.critics.network import NetworkCritic
 
     return NetworkCritic(recipe, policies, reward)

@@ -1,0 +1,123 @@
+"""Combinations that cannot work, refused before anything is computed: one message that says what and how to mend it."""
+
+from __future__ import annotations
+
+from baton.credit import find
+from baton.credit.contract import Estimator
+from baton.errors import UsageError, nearest
+from baton.learn.decisions import DECISIONS
+from baton.learn.policies.policy import roles_of
+from baton.learn.recipe import CreditPart, Recipe
+from baton.learn.stage import Stage
+from baton.team.setup import Topology
+
+__all__ = ["check_credit"]
+
+_EVENT_UNITS = frozenset({"orchestrator", "message", "tool_call"})
+_VERBS = {
+    "spawn": ("spawn",),
+    "delegate": ("delegate",),
+    "communicate": ("send", "return"),
+    "aggregate": ("aggregate",),
+    "stop": ("stop",),
+}
+"""Decision -> what an agent may say to make it."""
+
+
+def check_credit(recipe: Recipe, stage: Stage) -> None:
+    """Whether the recipe's credit fits its team, its policies, its rollouts and its critic."""
+    frozen = _frozen_roles(recipe, stage)
+    for part in recipe.credit:
+        estimator = find(part.estimator)
+        _check_unit(part, estimator)
+        _check_group(part, estimator, recipe)
+        _check_critic(part, estimator, recipe)
+        _check_decisions(part, estimator, stage)
+        for role in part.roles:
+            if role not in stage.roles:
+                raise UsageError(f"[[credit]] names role {role!r}. {nearest(role, stage.roles)}")
+        if part.roles and frozen.issuperset(part.roles):
+            raise UsageError(
+                f"[[credit]] {estimator.name} is for {', '.join(part.roles)}, whose weights are frozen and cannot "
+                'learn. Set train = "full" or "lora" for the policy, or leave this credit out.'
+            )
+
+
+def _frozen_roles(recipe: Recipe, stage: Stage) -> frozenset[str]:
+    found: set[str] = set()
+    for name, roles in roles_of(recipe, stage.roles).items():
+        part = recipe.policies[name]
+        if part.train == "frozen":
+            if part.learning_rate is not None:
+                raise UsageError(
+                    f"[policies.{name}] is frozen and has a learning_rate: it cannot learn. Take one of them out."
+                )
+            found.update(roles)
+    return frozenset(found)
+
+
+def _check_unit(part: CreditPart, estimator: Estimator) -> None:
+    if part.unit is not None and part.unit not in estimator.units:
+        raise UsageError(
+            f"estimator {estimator.name} gives credit to {' or '.join(estimator.units)}, not to {part.unit!r}."
+        )
+
+
+def _check_group(part: CreditPart, estimator: Estimator, recipe: Recipe) -> None:
+    size = recipe.rollout.group_size
+    for width in recipe.rollout.fan_out:
+        size *= width
+    compared = size if part.group_by == "instance" else size * recipe.rollout.groups
+    if "group" in estimator.needs and compared < 2:
+        raise UsageError(
+            f"estimator {estimator.name} compares rollouts of one {part.group_by}, and there is {compared}: every "
+            'credit would be 0. Set rollout.group_size to 2 or more, or group_by = "task".'
+        )
+
+
+def _check_critic(part: CreditPart, estimator: Estimator, recipe: Recipe) -> None:
+    asked = [
+        name
+        for name, setting in estimator.settings.items()
+        if name in ("value", "q") and setting.default is setting.empty and name not in part.settings
+    ]
+    if not asked:
+        return
+    kinds = ("agents",) if estimator.name in ("vdn", "qmix") else ("table", "network")
+    has = None if recipe.critic is None else recipe.critic.kind
+    if has not in kinds:
+        there = "none" if has is None else f"{has!r}"
+        raise UsageError(
+            f"estimator {estimator.name} asks a critic of kind {' or '.join(map(repr, kinds))}, and the recipe has "
+            f'{there}. Write under [critic]: kind = "{kinds[-1]}".'
+        )
+
+
+def _check_decisions(part: CreditPart, estimator: Estimator, stage: Stage) -> None:
+    if part.decisions and not _EVENT_UNITS & set(estimator.units):
+        raise UsageError(
+            f"estimator {estimator.name} gives credit to {', '.join(estimator.units)}, which is no single decision, so "
+            "`decisions` cannot choose among it. Leave `decisions` out, or take an estimator on the unit "
+            f"orchestrator, such as {DECISIONS[part.decisions[0]].estimators[0]}."
+        )
+    wanted = set(part.decisions)
+    if estimator.name == "stop-value":
+        wanted.add("stop")
+    if estimator.name.startswith("spawn-"):
+        wanted.add("spawn")
+    for decision in sorted(wanted):
+        if not any(_decides(stage.topology, role, decision) for role in stage.roles):
+            raise UsageError(
+                f"[[credit]] {estimator.name} is for the decision to {decision}, and nobody's policy in a "
+                f"{stage.topology.name} team of {stage.task.name} makes it. Leave {decision!r} out, or take a team "
+                "that does (centralized, for one)."
+            )
+
+
+def _decides(topology: Topology, role_name: str, decision: str) -> bool:
+    """Whether a role's policy makes a decision: a program makes some for it, except where it asks for a turn."""
+    role = next(role for role in topology.roles if role.name == role_name)
+    asks = topology.name == "debate" and topology.built_from.get("method", "majority") is None
+    if role_name in topology.programs and not (asks and decision in ("aggregate", "stop")):
+        return False
+    return bool(set(_VERBS[decision]) & set(role.verbs))
