@@ -46,7 +46,7 @@ def held_out(recipe: Recipe, name: str, step: int, *, tries: int = 1) -> list[Ep
     seed = recipe.train.seed
     return [
         Episode(
-            name=f"{name}-{n:04d}" + (f"/{k}" if tries > 1 else ""),
+            name=f"{name}-{n}" + (f"/{k}" if tries > 1 else ""),
             instance=seed * 1_000_003 + n,
             seed=7_919 * (n + 1) + 104_729 * k + seed,
             split=recipe.eval.split,

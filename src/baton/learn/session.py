@@ -114,7 +114,7 @@ class Session:
         """Measure the policies as they are, and write it down."""
         trainer = self.trainer
         step = trainer.step_number
-        episodes = held_out(self.recipe, "before" if who == "untrained" else f"after-{step}", step)
+        episodes = held_out(self.recipe, "before" if who == "untrained" else "after", step)
         traces = asyncio.run(trainer.stage.play(trainer.engines(), episodes))
         line = self._summary(who, traces)
         if keep:
