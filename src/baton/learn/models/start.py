@@ -47,10 +47,12 @@ def starting_models(
         adapted = part.train == "lora"
         if part.model != "tiny" and (recipe.warm is None or adapted):
             return load_model(part.model, device=part.device, dtype=part.dtype)
-        roles = stage.roles if adapted else part.roles or stage.roles  # adapters of all roles share the base
+        # All roles speak in the one start, so policies and recipes of one team share it, whoever learns what.
+        plain = PolicyPart(model=part.model, tiny=part.tiny, device=part.device, dtype=part.dtype)
+        alike = structs.replace(plain, train="lora") if adapted else plain
         made = kept(
-            _name(recipe, part, roles),
-            lambda place: _make(recipe, part, roles, place, progress),
+            _name(recipe, alike, stage.roles),
+            lambda place: _make(recipe, alike, stage.roles, place, progress),
         )
         with _quiet():
             return load_model(str(made), device=part.device, dtype=part.dtype)
