@@ -1,51 +1,54 @@
 """Many runs, one batch at a time: calls are gathered until every run waits, then answered together.
 
 The runs of a step live on one event loop under a virtual clock and wait for nothing but answers, so once the loop
-has gone round without a new call, all of them wait. What is in a batch then depends on the runs alone and not on
-how fast threads were: the same seed gives the same batches, hence the same bits.
+has gone round without a new call and no engine is being asked, all of them wait. Then every engine is asked at once,
+and nobody is told before all have answered. What is in a batch then depends on the runs alone and not on how fast
+threads were, also with several engines: the same seed gives the same batches, hence the same bits.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from baton.team.policy import Answer, Engine, EngineError, Entry, Request
 from baton.trace.numbers import Ints
 
-__all__ = ["Lockstep"]
+__all__ = ["Lockstep", "lockstep"]
 
 _QUIET_ROUNDS = 8
 """Rounds of the loop without a new call after which all runs wait; a run needs two or three between calls."""
 
+Outcome = asyncio.Future["Answer | EngineError"]
 
-class Lockstep:
-    """An engine that asks another one, with everything that was asked meanwhile."""
 
-    def __init__(self, engine: Engine) -> None:
-        self.name = engine.name
-        self._engine = engine
-        self._waiting: list[tuple[Request, asyncio.Future[Answer | EngineError]]] = []
+def lockstep(engines: Mapping[str, Engine]) -> dict[str, Lockstep]:
+    """These engines, asked together."""
+    rounds = _Rounds()
+    return {name: Lockstep(engine, rounds) for name, engine in engines.items()}
+
+
+class _Rounds:
+    """What waits, for all engines of a play."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[Lockstep, list[tuple[Request, Outcome]]] = {}
         self._quiet = 0
         self._gathering = False
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._task: asyncio.Task[None] | None = None
 
-    @property
-    def version(self) -> str:
-        return str(getattr(self._engine, "version", "0"))
-
-    def encode(self, entries: Sequence[Entry], after: Answer | None) -> Ints | None:
-        return self._engine.encode(entries, after)
-
-    async def answer(self, requests: Sequence[Request]) -> list[Answer | EngineError]:
+    def add(self, engine: Lockstep, requests: Sequence[Request]) -> list[Outcome]:
         loop = asyncio.get_running_loop()
-        mine: list[asyncio.Future[Answer | EngineError]] = [loop.create_future() for _ in requests]
-        self._waiting += zip(requests, mine, strict=True)
+        mine: list[Outcome] = [loop.create_future() for _ in requests]
+        self._waiting.setdefault(engine, []).extend(zip(requests, mine, strict=True))
         self._quiet = 0
-        if not self._gathering:
+        self._gather(loop)
+        return mine
+
+    def _gather(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._waiting and not self._gathering and self._task is None:
             self._gathering = True
             loop.call_soon(self._look, loop)
-        return [await each for each in mine]
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         self._quiet += 1
@@ -53,20 +56,47 @@ class Lockstep:
             loop.call_soon(self._look, loop)
             return
         self._gathering = False
-        batch, self._waiting = self._waiting, []
-        task = loop.create_task(self._ask(batch))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        waiting, self._waiting = self._waiting, {}
+        self._task = loop.create_task(self._ask(loop, waiting))
 
-    async def _ask(self, batch: list[tuple[Request, asyncio.Future[Answer | EngineError]]]) -> None:
-        asked = [(request, future) for request, future in batch if not future.done()]
-        try:
-            answers = await self._engine.answer([request for request, _ in asked])
-        except Exception as error:  # whatever the engine raised belongs to those who asked
-            for _, future in asked:
-                if not future.done():
-                    future.set_exception(error)
-            return
-        for (_, future), answer in zip(asked, answers, strict=True):
-            if not future.done():
-                future.set_result(answer)
+    async def _ask(
+        self, loop: asyncio.AbstractEventLoop, waiting: Mapping[Lockstep, list[tuple[Request, Outcome]]]
+    ) -> None:
+        asked = {
+            engine: [(request, future) for request, future in each if not future.done()]
+            for engine, each in waiting.items()
+        }
+        found = await asyncio.gather(
+            *(engine.engine.answer([request for request, _ in each]) for engine, each in asked.items()),
+            return_exceptions=True,  # whatever an engine raised belongs to those who asked it
+        )
+        for each, answers in zip(asked.values(), found, strict=True):
+            for number, (_, future) in enumerate(each):
+                if future.done():
+                    continue
+                if isinstance(answers, BaseException):
+                    future.set_exception(answers)
+                else:
+                    future.set_result(answers[number])
+        self._task = None
+        self._quiet = 0
+        self._gather(loop)
+
+
+class Lockstep:
+    """An engine that asks another one, with everything that was asked meanwhile."""
+
+    def __init__(self, engine: Engine, rounds: _Rounds | None = None) -> None:
+        self.name = engine.name
+        self.engine = engine
+        self._rounds = rounds or _Rounds()
+
+    @property
+    def version(self) -> str:
+        return str(getattr(self.engine, "version", "0"))
+
+    def encode(self, entries: Sequence[Entry], after: Answer | None) -> Ints | None:
+        return self.engine.encode(entries, after)
+
+    async def answer(self, requests: Sequence[Request]) -> list[Answer | EngineError]:
+        return [await each for each in self._rounds.add(self, requests)]

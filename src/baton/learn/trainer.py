@@ -1,6 +1,6 @@
 """The loop: play, score, credit, update; and keep everything on the way.
 
-    play     groups of rollouts of the current policies, in lockstep (`stage`, `lockstep`)
+    play     groups of rollouts of the current policies, in lockstep (`rollouts`, `stage`, `lockstep`)
     score    the recipe's rewards, on the traces (`scoring`)
     credit   the recipe's estimators, each on its own decisions (`crediting`), down to tokens (`credit.project`)
     update   rows of each policy as a prefix forest, through the loss (`update`)
@@ -22,25 +22,23 @@ import torch
 from msgspec import Struct, structs
 
 from baton.credit import project
-from baton.credit.forking import Forks
 from baton.credit.project import tokens_of
 from baton.errors import BatonError
-from baton.learn.branching import branched
 from baton.learn.buffer import Buffer, Group, batches_of, cut_off
 from baton.learn.crediting import Credited, Crediting
 from baton.learn.critics import make_critic
 from baton.learn.judging import Judging
-from baton.learn.lockstep import Lockstep
 from baton.learn.losses import Loss
+from baton.learn.metrics import interval, learned, rewards, sizes
 from baton.learn.models.start import starting_adapters, starting_models
 from baton.learn.monitors import Watch
 from baton.learn.policies.policy import Policy, make_policies
-from baton.learn.propensities import with_propensities
 from baton.learn.recipe import Recipe
 from baton.learn.refusals import check_credit
+from baton.learn.rollouts import Rollouts
 from baton.learn.rows import Row, rows_of
 from baton.learn.scoring import Scoring
-from baton.learn.stage import Episode, Stage
+from baton.learn.stage import Stage
 from baton.learn.update import Gradients, Packed, Report
 from baton.team.policy import Engine
 from baton.trace.numbers import Floats
@@ -48,9 +46,6 @@ from baton.trace.record import Credit
 from baton.trace.trace import Trace
 
 __all__ = ["Diverged", "Step", "Trainer"]
-
-_SEEDS = 1_000_003
-"""Apart: instances of a run from those of its evaluation, draws of one rollout from those of the next."""
 
 
 class Diverged(BatonError):
@@ -84,6 +79,7 @@ class Trainer:
         self.critic = make_critic(recipe, self.policies, self.scoring.team_return)
         given = {"reward": self.scoring.team_return, "in_scope": self.judging.in_scope, **self.critic.given()}
         self.crediting = Crediting(recipe, given)
+        self.rollouts = Rollouts(recipe, self.stage, self.policies)
         self.buffer = Buffer(recipe.rollout.staleness)
         self.watch = Watch(recipe)
         self.gradients = {
@@ -93,9 +89,6 @@ class Trainer:
         }
         self.step_number = 0
         self.total_tokens = 0
-        self._ahead: tuple[int, list[Group]] | None = None
-        self._tokens_again = 0
-        """Of runs that the step's rewards compare with."""
 
     # -- one step -------------------------------------------------------------------------------
 
@@ -103,18 +96,19 @@ class Trainer:
         """The next step."""
         number = self.step_number + 1
         began = time.monotonic()
-        groups = self.rollouts(number)
+        groups = self.rollouts.take(number)
         played = time.monotonic()
-        credited = self._credited(groups)
+        credited, again_tokens = self._credited(groups)
         groups = _regrouped(groups, credited.traces)
-        self.buffer.add(groups, self._version())
+        self.buffer.add(groups, self.step_number)
         again = self.buffer.again(self.recipe.rollout.replay, number)
+        if self.recipe.rollout.overlap and number < self.recipe.train.steps:
+            self.rollouts.begin(number + 1, self.step_number)
         reports, norms = self._update([*groups, *again], number)
         self.step_number = number
         ended = time.monotonic()
         traces = [trace for group in groups for trace in group.traces]
         tokens = int(sum(trace.costs.get("tokens", 0.0) for trace in traces))
-        again_tokens = credited.fork_tokens + self._tokens_again
         self.total_tokens += tokens + again_tokens
         metrics: dict[str, Any] = {
             "step": number,
@@ -122,12 +116,12 @@ class Trainer:
             "rollout_tokens": tokens,
             "fork_tokens": again_tokens,
             "total_tokens": self.total_tokens,
-            "return": _interval([self.scoring.team_return(trace) for trace in traces]),
-            "rewards": _rewards(traces),
+            "return": interval([self.scoring.team_return(trace) for trace in traces]),
+            "rewards": rewards(traces),
             "weights": self.scoring.weights(),
             "credit": {k: {"mean_abs": m, "num": n} for k, (m, n) in credited.by_decision.items()},
-            "sizes": _sizes(traces),
-            **_learned(reports, norms),
+            "sizes": sizes(traces),
+            **learned(reports, norms),
             "rollout_seconds": played - began,
             "update_seconds": ended - played,
             "tokens_per_second": (tokens + again_tokens) / max(1e-9, ended - began),
@@ -136,63 +130,28 @@ class Trainer:
         metrics["warnings"] = [structs.asdict(each) for each in self.watch.observe(metrics, traces)]
         return Step(metrics=metrics, traces=traces)
 
-    def rollouts(self, number: int) -> list[Group]:
-        """The groups of a step. With overlap they were begun while the step before was trained."""
-        return asyncio.run(self._play(number))
-
-    async def _play(self, number: int) -> list[Group]:
-        rollout, seed = self.recipe.rollout, self.recipe.train.seed
-        episodes = [
-            Episode(
-                name=f"step-{number:04d}/{group:02d}-{member:02d}",
-                instance=_instance(seed, number, group, rollout.groups),
-                seed=(number * rollout.groups + group) * _SEEDS + member + seed * _SEEDS**2,
-                step=number,
-            )
-            for group in range(rollout.groups)
-            for member in range(rollout.group_size)
-        ]
-        played = await self.stage.play(self.engines(), episodes)
-        size, version = rollout.group_size, self._version()
-        every = [played[at : at + size] for at in range(0, len(played), size)]
-        if rollout.fan_out:
-            forks = self._runner()
-            every = [await branched(group, rollout.fan_out, forks) for group in every]
-        gold, self._tokens_again = await self.judging.gold([t for group in every for t in group], self._runner)
-        traces = iter(self.scoring.score([t for group in every for t in group], gold))
-        return [
-            Group(step=number, version=version, traces=tuple(next(traces) for _ in group)) for group in every
-        ]
-
     def engines(self) -> dict[str, Engine]:
-        """By role, in lockstep."""
-        found: dict[str, Engine] = {}
-        for policy in self.policies.values():
-            found |= dict.fromkeys(policy.roles, Lockstep(policy.engine))
-        return found
+        """By role, in lockstep, with the weights as they are."""
+        self.rollouts.publish()
+        return self.rollouts.engines()
 
-    def _credited(self, groups: Sequence[Group]) -> Credited:
+    def close(self) -> None:
+        """Wait for rollouts that are being played."""
+        self.rollouts.close()
+
+    def _credited(self, groups: Sequence[Group]) -> tuple[Credited, int]:
+        """Scored and credited, and the tokens of all that was run again for it."""
+        self.rollouts.publish()
+        return asyncio.run(self._judged(groups))
+
+    async def _judged(self, groups: Sequence[Group]) -> tuple[Credited, int]:
         traces = [trace for group in groups for trace in group.traces]
-        models = {
-            name: (policy.model, policy.tokenizer) for name, policy in self.policies.items() if policy.model
-        }
-        traces = with_propensities(traces, models, max_tokens=self.recipe.pack.max_tokens)
+        gold, tokens = await self.judging.gold(traces, self.rollouts.forks)
+        traces = self.scoring.score(traces, gold)
         self.critic.observe(traces)
-        at, split = 0, []
-        for group in groups:
-            split.append(traces[at : at + len(group.traces)])
-            at += len(group.traces)
-        return asyncio.run(self.crediting.credit(split, self._runner))
-
-    def _runner(self) -> Forks:
-        """Runs traces again under the policies as they are."""
-        assignment = self.stage.assignment(0)
-        team = self.stage.team(self.engines(), assignment, 0)
-        return Forks(team, self._assigned)
-
-    def _assigned(self, trace: Trace) -> Any:
-        told = trace.header.meta["train"]
-        return self.stage.assignment(told["instance"], told["split"])
+        split = [list(group.traces) for group in _regrouped(groups, traces)]
+        credited = await self.crediting.credit(split, self.rollouts.forks)
+        return credited, tokens + credited.fork_tokens
 
     # -- the update -----------------------------------------------------------------------------
 
@@ -253,9 +212,6 @@ class Trainer:
                         found[call][places] = 0.0
         return {call: Floats.from_buffer(values) for call, values in found.items()}
 
-    def _version(self) -> int:
-        return max((policy.version for policy in self.policies.values()), default=0)
-
     # -- to go on from ----------------------------------------------------------------------------
 
     def remembered(self) -> dict[str, Any]:
@@ -279,10 +235,6 @@ class Trainer:
 
 
 _LEARNED = frozenset({"spawn", "delegate", "communicate", "aggregate", "stop"})
-
-
-def _instance(seed: int, number: int, group: int, groups: int) -> int:
-    return seed * _SEEDS + number * groups + group
 
 
 def _loss(recipe: Recipe) -> Loss:

@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
-__all__ = ["CHAT_TEMPLATE", "Tiny", "make_tiny"]
+__all__ = ["CHAT_TEMPLATE", "Tiny", "decoder_of", "make_tiny"]
 
 END, PAD = "<end>", "<pad>"
 CHAT_TEMPLATE = (
@@ -37,26 +37,44 @@ class Tiny(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 def make_tiny(texts: Iterable[str], size: Tiny, *, seed: int) -> tuple[Any, Any]:
     """An untrained model and its tokenizer. The same texts, size and seed give the same weights."""
     import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers import LlamaForCausalLM
 
     tokenizer = _tokenizer(texts, size.vocabulary)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=size.width,
-        intermediate_size=8 * size.width // 3 // 8 * 8,
-        num_hidden_layers=size.layers,
-        num_attention_heads=size.heads,
-        num_key_value_heads=size.heads,
-        max_position_embeddings=size.context,
+    config = _config(
+        len(tokenizer),
+        size,
+        size.context,
         tie_word_embeddings=True,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=None,
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model: Any = LlamaForCausalLM(config)  # type: ignore[no-untyped-call]
     return model.eval(), tokenizer
+
+
+def decoder_of(vocabulary: int, size: Tiny, *, context: int) -> Any:
+    """The layers alone, untrained, for a critic; weights come from torch's generator as it is."""
+    from transformers import LlamaModel
+
+    return LlamaModel(_config(vocabulary, size, context))
+
+
+def _config(vocabulary: int, size: Tiny, context: int, **more: Any) -> Any:
+    from transformers import LlamaConfig
+
+    return LlamaConfig(
+        vocab_size=vocabulary,
+        hidden_size=size.width,
+        intermediate_size=8 * size.width // 3 // 8 * 8,
+        num_hidden_layers=size.layers,
+        num_attention_heads=size.heads,
+        num_key_value_heads=size.heads,
+        max_position_embeddings=context,
+        bos_token_id=None,
+        **more,
+    )
 
 
 def _tokenizer(texts: Iterable[str], vocabulary: int) -> Any:

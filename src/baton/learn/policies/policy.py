@@ -71,14 +71,24 @@ class Policy:
 
     @contextmanager
     def training(self) -> Iterator[None]:
-        """The body changes the weights; afterwards they answer under the next version."""
+        """The body changes the weights; afterwards they are the next version, and answer under it unless the sampler
+        has a copy of its own (see `publish`)."""
         engine = self.engine
         assert isinstance(engine, TorchEngine)
         hold = nullcontext() if self.apart else engine.updating(str(self.version + 1))
         with hold, lora.use(self.model, self.name) if self.part.train == "lora" else nullcontext():
             yield
         self.version += 1
-        if self.apart:
+
+    @property
+    def sampler(self) -> Any:
+        """The model that answers, with its adapter where there is one; None where it is elsewhere."""
+        return None if self.model is None else self.engine.model  # type: ignore[attr-defined]  # a TorchEngine
+
+    def publish(self) -> None:
+        """A sampler with a copy of its own gets the weights as they are. Waits for calls in flight."""
+        engine = self.engine
+        if self.apart and isinstance(engine, TorchEngine) and engine.version != str(self.version):
             engine.publish(str(self.version), self.model.state_dict())
 
     def state(self) -> dict[str, torch.Tensor]:
@@ -99,8 +109,8 @@ class Policy:
                 lora.load_state(self.model, self.name, state)
             else:
                 self.model.load_state_dict(dict(state))
-        if self.apart:
-            engine.publish(str(version), self.model.state_dict())
+            if self.apart:
+                engine.model.load_state_dict(dict(state))
         self.version = version
 
 

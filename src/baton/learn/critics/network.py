@@ -1,0 +1,351 @@
+"""A critic that is a small transformer over prefixes of the trace (MAPPO, IPPO, MARFT, COMA with a network).
+
+It reads a trace's ids (`reading`) through the prefix forest, so that prompts which rollouts share are computed once,
+and a linear head gives the value at every spot asked for. Before the first token of an answer that is V(prefix); after
+an answer it is Q(prefix, answer), so options need no heads of their own: they are appended and read.
+
+It is trained by regression on discounted returns-to-go, after each step's traces were judged: judged afterwards, they
+would be compared with returns that the critic has just been shown, and what it remembers would not be learned from.
+
+Targets are those `baton.credit.gae` has in mind: rewards on turns when they happen, the team's return at the last turn
+of the chain. Sources: MAPPO, arXiv 2103.01955; IPPO, arXiv 2011.09533; COMA, arXiv 1705.08926 [M].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from baton.credit import find
+from baton.credit.acts import of_turns, turns
+from baton.credit.contract import Prefix, RewardOf
+from baton.credit.earned import own_rewards, turn_rewards
+from baton.errors import UsageError
+from baton.learn.attention import make_pass, tree_attention
+from baton.learn.critics.reading import Page, Reader, Spot, row_at, spot_of
+from baton.learn.layout import plant
+from baton.learn.logprobs import hidden_states
+from baton.learn.models.tiny import Tiny, decoder_of
+from baton.learn.recipe import Recipe
+from baton.learn.rows import Row
+from baton.learn.split import split
+from baton.trace.call import Call
+from baton.trace.trace import Trace
+
+__all__ = ["NetworkCritic", "returns_to_go"]
+
+LATEST = 768
+"""Ids of a prefix that are read; of a longer one the latest."""
+_TOKENS = 8192
+"""Of rows, in one step of the regression."""
+
+
+class NetworkCritic:
+    """Values by a network of its own."""
+
+    def __init__(self, recipe: Recipe, policies: Mapping[str, Any], reward: RewardOf) -> None:
+        assert recipe.critic is not None
+        self.part = recipe.critic
+        self.reward = reward
+        self.max_tokens = recipe.pack.max_tokens
+        self.seed = recipe.train.seed
+        self.asks = _Asked(recipe)
+        tokenizer, own = _tokenizer(policies)
+        self.reader = Reader(tokenizer, own, self.part.view, LATEST)
+        size = next((p.tiny for p in recipe.policies.values()), Tiny())
+        self.net = _Net(len(tokenizer), size, seed=recipe.train.seed)
+        self.optimizer = torch.optim.AdamW(
+            self.net.parameters(), lr=self.part.learning_rate, weight_decay=0.0, betas=(0.9, 0.95)
+        )
+        self._num_observed = 0
+        self._read: dict[int, _Read] = {}
+        """By the trace's identity; forks may share a name."""
+
+    def observe(self, traces: Iterable[Trace]) -> None:
+        """Judge a step's traces with what is known, then learn from them."""
+        mine = [self._page(trace) for trace in traces]
+        self._read = {id(read.trace): read for read in mine}
+        rows, targets = _with_targets(mine, self)
+        if not self._num_observed:
+            self.net.fit_scale(np.concatenate(targets))
+        self._answer(mine)
+        self._learn(rows, targets)
+        self._num_observed += 1
+
+    def value(self, prefix: Prefix) -> float:
+        """What is still to come after a prefix."""
+        if prefix.agent is not None and self.part.view == "central":
+            raise UsageError(
+                'a local value was asked of a central critic. Set critic.view = "local", or take critic = "local" out '
+                "of the estimator's settings."
+            )
+        return self._of(prefix.trace).values[spot_of(prefix)]
+
+    def q(self, prefix: Prefix, option: str) -> float:
+        """The same, of taking an option at the choice that follows a prefix."""
+        read = self._of(prefix.trace)
+        event = prefix.trace.events[prefix.num_events]
+        key = (event.call or "", option)
+        if key not in read.options:
+            asked = [self._option_row(read, *key)]
+            read.options[key] = float(self._values(asked)[0][0])
+        return read.options[key]
+
+    def token_values(self, trace: Trace, call: Call) -> Sequence[float]:
+        """Before each token of a completion."""
+        read = self._of(trace)
+        return [read.values[Spot(call.id, n)] for n in range(len(call.completion_ids or ()))]
+
+    def given(self) -> dict[str, Any]:
+        return {"value": self.value, "q": self.q, "token-gae.value": self.token_values}
+
+    # -- answers --------------------------------------------------------------------------------
+
+    def _page(self, trace: Trace) -> _Read:
+        return _Read(trace, self.reader.pages(trace, tokens=self.asks.tokens))
+
+    def _of(self, trace: Trace) -> _Read:
+        read = self._read.get(id(trace))
+        if read is None:
+            read = self._read[id(trace)] = self._page(trace)
+            self._answer([read])
+        return read
+
+    def _answer(self, reads: Sequence[_Read]) -> None:
+        """Values at every spot, and of every option that was open, in few passes."""
+        rows: list[Row] = []
+        keep: list[tuple[dict[Any, float], list[Any]]] = []
+        for read in reads:
+            for page in read.pages:
+                rows.append(row_at(page.ids, list(page.spots.values())))
+                keep.append((read.values, list(page.spots)))
+            for key in _open_options(read.trace) if self.asks.options else ():
+                rows.append(self._option_row(read, *key))
+                keep.append((read.options, [key]))
+        for (into, keys), values in zip(keep, self._values(rows), strict=True):
+            into.update(zip(keys, values.tolist(), strict=True))
+
+    def _option_row(self, read: _Read, call: str, option: str) -> Row:
+        page = next(page for page in read.pages if Spot(call, 0) in page.spots)
+        before = page.ids[: page.spots[Spot(call, 0)] + 1]
+        ids = np.concatenate((before, np.array(self.reader.said(option), np.int32)))[-2 * LATEST :]
+        return row_at(ids, [len(ids) - 1])
+
+    @torch.no_grad()
+    def _values(self, rows: Sequence[Row]) -> list[NDArray[np.float64]]:
+        found: list[NDArray[np.float64]] = [np.empty(0)] * len(rows)
+        number = {id(row): n for n, row in enumerate(rows)}
+        for part in split(rows, self.max_tokens):
+            layout, at = plant(part)
+            nodes, of = np.unique(np.concatenate(at), return_inverse=True)
+            values = self.net.at(layout, nodes).double().numpy()[of]
+            for row, mine in zip(part, np.split(values, np.cumsum([len(a) for a in at])[:-1]), strict=True):
+                found[number[id(row)]] = mine
+        return found
+
+    # -- learning -------------------------------------------------------------------------------
+
+    def _learn(self, rows: Sequence[Row], targets: Sequence[NDArray[np.float64]]) -> None:
+        random = np.random.default_rng((self.seed, self._num_observed))
+        order: list[int] = []
+        for _ in range(self.part.steps):
+            batch: list[int] = []
+            size = 0
+            while size < _TOKENS and len(batch) < len(rows):
+                if not order:
+                    order = random.permutation(len(rows)).tolist()
+                batch.append(order.pop())
+                size += len(rows[batch[-1]].ids)
+            self._regress([rows[n] for n in batch], [targets[n] for n in batch])
+
+    def _regress(self, rows: Sequence[Row], targets: Sequence[NDArray[np.float64]]) -> None:
+        """Towards the mean target of each node, by how often it was seen: the same gradient as of all spots apart."""
+        layout, at = plant(rows)
+        nodes, of = np.unique(np.concatenate(at), return_inverse=True)
+        count = np.bincount(of)
+        mean = torch.from_numpy(np.bincount(of, np.concatenate(targets)) / count).float()
+        weight = torch.from_numpy(count / count.sum()).float()
+        self.optimizer.zero_grad()
+        self.net.regress(layout, nodes, mean, weight)
+        nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
+        self.optimizer.step()
+
+    # -- to go on from ----------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """With tensors in it."""
+        optimizer = self.optimizer.state_dict()["state"]
+        return {
+            "num_observed": self._num_observed,
+            "net": {key: value.clone() for key, value in self.net.state_dict().items()},
+            "optimizer": {str(k): {n: v.clone() for n, v in each.items()} for k, each in optimizer.items()},
+        }
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """What `state` gave."""
+        self._num_observed = state["num_observed"]
+        self.net.load_state_dict(state["net"])
+        whole = self.optimizer.state_dict()
+        whole["state"] = {int(key): each for key, each in state["optimizer"].items()}
+        self.optimizer.load_state_dict(whole)
+
+
+class _Read:
+    """A trace, and what the critic says of it."""
+
+    def __init__(self, trace: Trace, pages: list[Page]) -> None:
+        self.trace = trace
+        self.pages = pages
+        self.values: dict[Spot, float] = {}
+        self.options: dict[tuple[str, str], float] = {}
+
+
+class _Asked:
+    """What a recipe's estimators will ask, and how they discount."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        parts = {find(part.estimator).name: part for part in recipe.credit}
+        self.tokens = "token-gae" in parts
+        self.options = "coma" in parts
+        chained = parts.get("gae") or parts.get("token-gae")
+        self.own_rewards = chained is not None
+        self.gamma, self.by_agent = 1.0, self.tokens
+        if chained is not None:
+            settings = find(chained.estimator).settings
+            self.gamma = float(chained.settings.get("gamma", settings["gamma"].default))
+            self.by_agent |= chained.settings.get("critic") == "local"
+        if (
+            recipe.critic is not None
+            and recipe.critic.view == "central"
+            and self.by_agent
+            and not self.tokens
+        ):
+            raise UsageError(
+                'estimator gae has critic = "local" and [critic] has view = "central". Set view = "local".'
+            )
+
+
+class _Net(nn.Module):
+    """A decoder and a linear head; values in units of the first returns seen."""
+
+    shift: Tensor
+    scale: Tensor
+
+    def __init__(self, vocabulary: int, size: Tiny, *, seed: int) -> None:
+        super().__init__()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed + 1)
+            self.decoder = decoder_of(vocabulary, size, context=2 * LATEST)
+            self.head = nn.Linear(size.width, 1)
+            nn.init.zeros_(self.head.weight)
+            nn.init.zeros_(self.head.bias)
+        self.register_buffer("shift", torch.zeros(()))
+        self.register_buffer("scale", torch.ones(()))
+
+    def fit_scale(self, targets: NDArray[np.float64]) -> None:
+        self.shift.fill_(float(targets.mean()))
+        self.scale.fill_(float(targets.std()) or 1.0)
+
+    def at(self, layout: Any, nodes: NDArray[np.int32]) -> Tensor:
+        """Values behind these tokens of the layout."""
+        current = make_pass(layout, torch.float32, torch.device("cpu"))
+        with tree_attention(self.decoder, current):
+            return self._head(hidden_states(self.decoder, current.layout), nodes) * self.scale + self.shift
+
+    def regress(self, layout: Any, nodes: NDArray[np.int32], target: Tensor, weight: Tensor) -> float:
+        """Gradients of the weighted mean square."""
+        current = make_pass(layout, torch.float32, torch.device("cpu"))
+        with tree_attention(self.decoder, current):
+            values = self._head(hidden_states(self.decoder, current.layout), nodes)
+            loss = (weight * (values - (target - self.shift) / self.scale) ** 2).sum()
+            loss.backward()  # type: ignore[no-untyped-call]  # torch's
+        return float(loss.detach())
+
+    def _head(self, hidden: Tensor, nodes: NDArray[np.int32]) -> Tensor:
+        found: Tensor = self.head(hidden.index_select(0, torch.from_numpy(nodes.astype(np.int64))))[:, 0]
+        return found
+
+
+def returns_to_go(
+    trace: Trace, reward: RewardOf, *, gamma: float = 1.0, by_agent: bool = False, own: bool = True
+) -> dict[str, tuple[float, float]]:
+    """Call -> what is still to come before its answer, and after it."""
+    total, every = reward(trace), turns(trace)
+    on_turn = turn_rewards(trace) if own else {}
+    on_agent = own_rewards(trace, ("agent",)) if own and by_agent else {}
+    found: dict[str, tuple[float, float]] = {}
+    for chain in of_turns(every, "agent").values() if by_agent else [every]:
+        end = total + on_agent.get(chain[-1].agent, 0.0)
+        after, before = end, 0.0
+        for turn in reversed(chain):
+            last = turn is chain[-1]
+            before = on_turn.get(turn.call, 0.0) + (end if last else gamma * before)
+            found[turn.call] = (before, after)
+            after = before
+    return found
+
+
+def _with_targets(
+    reads: Sequence[_Read], critic: NetworkCritic
+) -> tuple[list[Row], list[NDArray[np.float64]]]:
+    rows, targets = [], []
+    asks = critic.asks
+    for read in reads:
+        ahead = returns_to_go(
+            read.trace,
+            critic.reward,
+            gamma=1.0 if asks.tokens else asks.gamma,
+            by_agent=asks.by_agent,
+            own=asks.own_rewards,
+        )
+        left = _tokens_left(read.trace) if asks.tokens else {}
+        for page in read.pages:
+            rows.append(row_at(page.ids, list(page.spots.values())))
+            targets.append(
+                np.array(
+                    [
+                        ahead[spot.call][spot.num_said < 0]
+                        * asks.gamma ** (max(0, left[spot.call] - max(0, spot.num_said)) if left else 0)
+                        for spot in page.spots
+                    ]
+                )
+            )
+    return rows, targets
+
+
+def _tokens_left(trace: Trace) -> dict[str, int]:
+    """Call -> tokens between its first one and the last of its agent, over which token-gae discounts."""
+    found: dict[str, int] = {}
+    for chain in of_turns(turns(trace), "agent").values():
+        left = -1
+        for turn in reversed(chain):
+            left += len(trace.call_by_id[turn.call].completion_ids or ())
+            found[turn.call] = left
+    return found
+
+
+def _open_options(trace: Trace) -> dict[tuple[str, str], None]:
+    return {
+        (event.call, option): None
+        for event in trace.events
+        if event.call is not None and event.options is not None and event.choice is not None
+        for option in event.options
+    }
+
+
+def _tokenizer(policies: Mapping[str, Any]) -> tuple[Any, frozenset[str]]:
+    """Of the first policy that has one, and the policies whose ids it wrote."""
+    found = [policy for policy in policies.values() if policy.tokenizer is not None]
+    if not found:
+        raise UsageError(
+            '[critic] kind = "network" reads with a local policy\'s tokenizer, and there is none.'
+        )
+    first = max(found, key=lambda policy: policy.learns).tokenizer
+    words = first.get_vocab()
+    same = [p.name for p in found if p.tokenizer is first or p.tokenizer.get_vocab() == words]
+    return first, frozenset(same)
