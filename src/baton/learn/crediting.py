@@ -55,7 +55,7 @@ class Crediting:
     def __init__(self, recipe: Recipe, given: Mapping[str, Any]) -> None:
         self.recipe = recipe
         self.given = dict(given)
-        """What estimators may ask for by name: reward, value, q, in_scope, ..."""
+        """What estimators may ask for by name (reward, value, q, in_scope, ...); `ESTIMATOR.NAME` is for one alone."""
         self._emas = [Ema() for _ in recipe.credit]
         """For each part."""
         self._barren = [0 for _ in recipe.credit]
@@ -111,7 +111,12 @@ class Crediting:
         found: list[list[Credit]] = [[] for _ in group]
         errors: list[CreditError] = []
         for unit in units:
-            given = {name: self.given[name] for name in estimator.settings if name in self.given}
+            names = {name: f"{estimator.name}.{name}" for name in estimator.settings}
+            given = {
+                name: self.given.get(own, self.given.get(name))
+                for name, own in names.items()
+                if own in self.given or name in self.given
+            }
             if "ema" in estimator.settings:
                 given["ema"] = self._emas[number]
             if "counterfactuals" in estimator.needs and forks is not None:

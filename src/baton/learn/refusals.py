@@ -22,6 +22,8 @@ _VERBS = {
     "stop": ("stop",),
 }
 """Decision -> what an agent may say to make it."""
+_CRITICS = {"vdn": ("agents",), "qmix": ("agents",), "token-gae": ("network",)}
+"""Estimators that not every critic can answer."""
 
 
 def check_credit(recipe: Recipe, stage: Stage) -> None:
@@ -83,7 +85,7 @@ def _check_critic(part: CreditPart, estimator: Estimator, recipe: Recipe) -> Non
     ]
     if not asked:
         return
-    kinds = ("agents",) if estimator.name in ("vdn", "qmix") else ("table", "network")
+    kinds = _CRITICS.get(estimator.name, ("table", "network"))
     has = None if recipe.critic is None else recipe.critic.kind
     if has not in kinds:
         there = "none" if has is None else f"{has!r}"
