@@ -37,6 +37,8 @@ COMMANDS: dict[str, str] = {
     "credit": "say who earned a team's return, by any estimator, from saved traces",
     "measure": "fill in the reporting checklist from traces: success, parallelism, overhead, failures, safety",
     "bench": "measure credit estimators against games whose exact credit is known",
+    "train": "make a team better by a recipe, and show where its regret went",
+    "eval": "measure a training run's latest checkpoint again, on held-out instances",
     "game": "list, solve and play exact games, and see where a policy loses",
     "advise": "choose a credit mechanism and a recipe, from four answers or from traces",
     "corpus": "the literature as data: search it, check its claims, go from a paper to its recipe",

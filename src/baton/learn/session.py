@@ -56,23 +56,29 @@ class Session:
         session = cls(trainer, folder, name=name)
         for line in references(game):
             folder.add("evals", line)
+        if progress is not None:
+            progress("measuring the untrained team")
         session.evaluate("untrained")
         session.checkpoint()
         return session
 
     @classmethod
-    def resume(cls, out: Path, progress: Any = None) -> Session:
-        """Go on with the run in a folder."""
+    def open(cls, out: Path, progress: Any = None) -> Session:
+        """The run in a folder as its latest checkpoint left it. Nothing is written."""
         folder = Folder(out)
         told = folder.told()
         recipe = parse((out / "recipe.toml").read_text("utf-8"), "recipe.toml")
         place = checkpoint.latest(folder.checkpoints)
         trainer = Trainer(recipe, progress=progress)
-        remembered = checkpoint.restore(place, trainer.policies)
-        trainer.recall(remembered)
-        folder.forget_after(trainer.step_number)
-        folder.tell({"status": "running", "why": ""})
-        session = cls(trainer, folder, name=told["recipe"])
+        trainer.recall(checkpoint.restore(place, trainer.policies))
+        return cls(trainer, folder, name=told["recipe"])
+
+    @classmethod
+    def resume(cls, out: Path, progress: Any = None) -> Session:
+        """Go on with the run in a folder."""
+        session = cls.open(out, progress)
+        session.folder.forget_after(session.trainer.step_number)
+        session.folder.tell({"status": "running", "why": ""})
         lines = read_lines(out / "metrics.jsonl")
         session._seconds = lines[-1]["seconds"] if lines else 0.0
         return session

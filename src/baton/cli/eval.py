@@ -1,0 +1,100 @@
+"""`baton eval`: a training run's latest checkpoint measured again, beside the weights it started from."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import structs
+
+from baton.cli.train import need_torch
+from baton.errors import UsageError
+from baton.view.terminal import emit, take_every_character
+from baton.view.training_run import TrainingRun, read_run, standings
+from baton.view.training_text import standing_table
+
+if TYPE_CHECKING:
+    from baton.learn.session import Session
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = (
+        "examples:\n"
+        "  baton eval runs/flagship                     # the instances the run itself was measured on\n"
+        "  baton eval runs/flagship --seed 7 --episodes 1000\n"
+    )
+    parser.add_argument("run", metavar="DIR", help="a folder of `baton train`")
+    parser.add_argument("--episodes", type=int, metavar="N", help="how many (default: the recipe's)")
+    parser.add_argument(
+        "--seed", type=int, metavar="N", help="of the held-out instances (default: the run's)"
+    )
+    parser.add_argument("--keep", action="store_true", help="write the measurement into DIR/evals.jsonl")
+    parser.add_argument("--json", action="store_true", help="as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    out = Path(args.run)
+    if not (out / "run.json").is_file():
+        raise UsageError(
+            f"{out} holds no training run: it has no run.json. Type: baton train RECIPE --out {out}"
+        )
+    if args.episodes is not None and args.episodes < 1:
+        raise UsageError(f"--episodes {args.episodes}: expected 1 or more.")
+    if args.seed is not None and args.seed < 0:
+        raise UsageError(f"--seed {args.seed}: expected 0 or more.")
+    need_torch()
+    from baton.cli.train_display import Display
+
+    with Display() as display:
+        display.note("loading the latest checkpoint")
+        measured = _measure(out, args, display.note)
+    known = read_run(out)
+    fresh = {line["who"] for line in measured}
+    rows = [*(line for line in known.evals if line.get("who") not in fresh), *measured]
+    if args.json:
+        take_every_character(data=True)
+        print(msgspec.json.encode({"run": known.told, "evals": rows}).decode())
+        return 0
+    _show(structs.replace(known, evals=rows), measured[-1])
+    return 0
+
+
+def _measure(out: Path, args: argparse.Namespace, note: Any) -> list[dict[str, Any]]:
+    """The untrained and the trained team on the same instances."""
+    from baton.learn import checkpoint
+    from baton.learn.session import Session
+
+    session = Session.open(out, note)
+    try:
+        _change(session, args)
+        note("measuring the trained team")
+        after = session.evaluate("team", keep=False)
+        note("measuring the untrained team")
+        checkpoint.load_weights(session.folder.checkpoints / "step-00000", session.trainer.policies)
+        before = session.evaluate("untrained", keep=False) | {"step": 0}
+        lines = [line | {"seed": session.recipe.train.seed} for line in (before, after)]
+        if args.keep:
+            session.folder.add("evals", lines[-1])
+    finally:
+        session.close()
+    return lines
+
+
+def _change(session: Session, args: argparse.Namespace) -> None:
+    """Other instances, or more of them; the trainer keeps the recipe its weights were made by."""
+    recipe = session.recipe
+    if args.episodes is not None:
+        recipe = structs.replace(recipe, eval=structs.replace(recipe.eval, episodes=args.episodes))
+    if args.seed is not None:
+        recipe = structs.replace(recipe, train=structs.replace(recipe.train, seed=args.seed))
+    session.recipe = recipe
+
+
+def _show(run: TrainingRun, after: dict[str, Any]) -> None:
+    title = f"{run.said('recipe')} on {run.said('task')}: checkpoint of step {after['step']}, seed {after['seed']}"
+    emit([[(title, "bold")], [], *standing_table(standings(run))])

@@ -1,0 +1,102 @@
+"""What a training run comes to, in the terminal: who is worth what, and how each decision's regret went."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from baton.view.figures import NOT_MEASURED
+from baton.view.text import count, duration, number
+from baton.view.training_run import DECISIONS, Standing, TrainingRun, standing, standings
+from baton.view.tree import Line
+
+__all__ = ["course", "outcome", "standing_table", "worth"]
+
+_SHOWN = ("untrained", "trained", "best of", "single agent", "optimum")
+_TICKS = "▁▂▃▄▅▆▇█"
+_COURSE_WIDTH = 24
+
+
+def standing_table(rows: Sequence[Standing]) -> list[Line]:
+    """Returns with intervals, regret in all and by decision, tokens per episode."""
+    shown = [row for row in rows if row.who.startswith(_SHOWN)]
+    measured = any(value is not None for row in shown for value in row.regret.values())
+    regrets = ("total", *DECISIONS) if measured else ("total",)
+    episodes = next((row.episodes for row in shown if row.who in ("trained", "untrained")), None)
+    title = "held out" if episodes is None else f"{episodes:,} held-out episodes"
+    header = [title, "return", "", "regret", *regrets[1:], "tokens"]
+    table = [header, *([row.who, *_cells(row, regrets)] for row in shown)]
+    widths = [max(len(row[i]) for row in table) for i in range(len(header))]
+    lines: list[Line] = [
+        [("  ".join(_aligned(row, widths)), "bold" if row is header else "")] for row in table
+    ]
+    notes = ["–: not measured"] if any("–" in row for row in table) else []
+    if any(row.who.startswith("best of") for row in shown):
+        notes.append("best of n keeps the try with the best true score, so it bounds trying more often")
+    return [*lines, [("; ".join(notes), "dim")]] if notes else lines
+
+
+def _ledger(run: TrainingRun) -> list[Line]:
+    """Each decision's regret before and after, and its course over the steps."""
+    before, after = standing(run, "untrained"), standing(run, "trained")
+    if before is None or after is None or before.regret["total"] is None or after.regret["total"] is None:
+        return [[(f"regret by decision: {NOT_MEASURED} (this task has no exact solver)", "dim")]]
+    steps = count(len(run.steps), "step")
+    lines: list[Line] = [[(f"{'regret':<13}untrained → trained            over {steps}", "bold")]]
+    for name in (*DECISIONS, "total"):
+        was, now = before.regret[name], after.regret[name]
+        change = f"{(now - was) / was:+.0%}".replace("-", "−") if was and now is not None else ""
+        change = "" if was is not None and was < 5e-4 else change
+        style = "" if was is None or now is None else "green" if now < was else "red" if now > was else ""
+        lines.append(
+            [
+                (f"{name:<13}{worth(was, 4):>9} → {worth(now, 4):<7} ", "bold" if name == "total" else ""),
+                (f"{change:>8}  ", style),
+                (course(run.series("regret", name)), "cyan"),
+            ]
+        )
+    return lines
+
+
+def outcome(run: TrainingRun) -> list[Line]:
+    """The run in a line, the table, and the ledger."""
+    tokens = run.series("total_tokens")[-1:]
+    seconds = run.series("seconds")[-1:]
+    facts = [count(len(run.steps), "step")]
+    facts += [f"{number(tokens[0])} tokens"] if tokens and tokens[0] is not None else []
+    facts += [duration(seconds[0])] if seconds and seconds[0] is not None else []
+    title = f"{run.said('recipe')} on {run.said('task')}: {', '.join(facts)}"
+    return [[(title, "bold")], [], *standing_table(standings(run)), [], *_ledger(run)]
+
+
+def course(values: Sequence[float | None], width: int = _COURSE_WIDTH) -> str:
+    """A small picture of a series, from zero to its own largest; blank where it was not measured."""
+    most = max((value for value in values if value is not None), default=0.0)
+    size = max(1, -(-len(values) // width))
+    drawn = ""
+    for at in range(0, len(values), size):
+        some = [value for value in values[at : at + size] if value is not None]
+        share = sum(some) / len(some) / most if some and most > 0 else 0.0
+        drawn += " " if not some else _TICKS[max(0, min(len(_TICKS) - 1, round(share * (len(_TICKS) - 1))))]
+    return drawn
+
+
+def worth(value: float | None, digits: int = 3) -> str:
+    """A return or a regret; rounding leaves no minus before a zero."""
+    if value is None:
+        return "–"
+    text = f"{value:.{digits}f}" if abs(value) < 100 else f"{value:,.1f}"
+    return text.removeprefix("-") if not text.strip("-0.,") else text
+
+
+def _cells(row: Standing, regrets: Sequence[str]) -> list[str]:
+    half = "exact" if row.episodes is None else "" if row.half is None else f"±{worth(row.half)}"
+    tokens = "–" if row.tokens is None else f"{row.tokens:,.0f}"
+    return [worth(row.mean), half, *(worth(row.regret[name]) for name in regrets), tokens]
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int]) -> list[str]:
+    """Words to the left, numbers to the right."""
+    return [
+        f"{cell:<{width}}" if i in (0, 2) else f"{cell:>{width}}"
+        for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+    ]
