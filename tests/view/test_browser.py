@@ -345,6 +345,17 @@ class TestDiffAndFork:
         page.click("text=compare two")
         page.wait_for_selector(".diff-page")
 
+    def test_traces_of_two_places(self, tab: Tab, site: Site) -> None:
+        page = tab.open(f"{site.address}#places")
+        assert "training run" in text(page, "tbody")
+        page.click("tbody >> text=imported.jsonl")
+        page.click(".title >> text=compare")
+        page.go_back()
+        page.click("tbody >> text=live.jsonl")
+        page.click(".title >> text=compare")
+        page.wait_for_selector(".diff-page")
+        assert "events are the same" in text(page, ".lead")
+
     def test_forking_from_the_page(self, tab: Tab, site: Site) -> None:
         page = tab.open(site.trace(event="lead1.worker1#2"))
         page.click("summary >> text=What if")

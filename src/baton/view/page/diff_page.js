@@ -71,7 +71,7 @@ export class DiffPage {
     const fit = h("button", { on: { click: () => this.lanes.forEach((lanes) => lanes.fit()) } }, "fit");
     return h("div", { class: "toolbar" }, h("label", { class: "field" }, "axis ", axis), fit, swap,
       h("span", { class: "key" }, h("i", { class: "frame warn" }), "changed"), h("span", { class: "key" }, h("i", { class: "frame good" }), "new"), h("span", { class: "key" }, h("i", { class: "frame bad" }), "gone"),
-      h("button", { on: { click: () => { this.before.set({ selected: null }); this.after.set({ selected: null }); this.list(); } } }, "all changes"));
+      h("button", { on: { click: () => this.all() } }, "all changes"));
   }
 
   deltas() {
@@ -112,14 +112,22 @@ export class DiffPage {
     const changed = this.diff.changed.find((row) => row[0] === a && row[1] === b);
     const title = visible(this.after.model.title(b), 100);
     const body = h("div", { class: "detail-body" }, h("h2", {}, title), h("p", { class: "hint" }, `${visible(this.after.model.agentOf(b), 60)}; different: ${changed ? changed[2].join(", ") : "nothing"}`));
-    replace(this.detail, body);
+    replace(this.detail, h("button", { class: "plain close", "aria-label": "Close", on: { click: () => this.list() } }, "✕"), body);
     const [was, is] = await Promise.all([ask("event", { ...this.left, at: a }), ask("event", { ...this.right, at: b })]);
     const side = (name, found) => h("section", {}, h("h3", {}, name), h("pre", { class: "said" }, found.content?.text === undefined ? "(nothing)" : block(found.content.text).slice(0, 6000)), h("div", { class: "muted small" }, `${found.fields.decision ?? ""} ${found.fields.status ?? ""}`.trim()));
     body.append(side("Before", was), side("After", is), h("button", { class: "link", on: { click: () => { this.after.set({ selected: b }); showDetail(this.detail, this.after, { fork: false }); } } }, "all about it after"));
   }
 
+  all() {
+    this.before.set({ selected: null });
+    this.after.set({ selected: null });
+    this.list();
+    this.detail.classList.add("open");
+  }
+
   list() {
     this.detail.classList.remove("open");
+    const close = h("button", { class: "plain close", "aria-label": "Close", on: { click: () => this.detail.classList.remove("open") } }, "✕");
     const { diff, before, after } = this;
     const line = (scene, i, kind, what) => h("li", {}, h("span", { class: `badge ${kind}` }, kind), " ", h("button", { class: "link", on: { click: () => this.choose(scene, i) } }, `${visible(scene.model.agentOf(i), 40)}: ${visible(scene.model.title(i), 60)}`), what ? h("span", { class: "muted small" }, ` ${what}`) : null);
     const rows = [
@@ -127,7 +135,7 @@ export class DiffPage {
       ...diff.added.map((b) => [after.model.t[b], line(after, b, "new")]),
       ...diff.removed.map((a) => [before.model.t[a], line(before, a, "gone")]),
     ].sort((x, y) => x[0] - y[0]);
-    replace(this.detail, h("div", { class: "detail-body" }, h("h2", {}, rows.length ? "What changed" : "Nothing changed"), h("ul", { class: "edges" }, rows.slice(0, LISTED).map(([, made]) => made)), rows.length > LISTED ? h("p", { class: "hint" }, `and ${number(rows.length - LISTED)} more`) : null));
+    replace(this.detail, h("div", { class: "detail-body" }, close, h("h2", {}, rows.length ? "What changed" : "Nothing changed"), h("ul", { class: "edges" }, rows.slice(0, LISTED).map(([, made]) => made)), rows.length > LISTED ? h("p", { class: "hint" }, `and ${number(rows.length - LISTED)} more`) : null));
   }
 
   key(event) {

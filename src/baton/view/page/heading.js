@@ -1,7 +1,8 @@
 // What a trace is, above its views: its name, how it came out, what it took.
 
 import { h, replace } from "./dom.js";
-import { ask } from "./source.js";
+import { forget, pair, pick, picked } from "./picks.js";
+import { ask, exported } from "./source.js";
 import { NOT_MEASURED, block, number, seconds, spoken, visible } from "./text.js";
 
 export function heading(host, model, context) {
@@ -25,8 +26,9 @@ export function heading(host, model, context) {
     tile("parallelism", figures.parallelism === null ? NOT_MEASURED : `${figures.parallelism.toFixed(2)}×`),
   ];
   const answer = h("div", { class: "answer" });
+  const compare = exported ? null : h("button", { class: "link", title: "Press it on two traces", on: { click: () => choose(model.place, compare, context) } }, picked(model.place.place, model.place.id) ? MARKED : "compare");
   const forked = about.forked_from && context.go ? h("button", { class: "link", on: { click: () => context.go("diff", { place: model.place.place, id: about.forked_from, place2: model.place.place, id2: model.place.id }) } }, "compare with what it was forked from") : null;
-  replace(host, h("div", { class: "title" }, h("h1", {}, visible(about.id, 120)), chips, h("span", { class: "muted" }, "task ", visible(about.task, 80)), forked, answer), h("div", { class: "tiles" }, tiles));
+  replace(host, h("div", { class: "title" }, h("h1", {}, visible(about.id, 120)), chips, h("span", { class: "muted" }, "task ", visible(about.task, 80)), forked, compare, answer), h("div", { class: "tiles" }, tiles));
   if (about.answer !== null) {
     ask("event", { ...model.place, at: about.answer })
       .then((found) => {
@@ -35,6 +37,17 @@ export function heading(host, model, context) {
       })
       .catch(() => {});
   }
+}
+
+const MARKED = "marked; open another trace and press compare there";
+
+function choose(place, button, context) {
+  pick(place.place, place.id);
+  const both = pair();
+  if (both) {
+    forget();
+    context.go("diff", both);
+  } else button.textContent = picked(place.place, place.id) ? MARKED : "compare";
 }
 
 export function tile(name, value, kind = "") {

@@ -3,6 +3,7 @@
 import { h, replace, select } from "./dom.js";
 import { curves } from "./curves.js";
 import { evaluations, headline } from "./headline.js";
+import { forget, pair, pick, picked } from "./picks.js";
 import { ask } from "./source.js";
 import { Table } from "./table.js";
 import { count, number, seconds, visible } from "./text.js";
@@ -16,7 +17,6 @@ export class RunPage {
     this.context = context;
     this.steps = [];
     this.evals = [];
-    this.chosen = [];
     this.filter = { words: "", state: "all", step: "all" };
   }
 
@@ -64,7 +64,7 @@ export class RunPage {
   columns() {
     const numeric = (name, title, show = number) => ({ name, title, numeric: true, of: (row) => row[name], cell: (row) => show(row[name]) });
     return [
-      { name: "pick", title: "diff", of: (row) => (this.chosen.includes(row.id) ? 1 : 0), cell: (row) => h("input", { type: "checkbox", "aria-label": `Compare ${visible(row.id, 60)}`, checked: this.chosen.includes(row.id), on: { change: () => this.pick(row.id) } }) },
+      { name: "pick", title: "diff", of: (row) => (picked(this.place, row.id) ? 1 : 0), cell: (row) => h("input", { type: "checkbox", "aria-label": `Compare ${visible(row.id, 60)}`, checked: picked(this.place, row.id), on: { change: () => this.pick(row.id) } }) },
       { name: "id", title: "trace", of: (row) => row.id, cell: (row) => h("a", { href: `#trace?${new URLSearchParams({ place: this.place, id: row.id })}` }, visible(row.id, 80)) },
       ...(this.training ? [numeric("step", "step")] : [{ name: "task", of: (row) => row.task, cell: (row) => visible(row.task, 50) }]),
       numeric("value", "reward"),
@@ -80,7 +80,7 @@ export class RunPage {
     const search = h("input", { type: "search", placeholder: "find traces…", "aria-label": "Find traces", value: this.filter.words, on: { input: (event) => this.narrow({ words: event.target.value }) } });
     const state = select("State", [{ value: "all", label: "all" }, { value: "finished", label: "finished" }, { value: "live", label: "not finished" }, { value: "best", label: "best tenth" }, { value: "worst", label: "worst tenth" }], this.filter.state, (value) => this.narrow({ state: value }));
     this.compare = h("button", { disabled: true, on: { click: () => this.diff() } }, "compare two");
-    replace(this.filters, search, h("label", { class: "field" }, "show ", state), this.compare, h("span", { class: "muted small" }, "tick two traces to compare them"));
+    replace(this.filters, search, h("label", { class: "field" }, "show ", state), this.compare, h("span", { class: "muted small" }, "tick two traces, here or in two places, to compare them"));
   }
 
   narrow(changes) {
@@ -89,13 +89,14 @@ export class RunPage {
   }
 
   pick(id) {
-    this.chosen = this.chosen.includes(id) ? this.chosen.filter((one) => one !== id) : [...this.chosen, id].slice(-2);
+    pick(this.place, id);
     this.fillTable();
   }
 
   diff() {
-    const [id, id2] = this.chosen;
-    this.context.go("diff", { place: this.place, id, place2: this.place, id2 });
+    const both = pair();
+    forget();
+    this.context.go("diff", both);
   }
 
   showRows({ rows, complete, problem }) {
@@ -115,7 +116,7 @@ export class RunPage {
       rows = rows.filter((row) => row.value !== null).sort((a, b) => (a.value - b.value) * way);
       rows = rows.slice(0, Math.max(1, Math.ceil(rows.length / 10)));
     }
-    this.compare.disabled = this.chosen.length !== 2;
+    this.compare.disabled = pair() === null;
     this.table.set(rows);
   }
 

@@ -49,6 +49,12 @@ export function seconds(value) {
   return `${Math.floor(whole / 3600)} h ${String(Math.floor((whole % 3600) / 60)).padStart(2, "0")} min`;
 }
 
+export function ago(past) {
+  if (past < 60) return "just now";
+  if (past < 5400) return `${Math.round(past / 60)} min ago`;
+  return past < 129600 ? `${Math.round(past / 3600)} h ago` : `${Math.round(past / 86400)} days ago`;
+}
+
 export function count(n, noun) {
   return `${n.toLocaleString("en-US")} ${noun}${n === 1 ? "" : "s"}`;
 }

@@ -18,8 +18,9 @@ from baton.view.web.detail import Details, content
 from baton.view.web.diff import compare
 from baton.view.web.library import Library
 from baton.view.web.picture import picture
+from baton.view.web.places import modified
 from baton.view.web.taint import overlay
-from baton.view.web.training import training
+from baton.view.web.training import run_of, training
 
 __all__ = ["Answers", "regret"]
 
@@ -66,7 +67,15 @@ class Answers:
         return {"id": made.trace.trace_id, **{name: fields[name] for name in fields if name != "trace"}}
 
     def _setup(self, _query: Query) -> dict[str, Any]:
-        places = [{"key": place.key, "training": place.training} for place in self._library.places()]
+        places = [
+            {
+                "key": place.key,
+                "training": place.training,
+                "modified": modified(place.path),
+                "run": run_of(place.path) if place.training else None,
+            }
+            for place in self._library.places()
+        ]
         return {"version": __version__, "places": places, "fork": self._attached.fork is not None}
 
     def _rows(self, query: Query) -> dict[str, Any]:

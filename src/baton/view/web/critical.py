@@ -7,9 +7,20 @@ is the rule of `baton measure`'s span, so the two agree.
 
 from __future__ import annotations
 
+from baton.errors import BatonError
 from baton.trace.graph import Graph
+from baton.trace.trace import Trace
 
-__all__ = ["critical_path"]
+__all__ = ["critical_path", "span_seconds"]
+
+
+def span_seconds(trace: Trace) -> float | None:
+    """The length of the critical path; None where nothing was timed, or the trace has no graph."""
+    try:
+        found = critical_path(Graph.of(trace))
+    except BatonError:
+        return None
+    return None if found is None else found[1]
 
 
 def critical_path(graph: Graph) -> tuple[list[int], float] | None:

@@ -15,12 +15,13 @@ from baton.measure.scale import scale
 from baton.trace.event import Event
 from baton.trace.trace import Trace
 from baton.view.lanes import Lanes
+from baton.view.web.critical import span_seconds
 from baton.view.web.picture import lane_order
 
 __all__ = ["compare"]
 
 _FIGURES = (
-    "agents", "events", "messages", "tool_calls", "calls", "tokens", "seconds", "work_s", "span_s", "parallelism",
+    "agents", "events", "messages", "tool_calls", "calls", "tokens", "seconds", "work_s", "parallelism",
 )  # fmt: skip
 
 
@@ -113,4 +114,5 @@ def _deltas(before: Trace, after: Trace) -> list[dict[str, Any]]:
             {"what": name, "kind": "cost", "values": [getattr(size, name) for size in sizes]}
             for name in _FIGURES
         ),
+        {"what": "span_s", "kind": "cost", "values": [span_seconds(before), span_seconds(after)]},
     ]

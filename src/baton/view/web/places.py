@@ -16,7 +16,7 @@ from baton.errors import FormatError
 from baton.trace.formats.detect import detect, stores_in
 from baton.trace.formats.manifest import SHARD_PREFIX
 
-__all__ = ["Place", "find_places"]
+__all__ = ["Place", "find_places", "modified"]
 
 _MOST_PLACES = 500
 _TRACES = "traces"  # where a training run keeps its rollouts
@@ -37,6 +37,15 @@ class Place(Struct, frozen=True, kw_only=True):
     @property
     def has_traces(self) -> bool:
         return _holds_traces(self.traces)
+
+
+def modified(path: Path) -> float | None:
+    """When something in it last changed, in seconds since 1970."""
+    try:
+        inside = [path, *path.iterdir()] if path.is_dir() else [path]
+        return max(one.stat().st_mtime for one in inside)
+    except OSError:  # it went away
+        return None
 
 
 def find_places(paths: Sequence[Path]) -> list[Place]:

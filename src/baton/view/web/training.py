@@ -13,7 +13,7 @@ import msgspec
 
 from baton.errors import FormatError
 
-__all__ = ["training"]
+__all__ = ["run_of", "training"]
 
 
 def training(directory: Path, after_steps: int = 0, after_evals: int = 0) -> dict[str, Any]:
@@ -28,6 +28,14 @@ def training(directory: Path, after_steps: int = 0, after_evals: int = 0) -> dic
         "num_evals": len(evals),
         "num_unreadable": bad_steps + bad_evals,
     }
+
+
+def run_of(directory: Path) -> dict[str, Any] | None:
+    """What the run says it is; None where that cannot be read now."""
+    try:
+        return _object(directory / "run.json")
+    except FormatError:
+        return None
 
 
 def _object(path: Path) -> dict[str, Any]:
