@@ -108,7 +108,12 @@ def _check_decisions(part: CreditPart, estimator: Estimator, stage: Stage) -> No
     if estimator.name.startswith("spawn-"):
         wanted.add("spawn")
     for decision in sorted(wanted):
-        if not any(_decides(stage.topology, role, decision) for role in stage.roles):
+        made = (
+            decision in stage.game.decisions
+            if stage.game is not None
+            else any(_decides(stage.topology, role, decision) for role in stage.roles)
+        )
+        if not made:
             raise UsageError(
                 f"[[credit]] {estimator.name} is for the decision to {decision}, and nobody's policy in a "
                 f"{stage.topology.name} team of {stage.task.name} makes it. Leave {decision!r} out, or take a team "
