@@ -136,8 +136,8 @@ class CriticPart(_Part, frozen=True, kw_only=True):
     learning_rate: float = 1e-3
     prior: float = 3.0
     """Of the table: how many visits the average over options counts."""
-    backup: Literal["policy", "best"] = "policy"
-    """Of the table: whether later choices are taken as the policy makes them, or at their best."""
+    backup: Literal["policy", "best", "return"] = "policy"
+    """Of the table: whether later choices are taken as the policy makes them, at their best, or as they turned out."""
     temperature: float = 0.0
     """Of the table: how much, in units of return, trying all options is worth; it falls to zero over the run."""
 

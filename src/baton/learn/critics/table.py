@@ -8,13 +8,15 @@ follows a choice does not depend on who chose it), the counts give Q, backwards:
 (certainty equivalence; fitted Q evaluation with a table). With `backup = "best"`, V(s) = max_a Q'(s, a) instead: a
 choice is judged as if all later ones were made as well as is known by now. That is what the regret ledger charges a
 decision with, and an early choice is not blamed for late ones that are still bad, which is how a team unlearns to
-spawn before it has learned what to do with those it spawned. Options with few visits are drawn towards the average
+spawn before it has learned what to do with those it spawned. With `backup = "return"`, Q is the mean of all that was
+earned from the choice on (Monte Carlo), which needs no more than the choice's own situation to repeat: right where
+what follows does not show what was chosen. Options with few visits are drawn towards the average
 over the options seen: Q' = (n Q + prior V) / (n + prior). It needs situations that repeat: games, or teams whose
 roles remember only the latest they were told.
 
-`temperature` keeps all options tried: q gives Q' - t log pi, whose policy gradient is that of the return plus t times the
-entropy over options (soft policy iteration, Haarnoja et al. 2018 [M]). Entropy over tokens would loosen the grammar
-as well. It falls to zero over the run.
+`temperature` keeps all options tried: q gives Q' - t log pi, whose policy gradient is that of the return plus t
+times the entropy over options (soft policy iteration, Haarnoja et al. 2018 [M]). Entropy over tokens would loosen
+the grammar as well. It falls to zero over the run.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ class TableCritic:
         self,
         *,
         prior: float = 3.0,
-        backup: Literal["policy", "best"] = "policy",
+        backup: Literal["policy", "best", "return"] = "policy",
         temperature: float = 0.0,
         num_steps: int = 1,
         reward: RewardOf = team_return,
@@ -80,14 +82,17 @@ class TableCritic:
         self._points = {}
         for trace in traces:
             points = self._points[trace.trace_id] = choice_points(trace, self.reward)
+            ahead = math.fsum(point.reward for point in points)
             for number, point in enumerate(points):
                 cells = self._cells.setdefault(point.situation, [])
                 while len(cells) < len(point.options):
                     cells.append(_Cell())
-                after = points[number + 1].situation if number + 1 < len(points) else _END
+                last = self.backup == "return" or number + 1 == len(points)
+                after = _END if last else points[number + 1].situation
                 cell = cells[point.choice]
                 cell.count += 1
-                cell.reward += point.reward
+                cell.reward += ahead if self.backup == "return" else point.reward
+                ahead -= point.reward
                 cell.after[after] = cell.after.get(after, 0) + 1
                 self._chances[point.situation] = point.chances
                 depth = len(points) - number
@@ -109,7 +114,7 @@ class TableCritic:
     def _value_of(self, key: bytes) -> float:
         """Over the options seen: by the policy's chances, or of the best."""
         level = self._levels[key] = self._average(key)
-        if self.backup == "policy":
+        if self.backup != "best":
             return level
         return max(self._drawn(cell, level) for cell in self._cells[key] if cell.count)
 
