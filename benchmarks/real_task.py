@@ -1,39 +1,86 @@
 """A real language model on real tasks: reasoning-gym's problems, on instances of the test split.
 
     python benchmarks/real_task.py --measure untrained
+    python benchmarks/real_task.py --train reasoning --out runs/sums --minutes 9     # again, until it is finished
+    python benchmarks/real_task.py --compare runs/sums runs/sums-uniform runs/sums-single
+    python benchmarks/real_task.py --measure speed
 
 `untrained` asks the model as it comes: it reads the commands in its system prompt and the problem, and knows
-nothing else. Parse rate is over answers, success and tokens over episodes; intervals are Wilson's, 95 %.
+nothing else. Parse rate is over answers, success and tokens over episodes; intervals are 95 %, Wilson's for shares.
+`--train` takes the recipes reasoning, reasoning-uniform, reasoning-single and reasoning-spawn, or a file; one slice
+per call, which goes on where the last one stopped. `--compare` needs no model. `speed` is the torch engine against
+transformers, and the update as a forest against rows, on the model and on rollouts of the recipe `reasoning`.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 
+from baton.errors import BatonError
 from baton.tasks.reasoning import FAMILIES
-from real_tasks.untrained import HEAD, untrained
-from table import machine
 
 
 def main() -> None:
+    args = _arguments()
+    try:
+        sys.exit(_run(args))
+    except BatonError as error:
+        print(f"real_task: {error}", file=sys.stderr)
+        sys.exit(1)
+
+
+def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--measure", choices=["untrained"], required=True)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--measure", choices=["untrained", "speed"])
+    what.add_argument("--train", metavar="RECIPE", help="a recipe's name, or a TOML file")
+    what.add_argument("--compare", metavar="DIR", nargs="+", help="folders of finished or begun runs")
     parser.add_argument(
         "--model", default="smollm2", help="as in --policy, such as smollm2?device=cuda&dtype=bfloat16"
     )
     parser.add_argument("--families", nargs="+", choices=[*FAMILIES], default=[*FAMILIES], metavar="FAMILY")
-    parser.add_argument("--instances", type=int, default=32)
+    parser.add_argument("--instances", type=int, default=None, help="of the test split (32; of a run 128)")
+    parser.add_argument("--tries", type=int, default=4, help="of each instance, for best-of-n (4)")
     parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--max-tokens", type=int, default=96)
+    parser.add_argument("--out", metavar="DIR", help="where a run is, or goes")
+    parser.add_argument("--minutes", type=float, default=9.0, help="of one slice of training")
+    parser.add_argument("--finish", action="store_true", help="measure after this slice, whatever is left")
+    parser.add_argument("--set", metavar="K=V", dest="changes", action="append", default=[])
     args = parser.parse_args()
+    if args.train and not args.out:
+        parser.error("--train needs --out DIR, the run's folder")
+    if args.instances is None:
+        args.instances = 128 if args.train else 32
+    return args
+
+
+def _run(args: argparse.Namespace) -> int:
+    if args.train:
+        from real_tasks.train import train
+
+        return train(args)
+    if args.compare:
+        from real_tasks.compare import compare
+
+        return compare(args.compare)
+    if args.measure == "speed":
+        from real_tasks.speed import speed
+
+        return speed(args)
+    from real_tasks.untrained import HEAD, untrained
+    from table import machine
+
     rows = untrained(args)
     print("| " + " | ".join(HEAD) + " |")
     print("|" + "---|" * len(HEAD))
     for row in rows:
         print("| " + " | ".join(row) + " |")
     print(f"\n{args.model}, temperature {args.temperature:g}; {machine()}")
+    return 0
 
 
 if __name__ == "__main__":

@@ -69,7 +69,7 @@ class Session:
         told = folder.told()
         recipe = parse((out / "recipe.toml").read_text("utf-8"), "recipe.toml")
         place = checkpoint.latest(folder.checkpoints)
-        trainer = Trainer(recipe, progress=progress)
+        trainer = Trainer(recipe, progress=progress, restored=True)
         trainer.recall(checkpoint.restore(place, trainer.policies))
         return cls(trainer, folder, name=told["recipe"])
 

@@ -62,7 +62,10 @@ class Step(Struct, frozen=True, kw_only=True):
 class Trainer:
     """A run's state, and one step of it at a time."""
 
-    def __init__(self, recipe: Recipe, *, progress: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self, recipe: Recipe, *, progress: Callable[[str], None] | None = None, restored: bool = False
+    ) -> None:
+        """`restored`: a checkpoint's weights follow, so adapters need no supervised start."""
         if recipe.train.threads is not None:
             torch.set_num_threads(recipe.train.threads)
         self.recipe = recipe
@@ -72,7 +75,7 @@ class Trainer:
             recipe,
             self.stage.roles,
             starting_models(recipe, self.stage, progress),
-            starting_adapters(recipe, progress),
+            None if restored else starting_adapters(recipe, progress),
         )
         self.scoring = Scoring(recipe.reward)
         self.judging = Judging(self.stage, self.scoring.rules)
