@@ -1,10 +1,11 @@
 // The graph of dependencies. A long trace is shown as what an event depends on and what it led to, nearest first; the page says what is left out.
 
+import { fitted } from "./fit.js";
 import { h, replace } from "./dom.js";
 import { describe } from "./lanes.js";
-import { edgeInk } from "./lanes_draw.js";
+import { edgeInk } from "./lanes_arrows.js";
 import { ink } from "./palette.js";
-import { Plane, arrowHead, cut } from "./plane.js";
+import { Plane, arrowHead } from "./plane.js";
 import { number, visible } from "./text.js";
 
 const MOST = 160;
@@ -168,10 +169,10 @@ export class GraphView {
     ctx.textBaseline = "middle";
     ctx.fillStyle = ink("text");
     ctx.font = "600 11px system-ui, sans-serif";
-    ctx.fillText(cut(ctx, visible(model.title(i), 60), WIDE - 22), x - WIDE / 2 + 13, y - 7);
+    ctx.fillText(fitted(ctx, visible(model.title(i), 60), WIDE - 22), x - WIDE / 2 + 13, y - 7);
     ctx.font = "10px system-ui, sans-serif";
     ctx.fillStyle = ink("muted");
-    ctx.fillText(cut(ctx, visible(model.agentOf(i), 60), WIDE - 22), x - WIDE / 2 + 13, y + 8);
+    ctx.fillText(fitted(ctx, visible(model.agentOf(i), 60), WIDE - 22), x - WIDE / 2 + 13, y + 8);
   }
 }
 

@@ -106,10 +106,3 @@ export function arrowHead(ctx, x, y, angle, size) {
   ctx.lineTo(x - size * Math.cos(angle + 0.4), y - size * Math.sin(angle + 0.4));
   ctx.fill();
 }
-
-export function cut(ctx, text, room) {
-  if (ctx.measureText(text).width <= room) return text;
-  let shown = text;
-  while (shown.length > 1 && ctx.measureText(shown + "…").width > room) shown = shown.slice(0, -1);
-  return shown + "…";
-}

@@ -1,7 +1,8 @@
 // Who spawned whom. Each agent's bar is as long as its tokens; many siblings of one role fold into one node.
 
+import { fitted } from "./fit.js";
 import { ink } from "./palette.js";
-import { Plane, cut } from "./plane.js";
+import { Plane } from "./plane.js";
 import { NOT_MEASURED, count, number, seconds, visible } from "./text.js";
 
 const FOLD_FROM = 14;
@@ -142,7 +143,7 @@ export class SpawnTree {
     ctx.textBaseline = "middle";
     ctx.fillStyle = ink("text");
     const label = data.key ? `${visible(data.role ?? "no role", 30)} ×${data.size}` : visible(agents.name[data.lane], 40);
-    const shown = cut(ctx, label, WIDE - 16);
+    const shown = fitted(ctx, label, WIDE - 16);
     ctx.fillText(shown, y + 9, x + 0.5);
     const used = ctx.measureText(shown).width;
     const beside = data.key ? "▸" : tokens === null ? "" : `${number(tokens)} tok`;
