@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=int, metavar="N", help="of the held-out instances (default: the run's)"
     )
-    parser.add_argument("--keep", action="store_true", help="write the measurement into DIR/evals.jsonl")
+    parser.add_argument("--keep", action="store_true", help="add the measurement to DIR/evals.jsonl")
     parser.add_argument("--json", action="store_true", help="as JSON")
 
 
@@ -47,21 +47,29 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--episodes {args.episodes}: expected 1 or more.")
     if args.seed is not None and args.seed < 0:
         raise UsageError(f"--seed {args.seed}: expected 0 or more.")
-    need_torch()
     from baton.cli.train_display import Display
 
     with Display() as display:
+        need_torch()
         display.note("loading the latest checkpoint")
         measured = _measure(out, args, display.note)
     known = read_run(out)
-    fresh = {line["who"] for line in measured}
-    rows = [*(line for line in known.evals if line.get("who") not in fresh), *measured]
+    own_seed = known.told.get("seed")
+    rows = [*(line for line in known.evals if _stands_beside(line, measured, own_seed)), *measured]
     if args.json:
         take_every_character(data=True)
         print(msgspec.json.encode({"run": known.told, "evals": rows}).decode())
         return 0
     _show(structs.replace(known, evals=rows), measured[-1])
     return 0
+
+
+def _stands_beside(line: dict[str, Any], measured: list[dict[str, Any]], own_seed: object) -> bool:
+    """What the run wrote down of others: exact, or measured on these very instances."""
+    if line.get("who") in {each["who"] for each in measured}:
+        return False
+    these = (measured[0]["episodes"], measured[0]["seed"])
+    return line.get("episodes") is None or (line["episodes"], line.get("seed", own_seed)) == these
 
 
 def _measure(out: Path, args: argparse.Namespace, note: Any) -> list[dict[str, Any]]:
@@ -78,8 +86,8 @@ def _measure(out: Path, args: argparse.Namespace, note: Any) -> list[dict[str, A
         checkpoint.load_weights(session.folder.checkpoints / "step-00000", session.trainer.policies)
         before = session.evaluate("untrained", keep=False) | {"step": 0}
         lines = [line | {"seed": session.recipe.train.seed} for line in (before, after)]
-        if args.keep:
-            session.folder.add("evals", lines[-1])
+        for line in lines if args.keep else ():
+            session.folder.add("evals", line)
     finally:
         session.close()
     return lines

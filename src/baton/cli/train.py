@@ -45,10 +45,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    need_torch()
     from baton.cli.train_display import Display
 
     with Display() as display:
+        need_torch()
         session, out = _resumed(args, display) if args.resume else _begun(args, display)
         try:
             code = _go(session, out, display)

@@ -36,6 +36,7 @@ class Display:
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True, highlight=False, markup=False, emoji=False)
         self._live: Live | None = None
+        self._turning = Spinner("dots")
         self._note = "starting"
         self._noted: tuple[str, float] = ("", 0.0)
         self._run: TrainingRun | None = None
@@ -112,9 +113,9 @@ class Display:
 
     def _picture(self) -> Group:
         run = self._run
-        now = Spinner("dots", Text(f" {self._note}"))
+        self._turning.update(text=Text(self._note))
         if run is None:
-            return Group(now)
+            return Group(self._turning)
         done = len(run.steps)
         head = Table.grid(padding=(0, 2))
         head.add_row(
@@ -127,7 +128,7 @@ class Display:
         if run.steps:
             self._figures(body, run)
         warned = [Text(f"warning, {said}", style="yellow") for said in self._warnings.values()]
-        return Group(head, body, *warned, now)
+        return Group(head, body, *warned, self._turning)
 
     def _figures(self, body: Table, run: TrainingRun) -> None:
         line = run.steps[-1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 
 from baton.view.text import count, duration, number, printable
@@ -23,7 +23,7 @@ def heading(run: TrainingRun) -> str:
     facts = [
         f"task {escape(run.said('task'))}",
         f"seed {escape(run.said('seed'))}",
-        f"started {escape(run.said('started'))}",
+        f"started {escape(run.said('started')[:16].replace('T', ' '))} UTC",
         f"step {len(run.steps)} of {'?' if run.num_steps is None else run.num_steps}",
     ]
     why = run.said("why")
@@ -56,9 +56,11 @@ def _lead(run: TrainingRun) -> str:
     was, now = before.regret["total"], after.regret["total"]
     if was and now is not None:
         fell = [name for name in DECISIONS if (after.regret[name] or 0.0) < (before.regret[name] or 0.0)]
-        way = f"{abs(was - now) / was:.0%} {'smaller' if now < was else 'larger'}"
-        said += f". Regret is {way}, and fell in {len(fell)} of the five decisions"
-    return escape(said) + "."
+        way = f"{100 * abs(was - now) / was:.0f} % {'smaller' if now < was else 'larger'}"
+        said += f". Regret is {way}, and fell in {'all five' if len(fell) == 5 else f'{len(fell)} of five'} decisions"
+    warned = run.warnings()
+    link = f' <a href="#warnings">{count(len(warned), "warning")}</a> on the way.' if warned else ""
+    return escape(said) + "." + link
 
 
 def _tiles(run: TrainingRun) -> list[str]:
@@ -93,24 +95,25 @@ def _comparison(run: TrainingRun) -> str:
         return '<p class="none">Nobody has been measured yet.</p>'
     values = [row.mean for row in rows if row.mean is not None]
     most = max([0.0, *values])
-    head = ("", "return", "", "regret", *DECISIONS, "tokens / episode", "invalid / episode", "episodes")
+    head = ("", "return", "", "regret", *DECISIONS, "tokens", "invalid", "episodes")
     body = []
     for row in rows:
-        cells = [
-            _interval(row),
-            bar([(row.mean, "after" if row.who == "trained" else "before")], most, mark=run.optimum),
-            *(_regret(row.regret[name]) for name in ("total", *DECISIONS)),
-            _NONE if row.tokens is None else f"{row.tokens:,.0f}",
-            _NONE if row.invalid is None else f"{row.invalid:.2f}",
-            "exact" if row.episodes is None else f"{row.episodes:,}",
-        ]
+        kind = "after" if row.who == "trained" else "before"
+        cells = ["<td>" + _interval(row), "<td>" + bar([(row.mean, kind)], most, mark=run.optimum)]
+        cells += _regrets(row)
+        if row.episodes is None:
+            cells.append('<td colspan="3" class="muted">exact, by the solver')
+        else:
+            tokens = _NONE if row.tokens is None else f"{row.tokens:,.0f}"
+            invalid = _NONE if row.invalid is None else f"{row.invalid:.2f}"
+            cells += [f"<td>{tokens}", f"<td>{invalid}", f"<td>{row.episodes:,}"]
         body.append(_row(row.who, cells, "team" if row.who == "trained" else ""))
     return _table(head, body) + (
         '<p class="muted small">± is a 95 % interval over held-out episodes; the line on each bar is the optimum. '
         "<b>best of n</b> lets the untrained team try n times, for about the tokens of the trained one, and keeps the "
         "try with the best true score: an upper bound on what trying more often can do, and it may beat the optimum "
-        "by luck. <b>single agent</b> is the best that can be done without spawning anybody. Rows without tokens come "
-        "from the exact solver.</p>"
+        "by luck. <b>single agent</b> is the best that can be done without spawning anybody. Tokens and "
+        "invalid answers are per episode.</p>"
     )
 
 
@@ -121,8 +124,15 @@ def _interval(row: Standing) -> str:
     return f"{row.mean:.4f}{half}"
 
 
+def _regrets(row: Standing) -> list[str]:
+    """In all and by decision; one cell where nothing of it was measured."""
+    if all(value is None for value in row.regret.values()):
+        return [f'<td colspan="{len(row.regret)}">{_NONE}']
+    return [f"<td>{_regret(row.regret[name])}" for name in ("total", *DECISIONS)]
+
+
 def _regret(value: float | None) -> str:
-    return _NONE if value is None else shown(round(value, 4) or 0.0) if value < 1 else shown(value)
+    return _NONE if value is None else f"{value + 0.0:.4f}".replace("-0.0000", "0.0000")
 
 
 # -- curves ---------------------------------------------------------------------------------------
@@ -139,20 +149,21 @@ def _learning(run: TrainingRun) -> str:
     team = Series(name="return", values=run.series("return", "mean"), half=run.series("return", "half"))
     normal = [run.normalised(value) for value in run.series("regret", "total")]
     regret = Series(name="normalised regret", values=normal, hue=2)
-    target = [("random play", 1.0), ("one tenth", 0.1)] if any(v is not None for v in normal) else []
+    random = [("random play", 1.0)]
     plots = [
         curves("Return per step, 95 % interval", steps, [team], levels=levels, zero=False),
-        curves("Normalised regret: 0 optimum, 1 random play", steps, [regret], levels=target),
+        curves("Normalised regret: 0 optimum, 1 random play", steps, [regret], levels=random),
     ]
     if _whole(tokens):
         plots.append(
-            curves("Normalised regret by tokens", _whole(tokens), [regret], levels=target, along="tokens")
+            curves("Normalised regret by tokens", _whole(tokens), [regret], levels=random, along="tokens")
         )
     rewards = [
         Series(name=name, values=run.series("rewards", name), hue=hue % 8)
         for hue, name in enumerate(run.names("rewards"))
     ]
-    plots.append(curves("Reward by channel", steps, rewards, zero=False))
+    if len(rewards) > 1:
+        plots.append(curves("Reward by channel", steps, rewards, zero=False))
     return _plots(plots)
 
 
@@ -168,12 +179,12 @@ def _decisions(run: TrainingRun) -> str:
     plots = [areas("Regret by decision, over steps", steps, parts)]
     if tokens:
         plots.append(areas("Regret by decision, over tokens", tokens, parts, along="tokens"))
-    small = [curves(part.name, steps, [part]) for part in parts]
+    small = [curves(part.name, steps, [part], small=True) for part in parts]
     return (
         "<p>What each choice cost against the best choice at that moment, read off the traces with the exact "
-        "solution: no luck is in it, and the five add up to the whole.</p>"
-        + _plots(plots)
-        + f'<div class="plots five">{"".join(small)}</div>'
+        "solution: no luck is in it, and the five add up to the whole. Below, each decision on its own scale.</p>"
+        + _plots(plots, "two")
+        + _plots(small, "five")
     )
 
 
@@ -203,8 +214,8 @@ def _change(was: float | None, now: float | None) -> str:
     if was is None or now is None:
         return _NONE
     kind = "fell" if now < was else "rose" if now > was else ""
-    share = f" ({(now - was) / was:+.0%})" if was >= 5e-4 else ""
-    return f'<span class="{kind}">{now - was:+.4f}{share}</span>'.replace("-", "−")
+    change = f"{100 * (now - was) / was:+.0f} %" if was >= 5e-4 else f"{now - was:+.4f}"
+    return f'<span class="{kind}">{change.replace("-", "−")}</span>'
 
 
 def _credit(run: TrainingRun) -> str:
@@ -223,7 +234,8 @@ def _credit(run: TrainingRun) -> str:
         "<p>How strongly each decision is pushed: the mean size of the credit its choices were given, and how many "
         "choices there were to give it to.</p>"
         + _plots(
-            [curves("Mean size of credit", steps, parts("mean_abs")), curves("Choices", steps, parts("num"))]
+            [curves("Mean size of credit", steps, parts("mean_abs")), curves("Choices", steps, parts("num"))],
+            "two",
         )
     )
 
@@ -314,7 +326,7 @@ def _cost(run: TrainingRun) -> str:
     ]
     speed = Series(name="tokens/s", values=run.series("tokens_per_second"), hue=4)
     rate = curves("Tokens a second, playing and training together", steps, [speed])
-    return _table(("", ""), body) + _plots([areas("Seconds of a step", steps, spent), rate])
+    return _table(("", ""), body) + _plots([areas("Seconds of a step", steps, spent), rate], "two")
 
 
 def _recipe(run: TrainingRun) -> str:
@@ -357,8 +369,8 @@ def _whole(values: Sequence[float | None]) -> list[float]:
     return known if len(known) == len(values) else []
 
 
-def _plots(drawn: object) -> str:
-    return f'<div class="plots">{"".join(drawn)}</div>'  # type: ignore[arg-type]
+def _plots(drawn: Iterable[str], kind: str = "three") -> str:
+    return f'<div class="plots {kind}">{"".join(drawn)}</div>'
 
 
 def _number(value: float | None) -> str:
@@ -373,5 +385,5 @@ def _table(head: Sequence[str], body: Sequence[str]) -> str:
 
 def _row(name: str, cells: Sequence[str], kind: str = "", *, hue: int | None = None) -> str:
     mark = "" if hue is None else f' class="swatch h{hue}"'
-    rest = "".join(f"<td>{cell}</td>" for cell in cells)
+    rest = "".join(f"{cell}</td>" if cell.startswith("<td") else f"<td>{cell}</td>" for cell in cells)
     return f"<tr{f' class={chr(34)}{kind}{chr(34)}' if kind else ''}><th{mark}>{escape(name)}</th>{rest}</tr>"

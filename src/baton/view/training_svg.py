@@ -17,8 +17,7 @@ from baton.view.text import printable
 
 __all__ = ["Series", "areas", "bar", "curves", "figure_of", "shown"]
 
-_WIDTH, _HEIGHT = 440, 210
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 10, 30
+_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 12, 10, 30
 _MOST_POINTS = 200
 
 Values = Sequence[float | None]
@@ -41,14 +40,31 @@ class _Frame(Struct, frozen=True, kw_only=True):
     x1: float
     y0: float
     y1: float
+    small: bool = False
+
+    @property
+    def width(self) -> int:
+        return 230 if self.small else 440
+
+    @property
+    def height(self) -> int:
+        return 140 if self.small else 210
+
+    @property
+    def right(self) -> int:
+        return self.width - _RIGHT
+
+    @property
+    def bottom(self) -> int:
+        return self.height - _BOTTOM
 
     def x(self, value: float) -> float:
         share = (value - self.x0) / ((self.x1 - self.x0) or 1.0)
-        return round(_LEFT + share * (_WIDTH - _LEFT - _RIGHT), 1)
+        return round(_LEFT + share * (self.right - _LEFT), 1)
 
     def y(self, value: float) -> float:
         share = (value - self.y0) / ((self.y1 - self.y0) or 1.0)
-        return round(_HEIGHT - _BOTTOM - share * (_HEIGHT - _TOP - _BOTTOM), 1)
+        return round(self.bottom - share * (self.bottom - _TOP), 1)
 
 
 def curves(
@@ -59,6 +75,7 @@ def curves(
     levels: Sequence[tuple[str, float | None]] = (),
     along: str = "step",
     zero: bool = True,
+    small: bool = False,
 ) -> str:
     """Curves over steps or tokens, with dashed levels to compare with. `zero`: the axis starts there."""
     series = [each for each in series if any(value is not None for value in each.values)]
@@ -72,16 +89,14 @@ def curves(
         low, high = min(0.0, low), max(0.0, high)
     elif high > low:
         low, high = low - 0.05 * (high - low), high + 0.05 * (high - low)
-    frame = _framed(places, low, high)
+    frame = _framed(places, low, high, small=small)
     drawn = [_axes(frame, along)]
     for n, (name, level) in enumerate(known):
         drawn.append(_level(frame, name, level, n))
-    for each in series:
-        drawn.append(_band(frame, places, each, kept))
-    for each in series:
-        drawn.append(_curve(frame, places, each, kept))
+    drawn += [_band(frame, places, each, kept) for each in series]
+    drawn += [_curve(frame, places, each, kept) for each in series]
     drawn.append(_hovers(frame, places, series, kept, along))
-    return figure_of(title, _svg(title, drawn), series)
+    return figure_of(title, _svg(title, frame, drawn), series)
 
 
 def areas(title: str, places: Sequence[float], series: Sequence[Series], *, along: str = "step") -> str:
@@ -105,7 +120,7 @@ def areas(title: str, places: Sequence[float], series: Sequence[Series], *, alon
             drawn.append(f'<path class="area h{each.hue}" d="{_path(edge)}Z"/>')
             below = above
     drawn.append(_hovers(frame, places, series, kept, along))
-    return figure_of(title, _svg(title, drawn), series)
+    return figure_of(title, _svg(title, frame, drawn), series)
 
 
 def bar(parts: Sequence[tuple[float | None, str]], most: float, *, mark: float | None = None) -> str:
@@ -148,18 +163,19 @@ def shown(value: float | None) -> str:
     return text.removeprefix("-") if not text.strip("-0.") else text
 
 
-def _svg(title: str, drawn: Sequence[str]) -> str:
-    return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(title)}">{"".join(drawn)}</svg>'
+def _svg(title: str, frame: _Frame, drawn: Sequence[str]) -> str:
+    box = f"0 0 {frame.width} {frame.height}"
+    return f'<svg viewBox="{box}" role="img" aria-label="{escape(title)}">{"".join(drawn)}</svg>'
 
 
-def _framed(places: Sequence[float], low: float, high: float) -> _Frame:
+def _framed(places: Sequence[float], low: float, high: float, *, small: bool = False) -> _Frame:
     if high <= low:
         high = low + 1.0
-    return _Frame(x0=min(places), x1=max(places), y0=low, y1=high)
+    return _Frame(x0=min(places), x1=max(places), y0=low, y1=high, small=small)
 
 
 def _axes(frame: _Frame, along: str) -> str:
-    right, bottom = _WIDTH - _RIGHT, _HEIGHT - _BOTTOM
+    right, bottom = frame.right, frame.bottom
     drawn = []
     for value in _ticks(frame.y0, frame.y1):
         y = frame.y(value)
@@ -173,17 +189,19 @@ def _axes(frame: _Frame, along: str) -> str:
             f'<text class="tick" x="{x}" y="{bottom + 14}" text-anchor="middle">{_short(value)}</text>'
         )
     drawn.append(f'<line class="axis" x1="{_LEFT}" x2="{right}" y1="{bottom}" y2="{bottom}"/>')
-    drawn.append(f'<text class="tick" x="{right}" y="{_HEIGHT - 4}" text-anchor="end">{escape(along)}</text>')
+    drawn.append(
+        f'<text class="tick" x="{right}" y="{frame.height - 4}" text-anchor="end">{escape(along)}</text>'
+    )
     return "".join(drawn)
 
 
 def _level(frame: _Frame, name: str, level: float, turn: int) -> str:
     """Names stand at both ends by turns, so that levels close together can be read."""
     y = frame.y(level)
-    x, anchor = (_WIDTH - _RIGHT - 2, "end") if turn % 2 == 0 else (_LEFT + 4, "start")
+    x, anchor = (frame.right - 2, "end") if turn % 2 == 0 else (_LEFT + 4, "start")
     at = y - 4 if y > _TOP + 10 else y + 11
     return (
-        f'<line class="level" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y}" y2="{y}"/>'
+        f'<line class="level" x1="{_LEFT}" x2="{frame.right}" y1="{y}" y2="{y}"/>'
         f'<text class="tick" x="{x}" y="{at:.1f}" text-anchor="{anchor}">{escape(name)} {shown(level)}</text>'
     )
 
@@ -222,12 +240,12 @@ def _hovers(
 ) -> str:
     """Over every step a strip that says its numbers."""
     drawn = []
-    wide = (_WIDTH - _LEFT - _RIGHT) / max(1, len(kept))
+    wide = (frame.right - _LEFT) / max(1, len(kept))
     for i in kept:
         said = ", ".join(f"{printable(each.name)} {_valued(each, i)}" for each in series)
         x = frame.x(places[i]) - wide / 2
         drawn.append(
-            f'<rect class="hover" x="{x:.1f}" y="{_TOP}" width="{wide:.1f}" height="{_HEIGHT - _TOP - _BOTTOM}">'
+            f'<rect class="hover" x="{x:.1f}" y="{_TOP}" width="{wide:.1f}" height="{frame.bottom - _TOP}">'
             f"<title>{escape(along)} {shown(places[i])}: {escape(said)}</title></rect>"
         )
     return "".join(drawn)

@@ -42,19 +42,26 @@ def _ledger(run: TrainingRun) -> list[Line]:
         return [[(f"regret by decision: {NOT_MEASURED} (this task has no exact solver)", "dim")]]
     steps = count(len(run.steps), "step")
     lines: list[Line] = [[(f"{'regret':<13}untrained → trained            over {steps}", "bold")]]
-    for name in (*DECISIONS, "total"):
-        was, now = before.regret[name], after.regret[name]
-        change = f"{(now - was) / was:+.0%}".replace("-", "−") if was and now is not None else ""
-        change = "" if was is not None and was < 5e-4 else change
-        style = "" if was is None or now is None else "green" if now < was else "red" if now > was else ""
-        lines.append(
-            [
-                (f"{name:<13}{worth(was, 4):>9} → {worth(now, 4):<7} ", "bold" if name == "total" else ""),
-                (f"{change:>8}  ", style),
-                (course(run.series("regret", name)), "cyan"),
-            ]
-        )
+    parts = [
+        (name, before.regret[name], after.regret[name], run.series("regret", name))
+        for name in (*DECISIONS, "total")
+    ]
+    total = [run.normalised(value) for value in run.series("regret", "total")]
+    was, now = (run.normalised(each.regret["total"]) for each in (before, after))
+    lines += [_course_line(*part) for part in parts]
+    if was is not None:
+        lines.append([*_course_line("normalised", was, now, total), ("  0: optimum, 1: random play", "dim")])
     return lines
+
+
+def _course_line(name: str, was: float | None, now: float | None, values: Sequence[float | None]) -> Line:
+    change = f"{100 * (now - was) / was:+.0f} %" if was and now is not None and was >= 5e-4 else ""
+    style = "" if was is None or now is None else "green" if now < was else "red" if now > was else ""
+    return [
+        (f"{name:<13}{worth(was, 4):>9} → {worth(now, 4):<7} ", "bold" if name == "total" else ""),
+        (f"{change.replace('-', '−'):>8}  ", style),
+        (course(values), "cyan"),
+    ]
 
 
 def outcome(run: TrainingRun) -> list[Line]:
