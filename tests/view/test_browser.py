@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from viewer_runs import credited, hostile, imported, more_training, run_team, tainted, training_run
+from viewer_runs import credited, hostile, imported, more_training, odd, run_team, tainted, training_run
 
 from baton.cli import main
 from baton.cli.view import attached
@@ -71,6 +71,7 @@ class Site:
         write([team, run_team("shard-sum", "debate", 1)], folder / "teams.jsonl")
         write(team, folder / "live.jsonl")
         write(imported(team), folder / "imported.jsonl")
+        write(odd(), folder / "odd.jsonl")
         write(big_trace(), folder / "big.jsonl")
         (folder / "corrupt.jsonl").write_bytes(
             (folder / "hostile.jsonl").read_bytes()[:-400] + b"\xff{]\n{}\n"
@@ -450,6 +451,18 @@ class TestHarm:
         assert page.locator("main img, main a[href^=javascript]").count() == 0
         page.goto(site.page("place", "hostile.jsonl"))
         page.wait_for_selector(".trace-page")
+
+    @pytest.mark.parametrize("name", ["empty", "single", "cycle", "same"])
+    def test_odd_traces_are_shown_as_they_are(self, tab: Tab, site: Site, name: str) -> None:
+        page = tab.open(site.trace(name, "odd.jsonl"))
+        for key in ("2", "3", "4", "5", "1", "x", "i", "r", "c", ".", ","):
+            page.keyboard.press(key)
+        page.focus(".stage canvas")
+        for key in ("ArrowRight", "ArrowDown", "+", "-", "f", "Escape"):
+            page.keyboard.press(key)
+        page.keyboard.press("t")
+        page.wait_for_timeout(200)
+        assert ("No critical path" in text(page, ".notes")) if name in ("cycle", "same") else True
 
     @pytest.mark.parametrize(
         ("place", "query", "said"),

@@ -72,6 +72,13 @@ class TestSafety:
     def test_this_machine_is_answered(self, file: Path, host: str) -> None:
         assert client(file).get("/api/setup", headers={"host": host}).status_code == 200
 
+    def test_pages_of_others_get_no_answers(self, file: Path) -> None:
+        page = client(file)
+        assert page.get("/api/setup", headers={"sec-fetch-site": "cross-site"}).status_code == 403
+        assert (
+            page.get("/", headers={"sec-fetch-site": "cross-site"}).status_code == 200
+        )  # a link may lead here
+
     def test_every_reply_carries_the_policy(self, file: Path) -> None:
         page = client(file)
         for path in ("/", "/page/all.js", "/api/setup", "/api/nothing", "/nowhere"):

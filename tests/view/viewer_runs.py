@@ -19,7 +19,7 @@ from baton.tasks.game_trace import played, regret_of_trace
 from baton.tasks.solve import solve
 from baton.team.run import Run
 from baton.team.running import header_of
-from baton.trace import Credit, Recorder, Reward, Trace
+from baton.trace import Credit, Edge, Event, Header, Recorder, Reward, Trace
 from baton.trace.formats.sqlite import write_store
 
 DECISIONS = ("spawn", "delegate", "communicate", "aggregate", "stop")
@@ -107,6 +107,23 @@ def imported(trace: Trace) -> Trace:
     )
     header = structs.replace(trace.header, trace_id="imported", system="other")
     return structs.replace(trace, header=header, edges=edges, events=events, costs={})
+
+
+def odd() -> list[Trace]:
+    """Traces that nobody would want: nothing in them, one event, a cycle, one id for all, lives in a circle."""
+    first = Event(id="a", seq=1, t=0.0, type="spawn", agent="one", to="two", role="x")
+    second = Event(id="b", seq=2, t=0.0, type="spawn", agent="two", to="one", role="x")
+    edges = (Edge("a", "b", "spawn"), Edge("b", "a", "spawn"), Edge("a", "gone", "message"))
+    every = {
+        "empty": Trace(header=Header(trace_id="empty", task_id="")),
+        "single": Trace(header=Header(trace_id="single", task_id="t"), events=(first,)),
+        "cycle": Trace(header=Header(trace_id="cycle", task_id="t"), events=(first, second), edges=edges),
+        "same": Trace(
+            header=Header(trace_id="same", task_id="t"),
+            events=(first, structs.replace(second, id="a", t=1e9, duration_s=1e-9)),
+        ),
+    }
+    return [structs.replace(trace, finished=name != "empty") for name, trace in every.items()]
 
 
 def training_run(directory: Path, steps: int = 8, episodes: int = 4, status: str = "finished") -> None:

@@ -77,8 +77,8 @@ export class TracePage {
     this.showDetail();
   }
 
-  notes() {
-    const notes = this.scene.model.notes;
+  notes(problem = null) {
+    const notes = [...this.scene.model.notes, ...(problem ? [problem] : [])];
     replace(this.notice, notes.length ? h("ul", { class: "notes" }, notes.map((note) => h("li", {}, visible(note, 400)))) : null);
   }
 
@@ -158,7 +158,7 @@ export class TracePage {
     try {
       this.scene.set({ taint: taintOf(await ask("taint", this.place)), selected: null });
     } catch (error) {
-      replace(this.notice, h("ul", { class: "notes" }, h("li", {}, error.message)));
+      this.notes(`No taint: ${error.message}`);
     }
     return undefined;
   }
@@ -205,7 +205,7 @@ export class TracePage {
       this.notes();
       if (model.about.finished) clearInterval(this.timer);
     } catch (error) {
-      replace(this.notice, h("ul", { class: "notes" }, h("li", {}, error.message)));
+      this.notes(error.message);
     } finally {
       this.busy = false;
     }

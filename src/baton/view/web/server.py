@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["listen", "make_app", "serve"]
 
 _HOSTS = ("127.0.0.1", "localhost", "[::1]")
+_OWN = ("same-origin", "none")  # what a browser says of the page itself, and of a typed address
 _MOST_POSTED_BYTES = 1_000_000
 _HEADERS = {
     "Content-Security-Policy": (
@@ -78,6 +79,11 @@ def make_app(library: Library, attached: Attached) -> Starlette:
     async def guard(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
         if _host(request.headers.get("host", "")) not in _HOSTS:
             response = reply({"error": "this viewer answers on this machine only."}, 403)
+        elif (
+            request.url.path.startswith("/api/")
+            and request.headers.get("sec-fetch-site", "same-origin") not in _OWN
+        ):
+            response = reply({"error": "this viewer answers its own page only."}, 403)
         else:
             response = await call_next(request)
         response.headers.update(_HEADERS)
