@@ -140,6 +140,8 @@ class CriticPart(_Part, frozen=True, kw_only=True):
     """Of the table: whether later choices are taken as the policy makes them, at their best, or as they turned out."""
     temperature: float = 0.0
     """Of the table: how much, in units of return, trying all options is worth; it falls to zero over the run."""
+    optimism: float = 0.0
+    """Of the table: what an option seen once is believed to be worth more, in units of return; falls likewise."""
 
 
 class LossPart(_Part, frozen=True, kw_only=True):

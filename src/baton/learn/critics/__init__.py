@@ -54,6 +54,7 @@ def make_critic(recipe: Recipe, policies: Mapping[str, Any], reward: RewardOf) -
             prior=part.prior,
             backup=part.backup,
             temperature=part.temperature,
+            optimism=part.optimism,
             num_steps=recipe.train.steps,
             reward=reward,
         )

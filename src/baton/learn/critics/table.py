@@ -16,7 +16,8 @@ roles remember only the latest they were told.
 
 `temperature` keeps all options tried: q gives Q' - t log pi, whose policy gradient is that of the return plus t
 times the entropy over options (soft policy iteration, Haarnoja et al. 2018 [M]). Entropy over tokens would loosen
-the grammar as well. It falls to zero over the run.
+the grammar as well. `optimism` adds b / sqrt(n) to an option seen n times, so that choices whose options differ by
+little are not made for good on early luck (MBIE-EB, Strehl and Littman 2008 [M]). Both fall to zero over the run.
 """
 
 from __future__ import annotations
@@ -58,12 +59,14 @@ class TableCritic:
         prior: float = 3.0,
         backup: Literal["policy", "best", "return"] = "policy",
         temperature: float = 0.0,
+        optimism: float = 0.0,
         num_steps: int = 1,
         reward: RewardOf = team_return,
     ) -> None:
         self.prior = prior
         self.backup = backup
         self.temperature = temperature
+        self.optimism = optimism
         self.num_steps = num_steps
         self._num_observed = 0
         self.reward = reward
@@ -146,13 +149,14 @@ class TableCritic:
                 f"trace {prefix.trace.trace_id}, event {event.id}: the critic has not seen this choice. "
                 "Observe the trace first."
             )
-        cell = self._cells[key][event.options.index(option)]
-        value = self._drawn(cell, self._levels[key])
-        chances = event.option_propensities
-        left = self.temperature * max(0.0, 1 - (self._num_observed - 1) / self.num_steps)
-        if not left or chances is None:
+        place = event.options.index(option)
+        cell = self._cells[key][place]
+        left = max(0.0, 1 - (self._num_observed - 1) / self.num_steps)
+        value = self._drawn(cell, self._levels[key]) + left * self.optimism / math.sqrt(max(1, cell.count))
+        if event.option_propensities is None:
             return value
-        return value - left * math.log(max(chances[event.options.index(option)], _LEAST))
+        chance = max(event.option_propensities[place], _LEAST)
+        return value - left**2 * self.temperature * math.log(chance)
 
     def value(self, prefix: Prefix) -> float:
         """What was earned so far and what is expected from here on."""
