@@ -6,6 +6,7 @@ an answer it is Q(prefix, answer), so options need no heads of their own: they a
 
 It is trained by regression on discounted returns-to-go, after each step's traces were judged: judged afterwards, they
 would be compared with returns that the critic has just been shown, and what it remembers would not be learned from.
+Batches are drawn from the last few steps: on one step's traces alone it would follow their luck.
 
 Targets are those `baton.credit.gae` has in mind: rewards on turns when they happen, the team's return at the last turn
 of the chain. Sources: MAPPO, arXiv 2103.01955; IPPO, arXiv 2011.09533; COMA, arXiv 1705.08926 [M].
@@ -39,9 +40,14 @@ from baton.trace.trace import Trace
 
 __all__ = ["NetworkCritic", "returns_to_go"]
 
+Lesson = tuple[Row, NDArray[np.float64]]
+"""Spots of a row, and what came after them."""
+
 LATEST = 768
 """Ids of a prefix that are read; of a longer one the latest."""
-_TOKENS = 8192
+_STEPS_KEPT = 5
+"""Steps whose traces are learned from."""
+_TOKENS = 4096
 """Of rows, in one step of the regression."""
 
 
@@ -63,6 +69,8 @@ class NetworkCritic:
             self.net.parameters(), lr=self.part.learning_rate, weight_decay=0.0, betas=(0.9, 0.95)
         )
         self._num_observed = 0
+        self._kept: list[list[Lesson]] = []
+        """The latest last."""
         self._read: dict[int, _Read] = {}
         """By the trace's identity; forks may share a name."""
 
@@ -70,11 +78,12 @@ class NetworkCritic:
         """Judge a step's traces with what is known, then learn from them."""
         mine = [self._page(trace) for trace in traces]
         self._read = {id(read.trace): read for read in mine}
-        rows, targets = _with_targets(mine, self)
+        lessons = _lessons(mine, self)
         if not self._num_observed:
-            self.net.fit_scale(np.concatenate(targets))
+            self.net.fit_scale(np.concatenate([targets for _, targets in lessons]))
         self._answer(mine)
-        self._learn(rows, targets)
+        self._kept = [*self._kept[1 - _STEPS_KEPT :], lessons]
+        self._learn()
         self._num_observed += 1
 
     def value(self, prefix: Prefix) -> float:
@@ -150,25 +159,26 @@ class NetworkCritic:
 
     # -- learning -------------------------------------------------------------------------------
 
-    def _learn(self, rows: Sequence[Row], targets: Sequence[NDArray[np.float64]]) -> None:
+    def _learn(self) -> None:
+        lessons = [each for step in self._kept for each in step]
         random = np.random.default_rng((self.seed, self._num_observed))
         order: list[int] = []
         for _ in range(self.part.steps):
-            batch: list[int] = []
+            batch: list[Lesson] = []
             size = 0
-            while size < _TOKENS and len(batch) < len(rows):
+            while size < _TOKENS and len(batch) < len(lessons):
                 if not order:
-                    order = random.permutation(len(rows)).tolist()
-                batch.append(order.pop())
-                size += len(rows[batch[-1]].ids)
-            self._regress([rows[n] for n in batch], [targets[n] for n in batch])
+                    order = random.permutation(len(lessons)).tolist()
+                batch.append(lessons[order.pop()])
+                size += len(batch[-1][0].ids)
+            self._regress(batch)
 
-    def _regress(self, rows: Sequence[Row], targets: Sequence[NDArray[np.float64]]) -> None:
+    def _regress(self, batch: Sequence[Lesson]) -> None:
         """Towards the mean target of each node, by how often it was seen: the same gradient as of all spots apart."""
-        layout, at = plant(rows)
+        layout, at = plant([row for row, _ in batch])
         nodes, of = np.unique(np.concatenate(at), return_inverse=True)
         count = np.bincount(of)
-        mean = torch.from_numpy(np.bincount(of, np.concatenate(targets)) / count).float()
+        mean = torch.from_numpy(np.bincount(of, np.concatenate([each for _, each in batch])) / count).float()
         weight = torch.from_numpy(count / count.sum()).float()
         self.optimizer.zero_grad()
         self.net.regress(layout, nodes, mean, weight)
@@ -182,6 +192,7 @@ class NetworkCritic:
         optimizer = self.optimizer.state_dict()["state"]
         return {
             "num_observed": self._num_observed,
+            "kept": [_packed(step) for step in self._kept],
             "net": {key: value.clone() for key, value in self.net.state_dict().items()},
             "optimizer": {str(k): {n: v.clone() for n, v in each.items()} for k, each in optimizer.items()},
         }
@@ -189,10 +200,29 @@ class NetworkCritic:
     def load(self, state: Mapping[str, Any]) -> None:
         """What `state` gave."""
         self._num_observed = state["num_observed"]
+        self._kept = [_unpacked(step) for step in state["kept"]]
         self.net.load_state_dict(state["net"])
         whole = self.optimizer.state_dict()
         whole["state"] = {int(key): each for key, each in state["optimizer"].items()}
         self.optimizer.load_state_dict(whole)
+
+
+def _packed(lessons: Sequence[Lesson]) -> dict[str, Tensor]:
+    """As tensors."""
+    return {
+        "sizes": torch.tensor([[len(row.ids), len(row.places)] for row, _ in lessons]),
+        "ids": torch.from_numpy(np.concatenate([row.ids for row, _ in lessons])),
+        "places": torch.from_numpy(np.concatenate([row.places for row, _ in lessons])),
+        "targets": torch.from_numpy(np.concatenate([targets for _, targets in lessons])),
+    }
+
+
+def _unpacked(packed: Mapping[str, Tensor]) -> list[Lesson]:
+    ends = np.cumsum(packed["sizes"].numpy(), 0)[:-1]
+    ids = np.split(packed["ids"].numpy(), ends[:, 0])
+    places = np.split(packed["places"].numpy(), ends[:, 1])
+    targets = np.split(packed["targets"].numpy(), ends[:, 1])
+    return [(row_at(i, p), t) for i, p, t in zip(ids, places, targets, strict=True)]
 
 
 class _Read:
@@ -290,10 +320,8 @@ def returns_to_go(
     return found
 
 
-def _with_targets(
-    reads: Sequence[_Read], critic: NetworkCritic
-) -> tuple[list[Row], list[NDArray[np.float64]]]:
-    rows, targets = [], []
+def _lessons(reads: Sequence[_Read], critic: NetworkCritic) -> list[Lesson]:
+    found: list[Lesson] = []
     asks = critic.asks
     for read in reads:
         ahead = returns_to_go(
@@ -305,17 +333,13 @@ def _with_targets(
         )
         left = _tokens_left(read.trace) if asks.tokens else {}
         for page in read.pages:
-            rows.append(row_at(page.ids, list(page.spots.values())))
-            targets.append(
-                np.array(
-                    [
-                        ahead[spot.call][spot.num_said < 0]
-                        * asks.gamma ** (max(0, left[spot.call] - max(0, spot.num_said)) if left else 0)
-                        for spot in page.spots
-                    ]
-                )
-            )
-    return rows, targets
+            targets = [
+                ahead[spot.call][spot.num_said < 0]
+                * asks.gamma ** (max(0, left[spot.call] - max(0, spot.num_said)) if left else 0)
+                for spot in page.spots
+            ]
+            found.append((row_at(page.ids, list(page.spots.values())), np.array(targets)))
+    return found
 
 
 def _tokens_left(trace: Trace) -> dict[str, int]:

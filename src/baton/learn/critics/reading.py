@@ -122,7 +122,7 @@ def spot_of(prefix: Prefix) -> Spot:
     return Spot(mine[at - 1].call, -1)
 
 
-def row_at(ids: Ids, places: Sequence[int]) -> Row:
+def row_at(ids: Ids, places: Sequence[int] | Ids) -> Row:
     """For the prefix forest; nothing in it is trained as a policy's."""
     size = len(places)
     zeros = np.zeros(size)
