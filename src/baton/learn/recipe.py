@@ -93,7 +93,8 @@ class WarmPart(_Part, frozen=True, kw_only=True):
     """A supervised start on scripted play, for the grammar."""
 
     play: str = "eager"
-    """A reference policy of the game; eager is random play that spawns four times as readily."""
+    """A reference policy of the game; eager is random play that spawns four times as readily, logged is what the
+    game says wrote its log."""
     episodes: int = 1500
     steps: int = 200
     rows: int = 64

@@ -98,7 +98,8 @@ class Stage:
         """Scripted play of this task: a reference policy of a game, or the task's own."""
         if isinstance(self.task, GameTask):
             task = self.task
-            answer = task.script_of(eager(task.game), name) if name == "eager" else task.script(name)
+            own = {"eager": eager(task.game), "logged": getattr(task.game, "logging_policy", None)}.get(name)
+            answer = task.script(name) if own is None else task.script_of(own, name)
             return ScriptedEngine(name, answer)
         if isinstance(self.task, ReasoningTask) and name == "either":
             return ScriptedEngine(name, Either(self.task.family))
