@@ -15,7 +15,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+import shlex
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -66,8 +69,9 @@ class Folder:
         place = self.path / "run.json"
         known = json.loads(place.read_text("utf-8")) if place.exists() else {}
         made = place.with_suffix(".new")
-        made.write_text(json.dumps({**known, **changes}, indent=2) + "\n", "utf-8")
-        made.replace(place)
+        with self._writing("run.json"):
+            made.write_text(json.dumps({**known, **changes}, indent=2) + "\n", "utf-8")
+            made.replace(place)
 
     def told(self) -> dict[str, Any]:
         place = self.path / "run.json"
@@ -79,18 +83,23 @@ class Folder:
         return found
 
     def forget_after(self, step: int) -> None:
-        """Of a run that goes on from a checkpoint: what came after it is done again."""
+        """Of a run that goes on from a checkpoint: what came after it is done again, its last measurements too."""
         for name in ("metrics.jsonl", "evals.jsonl"):
             place = self.path / name
             if place.exists():
-                lines = [json.dumps(line) for line in read_lines(place) if line["step"] <= step]
+                until = step if name == "metrics.jsonl" else min(step, max(0, step - 1))
+                lines = [json.dumps(line) for line in read_lines(place) if line["step"] <= until]
                 made = place.with_suffix(".new")
-                made.write_text("".join(f"{line}\n" for line in lines), "utf-8")
-                made.replace(place)
+                with self._writing(name):
+                    made.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+                    made.replace(place)
 
     def add(self, name: str, line: Mapping[str, Any]) -> None:
         """One line of metrics or evals."""
-        with (self.path / f"{name}.jsonl").open("a", encoding="utf-8") as file:
+        with (
+            self._writing(f"{name}.jsonl"),
+            (self.path / f"{name}.jsonl").open("a", encoding="utf-8") as file,
+        ):
             file.write(json.dumps(line) + "\n")
             file.flush()
             os.fsync(file.fileno())
@@ -110,13 +119,26 @@ class Folder:
 
     def keep(self, traces: Sequence[Trace]) -> None:
         """All of a step's traces, in one commit. One that is there already is left as it is."""
-        if self._store is None:
-            self.traces.parent.mkdir(parents=True, exist_ok=True)
-            self._store = Store.open(self.traces, durability="process")
-        for trace in traces:
-            if trace.trace_id not in self._store:
-                self._store.add(trace)
-        self._store.commit()
+        with self._writing("traces/run.db"):
+            if self._store is None:
+                self.traces.parent.mkdir(parents=True, exist_ok=True)
+                self._store = Store.open(self.traces, durability="process")
+            for trace in traces:
+                if trace.trace_id not in self._store:
+                    self._store.add(trace)
+            self._store.commit()
+
+    @contextmanager
+    def _writing(self, name: str) -> Iterator[None]:
+        """A full disk ends the run with what to do about it; the last checkpoint is whole."""
+        try:
+            yield
+        except (OSError, sqlite3.OperationalError) as error:
+            reason = error.strerror if isinstance(error, OSError) else None
+            raise UsageError(
+                f"{self.path / name} cannot be written: {reason or error}. The last checkpoint is good. Make room, "
+                f"then type: baton train --resume --out {shlex.quote(str(self.path))}"
+            ) from error
 
     def close(self) -> None:
         if self._store is not None:

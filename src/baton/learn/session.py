@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from baton.errors import BatonError, UsageError
 from baton.learn import checkpoint
 from baton.learn.evaluate import best_of, held_out, optimum_of, references, regrets, summary
 from baton.learn.folder import Folder, read_lines
@@ -53,14 +55,17 @@ class Session:
             "optimum": None if solution is None else solution.value,
         }
         folder.begin(recipe, told)
-        session = cls(trainer, folder, name=name)
-        for line in references(game):
-            folder.add("evals", line)
+        return cls(trainer, folder, name=name)._measured(progress)
+
+    def _measured(self, progress: Any) -> Session:
+        """What the team is worth before it is trained; then the first checkpoint, from which a run can go on."""
+        for line in references(self.trainer.stage.game):
+            self.folder.add("evals", line)
         if progress is not None:
             progress("measuring the untrained team")
-        session.evaluate("untrained")
-        session.checkpoint()
-        return session
+        self.evaluate("untrained")
+        self.checkpoint()
+        return self
 
     @classmethod
     def open(cls, out: Path, progress: Any = None) -> Session:
@@ -68,14 +73,25 @@ class Session:
         folder = Folder(out)
         told = folder.told()
         recipe = parse((out / "recipe.toml").read_text("utf-8"), "recipe.toml")
-        place = checkpoint.latest(folder.checkpoints)
+        place = checkpoint.latest(folder.checkpoints, progress)
         trainer = Trainer(recipe, progress=progress, restored=True)
         trainer.recall(checkpoint.restore(place, trainer.policies))
         return cls(trainer, folder, name=told["recipe"])
 
     @classmethod
     def resume(cls, out: Path, progress: Any = None) -> Session:
-        """Go on with the run in a folder."""
+        """Go on with the run in a folder; from its beginning, where it was cut off before the first checkpoint."""
+        folder = Folder(out)
+        told = folder.told()
+        if told["status"] == "finished":
+            raise UsageError(
+                f"the run in {out} is finished: all {told['steps']} steps are done. Type: baton eval {out}, to measure "
+                "it again; or train anew into another --out with more train.steps."
+            )
+        if not (folder.checkpoints / "latest").exists():
+            folder.forget_after(-1)
+            recipe = parse((out / "recipe.toml").read_text("utf-8"), "recipe.toml")
+            return cls(Trainer(recipe, progress=progress), folder, name=told["recipe"])._measured(progress)
         session = cls.open(out, progress)
         session.folder.forget_after(session.trainer.step_number)
         session.folder.tell({"status": "running", "why": ""})
@@ -93,6 +109,10 @@ class Session:
             raise
         except KeyboardInterrupt:
             self.folder.tell({"status": "stopped", "why": "interrupted"})
+            raise
+        except BatonError as error:
+            with suppress(UsageError):  # the disk may be what failed
+                self.folder.tell({"status": "stopped", "why": str(error)})
             raise
 
     def _step(self) -> dict[str, Any]:
@@ -113,7 +133,11 @@ class Session:
     def checkpoint(self) -> Path:
         trainer = self.trainer
         return checkpoint.save(
-            self.folder.checkpoints, trainer.step_number, trainer.policies, trainer.remembered()
+            self.folder.checkpoints,
+            trainer.step_number,
+            trainer.policies,
+            trainer.remembered(),
+            trainer.kept_groups(),
         )
 
     def evaluate(self, who: str = "team", *, keep: bool = True) -> dict[str, Any]:
@@ -158,6 +182,7 @@ class Session:
         return summary(trainer.stage.game, who, trainer.step_number, traces, returns)
 
     def close(self) -> None:
+        self.trainer.close()
         self.folder.close()
 
 

@@ -12,6 +12,7 @@ cut off and resumed gives the numbers of one that was not.
 from __future__ import annotations
 
 import asyncio
+import copy
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +26,7 @@ from baton.credit import project
 from baton.credit.project import tokens_of
 from baton.errors import BatonError
 from baton.learn.buffer import Buffer, Group, batches_of, cut_off
+from baton.learn.checkpoint import Saved
 from baton.learn.crediting import Credited, Crediting
 from baton.learn.critics import make_critic
 from baton.learn.judging import Judging
@@ -32,6 +34,7 @@ from baton.learn.losses import Loss
 from baton.learn.metrics import interval, learned, rewards, sizes
 from baton.learn.models.start import starting_adapters, starting_models
 from baton.learn.monitors import Watch
+from baton.learn.policies.lora import Adapted
 from baton.learn.policies.policy import Policy, make_policies
 from baton.learn.recipe import Recipe
 from baton.learn.refusals import check_credit
@@ -86,7 +89,9 @@ class Trainer:
         self.buffer = Buffer(recipe.rollout.staleness)
         self.watch = Watch(recipe)
         self.gradients = {
-            name: Gradients(policy.model, _loss(recipe), _packed(recipe))
+            name: Gradients(
+                policy.model, _loss(recipe), _packed(recipe), reference=_reference(recipe, policy)
+            )
             for name, policy in self.policies.items()
             if policy.learns
         }
@@ -171,18 +176,21 @@ class Trainer:
             mine = [row for row in rows if row.policy == policy.engine.name]
             if not mine or not any(np.any(row.advantages) for row in mine):
                 continue
+            batches = batches_of(mine, self.recipe.train.batches) * self.recipe.train.epochs
             with policy.training():
-                for _ in range(self.recipe.train.epochs):
-                    for batch in batches_of(mine, self.recipe.train.batches):
-                        report, norm = self._optimise(policy, batch)
-                        reports.append(report)
-                        norms.append(norm)
+                for done, batch in enumerate(batches):
+                    report, norm = self._optimise(policy, batch, done)
+                    reports.append(report)
+                    norms.append(norm)
         return reports, norms
 
-    def _optimise(self, policy: Policy, batch: list[Row]) -> tuple[Report, float]:
+    def _optimise(self, policy: Policy, batch: list[Row], done: int) -> tuple[Report, float]:
+        """One step of the optimiser, after `done` others on the same rollouts."""
         assert policy.optimizer is not None
         policy.optimizer.zero_grad()
-        report = self.gradients[policy.name].backward(batch, version=str(policy.version))
+        # After the first step these are no longer the weights that sampled, and losses correct for that.
+        version = f"{policy.version}+{done}" if done else str(policy.version)
+        report = self.gradients[policy.name].backward(batch, version=version)
         norm = float(torch.nn.utils.clip_grad_norm_(policy.parameters(), self.recipe.train.clip_norm))
         if not math.isfinite(norm) or not math.isfinite(report.loss):
             policy.optimizer.zero_grad()
@@ -208,7 +216,8 @@ class Trainer:
         found = {call: np.full(len(values), level) for call, values in advantages.items()}
         learned = self.recipe.train.decisions
         for event in trace.events:
-            if event.decision in _LEARNED and event.decision not in learned and event.call in found:
+            decides = _DECIDES.get(event.decision)
+            if decides is not None and decides not in learned and event.call in found:
                 there = Credit(unit="orchestrator", target=event.id, value=0.0, estimator="")
                 for call, places in tokens_of(trace, there).items():
                     if call in found:
@@ -227,9 +236,18 @@ class Trainer:
             "watch": self.watch.state(),
         }
 
-    def recall(self, told: Mapping[str, Any]) -> None:
-        """What `remembered` gave, at its step."""
+    def kept_groups(self) -> list[Group]:
+        """Rollouts that are still to be trained on: those played ahead, and those that may be replayed."""
+        again = self.buffer.groups if self.recipe.rollout.replay else []
+        return [*again, *self.rollouts.ahead()]
+
+    def recall(self, saved: Saved) -> None:
+        """What `remembered` and `kept_groups` gave, at their step."""
+        told = saved.remembered
         self.step_number = told["step"]
+        self.buffer.groups = [group for group in saved.groups if group.step <= self.step_number]
+        if ahead := [group for group in saved.groups if group.step > self.step_number]:
+            self.rollouts.recall(ahead)
         self.total_tokens = told["total_tokens"]
         self.critic.load(told["critic"])
         self.crediting.load(told["crediting"])
@@ -237,11 +255,21 @@ class Trainer:
         self.watch.load(told["watch"])
 
 
-_LEARNED = frozenset({"spawn", "delegate", "communicate", "aggregate", "stop"})
+_DECIDES = {"wait": "stop", "continue": "stop"} | {
+    name: name for name in ("spawn", "delegate", "communicate", "aggregate", "stop")
+}
+"""Which learned decision an event's is: to go on is not to stop."""
 
 
 def _loss(recipe: Recipe) -> Loss:
     return Loss(**structs.asdict(recipe.loss))
+
+
+def _reference(recipe: Recipe, policy: Policy) -> Any:
+    """What KL is taken to: the weights the run started from; of adapters, their base."""
+    if not recipe.loss.kl:
+        return None
+    return Adapted(policy.model, None) if policy.part.train == "lora" else copy.deepcopy(policy.model)
 
 
 def _packed(recipe: Recipe) -> Packed:

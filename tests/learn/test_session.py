@@ -1,0 +1,193 @@
+"""Runs in folders: begun, cut off, gone on with, finished; full disks and diverged losses."""
+
+from __future__ import annotations
+
+import errno
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_run import COMA, GROUP, small
+
+from baton.errors import CorruptError, UsageError
+from baton.learn import checkpoint
+from baton.learn.folder import Folder, read_lines
+from baton.learn.session import Session
+from baton.learn.trainer import Diverged, Trainer
+
+pytestmark = pytest.mark.usefixtures("first_weights")
+TIMES = ("seconds", "rollout_seconds", "update_seconds", "tokens_per_second")
+NETWORK = (
+    '[[credit]]\nestimator = "gae"\nsettings = {gamma = 1.0}\n'
+    '[critic]\nkind = "network"\nsteps = 3\nlearning_rate = 0.003\n'
+)
+
+
+def numbers(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Without what depends on the clock."""
+    return [{key: value for key, value in line.items() if key not in TIMES} for line in lines]
+
+
+def whole(out: Path, recipe: Any) -> list[dict[str, Any]]:
+    session = Session.begin(recipe, "small", out)
+    found = list(session.steps())
+    session.finish()
+    session.close()
+    return numbers(found)
+
+
+@pytest.mark.parametrize(
+    ("more", "changes"),
+    [
+        (COMA, {}),
+        (NETWORK, {}),
+        (GROUP, {"rollout__overlap": True}),
+        (GROUP, {"rollout__replay": 2}),
+    ],
+    ids=["table", "network", "overlap", "replay"],
+)
+def test_a_run_that_is_cut_off_gives_the_same_numbers(
+    tmp_path: Path, more: str, changes: dict[str, Any]
+) -> None:
+    recipe = small(more, **changes)
+    expected = whole(tmp_path / "whole", recipe)
+    session = Session.begin(recipe, "small", tmp_path / "cut")
+    steps = session.steps()
+    for _ in range(3):
+        next(steps)
+    steps.close()
+    session.close()  # the last checkpoint is of step 2, so step 3 is done again
+    again = Session.resume(tmp_path / "cut")
+    assert again.trainer.step_number == 2
+    list(again.steps())
+    again.finish()
+    again.close()
+    lines = read_lines(tmp_path / "cut" / "metrics.jsonl")
+    assert numbers(lines) == expected
+    assert [line["step"] for line in lines] == [1, 2, 3, 4]
+    for name in ("whole", "cut"):
+        told = json.loads((tmp_path / name / "run.json").read_text())
+        assert told["status"] == "finished"
+    ends = [numbers(read_lines(tmp_path / name / "evals.jsonl")) for name in ("whole", "cut")]
+    assert ends[0] == ends[1]
+
+
+def test_cut_off_before_the_first_checkpoint_it_begins_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = small(train__steps=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(Session, "checkpoint", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            Session.begin(recipe, "small", tmp_path / "run")
+    session = Session.resume(tmp_path / "run")
+    assert [line["step"] for line in session.steps()] == [1]
+    session.close()
+    who = [line["who"] for line in read_lines(tmp_path / "run" / "evals.jsonl")]
+    assert who.count("untrained") == 1
+
+
+def test_a_finished_run_says_so(tmp_path: Path) -> None:
+    whole(tmp_path / "run", small(train__steps=1))
+    with pytest.raises(UsageError, match="finished: all 1 steps are done"):
+        Session.resume(tmp_path / "run")
+
+
+def test_finishing_leaves_the_trained_weights_where_they_were(tmp_path: Path) -> None:
+    session = Session.begin(small(train__steps=1), "small", tmp_path / "run")
+    list(session.steps())
+    policy = session.trainer.policies["main"]
+    before = policy.state()
+    session.finish()
+    session.close()
+    assert all((value == policy.state()[key]).all() for key, value in before.items())
+    assert policy.engine.version == "1"
+
+
+def test_nan_ends_the_run_and_keeps_the_last_good_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = Session.begin(small(train__checkpoint_every=1), "small", tmp_path / "run")
+    steps = session.steps()
+    next(steps)
+    policy = session.trainer.policies["main"]
+    good = policy.state()
+    backward = session.trainer.gradients["main"].backward
+
+    def broken(*args: Any, **kwargs: Any) -> Any:
+        report = backward(*args, **kwargs)
+        next(iter(policy.model.parameters())).grad[0] = float("nan")
+        return report
+
+    monkeypatch.setattr(session.trainer.gradients["main"], "backward", broken)
+    with pytest.raises(Diverged, match=r"step 2 .*Lower train\.learning_rate"):
+        next(steps)
+    session.close()
+    told = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert told["status"] == "diverged"
+    assert "step 2" in told["why"]
+    kept = Session.open(tmp_path / "run")
+    assert kept.trainer.step_number == 1
+    assert all((value == kept.trainer.policies["main"].state()[key]).all() for key, value in good.items())
+
+
+def test_a_full_disk_says_so_and_the_checkpoint_before_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = Session.begin(small(train__checkpoint_every=1), "small", tmp_path / "run")
+    steps = session.steps()
+    next(steps)
+
+    def full(*args: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "_put", full)
+        with pytest.raises(UsageError, match=r"step 2 .*No space left.*last good one is step-00001.*--resume"):
+            next(steps)
+    session.close()
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "stopped"
+    assert not list((tmp_path / "run" / "checkpoints").glob(".step*"))
+    again = Session.resume(tmp_path / "run")
+    assert again.trainer.step_number == 1
+    again.close()
+
+
+def test_a_full_disk_while_a_line_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Folder(tmp_path)
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(UsageError, match=r"metrics\.jsonl cannot be written: No space left on device"):
+        folder.add("metrics", {"step": 1})
+
+
+def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    whole(out, small(train__steps=2, train__checkpoint_every=1))
+    notes: list[str] = []
+    weights = out / "checkpoints" / "step-00002" / "main.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[len(content) // 2] ^= 1
+    weights.write_bytes(content)
+    assert checkpoint.latest(out / "checkpoints", notes.append).name == "step-00001"
+    assert "step-00002 is damaged (main.safetensors has changed)" in notes[0]
+    for place in (out / "checkpoints").glob("step-*"):
+        (place / "state.json").write_text("{")
+    with pytest.raises(CorruptError, match=r"step-00000 is damaged.*Start the run anew"):
+        checkpoint.latest(out / "checkpoints")
+
+
+def test_tensors_anywhere_in_what_is_remembered(tmp_path: Path) -> None:
+    import torch
+
+    trainer = Trainer(small())
+    told = {"total_tokens": 1, "a": [{"b": torch.arange(3)}, 0.1, None], "e": {}}
+    place = checkpoint.save(tmp_path, 7, trainer.policies, told)
+    saved = checkpoint.restore(place, trainer.policies).remembered
+    assert saved["step"] == 7
+    assert saved["a"][0]["b"].tolist() == [0, 1, 2]
+    assert saved["a"][1:] == [0.1, None]
