@@ -42,7 +42,12 @@ def _arguments() -> argparse.Namespace:
         "--model", default="smollm2", help="as in --policy, such as smollm2?device=cuda&dtype=bfloat16"
     )
     parser.add_argument("--families", nargs="+", choices=[*FAMILIES], default=[*FAMILIES], metavar="FAMILY")
-    parser.add_argument("--instances", type=int, default=None, help="of the test split (32; of a run 128)")
+    parser.add_argument(
+        "--instances",
+        type=int,
+        default=None,
+        help="of the test split (32; of a run 128); for speed, agents (256)",
+    )
     parser.add_argument("--tries", type=int, default=4, help="of each instance, for best-of-n (4)")
     parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--max-tokens", type=int, default=96)
@@ -54,7 +59,7 @@ def _arguments() -> argparse.Namespace:
     if args.train and not args.out:
         parser.error("--train needs --out DIR, the run's folder")
     if args.instances is None:
-        args.instances = 128 if args.train else 32
+        args.instances = 128 if args.train else 256 if args.measure == "speed" else 32
     return args
 
 

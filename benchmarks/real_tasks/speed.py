@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from baton.learn.models import load_model
 from baton.learn.models.local import free_bytes
 from baton.learn.recipe import load
 from baton.learn.rows import Row, rows_of
@@ -46,6 +47,9 @@ def speed(args: argparse.Namespace) -> int:
     size = argparse.Namespace(
         shared=256, own=32, new=32, workers=args.instances, repeats=REPEATS, device=device
     )
+    model, _ = load_model(
+        policy.part.model, device=policy.part.device, dtype=policy.part.dtype
+    )  # no adapters
     model.config.eos_token_id = model.generation_config.eos_token_id = None  # all do the same work
     words = f"{size.workers} agents, {size.shared} shared + {size.own} own, {size.new} new"
     speeds = measure([Ours(model), Generate(model)], {words: workers}, size)
