@@ -386,7 +386,7 @@ class TestRuns:
         page = tab.open(site.page("place", "training"))
         page.wait_for_selector(".plot canvas")
         assert page.locator(".plot").count() >= 8
-        assert "The team’s return went from" in text(page, ".lead")
+        assert "the team’s return went from" in text(page, ".lead")
         assert "serial-collapse" in text(page, ".warnings")
         before = page.locator("tbody tr.press").count()
         more_training(site.folder / "training", 8)

@@ -4,6 +4,7 @@ import { h, replace } from "./dom.js";
 import { hue, ink, onTheme } from "./palette.js";
 import { number, spoken, visible } from "./text.js";
 
+const WHOLE = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000];
 const DECISIONS = ["spawn", "delegate", "communicate", "aggregate", "stop"];
 
 function plots(run, steps, evals) {
@@ -13,7 +14,7 @@ function plots(run, steps, evals) {
     {
       title: "Return",
       series: [of("team", (step) => step.return?.mean, { half: steps.map((step) => finite(step.return?.half)) }), ...evaluated(steps, evals)],
-      levels: [["optimum", run.optimum], ["random play", run.floor]],
+      levels: references(run, evals),
     },
     { title: "Regret by decision", stacked: true, series: DECISIONS.map((name) => of(name, (step) => step.regret?.[name])) },
     { title: "Rewards", series: named((step) => step.rewards).map((name) => of(name, (step) => step.rewards?.[name])) },
@@ -30,6 +31,12 @@ function plots(run, steps, evals) {
   return found.filter((plot) => plot.series.length);
 }
 
+// What the team's return is to be held against, each where it is known.
+function references(run, evals) {
+  const of = (who) => evals.find((one) => one.who === who)?.return?.mean;
+  return [["optimum", run.optimum ?? of("optimum")], ["random play", run.floor ?? of("random")], ["single agent", of("single-agent")], ["untrained", of("untrained")]];
+}
+
 function finite(value) {
   return typeof value === "number" && Number.isFinite(value) ? value : null;
 }
@@ -38,7 +45,7 @@ function evaluated(steps, evals) {
   const place = new Map(steps.map((step, k) => [step.step, k]));
   const found = new Map();
   for (const one of evals) {
-    if (["optimum", "untrained"].includes(one.who) || !place.has(one.step)) continue;
+    if (["optimum", "untrained", "random", "single-agent"].includes(one.who) || !place.has(one.step)) continue;
     if (!found.has(one.who)) found.set(one.who, steps.map(() => null));
     found.get(one.who)[place.get(one.step)] = finite(one.return?.mean);
   }
@@ -102,7 +109,7 @@ function onePlot(box, plot, steps) {
     const dot = h("i", { class: "swatch" });
     dot.style.backgroundColor = hue(k);
     return h("span", { class: "key" }, dot, spoken(visible(one.label, 40)), at === null ? null : h("b", {}, ` ${number(one.values[at])}`));
-  }), levels.map(([name, value], k) => h("span", { class: "key" }, h("i", { class: k ? "level muted" : "level" }), `${name} ${number(value)}`)));
+  }), levels.map(([name, value], k) => h("span", { class: "key" }, levelKey(k), `${name} ${number(value)}`)));
   tell(null);
   const axis = () => ({ stroke: ink("muted"), grid: { stroke: ink("line"), width: 1 }, ticks: { show: false }, font: "11px system-ui", size: 46 });
   const drawn = new uPlot({
@@ -111,7 +118,7 @@ function onePlot(box, plot, steps) {
     legend: { show: false },
     cursor: { sync: { key: "steps" }, points: { size: 6 }, drag: { x: true, y: false } },
     scales: { x: { time: false }, y: { range: (_, low, high) => padded(low, high, levels.map(([, value]) => value)) } },
-    axes: [{ ...axis(), size: 26 }, axis()],
+    axes: [{ ...axis(), size: 26, incrs: WHOLE }, axis()],
     series,
     bands,
     hooks: {
@@ -120,6 +127,14 @@ function onePlot(box, plot, steps) {
     },
   }, data, card);
   return drawn;
+}
+
+const LEVELS = ["good", "muted", "t-human", "t-aggregate"];
+
+function levelKey(k) {
+  const made = h("i", { class: "level" });
+  made.style.borderTopColor = ink(LEVELS[k % LEVELS.length]);
+  return made;
 }
 
 function stack(series) {
@@ -138,7 +153,7 @@ function level(plot, value, k) {
   const { ctx } = plot;
   const y = Math.round(plot.valToPos(value, "y", true)) + 0.5;
   ctx.save();
-  ctx.strokeStyle = ink(k === 0 ? "good" : "muted");
+  ctx.strokeStyle = ink(LEVELS[k % LEVELS.length]);
   ctx.setLineDash([6, 5]);
   ctx.lineWidth = devicePixelRatio;
   ctx.beginPath();

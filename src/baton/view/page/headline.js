@@ -6,10 +6,11 @@ import { NOT_MEASURED, number, seconds, signed, spoken, visible } from "./text.j
 
 const DECISIONS = ["spawn", "delegate", "communicate", "aggregate", "stop"];
 
-export function headline(run, steps, pairs) {
+export function headline(run, steps, evals, pairs) {
   const last = steps[steps.length - 1];
   const status = run.status ?? "unknown";
-  const done = last ? Math.min(1, (last.step + 1) / (run.steps || last.step + 1)) : 0;
+  const made = last ? last.step + (steps[0].step === 0 ? 1 : 0) : 0; // some count from 0, some from 1
+  const done = last ? Math.min(1, made / (run.steps || made)) : 0;
   const chips = h("div", { class: "title" },
     h("span", { class: `chip ${status === "running" ? "live" : status === "diverged" ? "bad" : ""}` }, visible(status, 20)),
     h("span", { class: "muted" }, visible([run.recipe, run.task, run.seed === undefined ? null : `seed ${run.seed}`].filter(Boolean).join(" · "), 160)),
@@ -22,11 +23,11 @@ export function headline(run, steps, pairs) {
     tile("since the beginning", signed(mean(late) - mean(early))),
     tile("optimum", number(run.optimum)),
     tile("regret lately", late.regret ? number(late.regret.total) : NOT_MEASURED),
-    tile("steps", `${number(last.step + 1)}${run.steps ? ` / ${number(run.steps)}` : ""}`),
+    tile("steps", `${number(made)}${run.steps ? ` / ${number(run.steps)}` : ""}`),
     tile("tokens", number(last.total_tokens)),
     tile("time", seconds(last.seconds)),
     tile("warnings", number(steps.reduce((sum, step) => sum + (step.warnings?.length ?? 0), 0))));
-  return h("div", {}, chips, run.about ? h("p", {}, visible(run.about, 400)) : null, bar, h("p", { class: "lead" }, sentence(run, early, late, few(steps))), tiles,
+  return h("div", {}, chips, run.about ? h("p", {}, visible(run.about, 400)) : null, bar, h("p", { class: "lead" }, measured(evals), sentence(run, early, late, few(steps))), tiles,
     pairs.length ? h("p", {}, "The same instance before and after training: ", pairs.flatMap((pair, k) => (k ? [", ", pair] : [pair]))) : null,
     warnings(steps));
 }
@@ -49,8 +50,17 @@ function mean(step) {
   return step.return?.mean ?? NaN;
 }
 
+// Held-out episodes say more than those it trained on.
+function measured(evals) {
+  const latest = (who) => evals.filter((one) => one.who === who).pop();
+  const [before, after] = [latest("untrained"), latest("team")];
+  if (!before?.return || !after?.return) return "";
+  const with_ = (one) => `${number(one.return.mean)}${one.return.half ? ` ± ${number(one.return.half)}` : ""}`;
+  return `Measured apart, the team returns ${with_(after)}; before training it returned ${with_(before)}. `;
+}
+
 function sentence(run, early, late, n) {
-  const said = [`The team’s return went from ${number(mean(early))} in the first ${n === 1 ? "step" : `${n} steps`} to ${number(mean(late))} in the last`];
+  const said = [`While it trained, the team’s return went from ${number(mean(early))} in the first ${n === 1 ? "step" : `${n} steps`} to ${number(mean(late))} in the last`];
   const { optimum, floor } = run;
   if (typeof optimum === "number") said.push(`; the best there is, on average, is ${number(optimum)}${typeof floor === "number" ? `, and random play earns ${number(floor)}` : ""}`);
   said.push(".");
@@ -70,8 +80,8 @@ export function evaluations(evals) {
     h("td", {}, visible(one.who, 40)),
     h("td", { class: "num" }, number(one.return?.mean), one.return?.half ? ` ± ${number(one.return.half)}` : ""),
     h("td", { class: one.regret ? "num" : "num none" }, one.regret ? number(one.regret.total) : NOT_MEASURED),
-    h("td", { class: "num" }, number(one.tokens)),
-    h("td", { class: "num" }, number(one.episodes)),
+    h("td", { class: typeof one.tokens === "number" ? "num" : "num none" }, number(one.tokens)),
+    h("td", { class: typeof one.episodes === "number" ? "num" : "num none" }, typeof one.episodes === "number" ? number(one.episodes) : "exact"),
     h("td", { class: "num" }, number(one.step))));
   return h("section", {}, h("h2", {}, "Evaluations"), h("div", { class: "wide" }, h("table", { class: "list" }, h("thead", {}, h("tr", {}, ["who", "return", "regret", "tokens an episode", "episodes", "at step"].map((name, k) => h("th", { class: k ? "num" : "" }, name)))), h("tbody", {}, rows))));
 }

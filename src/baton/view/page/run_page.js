@@ -148,7 +148,7 @@ export class RunPage {
     this.evals.push(...found.evals);
     const status = JSON.stringify(found.run);
     if (fresh || status !== this.lastStatus) {
-      replace(this.above, headline(found.run, this.steps, this.pairs()), found.num_unreadable ? h("p", { class: "bad" }, `${count(found.num_unreadable, "line")} of the run’s files cannot be read and were left out.`) : null);
+      replace(this.above, headline(found.run, this.steps, this.evals, this.pairs()), found.num_unreadable ? h("p", { class: "bad" }, `${count(found.num_unreadable, "line")} of the run’s files cannot be read and were left out.`) : null);
       replace(this.judged, evaluations(this.evals));
       this.plots ??= curves(this.graphs);
       this.plots.set(found.run, this.steps, this.evals);

@@ -1,8 +1,9 @@
 """Two traces side by side: which events are the same, which changed, which are new or gone, and the deltas.
 
 Agents are matched by name. Events of the same agent are matched by id where both traces name them alike (a fork
-keeps its ids), else in order by what they did. Matched events are the same when type, target, tool, decision,
-status and content agree; times, costs and sequence numbers may differ.
+keeps its ids), else in order by what they did; where type and decision both differ, one is gone and one is new.
+Matched events are the same when type, target, tool, decision, status and content agree; times, costs and
+sequence numbers may differ.
 Invariant: every event of either trace is in exactly one row.
 """
 
@@ -41,7 +42,10 @@ def compare(before: Trace, after: Trace) -> dict[str, Any]:
                     added.append(b)
                 continue
             what = _differences(before.events[a], after.events[b])
-            if what:
+            if "type" in what and "decision" in what:  # another act in its place, not the same one changed
+                removed.append(a)
+                added.append(b)
+            elif what:
                 changed.append((a, b, what))
             else:
                 same.append((a, b))
