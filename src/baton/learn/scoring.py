@@ -7,6 +7,7 @@ unless it is so of all of them.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -38,20 +39,30 @@ class Scoring:
         if self.recipe is not None:
             self.recipe = structs.replace(self.recipe, rules=_changed(self.recipe.rules, part.settings))
 
+        self._gold: dict[str, Gold] = {}
+        """Of the step's traces."""
+
     @property
     def rules(self) -> tuple[Rule, ...]:
         return () if self.recipe is None else self.recipe.rules
 
     def score(self, traces: Sequence[Trace], gold: Sequence[Gold]) -> list[Trace]:
         """The traces with their rewards."""
+        self._gold = {trace.trace_id: known for trace, known in zip(traces, gold, strict=True)}
         found: list[list[Reward]] = [[] for _ in traces]
         for rule in self.rules:
             for mine, new in zip(found, _scored(rule, traces, gold), strict=True):
                 mine += new
-        return [with_rewards(trace, mine) if mine else trace for trace, mine in zip(traces, found, strict=True)]
+        return [
+            with_rewards(trace, mine) if mine else trace for trace, mine in zip(traces, found, strict=True)
+        ]
 
     def team_return(self, trace: Trace) -> float:
         """What the team earned: by the recipe's rules where they say something of the team, else by the task."""
+        known = self._gold.get(trace.header.meta.get("forked_from", ""))
+        if known is not None and trace.trace_id not in self._gold:  # a run that an estimator compares with
+            scored = [reward for rule in self.rules for reward in _scored(rule, [trace], [known])[0]]
+            trace = with_rewards(trace, scored)
         mine = [r for r in trace.rewards if r.unit == "team" and settings_in(r.by or "") is not None]
         if mine:
             return math.fsum(reward.value for reward in whole(mine))
@@ -69,12 +80,17 @@ class Scoring:
             return
         success = sum(_success(trace) for trace in traces) / len(traces)
         rules = tuple(
-            rule.observe([rule.totals(trace) for trace in traces], success=success)
-            if isinstance(rule, Hybrid)
-            else rule
+            rule.observe(self._totals(rule, traces), success=success) if isinstance(rule, Hybrid) else rule
             for rule in self.recipe.rules
         )
         self.recipe = structs.replace(self.recipe, rules=rules)
+
+    def _totals(self, rule: Hybrid, traces: Sequence[Trace]) -> list[dict[str, float]]:
+        found = []
+        for trace in traces:
+            with contextlib.suppress(TraceError):  # it earned 0 there, and tells nothing about the terms
+                found.append(rule.totals(trace, self._gold.get(trace.trace_id)))
+        return found
 
     def weights(self) -> dict[str, float]:
         """Each hybrid term's weight now."""
@@ -101,7 +117,7 @@ class Scoring:
 
 def _changed(rules: tuple[Rule, ...], settings: Mapping[str, Any]) -> tuple[Rule, ...]:
     """Each setting goes to the rules that have it; the rest of the checking is the rules' own."""
-    tables: list[Any] = [msgspec.to_builtins(rule) for rule in rules]
+    tables: list[Any] = [msgspec.json.decode(msgspec.json.encode(rule)) for rule in rules]
     for key, value in settings.items():
         *path, last = key.split(".")
         first = path[0] if path else last
@@ -112,7 +128,9 @@ def _changed(rules: tuple[Rule, ...], settings: Mapping[str, Any]) -> tuple[Rule
                 try:
                     here = here[int(word)] if isinstance(here, list) else here[word]
                 except (KeyError, IndexError, ValueError, TypeError):
-                    raise UsageError(f"[reward.settings] {key!r}: there is no {word!r} in that rule.") from None
+                    raise UsageError(
+                        f"[reward.settings] {key!r}: there is no {word!r} in that rule."
+                    ) from None
             here[last] = value
     return tuple(rule_of(msgspec.json.encode(table).decode()) for table in tables)
 
@@ -130,7 +148,8 @@ def _scored(rule: Rule, traces: Sequence[Trace], gold: Sequence[Gold]) -> list[l
     if error is not None and all(mine is None for mine in found):
         raise error
     return [
-        _nothing(rule, trace, units) if mine is None else mine for trace, mine in zip(traces, found, strict=True)
+        _nothing(rule, trace, units) if mine is None else mine
+        for trace, mine in zip(traces, found, strict=True)
     ]
 
 

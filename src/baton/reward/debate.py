@@ -108,8 +108,8 @@ class JudgePanel(Rule, tag="judge_panel", frozen=True, kw_only=True):
     name: str = "judge_panel"
     how: Literal["mean", "majority", "strict"] = "mean"
     threshold: float = 0.5
-    of: Literal["agents", "answer"] = "agents"
-    """`agents`: on the message each last answered with. `answer`: on the team."""
+    of: Literal["agents", "answers", "answer"] = "agents"
+    """`agents`: on the message each last answered with. `answers`: on every one. `answer`: on the team."""
 
     def score(self, trace: Trace, gold: Gold | None = None) -> list[Reward]:
         records = []
@@ -158,7 +158,8 @@ class SolutionEvaluation(Rule, tag="solution_evaluation", frozen=True, kw_only=T
     """CoMAS: a scorer's tau in {1, 2, 3} gives r_solution = (tau - 1) / 2 and r_evaluation = 1 - r_solution. [A/M]
 
     Each thing a scorer said that holds such a number scores the evaluation it read last and the solution
-    that evaluation read last. A scorer that named no tau scored nothing.
+    that evaluation read last. A scorer that named no tau scored nothing. With no scorers, judges of the solution
+    stand for them: tau = 1 + 2 x their mean score from 0 to 1 [I].
     Source: CoMAS [A]; the two shares sum to one [M].
     """
 
@@ -168,21 +169,21 @@ class SolutionEvaluation(Rule, tag="solution_evaluation", frozen=True, kw_only=T
     evaluators: tuple[str, ...] = ("evaluator",)
     scorers: tuple[str, ...] = ("scorer",)
 
-    def score(self, trace: Trace, gold: Gold | None = None) -> list[Reward]:  # noqa: ARG002 (the contract)
+    def score(self, trace: Trace, gold: Gold | None = None) -> list[Reward]:
         forest, graph = Forest.of(trace), Graph.of(trace)
-        solvers, evaluators, scorers = (
-            agents_in(trace, forest, roles, self.name)
-            for roles in (self.solvers, self.evaluators, self.scorers)
-        )
+        solvers = agents_in(trace, forest, self.solvers, self.name)
+        evaluators = agents_in(trace, forest, self.evaluators, self.name)
+        scorers = agents_in(trace, forest, self.scorers, self.name) if self.scorers else evaluators
         scores: dict[str, list[float]] = {}
         for event in in_seq_order(trace):
             if event.agent not in scorers or not _speaks(event):
                 continue
-            tau = re.findall(r"(?<![\d.])[123](?![\d.]*\d)", said(trace, event))
-            evaluation = judged(trace, graph, event, evaluators)
+            evaluation = judged(trace, graph, event, evaluators) if self.scorers else event
             solution = None if evaluation is None else judged(trace, graph, evaluation, solvers)
-            if tau and evaluation is not None and solution is not None:
-                value = (int(tau[-1]) - 1) / 2
+            if evaluation is None or solution is None:
+                continue
+            value = self._scored(trace, gold, event, solution)
+            if value is not None:
                 scores.setdefault(solution.id, []).append(value)
                 scores.setdefault(evaluation.id, []).append(1 - value)
         if not scores:
@@ -195,6 +196,14 @@ class SolutionEvaluation(Rule, tag="solution_evaluation", frozen=True, kw_only=T
             self.reward("message", target, math.fsum(values) / len(values))
             for target, values in sorted(scores.items(), key=lambda item: trace.event(item[0]).seq)
         ]
+
+    def _scored(self, trace: Trace, gold: Gold | None, event: Event, solution: Event) -> float | None:
+        """(tau - 1) / 2, by what a scorer said or by the judges; None: it named no tau."""
+        if not self.scorers:
+            scores = verdicts(trace, gold, solution, self.name).values()
+            return math.fsum(scores) / len(scores)
+        tau = re.findall(r"(?<![\d.])[123](?![\d.]*\d)", said(trace, event))
+        return (int(tau[-1]) - 1) / 2 if tau else None
 
 
 def _speaks(event: Event) -> bool:
@@ -229,4 +238,7 @@ def _judgeable(trace: Trace, of: str, what: str) -> list[tuple[CreditUnit, str, 
             raise TraceError(f"trace {trace.trace_id}: {what} judges the team's answer and there is none.")
         return [("team", trace.trace_id, final)]
     heard = _debaters(trace, (), final.agent if final is not None else None, what)
+    if of == "answers":
+        said_by = [e for e in in_seq_order(trace) if e.agent in heard and _speaks(e)]
+        return [("message", event.id, event) for event in said_by]
     return [("message", event.id, event) for event in heard.values()]

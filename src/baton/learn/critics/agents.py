@@ -74,7 +74,7 @@ class AgentsCritic:
             optimizer.zero_grad()
             q_TR = (x * self.weights["w"]).sum(-1)  # T traces, R roles
             both = ((returns - q_TR.sum(-1)) ** 2).mean() + ((returns - self._mixed(q_TR)) ** 2).mean()
-            both.backward()
+            both.backward()  # type: ignore[no-untyped-call]  # torch does not say
             optimizer.step()
         self.weights = {name: value.detach() for name, value in self.weights.items()}
 
