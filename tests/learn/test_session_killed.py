@@ -1,0 +1,67 @@
+"""`baton train` killed by SIGKILL at any moment goes on to the numbers of a run that was not."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from small_run import BASE, COMA
+from test_session import numbers
+
+from baton.learn.folder import read_lines
+from baton.learn.recipe import parse
+from baton.learn.session import Session
+
+TEXT = BASE + COMA
+
+
+def begin(*args: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "baton", "train", *args], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+
+
+def num_lines(place: Path) -> int:
+    return place.read_bytes().count(b"\n") if place.exists() else 0
+
+
+def kill_after(process: subprocess.Popen[bytes], place: Path, lines: int, seconds: float) -> None:
+    """Once so many steps are written, and a while later."""
+    until = time.monotonic() + 120
+    while num_lines(place) < lines and process.poll() is None and time.monotonic() < until:
+        time.sleep(0.002)
+    time.sleep(seconds)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
+@pytest.mark.parametrize("kills", [1, pytest.param(5, marks=pytest.mark.slow)])
+def test_killed_and_resumed(tmp_path: Path, first_weights: None, kills: int) -> None:
+    draw = random.Random()  # any moment will do, so each test run tries others
+    session = Session.begin(parse(TEXT, "small"), "small", tmp_path / "whole")
+    expected = numbers(list(session.steps()))
+    session.finish()
+    session.close()
+    out, recipe = tmp_path / "killed", tmp_path / "small.toml"
+    recipe.write_text(TEXT)
+    moments = []
+    process = begin(str(recipe), "--out", str(out))
+    for _ in range(kills):
+        wait = draw.uniform(0, 0.3) if kills == 1 else draw.uniform(0, 8)
+        moments.append((1 if kills == 1 else 0, wait))
+        kill_after(process, out / "metrics.jsonl", *moments[-1])
+        if not (out / "run.json").exists():
+            process = begin(str(recipe), "--out", str(out))
+        else:
+            process = begin("--resume", "--out", str(out))
+    _, said = process.communicate(timeout=300)
+    assert process.returncode == 0, (moments, said.decode())
+    assert numbers(read_lines(out / "metrics.jsonl")) == expected, moments
+    who = [[line["who"] for line in read_lines(tmp_path / n / "evals.jsonl")] for n in ("whole", "killed")]
+    assert who[0] == who[1], moments
