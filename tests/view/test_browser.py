@@ -244,7 +244,7 @@ class TestLanes:
         assert drawn(page) != before
         page.goto(site.trace("imported", "imported.jsonl", event="lead1#1"))
         page.wait_for_selector(".badge.dashed")
-        assert ", inferred" in text(page, ".detail")
+        page.wait_for_selector(".detail .edges >> text=, inferred")
 
     def test_finding(self, tab: Tab, site: Site) -> None:
         page = tab.open(site.trace())

@@ -89,7 +89,8 @@ export class TracePage {
   }
 
   changed(names) {
-    if (["selected", "taint", "model", "ledger", "colourBy"].some((name) => names.has(name)) && !(names.has("colourBy") && this.scene.selected !== null)) this.showDetail();
+    const inShort = this.scene.selected === null && (names.has("ledger") || names.has("colourBy"));
+    if (inShort || ["selected", "taint", "model"].some((name) => names.has(name))) this.showDetail();
     else if (names.has("cursor") && this.scene.selected === null) this.showMoment();
     if (names.has("colourBy") || names.has("ledger") || names.has("taint")) legend(this.legend, this.scene, this.name);
     if (names.has("colourBy")) this.bar.querySelector("select").value = this.scene.colourBy;
