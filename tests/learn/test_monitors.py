@@ -1,0 +1,151 @@
+"""Each collapse planted and seen, and not seen where there is none; hacking modes that set in during a run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from small_run import small
+
+from baton.learn.monitors import Watch
+from baton.learn.stage import Episode, Stage
+from baton.trace.recorded_agent import RecordedAgent
+from baton.trace.recorder import Recorder
+from baton.trace.trace import Trace
+
+Play = Callable[[Recorder, RecordedAgent], None]
+
+
+def recorded(play: Play, trace_id: str = "t") -> Trace:
+    with Recorder(None, task_id="task", topology="centralized", trace_id=trace_id, clock=lambda: 0.0) as team:
+        play(team, team.agent("lead", role="orchestrator"))
+        team.reward("shared", 0.5)
+    return team.trace()
+
+
+def observed(steps: Sequence[Sequence[Trace]], returns: Sequence[float] | None = None) -> list[list[str]]:
+    """The monitors that spoke, step by step."""
+    watch = Watch(small())
+    found = []
+    for number, traces in enumerate(steps):
+        metrics = {"return": {"mean": 0.5 if returns is None else returns[number], "half": 0.0}}
+        found.append([warned.monitor for warned in watch.observe(metrics, traces)])
+    return found
+
+
+def played(name: str, count: int = 12) -> list[Trace]:
+    stage = Stage(
+        small(task__name="game:parallel-pandora", task__settings={"num_boxes": 2}, team__max_tokens=64)
+    )
+    episodes = [Episode(name=f"{name}-{n}", instance=n, seed=n) for n in range(count)]
+    return asyncio.run(stage.play(dict.fromkeys(stage.roles, stage.script(name)), episodes))
+
+
+def test_serial_collapse() -> None:
+    eager, never = played("eager"), played("never-spawn")
+    assert observed([eager] * 3 + [never] * 3)[-1] == ["serial-collapse"]
+    assert observed([eager] * 6) == [[]] * 6
+    assert observed([never] * 6) == [[]] * 6, "a team that never spawned has not collapsed"
+
+
+def test_it_speaks_once_and_after_a_checkpoint_not_again() -> None:
+    eager, never = played("eager", 4), played("never-spawn", 4)
+    spoke = observed([eager] * 3 + [never] * 6)
+    assert [step for step, said in enumerate(spoke) if said] == [5]
+    watch = Watch(small())
+    for traces in [eager] * 3 + [never] * 3:
+        watch.observe({"return": {"mean": 0.0}}, traces)
+    again = Watch(small())
+    again.load(watch.state())
+    assert not again.observe({"return": {"mean": 0.0}}, never)
+    assert again.state() == {**watch.state(), "last": again.state()["last"]}
+
+
+def test_the_message_says_what_was_seen_and_what_to_change() -> None:
+    watch = Watch(small())
+    for traces in [played("eager", 4)] * 3 + [played("never-spawn", 4)] * 3:
+        said = watch.observe({"return": {"mean": 0.0}}, traces)
+    assert "0% of the last" in said[0].message
+    for setting in ("spawn-fork", 'critic.backup = "best"', "critic.temperature"):
+        assert setting in said[0].message
+
+
+def worked(shares: Sequence[int]) -> list[Trace]:
+    def play(_: Recorder, lead: RecordedAgent) -> None:
+        workers = [lead.spawn(f"w{n}", role="worker", task=f"part {n}") for n in range(len(shares))]
+        for worker, share in zip(workers, shares, strict=True):
+            for n in range(share):
+                worker.tool("look", {"n": n}).result(f"found {n}")
+            worker.returns(f"by {worker.name}" if hasattr(worker, "name") else "done")
+        lead.stop("done")
+
+    return [recorded(play)]
+
+
+def test_dominant_agent() -> None:
+    even, one = worked((5, 5, 5)), worked((60, 0, 0))
+    assert "dominant-agent" in observed([even] * 3 + [one] * 3)[-1]
+    assert "dominant-agent" not in observed([even] * 6)[-1]
+    assert "dominant-agent" not in observed([one] * 6)[-1]
+    assert "dominant-agent" not in observed([worked((9,))] * 6)[-1], "one sub-agent dominates nobody"
+
+
+def chatted(count: int) -> list[Trace]:
+    def play(_: Recorder, lead: RecordedAgent) -> None:
+        worker = lead.spawn("w", role="worker", task="work")
+        for n in range(count):
+            worker.send(lead, f"word{n}")
+        worker.returns("done")
+        lead.stop("done")
+
+    return [recorded(play)]
+
+
+def test_over_communication() -> None:
+    steps = [chatted(2)] * 3 + [chatted(8)] * 3
+    assert "over-communication" in observed(steps)[-1]
+    assert "over-communication" not in observed(steps, [0.2, 0.2, 0.2, 0.6, 0.6, 0.6])[-1], "it pays"
+    assert "over-communication" not in observed([chatted(8)] * 6)[-1]
+
+
+def answered(texts: Sequence[str], answer: str, trace_id: str) -> Trace:
+    def play(_: Recorder, lead: RecordedAgent) -> None:
+        workers = [lead.spawn(f"w{n}", role="worker", task="solve") for n in range(len(texts))]
+        for worker, text in zip(workers, texts, strict=True):
+            worker.returns(text)
+        lead.stop(answer)
+
+    return recorded(play, trace_id)
+
+
+def test_aggregation_leakage() -> None:
+    split = [("a", "b", "b"), ("b", "a", "b"), ("a", "a", "b"), ("b", "b", "a")]
+    votes = [answered(each, max(set(each), key=each.count), f"v{n}") for n, each in enumerate(split)]
+    first = [answered(each, each[0], f"f{n}") for n, each in enumerate(split)]
+    assert "aggregation-leakage" in observed([votes] * 3 + [first] * 3)[-1]
+    assert "aggregation-leakage" not in observed([votes] * 6)[-1]
+    agree = [answered(("a", "a"), "a", f"a{n}") for n in range(4)]
+    assert "aggregation-leakage" not in observed([votes] * 3 + [agree] * 3)[-1]
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_hacking_that_sets_in(told: bool) -> None:
+    def play(_: Recorder, lead: RecordedAgent) -> None:
+        worker = lead.spawn("w", role="worker", task="work")
+        for n in range(6):
+            worker.tool("look", {"n": 0 if told else n}).result("found")
+        worker.returns("done")
+        lead.stop("done")
+
+    def honest(_: Recorder, lead: RecordedAgent) -> None:
+        worker = lead.spawn("w", role="worker", task="work")
+        for n in range(6):
+            worker.tool("look", {"n": n}).result(f"found {n}")
+        worker.returns("done")
+        lead.stop("done")
+
+    clean, now = [recorded(honest)], [recorded(play)]
+    spoke: Any = observed([clean] * 3 + [now] * 3)[-1]
+    assert ("tool-spam" in spoke) is told
