@@ -38,6 +38,7 @@ COMMANDS: dict[str, str] = {
     "measure": "fill in the reporting checklist from traces: success, parallelism, overhead, failures, safety",
     "bench": "measure credit estimators against games whose exact credit is known",
     "train": "make a team better by a recipe, and show where its regret went",
+    "recipes": "list the training recipes by where they stand in the taxonomy, or print one",
     "eval": "measure a training run's latest checkpoint again, on held-out instances",
     "game": "list, solve and play exact games, and see where a policy loses",
     "advise": "choose a credit mechanism and a recipe, from four answers or from traces",

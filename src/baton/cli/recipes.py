@@ -1,0 +1,169 @@
+"""`baton recipes`: the training recipes by where they stand in the taxonomy; one of them, as it is written."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+
+from baton.cli.corpus_recipes import train_line
+from baton.errors import UsageError, nearest
+from baton.learn.recipe import Cells, Recipe, built_in, load
+from baton.trace.vocabulary import CreditUnit, RewardFamily, Topology
+from baton.view.terminal import emit, take_every_character
+from baton.view.text import count, printable
+from baton.view.tree import Line
+
+__all__ = ["add_arguments", "run"]
+
+_DECISIONS = ("spawn", "delegate", "communicate", "aggregate", "stop")
+_FAMILIES: tuple[str, ...] = (
+    "shared",
+    "individual",
+    "role",
+    "process",
+    "tool",
+    "debate",
+    "orchestration",
+    "hybrid",
+)
+_REWARDS = {f"R{n}": family for n, family in enumerate(_FAMILIES, 1)}
+_CODES = {"reward": _REWARDS, "decision": {f"O{n}": name for n, name in enumerate(_DECISIONS, 1)}}
+_WORDS: dict[str, tuple[str, ...]] = {
+    "decision": _DECISIONS,
+    "reward": get_args(RewardFamily),
+    "credit": get_args(CreditUnit),
+    "topology": get_args(Topology),
+    "regime": ("A", "B", "C"),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("name", metavar="NAME", nargs="?", help="print this recipe and how to run it")
+    parser.add_argument("--json", action="store_true", help="as JSON, every setting written out")
+    parser.add_argument(
+        "--decision", metavar="D", help=f"that trains it: {', '.join(_DECISIONS)} (or O1 to O5)"
+    )
+    parser.add_argument("--credit", metavar="U", help=f"that gives credit to: {', '.join(_WORDS['credit'])}")
+    parser.add_argument(
+        "--reward", metavar="R", help=f"with rewards of: {', '.join(_FAMILIES)} (or R1 to R8)"
+    )
+    parser.add_argument(
+        "--topology", metavar="T", help=f"for teams that are: {', '.join(_WORDS['topology'])}"
+    )
+    parser.add_argument("--regime", metavar="A", help="A frozen sub-agents, B joint, C with a central critic")
+    parser.epilog = (
+        "examples:\n  baton recipes --decision stop\n  baton recipes --credit agent --regime B\n"
+        "  baton recipes dr-mas\n  baton recipes dr-mas > mine.toml\n"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    wanted = {field: _word(field, given) for field in _WORDS if (given := getattr(args, field)) is not None}
+    if args.name is not None:
+        if wanted:
+            raise UsageError("a recipe's name and a filter together. Give one of them.")
+        return _one(args.name, as_json=args.json)
+    found = {name: recipe for name, recipe in built_in().items() if _matches(recipe.cells, wanted)}
+    if args.json:
+        return _write([_document(name, recipe) for name, recipe in found.items()])
+    emit(_table(found))
+    return 0
+
+
+def _word(field: str, given: str) -> str:
+    known = _WORDS[field]
+    word = _CODES.get(field, {}).get(given.upper(), given if field != "regime" else given.upper())
+    if word not in known:
+        raise UsageError(f"--{field} {given!r}: {nearest(given, known)}")
+    return word
+
+
+def _matches(cells: Cells, wanted: Mapping[str, str]) -> bool:
+    has = {
+        "decision": cells.decisions,
+        "reward": cells.reward,
+        "credit": cells.credit,
+        "topology": (cells.topology,),
+        "regime": (cells.regime,),
+    }
+    return all(word in has[field] for field, word in wanted.items())
+
+
+def _one(name: str, *, as_json: bool) -> int:
+    recipe = load(name)  # a name that is not there is an error with the nearest
+    if as_json:
+        return _write(_document(name, recipe) | {"recipe": msgspec.to_builtins(recipe)})
+    own = name.endswith(".toml")
+    text = (Path(name) if own else files("baton.learn").joinpath("recipes", f"{name}.toml")).read_text(
+        "utf-8"
+    )
+    shown = "\n".join(map(printable, text.splitlines()))
+    emit([[(line, "dim" if line.startswith("#") else "")] for line in shown.split("\n")])
+    emit([[], [(f"# Type: {train_line(name)}", "bold")]])
+    return 0
+
+
+def _document(name: str, recipe: Recipe) -> dict[str, Any]:
+    return {
+        "name": name,
+        "about": recipe.about,
+        "source": recipe.source,
+        "evidence": recipe.evidence,
+        "cells": msgspec.to_builtins(recipe.cells),
+        "task": recipe.task.name,
+        "team": recipe.team.topology,
+        "command": train_line(name),
+    }
+
+
+def _write(document: Any) -> int:
+    take_every_character(data=True)
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n")
+    return 0
+
+
+def _table(found: Mapping[str, Recipe]) -> list[Line]:
+    head = ("recipe", "topology", "reward", "credit", "decisions", "regime", "evidence")
+    rows = [
+        (
+            name,
+            recipe.cells.topology or "any",
+            _short(recipe.cells.reward, _REWARDS),
+            " ".join(recipe.cells.credit),
+            _short(recipe.cells.decisions, _CODES["decision"]),
+            recipe.cells.regime or "-",
+            " ".join(re.findall(r"\[[A-Z/]+\]", recipe.evidence.partition(";")[0])) or "-",
+        )
+        for name, recipe in found.items()
+    ]
+    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
+    lines: list[Line] = [
+        [("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip(), style)]
+        for row, style in ((head, "dim"), *((row, "") for row in rows))
+    ]
+    legend = (
+        "  ".join(f"{code} {word}" for code, word in _REWARDS.items()),
+        "  ".join(f"{code} {word}" for code, word in _CODES["decision"].items()),
+        "A frozen sub-agents  B joint  C decoupled with a central critic",
+        "[P] paper  [C] authors' code  [A] abstract  [M] textbook  [I] inferred by Baton",
+    )
+    return [
+        *lines,
+        [(count(len(found), "recipe"), "bold")],
+        [],
+        *([(line, "dim")] for line in legend),
+        [("Type: baton recipes NAME", "")],
+    ]
+
+
+def _short(words: tuple[str, ...], codes: Mapping[str, str]) -> str:
+    """Words as their codes, in the order of the codes."""
+    return " ".join(code for code, word in codes.items() if word in words) or "-"
