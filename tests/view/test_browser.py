@@ -452,6 +452,18 @@ class TestHarm:
         page.goto(site.page("place", "hostile.jsonl"))
         page.wait_for_selector(".trace-page")
 
+    def test_the_browser_itself_refuses_markup_and_strangers(self, tab: Tab, site: Site) -> None:
+        page = tab.open(site.trace())
+        refused = (
+            "() => { try { document.body.innerHTML = '<b>x</b>'; return false; } catch { return true; } }"
+        )
+        assert page.evaluate(refused)
+        blocked = "() => fetch('http://127.0.0.1:1/').then(() => false, () => true)"
+        assert page.evaluate(blocked)
+        assert any("connect-src" in error for error in tab.errors)
+        tab.errors.clear()
+        tab.strangers.clear()
+
     @pytest.mark.parametrize("name", ["empty", "single", "cycle", "same"])
     def test_odd_traces_are_shown_as_they_are(self, tab: Tab, site: Site, name: str) -> None:
         page = tab.open(site.trace(name, "odd.jsonl"))
