@@ -12,6 +12,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
+from msgspec import structs
 
 from baton.engine import ENGINES, make_engine
 from baton.engine.torch import TorchEngine
@@ -139,27 +140,42 @@ def roles_of(recipe: Recipe, roles: Sequence[str]) -> dict[str, tuple[str, ...]]
 def make_policies(
     recipe: Recipe, roles: Sequence[str], load: Load, adapt: Adapt | None = None
 ) -> dict[str, Policy]:
-    """All policies of a recipe. Those with LoRA over the same model share its base."""
+    """All policies of a recipe. Those with LoRA of one rank over the same model share its base."""
     mapped = roles_of(recipe, roles)
     if not any(part.train != "frozen" for part in recipe.policies.values()):
         raise UsageError(
             'every policy is frozen, so nothing can learn. Set train = "full" or "lora" for one.'
         )
-    bases: dict[str, tuple[Any, Any]] = {}
-    for model in dict.fromkeys(part.model for part in recipe.policies.values() if part.train == "lora"):
-        names = [
-            name for name, part in recipe.policies.items() if part.train == "lora" and part.model == model
-        ]
-        part = recipe.policies[names[0]]
-        base, tokenizer = load(part)
-        bases[model] = lora.attach(base, names, part.rank, 2 * part.rank, seed=recipe.train.seed), tokenizer
+    bases: dict[PolicyPart, tuple[Any, Any]] = {}
+    alike = {name: _base(part) for name, part in recipe.policies.items() if part.train == "lora"}
+    for part in dict.fromkeys(alike.values()):
+        names = [name for name, base in alike.items() if base == part]
+        model, tokenizer = load(part)
+        bases[part] = lora.attach(model, names, part.rank, 2 * part.rank, seed=recipe.train.seed), tokenizer
     made = {
         name: _make(recipe, name, part, mapped[name], load, bases) for name, part in recipe.policies.items()
     }
     for name, policy in made.items():
         if policy.part.train == "lora" and adapt is not None:
             policy.warm = adapt(name, policy.part, policy.roles, policy.model, policy.tokenizer)
+    _check_names(made)
     return made
+
+
+def _base(part: PolicyPart) -> PolicyPart:
+    """What policies must have in common to share a base."""
+    return structs.replace(part, roles=(), learning_rate=None)
+
+
+def _check_names(policies: Mapping[str, Policy]) -> None:
+    """Calls say which policy answered, and tokens are trained by that name."""
+    for name, policy in policies.items():
+        other = policies.get(policy.engine.name)
+        if policy.model is None and other is not None and other.model is not None:
+            raise UsageError(
+                f"[policies.{name}]: {policy.part.model} answers under the name {policy.engine.name!r}, which is "
+                f"another policy's. Rename [policies.{policy.engine.name}]."
+            )
 
 
 def _make(
@@ -168,7 +184,7 @@ def _make(
     part: PolicyPart,
     roles: Sequence[str],
     load: Load,
-    bases: Mapping[str, tuple[Any, Any]],
+    bases: Mapping[PolicyPart, tuple[Any, Any]],
 ) -> Policy:
     if part.model.partition(":")[0] in ENGINES:
         if part.train != "frozen":
@@ -183,7 +199,7 @@ def _make(
             raise UsageError(
                 "rollout.overlap needs a copy of the model to sample from; with LoRA, leave it off."
             )
-        model, tokenizer = bases[part.model]
+        model, tokenizer = bases[_base(part)]
         engine = TorchEngine(lora.Adapted(model, name), tokenizer, name=name)
     else:
         model, tokenizer = load(part)
