@@ -18,6 +18,6 @@ settings.load_profile("baton")
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """One line about tests that a machine without a browser leaves out."""
     for report in terminalreporter.stats.get("skipped", []):
-        if "test_browser" in report.nodeid and isinstance(report.longrepr, tuple):
+        if isinstance(report.longrepr, tuple) and "Chromium" in report.longrepr[2]:
             terminalreporter.write_line(report.longrepr[2])
             return

@@ -1,7 +1,7 @@
 """The viewer in a real browser: Debian's Chromium, headless, on pages from real runs.
 
-With BATON_SCREENSHOTS=DIR the pictures of the documentation are taken on the way:
-    BATON_SCREENSHOTS=docs/images python -m pytest tests/view/test_browser.py
+The pictures of the documentation come from here too, of a team's trace and of a real training run:
+    BATON_SCREENSHOTS=docs/images BATON_RUN=runs/flagship python -m pytest tests/view/test_browser.py -k Pictures
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ if CHROMIUM is None:
 playwright = pytest.importorskip("playwright.sync_api", reason="no Playwright here: pip install -e '.[dev]'")
 
 SHOTS = os.environ.get("BATON_SCREENSHOTS")
+RUN = os.environ.get("BATON_RUN")
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 TEAM = "shard-sum-hierarchical-3"
 WIDE = {"width": 1280, "height": 800}
@@ -59,10 +60,20 @@ def big_trace() -> Trace:
 class Site:
     """A viewer on this machine with something of everything."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, fill: bool = True) -> None:
         import uvicorn
 
         self.folder = folder
+        if fill:
+            self.fill(folder)
+        app = make_app(Library([folder]), attached(forks=True))
+        at = listen(0)
+        self.address = f"http://127.0.0.1:{at.getsockname()[1]}/"
+        self.server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
+        self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [at]})
+        self.thread.start()
+
+    def fill(self, folder: Path) -> None:
         folder.mkdir()
         training_run(folder / "training", steps=8, episodes=4, status="running")
         hostile(folder / "hostile.jsonl")
@@ -76,12 +87,6 @@ class Site:
         (folder / "corrupt.jsonl").write_bytes(
             (folder / "hostile.jsonl").read_bytes()[:-400] + b"\xff{]\n{}\n"
         )
-        app = make_app(Library([folder]), attached(forks=True))
-        at = listen(0)
-        self.address = f"http://127.0.0.1:{at.getsockname()[1]}/"
-        self.server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
-        self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [at]})
-        self.thread.start()
 
     def close(self) -> None:
         self.server.should_exit = True
@@ -134,10 +139,9 @@ class Tab:
         return self.page
 
     def shot(self, name: str) -> None:
-        if SHOTS:
-            Path(SHOTS).mkdir(parents=True, exist_ok=True)
-            self.page.wait_for_timeout(400)
-            self.page.screenshot(path=str(Path(SHOTS) / f"{name}.png"))
+        self.page.wait_for_timeout(500)
+        self.page.mouse.move(1, 1)
+        self.page.screenshot(path=str(Path(SHOTS or ".") / f"{name}.png"))
 
 
 @pytest.fixture
@@ -175,7 +179,6 @@ class TestLanes:
         assert drawn(page) > 8
         assert int(page.get_attribute(".stage canvas", "data-arrows")) >= 8
         assert "1014" in text(page, ".answer")
-        tab.shot("lanes")
         page.focus(".stage canvas")
         page.keyboard.press("ArrowRight")
         page.wait_for_selector(".detail .said")
@@ -287,7 +290,6 @@ class TestWorth:
         page.select_option("select[aria-label='Colour by']", label="shapley · agent")
         assert "not measured" in text(page, ".legend")
         assert drawn(page) > 8
-        tab.shot("credit")
         page.select_option("select[aria-label='Colour by']", label="message-replay · message")
         for view in "24":
             page.keyboard.press(view)
@@ -334,7 +336,6 @@ class TestDiffAndFork:
         assert "→" in text(page, ".tiles")
         page.click(".detail .badge.changed + button >> nth=0")
         page.wait_for_selector(".detail >> text=After")
-        tab.shot("diff")
         page.click("text=swap")
         until(page, "location.hash.includes('id=after-0')")
 
@@ -361,8 +362,6 @@ class TestDiffAndFork:
         page = tab.open(site.trace(event="lead1.worker1#2"))
         page.click("summary >> text=What if")
         page.fill("textarea", "0")
-        page.locator(".fork .row >> nth=-1").scroll_into_view_if_needed()
-        tab.shot("fork")
         page.click("text=Edit and run again")
         page.wait_for_selector(".diff-page")
         assert "shared reward 1 → 0" in text(page, ".lead")
@@ -516,19 +515,13 @@ class TestScreens:
     @pytest.mark.parametrize("tab", [(PHONE, "light"), (PHONE, "dark"), (WIDE, "dark")], indirect=True)
     def test_sizes_and_themes(self, tab: Tab, site: Site) -> None:
         dark = tab.page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
-        for name, address in (
-            ("lanes", site.trace()),
-            ("run", site.page("place", "training")),
-            ("detail", site.trace(event="lead1.worker1#2")),
-        ):
+        for address in (site.trace(), site.page("place", "training"), site.trace(event="lead1.worker1#2")):
             tab.page.goto("about:blank")
             page = tab.open(address)
             page.wait_for_timeout(150)
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
             light = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
             assert light != dark
-            if dark and (page.viewport_size["width"] < 500) == (name == "lanes"):
-                tab.shot(f"{name}-{'phone' if name == 'lanes' else 'dark'}")
 
     def test_the_theme_can_be_chosen(self, tab: Tab, site: Site) -> None:
         page = tab.open(site.trace())
@@ -554,3 +547,53 @@ class TestExported:
         page.wait_for_selector(".tokens .judged")
         page.keyboard.press("t")
         assert page.locator("text=What if").count() == 0
+
+
+@pytest.mark.skipif(SHOTS is None or RUN is None, reason="pictures are taken on demand")
+class TestPictures:
+    @pytest.fixture(scope="class")
+    def gallery(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+        folder = tmp_path_factory.mktemp("site") / "runs"
+        folder.mkdir()
+        write(run_team("shard-sum", "hierarchical", 3), folder / "team.jsonl")
+        (folder / "flagship").symlink_to(Path(str(RUN)).resolve())
+        made = Site(folder, fill=False)
+        Path(str(SHOTS)).mkdir(parents=True, exist_ok=True)
+        yield made
+        made.close()
+
+    def test_a_team(self, chromium: Any, gallery: Site) -> None:
+        for size, scheme, event, name in (
+            (WIDE, "light", None, "lanes"),
+            (PHONE, "dark", None, "lanes-phone"),
+            (WIDE, "dark", "lead1.worker1#2", "detail-dark"),
+            (WIDE, "light", "lead1.worker1#2", "fork"),
+        ):
+            tab = Tab(chromium, gallery, size, scheme)
+            page = tab.open(gallery.trace(place="team.jsonl", **({"event": event} if event else {})))
+            if name == "fork":
+                page.click("summary >> text=What if")
+                page.fill("textarea", "0")
+                page.locator(".fork .row >> nth=-1").scroll_into_view_if_needed()
+            tab.shot(name)
+            tab.context.close()
+
+    def test_a_training_run(self, chromium: Any, gallery: Site) -> None:
+        tab = Tab(chromium, gallery, WIDE, "dark")
+        page = tab.open(gallery.page("place", "flagship"))
+        page.wait_for_selector(".plot canvas")
+        tab.shot("run-dark")
+        tab.context.close()
+        tab = Tab(chromium, gallery, WIDE, "light")
+        page = tab.open(gallery.page("place", "flagship"))
+        page.fill("input[type=search]", "step-")
+        page.click("th >> text=events")
+        page.click("tbody tr.press a >> nth=0")
+        page.wait_for_selector(".trace-page")
+        page.select_option("select[aria-label=Axis]", "sequence")
+        page.select_option("select[aria-label='Colour by']", label="coma · orchestrator")
+        tab.shot("credit")
+        page.goto(gallery.page("diff", "flagship", id="before-2", place2="runs/flagship", id2="after-2"))
+        page.wait_for_selector(".diff-page")
+        tab.shot("diff")
+        tab.context.close()
