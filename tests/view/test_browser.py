@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -547,6 +548,14 @@ class TestExported:
         page.wait_for_selector(".tokens .judged")
         page.keyboard.press("t")
         assert page.locator("text=What if").count() == 0
+
+
+def test_the_benchmark_still_runs() -> None:
+    command = [sys.executable, str(BENCHMARKS / "viewer.py"), "--smoke"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for figure in ("first paint", "panning", "server memory"):
+        assert figure in done.stdout
 
 
 @pytest.mark.skipif(SHOTS is None or RUN is None, reason="pictures are taken on demand")
