@@ -137,8 +137,9 @@ class CriticPart(_Part, frozen=True, kw_only=True):
     learning_rate: float = 1e-3
     prior: float = 3.0
     """Of the table: how many visits the average over options counts."""
-    backup: Literal["policy", "best", "return"] = "policy"
-    """Of the table: whether later choices are taken as the policy makes them, at their best, or as they turned out."""
+    backup: Literal["policy", "best", "best-first", "return"] = "policy"
+    """Of the table: whether later choices are taken as the policy makes them, at their best, at their best first and
+    as the policy makes them in the end, or as they turned out."""
     temperature: float = 0.0
     """Of the table: how much, in units of return, trying all options is worth; it falls to zero over the run."""
     optimism: float = 0.0

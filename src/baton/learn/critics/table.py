@@ -8,11 +8,12 @@ follows a choice does not depend on who chose it), the counts give Q, backwards:
 (certainty equivalence; fitted Q evaluation with a table). With `backup = "best"`, V(s) = max_a Q'(s, a) instead: a
 choice is judged as if all later ones were made as well as is known by now. That is what the regret ledger charges a
 decision with, and an early choice is not blamed for late ones that are still bad, which is how a team unlearns to
-spawn before it has learned what to do with those it spawned. With `backup = "return"`, Q is the mean of all that was
-earned from the choice on (Monte Carlo), which needs no more than the choice's own situation to repeat: right where
-what follows does not show what was chosen. Options with few visits are drawn towards the average
-over the options seen: Q' = (n Q + prior V) / (n + prior). It needs situations that repeat: games, or teams whose
-roles remember only the latest they were told.
+spawn before it has learned what to do with those it spawned. The best of several noisy values is too high, more so
+where visits are few: `backup = "best-first"` begins so and ends with the policy's own. With `backup = "return"`, Q is
+the mean of all that was earned from the choice on (Monte Carlo), which needs no more than the choice's own situation
+to repeat: right where what follows does not show what was chosen. Options with few visits are drawn towards the
+average over the options seen: Q' = (n Q + prior V) / (n + prior). It needs situations that repeat: games, or teams
+whose roles remember only the latest they were told.
 
 `temperature` keeps all options tried: q gives Q' - t log pi, whose policy gradient is that of the return plus t
 times the entropy over options (soft policy iteration, Haarnoja et al. 2018 [M]). Entropy over tokens would loosen
@@ -57,7 +58,7 @@ class TableCritic:
         self,
         *,
         prior: float = 3.0,
-        backup: Literal["policy", "best", "return"] = "policy",
+        backup: Literal["policy", "best", "best-first", "return"] = "policy",
         temperature: float = 0.0,
         optimism: float = 0.0,
         num_steps: int = 1,
@@ -117,9 +118,16 @@ class TableCritic:
     def _value_of(self, key: bytes) -> float:
         """Over the options seen: by the policy's chances, or of the best."""
         level = self._levels[key] = self._average(key)
-        if self.backup != "best":
+        if self.backup in ("policy", "return"):
             return level
-        return max(self._drawn(cell, level) for cell in self._cells[key] if cell.count)
+        best = max(self._drawn(cell, level) for cell in self._cells[key] if cell.count)
+        share = self._left if self.backup == "best-first" else 1.0
+        return share * best + (1 - share) * level
+
+    @property
+    def _left(self) -> float:
+        """Of the run, from 1 down to 0."""
+        return max(0.0, 1 - (self._num_observed - 1) / self.num_steps)
 
     def _average(self, key: bytes) -> float:
         total, weight = 0.0, 0.0
@@ -151,7 +159,7 @@ class TableCritic:
             )
         place = event.options.index(option)
         cell = self._cells[key][place]
-        left = max(0.0, 1 - (self._num_observed - 1) / self.num_steps)
+        left = self._left
         value = self._drawn(cell, self._levels[key]) + left * self.optimism / math.sqrt(max(1, cell.count))
         if event.option_propensities is None:
             return value
