@@ -78,7 +78,7 @@ def _begun(args: argparse.Namespace, display: Display) -> tuple[Session, Path]:
     from baton.learn.session import Session
 
     if args.recipe is None:
-        raise UsageError("which recipe? Type: baton train flagship")
+        raise UsageError("which recipe? Type: baton recipes, for all of them, or: baton train flagship")
     recipe = load(args.recipe, args.changes)
     name = Path(args.recipe).stem if args.recipe.endswith(".toml") else args.recipe
     out = Path(args.out or f"runs/{name}-{datetime.now():%Y%m%d-%H%M%S}")
