@@ -247,6 +247,8 @@ class TestPlaces:
             [structs.replace(team, header=structs.replace(team.header, trace_id="two"))], tmp_path / "run.db"
         )
         assert {row["id"] for row in rows(page, tmp_path.name)} == {team.trace_id, "two"}
+        stamp = ask(page, "rows", place=tmp_path.name)["stamp"]
+        assert ask(page, "rows", place=tmp_path.name, stamp=stamp) == {"stamp": stamp, "unchanged": True}
 
     def test_a_trace_that_is_being_written(self, tmp_path: Path, team: Trace) -> None:
         path = tmp_path / "live.jsonl"

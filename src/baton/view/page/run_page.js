@@ -99,8 +99,9 @@ export class RunPage {
     this.context.go("diff", both);
   }
 
-  showRows({ rows, complete, problem }) {
+  showRows({ rows, complete, problem, stamp }) {
     this.rows = rows;
+    this.stamp = stamp;
     this.state.textContent = `${number(rows.length)}${complete ? "" : ", reading more…"}`;
     replace(this.problem, problem ? h("p", { class: "bad", role: "alert" }, visible(problem, 600)) : null);
     this.fillTable();
@@ -125,9 +126,8 @@ export class RunPage {
     this.busy = true;
     try {
       if (this.training) await this.update();
-      const found = await ask("rows", { place: this.place });
-      if (found.rows.length !== this.rows.length || !found.complete || found.rows.some((row, k) => row.events !== this.rows[k].events || row.value !== this.rows[k].value)) this.showRows(found);
-      else this.state.textContent = number(found.rows.length);
+      const found = await ask("rows", { place: this.place, stamp: this.stamp ?? "" });
+      if (!found.unchanged) this.showRows(found);
     } catch (error) {
       this.state.textContent = error.message;
     } finally {
