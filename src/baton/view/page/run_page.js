@@ -128,6 +128,7 @@ export class RunPage {
       if (this.training) await this.update();
       const found = await ask("rows", { place: this.place, stamp: this.stamp ?? "" });
       if (!found.unchanged) this.showRows(found);
+      else this.state.textContent = number(this.rows.length);
     } catch (error) {
       this.state.textContent = error.message;
     } finally {
