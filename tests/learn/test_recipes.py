@@ -12,16 +12,38 @@ from msgspec import structs
 from baton.corpus import load as load_corpus
 from baton.credit import find
 from baton.learn.models.tiny import Tiny
-from baton.learn.recipe import Recipe, built_in, load, parse, resolved
+from baton.learn.recipe import Recipe, load, parse, resolved
 from baton.learn.trainer import Trainer
-from baton.trace.vocabulary import CreditUnit, RewardFamily
-from baton.trace.vocabulary import Topology as TopologyName
+from baton.trace.vocabulary import CREDIT_UNITS, REWARD_FAMILIES, TOPOLOGIES
 
-METHODS = """dr-grpo parl puppeteer wideseek-r1 m-grpo matpo marsrl malt mae rema comas dr-mas magrpo sharp ccpo maporl
-marft agent-q-mix spiral marshal at-grpo fold-grpo softrankpo c3 debate-as-reward coma difference shapley vdn qmix mappo
-ippo message""".split()
+METHODS = {
+    "dr-grpo": "[P]", "parl": "[A]", "puppeteer": "[C]", "wideseek-r1": "[C]",
+    "m-grpo": "[P]", "matpo": "[C]", "marsrl": "[P]", "malt": "[A]", "mae": "[C]", "rema": "[C]", "comas": "[A/M]",
+    "dr-mas": "[C]", "magrpo": "[C]", "sharp": "[A]", "ccpo": "[C]", "maporl": "[C]", "marft": "[C]",
+    "agent-q-mix": "[C]", "spiral": "[C]", "marshal": "[C]", "at-grpo": "[C]", "fold-grpo": "[A/C]",
+    "softrankpo": "[A/I]", "c3": "[C]", "debate-as-reward": "[A]", "coma": "[M]", "difference": "[M]", "shapley": "[M]",
+    "vdn": "[M]", "qmix": "[M]", "mappo": "[M]", "ippo": "[M]", "message": "[I]",
+}  # fmt: skip
+"""Method -> what its formula rests on."""
 SMALL = Tiny(width=64, layers=2, heads=4, vocabulary=384)
 MAX_STEPS = 8
+_ANY = load("dr-grpo")
+COMMON = {
+    key: getattr(_ANY, key)
+    for key in (
+        "about",
+        "source",
+        "evidence",
+        "cells",
+        "policies",
+        "credit",
+        "critic",
+        "loss",
+        "pack",
+        "reward",
+    )
+} | {key: getattr(_ANY, key) for key in ("rollout", "train", "eval")}
+"""All that a start does not depend on."""
 
 
 @pytest.fixture(scope="session")
@@ -69,3 +91,60 @@ def test_two_steps(name: str, one_cache: Path, monkeypatch: pytest.MonkeyPatch) 
     assert changed
     assert all(loss is None or math.isfinite(loss) for loss in losses)
     assert all(bool(torch.isfinite(value).all()) for value in after)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_says_where_it_is_from(name: str) -> None:
+    recipe = load(name)
+    assert recipe.evidence.startswith(METHODS[name])
+    assert recipe.about.endswith(".")
+    assert recipe.source
+    cells = recipe.cells
+    assert cells.topology in (*TOPOLOGIES, "")
+    assert cells.reward
+    assert set(cells.reward) <= set(REWARD_FAMILIES)
+    assert set(cells.credit) <= set(CREDIT_UNITS)
+    assert cells.regime
+    frozen = any(part.train == "frozen" for part in recipe.policies.values())
+    assert not frozen or cells.regime == "A"
+    assert all(find(part.estimator).units for part in recipe.credit)
+    assert parse(resolved(recipe)) == recipe
+
+
+def test_the_cells_are_the_literatures() -> None:
+    papers = {paper.recipe: paper for paper in load_corpus().all_papers if paper.recipe in METHODS}
+    assert len(papers) > 25
+    for name, paper in papers.items():
+        cells = load(name).cells
+        if paper.reward not in (None, "verifier"):  # the pool has a word for it that the families do not
+            assert paper.reward in cells.reward, name
+        if paper.credit is not None and name != "coma":  # here on decisions
+            assert paper.credit in cells.credit, name
+        assert paper.form in (None, cells.topology), name
+        assert set(paper.decisions) <= set(cells.decisions), name
+
+
+def test_recipes_of_one_team_share_its_supervised_start() -> None:
+    starts = set()
+    for name in METHODS:
+        recipe = load(name)
+        assert {part.tiny for part in recipe.policies.values()} == {Tiny()}
+        starts.add(resolved(structs.replace(recipe, **COMMON)).partition("[task]")[2])
+    assert len(starts) <= 7
+
+
+def test_the_methods_own_settings() -> None:
+    """What papers fix, and a reader would look for."""
+    assert load("parl").loss.kind == "masked"
+    assert load("parl").policies["workers"].train == "frozen"
+    assert load("wideseek-r1").loss.scale == load("matpo").loss.scale == ("trace", "agent")
+    assert load("rema").train.freeze_by_turns > 0
+    assert load("rema").loss.kind == "gspo"
+    assert load("puppeteer").credit[0].settings["gamma"] == 0.99
+    assert load("maporl").credit[0].settings["discount"] == 0.3
+    assert (load("c3").rollout.group_size, load("c3").rollout.fan_out) == (2, (4,))
+    for name in ("marft", "mappo", "ippo"):
+        assert load(name).credit[0].settings["lambda_"] == 0.95
+        assert (load(name).loss.low, load(name).loss.high) == (0.2, 0.2)
+    views = [critic.view for name in ("mappo", "ippo") if (critic := load(name).critic) is not None]
+    assert views == ["central", "local"]

@@ -31,10 +31,10 @@ def check_credit(recipe: Recipe, stage: Stage) -> None:
     frozen = _frozen_roles(recipe, stage)
     for part in recipe.credit:
         estimator = find(part.estimator)
-        _check_unit(part, estimator)
+        _check_decisions(part, estimator, stage)
+        _check_settings(part, estimator)
         _check_group(part, estimator, recipe)
         _check_critic(part, estimator, recipe)
-        _check_decisions(part, estimator, stage)
         for role in part.roles:
             if role not in stage.roles:
                 raise UsageError(f"[[credit]] names role {role!r}. {nearest(role, stage.roles)}")
@@ -58,11 +58,10 @@ def _frozen_roles(recipe: Recipe, stage: Stage) -> frozenset[str]:
     return frozenset(found)
 
 
-def _check_unit(part: CreditPart, estimator: Estimator) -> None:
-    if part.unit is not None and part.unit not in estimator.units:
-        raise UsageError(
-            f"estimator {estimator.name} gives credit to {' or '.join(estimator.units)}, not to {part.unit!r}."
-        )
+def _check_settings(part: CreditPart, estimator: Estimator) -> None:
+    """Its unit and its settings, as far as a recipe gives them; functions come later, from the run."""
+    later = {name: None for name, setting in estimator.settings.items() if setting.default is setting.empty}
+    estimator.bind(unit=part.unit, **{**later, **part.settings})
 
 
 def _check_group(part: CreditPart, estimator: Estimator, recipe: Recipe) -> None:
