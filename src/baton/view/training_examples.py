@@ -64,11 +64,17 @@ def _side(label: str, trace: Trace | None) -> str:
     if trace is None:
         return f'<div><h3>{label}</h3><p class="none">not measured</p></div>'
     tree = page(trace, Options(width=_COLUMNS))
-    lines = "\n".join("".join(text for text, _ in line) for line in tree.lines)
+    lines = "\n".join("".join(map(_coloured, line)) for line in tree.lines)
     return (
         f'<div><h3>{label} <span class="muted">{escape(printable(trace.trace_id))}: {escape(_worth(trace))}</span></h3>'
-        f"<pre>{escape(lines)}</pre></div>"
+        f"<pre>{lines}</pre></div>"
     )
+
+
+def _coloured(part: tuple[str, str]) -> str:
+    """The tree's styles are words of its own; the style sheet has them as classes."""
+    text, style = part
+    return f'<span class="{escape(style)}">{escape(text)}</span>' if style else escape(text)
 
 
 def _worth(trace: Trace) -> str:
