@@ -21,7 +21,7 @@ from baton.measure.figure import mean
 __all__ = ["Told", "compare", "read_run"]
 
 BINS = 6
-"""Rows of a learning curve."""
+"""Rows of a learning curve, at most."""
 Table = list[tuple[str, ...]]
 
 
@@ -78,10 +78,12 @@ def compare(folders: Sequence[str]) -> int:
 
 def _curves(runs: dict[str, list[Told]], what: str = "success") -> Table:
     """Means over stretches of equal tokens, so that runs are compared at what they cost."""
-    least = min((each[-1].steps[-1]["total_tokens"] for each in runs.values() if each[-1].steps), default=0)
-    if not least:
+    every = [run.steps for seeds in runs.values() for run in seeds]
+    bins = min(BINS, *(len(steps) for steps in every), BINS)
+    if bins < 2:
         return []
-    edges = [least * (k + 1) / BINS for k in range(BINS)]
+    least = min(steps[-1]["total_tokens"] for steps in every)
+    edges = [least * (k + 1) / bins for k in range(bins)]
     table: Table = [("tokens", *runs)]
     for low, high in zip([0.0, *edges], edges, strict=False):
         cells = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -36,3 +37,75 @@ def test_the_untrained_team_is_measured() -> None:
     assert all(row[3].startswith("0.000 [0.000, ") and int(row[5]) > int(row[6]) > 0 for row in read)
     # Its context is too short for the list of functions: no answer at all is not an answer that parses.
     assert all(row[3] == "not measured" for row in rows if row[1:3] == ["small", "tools"])
+
+
+class Typed:
+    """The script as if typed, in this process: torch is loaded once."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], cache: Path
+    ) -> None:
+        self._patch, self._capsys = monkeypatch, capsys
+        monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+        monkeypatch.syspath_prepend(SCRIPT.parent)
+
+    def __call__(self, *words: str) -> tuple[int, str, str]:
+        """Exit status, output, errors."""
+        self._patch.setattr(sys, "argv", [str(SCRIPT), *words])
+        with pytest.raises(SystemExit) as ended:
+            importlib.import_module("real_task").main()
+        out, err = self._capsys.readouterr()
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, out, err
+
+
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Typed:
+    return Typed(monkeypatch, capsys, tmp_path)
+
+
+MINIATURE = [
+    word
+    for change in (
+        "policies.orchestrator.model=tiny", "policies.worker.model=tiny", "policies.orchestrator.device=cpu",
+        "policies.worker.device=cpu", 'policies.orchestrator.tiny={"width":32,"layers":1,"heads":2}',
+        'policies.worker.tiny={"width":32,"layers":1,"heads":2}', "task.settings.size=2", "warm.episodes=40",
+        "warm.steps=20", "warm.rows=8", "warm.learning_rate=0.01", "rollout.groups=2", "rollout.group_size=2",
+        "train.steps=2", "eval.episodes=2",
+    )
+    for word in ("--set", change)
+]  # fmt: skip
+"""The recipe `reasoning` with a model of one layer in place of the pretrained one."""
+
+
+def test_training_in_slices(tmp_path: Path, typed: Typed) -> None:
+    out = str(tmp_path / "run")
+    small = ["--train", "reasoning", "--out", out, "--instances", "2", "--tries", "2"]
+    status, said, wrong = typed(*small, "--minutes", "0", *MINIATURE)
+    assert status == 0, wrong
+    assert "1 of 2 steps. To go on, type: python benchmarks/real_task.py --train reasoning --out" in said
+    status, _, wrong = typed(*small, *MINIATURE)
+    assert status == 1
+    assert "leave --set out" in wrong
+    status, said, wrong = typed(*small)
+    assert status == 0, wrong
+    assert "finished" in said
+    assert {path.stem for path in (tmp_path / "run" / "examples").iterdir()} == {
+        f"{who}-{number}" for who in ("base", "warm", "trained") for number in (1, 2)
+    }
+    status, said, wrong = typed("--compare", out)
+    assert status == 0, wrong
+    whos = [
+        line.split(" | ")[1] for line in said.splitlines() if line.startswith("| reasoning (chain_sum) |")
+    ]
+    assert whos[:9] == [
+        "base", "warm", "warm, best-of-2", "warm, majority-of-2", "trained", "trained, best-of-2",
+        "trained, majority-of-2", "rounds-1", "rounds-2",
+    ]  # fmt: skip
+    assert "**The supervised start**" in said
+
+
+def test_a_folder_without_a_run_is_said(tmp_path: Path, typed: Typed) -> None:
+    status, _, wrong = typed("--compare", str(tmp_path))
+    assert status == 1
+    assert "holds no run. Type: python benchmarks/real_task.py --train" in wrong
