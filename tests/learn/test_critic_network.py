@@ -1,0 +1,204 @@
+"""The critic that reads: what it may see, that it learns exact values, and that policies improve by it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+from msgspec import structs
+from small_run import small
+
+from baton.credit.acts import turns
+from baton.credit.contract import Prefix, team_return
+from baton.credit.gae import gae
+from baton.errors import UsageError
+from baton.learn.critics.network import NetworkCritic, returns_to_go
+from baton.learn.critics.reading import Reader, Spot, spot_of
+from baton.learn.stage import Episode, Stage
+from baton.learn.trainer import Trainer
+from baton.tasks.game_team import read_state
+from baton.tasks.policies import reference
+from baton.tasks.solve import evaluate
+from baton.trace.record import Reward
+from baton.trace.trace import Trace
+
+pytestmark = pytest.mark.usefixtures("first_weights")
+
+
+def critic(
+    estimator: str = "gae", view: str = "central", settings: str = "gamma = 1.0", steps: int = 20
+) -> str:
+    return (
+        f'[[credit]]\nestimator = "{estimator}"\nnormalise = true\nsettings = {{{settings}}}\n'
+        f'[critic]\nkind = "network"\nview = "{view}"\nsteps = {steps}\nlearning_rate = 0.003\n'
+    )
+
+
+def scripted(stage: Stage, count: int, first: int = 0, play: str = "random") -> list[Trace]:
+    episodes = [Episode(name=f"e{n}", instance=n, seed=n) for n in range(first, first + count)]
+    return asyncio.run(stage.play(dict.fromkeys(stage.roles, stage.script(play)), episodes))
+
+
+def network(trainer: Trainer) -> NetworkCritic:
+    assert isinstance(trainer.critic, NetworkCritic)
+    return trainer.critic
+
+
+# -- what it reads ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("latest", [40, 100, 1000])
+@pytest.mark.parametrize("view", ["central", "local"])
+def test_a_spot_sees_what_came_before_it_and_the_latest_of_that(
+    view: Literal["central", "local"], latest: int
+) -> None:
+    trainer = Trainer(small())
+    reader = Reader(trainer.policies["main"].tokenizer, {"main"}, view, latest)
+    trace = max(scripted(trainer.stage, 12), key=lambda t: len(t.calls))
+    whole = {spot: (page, at) for page in reader.pages(trace) for spot, at in page.spots.items()}
+    assert len(trace.calls) >= 3
+    for page, _ in whole.values():
+        assert len(page.ids) <= latest
+    for number, turn in enumerate(turns(trace), 1):
+        cut = structs.replace(trace, events=trace.events[: turn.events[-1] + 1])
+        seen = {spot: (page, at) for page in reader.pages(cut) for spot, at in page.spots.items()}
+        assert len(seen) == 2 * number
+        for spot, (page, at) in seen.items():
+            longer, place = whole[spot]
+            assert place == at
+            assert longer.ids[: at + 1].tolist() == page.ids[: at + 1].tolist()
+    text = reader.tokenizer.decode(whole[Spot(trace.calls[-1].id, -1)][0].ids.tolist())
+    said = trace.text(trace.calls[-2].completion_ref) or ""
+    if latest == 1000:
+        assert (said in text.rpartition("steps left")[0]) is (view == "central")
+
+
+def test_where_a_prefix_is_asked() -> None:
+    trace = next(t for t in scripted(Stage(small()), 12) if len(t.calls) > 1)
+    first, second = turns(trace)[:2]
+    assert spot_of(Prefix(trace, 0)) == Spot(first.call, 0)
+    assert spot_of(Prefix(trace, second.start)) == Spot(second.call, 0)
+    assert spot_of(Prefix(trace, len(trace.events))) == Spot(turns(trace)[-1].call, -1)
+    assert spot_of(Prefix(trace, second.start, "orchestrator")) == Spot(second.call, 0)
+
+
+@pytest.mark.parametrize("kind", ["central", "local"])
+def test_targets_are_what_gae_has_in_mind(kind: Literal["central", "local"]) -> None:
+    """With a trace's own returns-to-go for values, no turn has an advantage."""
+    trace = max(scripted(Stage(small()), 12), key=lambda t: len(t.calls))
+    step = Reward(family="process", unit="turn", target=trace.calls[1].id, value=0.3)
+    trace = structs.replace(trace, rewards=(*trace.rewards, step))
+    known = returns_to_go(trace, team_return, gamma=0.9, by_agent=kind == "local")
+    credits = gae(
+        [trace],
+        value=lambda prefix: known[spot_of(prefix).call][0],
+        critic=kind,
+        gamma=0.9,
+        lambda_=0.7,
+    )[0]
+    assert [credit.value for credit in credits] == pytest.approx([0.0] * len(trace.calls), abs=1e-12)
+    assert known[trace.calls[-1].id][0] == pytest.approx(team_return(trace))
+    assert known[trace.calls[0].id][1] == known[trace.calls[1].id][0]
+
+
+# -- what it learns --------------------------------------------------------------------------------
+
+
+def errors(critic: NetworkCritic, traces: list[Trace], exact: dict[Any, float]) -> tuple[float, float]:
+    """Root mean square of value minus exact value, and the spread of the exact ones."""
+    off, known = [], []
+    for trace in traces:
+        earned = 0.0
+        for turn in turns(trace):
+            step = trace.events[turn.start].extra["step"]
+            known.append(earned + exact[read_state(step["state"])])
+            off.append(critic.value(Prefix(trace, turn.start)) - known[-1])
+            earned += step["reward"]
+    return float(np.sqrt(np.mean(np.square(off)))), float(np.std(known))
+
+
+def test_it_learns_exact_values_and_which_option_is_better() -> None:
+    trainer = Trainer(small(critic("coma", settings="")))
+    learner, game = network(trainer), trainer.stage.game
+    assert game is not None
+    exact = evaluate(game, reference("random", game)).values
+    for number in range(10):
+        learner.observe(scripted(trainer.stage, 48, 48 * number))
+    fresh = scripted(trainer.stage, 60, 10_000)
+    error, spread = errors(learner, fresh, exact)
+    assert error < 0.4 * spread
+    right = []
+    for trace in fresh:
+        for turn in turns(trace):
+            event, before = trace.events[turn.start], Prefix(trace, turn.start)
+            assert event.options is not None
+            assert event.choice is not None
+            said = learner.q(before, event.options[event.choice])
+            assert said == pytest.approx(learner._of(trace).values[Spot(turn.call, -1)], abs=1e-5)
+            state = read_state(event.extra["step"]["state"])
+            truth = [
+                sum(
+                    branch.probability * (branch.reward + exact[branch.state])
+                    for branch in game.step(state, option)
+                )
+                for option in event.options
+            ]
+            if len(truth) == 2 and abs(truth[0] - truth[1]) > 0.1:
+                mine = [learner.q(before, option) for option in event.options]
+                right.append((mine[0] > mine[1]) is (truth[0] > truth[1]))
+    assert len(right) > 20
+    assert np.mean(right) > 0.8
+
+
+def test_a_central_critic_refuses_to_speak_as_a_local_one() -> None:
+    with pytest.raises(UsageError, match='Set view = "local"'):
+        Trainer(small(critic(settings='critic = "local"')))
+
+
+def test_it_goes_on_as_if_nothing_had_happened() -> None:
+    trainer = Trainer(small(critic(steps=3)))
+    learner = network(trainer)
+    learner.observe(scripted(trainer.stage, 12))
+    again = network(Trainer(small(critic(steps=3))))
+    again.load(learner.state())
+    fresh = scripted(trainer.stage, 12, 100)
+    for each in (learner, again):
+        each.observe(fresh)
+        each.observe(fresh)
+    prefix = Prefix(fresh[0], 0)
+    assert learner.value(prefix) == again.value(prefix)
+
+
+def test_traces_are_judged_before_they_are_learned_from() -> None:
+    learner = network(Trainer(small(critic())))
+    traces = scripted(Stage(small()), 30)
+    learner.observe(traces)
+    values = {learner.value(Prefix(trace, turn.start)) for trace in traces for turn in turns(trace)}
+    assert len({round(value, 6) for value in values}) == 1, "nothing is known yet but the mean"
+    assert values.pop() == pytest.approx(np.mean([team_return(t) for t in traces for _ in t.calls]), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "view", "settings"),
+    [
+        ("gae", "central", "gamma = 1.0"),
+        ("gae", "local", 'gamma = 1.0, critic = "local"'),
+        ("coma", "central", ""),
+        ("token-gae", "local", ""),
+    ],
+    ids=["mappo", "ippo", "coma", "marft by tokens"],
+)
+def test_every_kind_takes_two_steps(estimator: str, view: str, settings: str) -> None:
+    trainer = Trainer(small(critic(estimator, view, settings, steps=2)))
+    for _ in range(2):
+        metrics = trainer.step().metrics
+    assert metrics["grad_norm"] > 0
+    assert trainer.policies["main"].version == 2
+
+
+def test_mappo_improves_a_policy() -> None:
+    trainer = Trainer(small(critic(steps=5), rollout__groups=8, train__steps=8))
+    returns = [trainer.step().metrics["return"]["mean"] for _ in range(8)]
+    assert np.mean(returns[-2:]) > returns[0] + 0.1
