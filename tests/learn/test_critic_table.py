@@ -1,0 +1,143 @@
+"""The counting critic against the solver: the same values from enough play, and the exact ones from its own counts."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from itertools import pairwise
+
+import pytest
+from small_run import BASE
+
+from baton.credit.contract import CreditError, Prefix
+from baton.engine.table import TableEngine
+from baton.learn.critics.choices import choice_points
+from baton.learn.critics.table import TableCritic
+from baton.learn.recipe import parse
+from baton.learn.stage import Episode, Stage
+from baton.tasks.solve import solve
+from baton.trace.trace import Trace
+
+RECIPE = BASE + '[[credit]]\nestimator = "coma"\n[critic]\n'
+
+
+def played(count: int, first: int = 0, **settings: object) -> tuple[Stage, list[Trace]]:
+    stage = Stage(parse(RECIPE, changes=[f"task.settings.{k}={v}" for k, v in settings.items()]))
+    episodes = [Episode(name=f"t{n}", instance=n, seed=n) for n in range(first, first + count)]
+    engines = dict.fromkeys(stage.roles, TableEngine(epsilon=1.0))
+    return stage, asyncio.run(stage.play(engines, episodes))
+
+
+def first_choice(trace: Trace) -> Prefix:
+    return Prefix(trace, choice_points(trace)[0].place)
+
+
+def values(critic: TableCritic, trace: Trace) -> dict[str, float]:
+    prefix = first_choice(trace)
+    return {option: critic.q(prefix, option) for option in trace.events[prefix.num_events].options or ()}
+
+
+def test_at_their_best_later_choices_give_the_solvers_values() -> None:
+    stage, traces = played(1500)
+    critic = TableCritic(backup="best", prior=0.0)
+    critic.observe(traces)
+    game = stage.game
+    assert game is not None
+    exact = solve(game).q(game.start()[0].state)
+    found = values(critic, traces[0])
+    assert found["stop draft"] == pytest.approx(exact["stop draft"])
+    assert found["wait any"] == pytest.approx(exact["wait any"], abs=0.03)
+
+
+def test_returns_as_they_turned_out_are_plain_means() -> None:
+    _, traces = played(60)
+    critic = TableCritic(backup="return", prior=0.0)
+    critic.observe(traces)
+    waited = [t for t in traces if choice_points(t)[0].choice == 1]
+    returns = [math.fsum(point.reward for point in choice_points(t)) for t in waited]
+    assert values(critic, traces[0])["wait any"] == pytest.approx(math.fsum(returns) / len(returns))
+
+
+def test_under_its_own_policy_a_value_is_the_mean_of_its_options() -> None:
+    _, traces = played(200)
+    critic = TableCritic(backup="policy", prior=0.0)
+    critic.observe(traces)
+    found = values(critic, traces[0])
+    assert critic.value(first_choice(traces[0])) == pytest.approx(sum(found.values()) / 2)
+
+
+def test_a_value_along_a_trace_ends_with_its_return() -> None:
+    _, traces = played(50)
+    critic = TableCritic(backup="best")
+    critic.observe(traces)
+    trace = max(traces, key=lambda t: len(t.events))
+    earned = math.fsum(point.reward for point in choice_points(trace))
+    assert critic.value(Prefix(trace, len(trace.events))) == pytest.approx(earned)
+
+
+def test_best_first_goes_from_the_best_to_the_policys_own() -> None:
+    _, traces = played(200)
+
+    def value(backup: str, times: int) -> float:
+        critic = TableCritic(backup=backup, prior=0.0, num_steps=4)  # type: ignore[arg-type]
+        for _ in range(times):
+            critic.observe(traces)
+        return critic.value(first_choice(traces[0]))
+
+    assert value("best-first", 1) == pytest.approx(value("best", 1))
+    assert value("best-first", 5) == pytest.approx(value("policy", 5))
+    falling = [value("best-first", times) for times in range(1, 6)]
+    assert all(a > b for a, b in pairwise(falling))
+
+
+def test_few_visits_are_drawn_to_the_average() -> None:
+    _, traces = played(200)
+    gaps = []
+    for prior in (0.0, 10.0, 1e9):
+        critic = TableCritic(backup="policy", prior=prior)
+        critic.observe(traces)
+        found = values(critic, traces[0])
+        gaps.append(abs(found["wait any"] - found["stop draft"]))
+    assert gaps[0] > gaps[1] > gaps[2]
+    assert gaps[2] == pytest.approx(0.0, abs=1e-4)
+
+
+def test_what_is_tried_seldom_is_worth_more_at_first_and_no_more_in_the_end() -> None:
+    _, traces = played(40)
+    one = [t for t in traces if choice_points(t)[0].choice == 1]
+    few = [*one, *[t for t in traces if choice_points(t)[0].choice == 0][:1]]
+
+    def found(times: int, **settings: float) -> dict[str, float]:
+        critic = TableCritic(backup="return", num_steps=times, **settings)  # type: ignore[arg-type]
+        for _ in range(times + 1):
+            critic.observe(few)
+        critic._num_observed -= times  # as it was after the first step
+        return values(critic, traces[0])
+
+    plain, keen = found(3), found(3, optimism=1.0)
+    assert keen["stop draft"] - plain["stop draft"] > keen["wait any"] - plain["wait any"] > 0
+    warm = found(3, temperature=1.0)
+    assert warm["wait any"] - plain["wait any"] == pytest.approx(math.log(2))
+    critic = TableCritic(num_steps=3, optimism=1.0, temperature=1.0)
+    cold = TableCritic(num_steps=3)
+    for _ in range(4):
+        critic.observe(few)
+        cold.observe(few)
+    assert values(critic, traces[0]) == values(cold, traces[0])
+
+
+def test_it_goes_on_from_its_state() -> None:
+    _, traces = played(120)
+    whole, before, after = (TableCritic(backup="best-first", num_steps=3, optimism=0.1) for _ in range(3))
+    whole.observe(traces[:60])
+    before.observe(traces[:60])
+    after.load(before.state())
+    for critic in (whole, after):
+        critic.observe(traces[60:])
+    assert values(after, traces[0]) == pytest.approx(values(whole, traces[0]))
+
+
+def test_a_choice_it_has_not_seen_is_an_error() -> None:
+    _, traces = played(1)
+    with pytest.raises(CreditError, match="Observe the trace first"):
+        values(TableCritic(), traces[0])
