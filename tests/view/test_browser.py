@@ -558,19 +558,20 @@ def test_the_benchmark_still_runs() -> None:
         assert figure in done.stdout
 
 
+@pytest.fixture(scope="module")
+def gallery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    folder = tmp_path_factory.mktemp("site") / "runs"
+    folder.mkdir()
+    write(run_team("shard-sum", "hierarchical", 3), folder / "team.jsonl")
+    (folder / "flagship").symlink_to(Path(str(RUN)).resolve())
+    made = Site(folder, fill=False)
+    Path(str(SHOTS)).mkdir(parents=True, exist_ok=True)
+    yield made
+    made.close()
+
+
 @pytest.mark.skipif(SHOTS is None or RUN is None, reason="pictures are taken on demand")
 class TestPictures:
-    @pytest.fixture(scope="class")
-    def gallery(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-        folder = tmp_path_factory.mktemp("site") / "runs"
-        folder.mkdir()
-        write(run_team("shard-sum", "hierarchical", 3), folder / "team.jsonl")
-        (folder / "flagship").symlink_to(Path(str(RUN)).resolve())
-        made = Site(folder, fill=False)
-        Path(str(SHOTS)).mkdir(parents=True, exist_ok=True)
-        yield made
-        made.close()
-
     def test_a_team(self, chromium: Any, gallery: Site) -> None:
         for size, scheme, event, name in (
             (WIDE, "light", None, "lanes"),
@@ -595,11 +596,10 @@ class TestPictures:
         tab.context.close()
         tab = Tab(chromium, gallery, WIDE, "light")
         page = tab.open(gallery.page("place", "flagship"))
-        page.fill("input[type=search]", "step-")
+        page.fill("input[type=search]", "step-0024")
         page.click("th >> text=events")
-        page.click("tbody tr.press a >> nth=0")
+        page.click("tbody tr.press a >> nth=90")
         page.wait_for_selector(".trace-page")
-        page.select_option("select[aria-label=Axis]", "sequence")
         page.select_option("select[aria-label='Colour by']", label="coma · orchestrator")
         tab.shot("credit")
         page.goto(gallery.page("diff", "flagship", id="before-2", place2="runs/flagship", id2="after-2"))
