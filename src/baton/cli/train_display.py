@@ -47,7 +47,7 @@ class Display:
     def __enter__(self) -> Self:
         if self._console.is_terminal and not self._console.is_dumb_terminal:
             self._live = Live(
-                get_renderable=self._picture, console=self._console, transient=True, refresh_per_second=8
+                get_renderable=self._picture, console=self._console, transient=True, refresh_per_second=5
             )
             self._live.start()
         return self

@@ -7,7 +7,7 @@ number is None, "not measured", and never zero.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from msgspec import Struct
 from baton.view.text import printable
 from baton.view.web.training import training
 
-__all__ = ["DECISIONS", "Standing", "TrainingRun", "figure", "read_run", "standings"]
+__all__ = ["DECISIONS", "Standing", "TrainingRun", "figure", "read_run", "standing", "standings"]
 
 DECISIONS = ("spawn", "delegate", "communicate", "aggregate", "stop")
 
@@ -81,11 +81,12 @@ class TrainingRun(Struct, frozen=True, kw_only=True):
         found = standing(self, "random play")
         return figure(self.told, "floor") if found is None or found.mean is None else found.mean
 
-    def normalised(self, regret: float | None) -> float | None:
-        """(V* - V) / (V* - V of random play)."""
-        if regret is None or self.optimum is None or self.floor is None or self.optimum <= self.floor:
-            return None
-        return regret / (self.optimum - self.floor)
+    def normalised(self, regrets: Sequence[float | None]) -> list[float | None]:
+        """Each (V* - V) / (V* - V of random play)."""
+        best, floor = self.optimum, self.floor
+        if best is None or floor is None or best <= floor:
+            return [None] * len(regrets)
+        return [None if regret is None else regret / (best - floor) for regret in regrets]
 
     def series(self, *keys: str) -> list[float | None]:
         """One figure of every step."""
@@ -148,13 +149,11 @@ def standing(run: TrainingRun, who: str) -> Standing | None:
 
 
 def _standing(who: str, line: Mapping[str, Any]) -> Standing:
-    whole: Callable[[str], int | None] = lambda key: (  # noqa: E731
-        None if (value := figure(line, key)) is None else int(value)
-    )
+    step, episodes = figure(line, "step"), figure(line, "episodes")
     return Standing(
         who=who,
-        step=whole("step"),
-        episodes=whole("episodes"),
+        step=None if step is None else int(step),
+        episodes=None if episodes is None else int(episodes),
         mean=figure(line, "return", "mean"),
         half=figure(line, "return", "half"),
         regret={name: figure(line, "regret", name) for name in ("total", *DECISIONS)},
@@ -177,9 +176,3 @@ def _rank(each: Standing) -> tuple[int, str]:
 
 def _table(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
-
-
-def sizes_of(values: Sequence[float | None]) -> tuple[float | None, float | None]:
-    """The first and the last that were measured."""
-    found = [value for value in values if value is not None]
-    return (found[0], found[-1]) if found else (None, None)

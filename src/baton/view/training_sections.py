@@ -76,7 +76,7 @@ def _tiles(run: TrainingRun) -> list[str]:
     return [
         _tile("return, before → after", pair(lambda each: each.mean)),
         _tile("regret", pair(lambda each: each.regret["total"])),
-        _tile("normalised regret", pair(lambda each: run.normalised(each.regret["total"]))),
+        _tile("normalised regret", pair(lambda each: run.normalised([each.regret["total"]])[0])),
         _tile("tokens in all", shown(tokens[0]) if tokens and tokens[0] is not None else _NONE),
         _tile("time", duration(seconds[0]) if seconds and seconds[0] is not None else _NONE),
     ]
@@ -147,7 +147,7 @@ def _learning(run: TrainingRun) -> str:
         ("untrained", before.mean if before else None),
     ]
     team = Series(name="return", values=run.series("return", "mean"), half=run.series("return", "half"))
-    normal = [run.normalised(value) for value in run.series("regret", "total")]
+    normal = run.normalised(run.series("regret", "total"))
     regret = Series(name="normalised regret", values=normal, hue=2)
     random = [("random play", 1.0)]
     plots = [

@@ -46,8 +46,8 @@ def _ledger(run: TrainingRun) -> list[Line]:
         (name, before.regret[name], after.regret[name], run.series("regret", name))
         for name in (*DECISIONS, "total")
     ]
-    total = [run.normalised(value) for value in run.series("regret", "total")]
-    was, now = (run.normalised(each.regret["total"]) for each in (before, after))
+    total = run.normalised(run.series("regret", "total"))
+    was, now = run.normalised([before.regret["total"], after.regret["total"]])
     lines += [_course_line(*part) for part in parts]
     if was is not None:
         lines.append([*_course_line("normalised", was, now, total), ("  0: optimum, 1: random play", "dim")])
