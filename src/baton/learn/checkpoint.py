@@ -102,7 +102,9 @@ def restore(place: Path, policies: Mapping[str, Policy]) -> Saved:
     told = load_weights(place, policies)
     for name, policy in policies.items():
         if policy.learns and policy.optimizer is not None:
-            policy.optimizer.load_state_dict(torch.load(place / f"{name}.optimizer.pt", weights_only=True))
+            # From any device: a run of a GPU goes on without one, and the other way round.
+            kept = torch.load(place / f"{name}.optimizer.pt", map_location="cpu", weights_only=True)
+            policy.optimizer.load_state_dict(kept)
     tensors = load_file(place / "remembered.safetensors")
     traces = iter(read_jsonl(place / "groups.jsonl") if told["groups"] else ())
     groups = [
