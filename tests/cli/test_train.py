@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -124,7 +125,7 @@ def test_a_run_that_was_stopped_says_how_to_go_on_and_does(
     asked = ["train", "flagship", *SMALL, "--set", "train.steps=2", "--set", "train.checkpoint_every=1"]
     assert main([*asked, "--out", str(out)]) == 130
     said = capsys.readouterr()
-    assert "Stopped after step 1." in said.err
+    assert "Stopped after step 1; the last checkpoint is step-00001." in said.err
     assert f"train --resume --out {out}" in said.out
     assert json.loads((out / "run.json").read_text())["status"] == "stopped"
     assert "stopped" in (out / "report.html").read_text()
@@ -184,6 +185,17 @@ def test_a_mistake_is_one_line(
     assert len(error.splitlines()) == 1
     assert error.startswith(f"baton {args[0]}: ")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("absent", ["torch", "transformers", "tomli_w"])
+def test_a_missing_package_is_one_line(
+    absent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, absent, None)
+    assert main(["train", "flagship", "--out", str(tmp_path / "run")]) == 2
+    error = capsys.readouterr().err.strip()
+    assert error.endswith("Type: pip install 'baton-rl[train]'")
+    assert len(error.splitlines()) == 1
 
 
 def test_mistakes_about_a_run_that_is_there(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -118,7 +118,11 @@ def _go(session: Session, out: Path, display: Display) -> int:
         return 1
     except KeyboardInterrupt:
         session.folder.tell({"status": "stopped", "why": "interrupted"})
-        print(f"Stopped after step {session.trainer.step_number}.", file=sys.stderr)
+        kept = (session.folder.checkpoints / "latest").read_text("utf-8").strip()
+        print(
+            f"Stopped after step {session.trainer.step_number}; the last checkpoint is {kept}.",
+            file=sys.stderr,
+        )
         return 130
     return 0
 

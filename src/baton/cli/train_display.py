@@ -25,7 +25,9 @@ __all__ = ["Display"]
 
 _NOTE_SECONDS = 5.0
 _PLAIN_LINES = 40
-"""About as many as a run may print where stderr is no terminal."""
+"""About as many as a quick run may print where stderr is no terminal."""
+_SILENT_SECONDS = 30.0
+"""A slow one says something at least this often."""
 _PACE_STEPS = 10
 """What is left is judged by the last steps: the first are slower, or faster."""
 
@@ -42,6 +44,7 @@ class Display:
         self._run: TrainingRun | None = None
         self._total = 0
         self._times: list[float] = []
+        self._printed = 0.0
         self._warnings: dict[str, str] = {}
 
     def __enter__(self) -> Self:
@@ -82,8 +85,10 @@ class Display:
         done = int(figure(line, "step") or 0)
         self._note = f"step {min(done + 1, self._total)}"
         every = -(-self._total // _PLAIN_LINES)
-        if self._live is None and (done % every == 0 or done in (1, self._total)):
+        due = self._times[-1] - self._printed >= _SILENT_SECONDS
+        if self._live is None and (due or done % every == 0 or done in (1, self._total)):
             self._say(Text(self._plain(line, done)))
+            self._printed = self._times[-1]
         for each in line.get("warnings") or ():
             if each["monitor"] not in self._warnings:
                 self._say(Text(f"warning, step {done}: {printable(each['message'])}", style="yellow"))
