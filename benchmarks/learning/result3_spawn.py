@@ -5,7 +5,8 @@ python benchmarks/learning/result3_spawn.py [--quick] [--seeds 5] [--processes 2
 The team starts from a log that spawns a helper when it is hard (90 %) and seldom when it is easy (10 %). A helper adds
 .30 when it is hard and .02 when it is easy, and costs .10, so the best policy spawns if and only if it is hard. Naive
 credit is what a log shows: mean return with a spawn less mean return without. Rollouts that spawned were the hard
-ones, so it says that a spawn does harm. The doubly robust estimate knows the chances but not what made them.
+ones, so it says that a spawn does harm. Every arm's credits are brought to one size, so that one learning rate suits
+all.
 """
 
 from __future__ import annotations
@@ -21,11 +22,9 @@ from baton.credit.spawn_fork import decisions_of, propensity_of
 ARMS = {
     "naive: spawned less not spawned": ("credit.0.estimator=spawn-naive", "credit.0.group_by=task"),
     "whole team (GRPO)": ("credit.0.estimator=group", "credit.0.group_by=task"),
-    "doubly robust, from the log": ("credit.0.estimator=spawn-doubly-robust", "credit.0.group_by=task"),
     "paired forks": (),
 }
 ALIKE = ("credit.0.normalise=true",)
-"""Every arm's credits are of one size, so that one learning rate suits all."""
 
 
 @estimator(

@@ -20,7 +20,7 @@ SPIKE = 2.0
 def jobs(num_seeds: int, quick: bool) -> list[Job]:
     """Every arm and learning rate with every seed."""
     less = ("train.steps=2", "rollout.groups=2", "warm.steps=5", "warm.episodes=20", "eval.episodes=4")
-    more = ("train.steps=30", "warm.steps=80", "rollout.groups=12")
+    more = ("train.steps=30",)
     return [
         {"arm": f"{arm}, {rate:g}", "recipe": "dr-mas", "seed": seed,
          "changes": (f"credit.0.estimator={name}", f"train.learning_rate={rate}", *(less if quick else more))}
