@@ -45,18 +45,22 @@ def measure_run(
     first = sorted(session.folder.checkpoints.glob("step-*"))[0]
     engines = {role: policy.engine for policy in trainer.policies.values() for role in policy.roles}
     lines: list[dict[str, Any]] = []
+
+    def add(found: Iterator[dict[str, Any]]) -> None:
+        lines.extend(found)
+        (folder / "measured.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+
     for who, state in (("base", _untouched), ("warm", _of(first)), ("trained", None)):
         with _weights(trainer.policies, state):
             many = 1 if who == "base" else tries
             traces = _played(stage, engines, who, instances, many)
-            lines += _lines(who, traces, many, trainer.step_number)
+            add(_lines(who, traces, many, trainer.step_number))
             _keep(folder / "examples", who, traces[:: max(1, many)])
-        tell(f"{who}: {lines[-1]['success']}")
+        tell(f"{who}: success {next(line for line in lines if line['who'] == who)['success']['value']:.3f}")
     if len(stage.roles) > 1:
         for rounds in ROUNDS:
             traces = _played(_capped(stage, rounds), engines, f"rounds-{rounds}", instances, 1)
-            lines += _lines(f"rounds-{rounds}", traces, 1, trainer.step_number)
-    (folder / "measured.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+            add(_lines(f"rounds-{rounds}", traces, 1, trainer.step_number))
     return lines
 
 
