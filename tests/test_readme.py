@@ -56,7 +56,8 @@ def _printed(folder: Path) -> str:
 
 
 def _shape(line: str) -> str:
-    """A printed line without its numbers, bars and spaces. A change of next to nothing has no percentage."""
+    """A printed line without its numbers, bars and spaces, and without what a run of a few steps may say besides."""
+    line = line.removesuffix("not made any more")
     line = re.sub(r"\S+/report\.html", "report.html", line)
     line = re.sub(r"[+−±]?\d[\d,.]*( %)?", "", line)
     return re.sub(r"[▁▂▃▄▅▆▇█\s–]+", " ", line).strip()

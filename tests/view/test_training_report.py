@@ -218,6 +218,29 @@ def test_standings_are_in_order_and_the_last_measurement_counts(folder: Path) ->
     assert rows[2].mean is None
 
 
+def test_a_decision_that_is_not_made_any_more_is_said_to_be(folder: Path) -> None:
+    run = read_run(folder)
+    assert run.given_up() == []
+    credit = {"stop": {"mean_abs": 0.1, "num": 4}}
+    collapsed = structs.replace(run, steps=[*run.steps[:-1], run.steps[-1] | {"credit": credit}])
+    assert collapsed.given_up() == ["spawn"]
+    assert "spawn is not made any more" in checked(report_page(_with_regret(collapsed))).text
+    said = ["".join(text for text, _ in line) for line in outcome(_with_regret(collapsed))]
+    assert [line.split()[0] for line in said if line.endswith("not made any more")] == ["spawn"]
+
+
+def _with_regret(run: TrainingRun) -> TrainingRun:
+    parts = {
+        "total": 0.3,
+        "spawn": 0.1,
+        "delegate": 0.05,
+        "communicate": 0.05,
+        "aggregate": 0.05,
+        "stop": 0.05,
+    }
+    return structs.replace(run, evals=[line | {"regret": parts} for line in run.evals])
+
+
 def test_rounding_leaves_no_minus_before_a_zero() -> None:
     assert worth(-1e-16) == "0.000"
     assert worth(-0.25) == "-0.250"

@@ -97,6 +97,11 @@ class TrainingRun(Struct, frozen=True, kw_only=True):
         seen = dict.fromkeys(name for line in self.steps for name in _table(line.get(key)))
         return [*(name for name in DECISIONS if name in seen), *(n for n in seen if n not in DECISIONS)]
 
+    def given_up(self) -> list[str]:
+        """Decisions that were made at first and did not come up in the last step: their regret is 0 for that reason."""
+        counts = {name: self.series("credit", name, "num") for name in DECISIONS}
+        return [name for name, nums in counts.items() if any(nums) and not nums[-1]]
+
     def total(self, key: str) -> float | None:
         """The sum over steps that have it."""
         found = [value for value in self.series(key) if value is not None]

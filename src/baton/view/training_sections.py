@@ -58,6 +58,8 @@ def _lead(run: TrainingRun) -> str:
         fell = [name for name in DECISIONS if (after.regret[name] or 0.0) < (before.regret[name] or 0.0)]
         way = f"{100 * abs(was - now) / was:.0f} % {'smaller' if now < was else 'larger'}"
         said += f". Regret is {way}, and fell in {'all five' if len(fell) == 5 else f'{len(fell)} of five'} decisions"
+        if gone := run.given_up():
+            said += f"; {' and '.join(gone)} {'is' if len(gone) == 1 else 'are'} not made any more"
     warned = run.warnings()
     link = f' <a href="#warnings">{count(len(warned), "warning")}</a> on the way.' if warned else ""
     return escape(said) + "." + link
@@ -202,7 +204,8 @@ def _ledger(run: TrainingRun) -> str:
         cells = [
             _regret(was),
             _regret(now),
-            _change(was, now),
+            _change(was, now)
+            + (' <span class="muted">not made any more</span>' if name in run.given_up() else ""),
             bar([(was, "before"), (now, "worse" if worse else "after")], most),
             _NONE if random is None else _regret(random.regret[name]),
         ]

@@ -48,7 +48,8 @@ def _ledger(run: TrainingRun) -> list[Line]:
     ]
     total = run.normalised(run.series("regret", "total"))
     was, now = run.normalised([before.regret["total"], after.regret["total"]])
-    lines += [_course_line(*part) for part in parts]
+    gone: Line = [("  not made any more", "yellow")]
+    lines += [_course_line(*part) + (gone if part[0] in run.given_up() else []) for part in parts]
     if was is not None:
         lines.append([*_course_line("normalised", was, now, total), ("  0: optimum, 1: random play", "dim")])
     return lines
