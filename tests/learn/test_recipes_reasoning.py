@@ -14,7 +14,6 @@ torch = pytest.importorskip("torch", reason="needs the extra `torch`")
 
 from msgspec import structs  # noqa: E402  # after what may be missing
 
-from baton.engine.scripted import ScriptedEngine  # noqa: E402
 from baton.errors import UsageError  # noqa: E402
 from baton.learn.models import smollm2  # noqa: E402
 from baton.learn.models.tiny import Tiny  # noqa: E402
@@ -23,7 +22,7 @@ from baton.learn.recipe import Recipe, load  # noqa: E402
 from baton.learn.session import Session  # noqa: E402
 from baton.learn.stage import Episode, Stage  # noqa: E402
 from baton.learn.trainer import Trainer  # noqa: E402
-from baton.tasks.reasoning import FAMILIES, SHORT, Either  # noqa: E402
+from baton.tasks.reasoning import SHORT  # noqa: E402
 from baton.trace.trace import Trace  # noqa: E402
 
 NAMES = ("reasoning", "reasoning-uniform", "reasoning-single", "reasoning-spawn")
@@ -144,11 +143,12 @@ def test_a_slice_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> None:
         assert one["rollout_tokens"] == other["rollout_tokens"]
 
 
+@pytest.mark.parametrize("surface", ["lines", "tools"])
 @pytest.mark.parametrize("family", ["chain_sum", "letter_counting", "course_schedule", "shortest_path"])
-def test_either_spawns_by_a_coins_toss(family: str) -> None:
-    recipe = load("reasoning-spawn", [f"task.name=reasoning:{family}", "team.max_tokens=100000"])
-    stage = Stage(recipe)
-    engine = ScriptedEngine("either", Either(FAMILIES[family]))
+def test_either_spawns_by_a_coins_toss(family: str, surface: str) -> None:
+    changes = [f"task.name=reasoning:{family}", "team.max_tokens=100000", f"team.surface={surface}"]
+    stage = Stage(load("reasoning-spawn", changes))
+    engine = stage.script("either")
     episodes = [Episode(name=str(n), instance=n, seed=n) for n in range(60)]
     traces = asyncio.run(stage.play(dict.fromkeys(stage.roles, engine), episodes))
     assert all(_score(trace) == 1.0 for trace in traces)

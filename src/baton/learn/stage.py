@@ -18,12 +18,14 @@ from baton.tasks.game import Game, Policy, State
 from baton.tasks.game_task import GameTask
 from baton.tasks.reasoning import Either, ReasoningTask
 from baton.tasks.task import Split
+from baton.tasks.translate import translated
 from baton.team.budget import Limits
 from baton.team.harness import TEMPLATE
 from baton.team.policy import Engine
 from baton.team.run import Run
 from baton.team.running import header_of
 from baton.team.setup import Assignment, Team, Topology
+from baton.team.surface import Lines, Tools
 from baton.team.topology import make_topology
 from baton.trace.trace import Trace
 
@@ -101,14 +103,15 @@ class Stage:
             own = {"eager": eager(task.game), "logged": getattr(task.game, "logging_policy", None)}.get(name)
             answer = task.script(name) if own is None else task.script_of(own, name)
             return ScriptedEngine(name, answer)
+        surface = Lines() if self.recipe.team.surface == "lines" else Tools(self.assignment(0).tools)
         if isinstance(self.task, ReasoningTask) and name == "either":
-            return ScriptedEngine(name, Either(self.task.family))
+            return ScriptedEngine(name, translated(Either(self.task.family), surface))
         if self.task.name not in REFERENCE:
             raise UsageError(
                 f"task {self.task.name!r} has no scripted play to start from. {nearest(self.task.name, REFERENCE)} "
                 "Leave [warm] out and name a pretrained model."
             )
-        return ScriptedEngine("reference", REFERENCE[self.task.name])
+        return ScriptedEngine("reference", translated(REFERENCE[self.task.name], surface))
 
     def _topology(self) -> Topology:
         given = self.recipe.team
