@@ -74,13 +74,19 @@ class Scoring:
         own = [r.value for r in trace.rewards if r.unit == "team" and settings_in(r.by or "") is None]
         return math.fsum(own)
 
-    def observe(self, traces: Sequence[Trace]) -> None:
-        """One step is over: schedules and balances move."""
+    def observe(
+        self, traces: Sequence[Trace], norms: Mapping[str, Mapping[str, float]] | None = None
+    ) -> None:
+        """One step is over: schedules and balances move. `norms`: hybrid -> term -> norm of its gradient."""
         if self.recipe is None:
             return
         success = sum(_success(trace) for trace in traces) / len(traces)
         rules = tuple(
-            rule.observe(self._totals(rule, traces), success=success) if isinstance(rule, Hybrid) else rule
+            rule.observe(
+                self._totals(rule, traces), success=success, gradient_norms=(norms or {}).get(rule.name)
+            )
+            if isinstance(rule, Hybrid)
+            else rule
             for rule in self.recipe.rules
         )
         self.recipe = structs.replace(self.recipe, rules=rules)

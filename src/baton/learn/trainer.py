@@ -25,6 +25,7 @@ from msgspec import Struct, structs
 from baton.credit import project
 from baton.credit.project import tokens_of
 from baton.errors import BatonError
+from baton.learn.balance import EVERY, alone, balanced, check_balance, norm_of
 from baton.learn.buffer import Buffer, Group, batches_of, cut_off
 from baton.learn.checkpoint import Saved
 from baton.learn.crediting import Credited, Crediting
@@ -43,6 +44,7 @@ from baton.learn.rows import Row, rows_of
 from baton.learn.scoring import Scoring
 from baton.learn.stage import Stage
 from baton.learn.update import Gradients, Packed, Report
+from baton.reward.contract import Gold
 from baton.team.policy import Engine
 from baton.trace.numbers import Floats
 from baton.trace.record import Credit
@@ -81,6 +83,7 @@ class Trainer:
             None if restored else starting_adapters(recipe, progress),
         )
         self.scoring = Scoring(recipe.reward)
+        check_balance(recipe, self.scoring.rules)
         self.judging = Judging(self.stage, self.scoring.rules)
         self.critic = make_critic(recipe, self.policies, self.scoring.team_return)
         given = {"reward": self.scoring.team_return, "in_scope": self.judging.in_scope, **self.critic.given()}
@@ -97,6 +100,8 @@ class Trainer:
         }
         self.step_number = 0
         self.total_tokens = 0
+        self._norms: dict[str, dict[str, float]] = {}
+        """Of this step: hybrid reward -> term -> norm of its gradient, where measured."""
 
     # -- one step -------------------------------------------------------------------------------
 
@@ -134,7 +139,7 @@ class Trainer:
             "update_seconds": ended - played,
             "tokens_per_second": (tokens + again_tokens) / max(1e-9, ended - began),
         }
-        self.scoring.observe(traces)
+        self.scoring.observe(traces, self._norms)
         metrics["warnings"] = [structs.asdict(each) for each in self.watch.observe(metrics, traces)]
         return Step(metrics=metrics, traces=traces)
 
@@ -156,10 +161,38 @@ class Trainer:
         traces = [trace for group in groups for trace in group.traces]
         gold, tokens = await self.judging.gold(traces, self.rollouts.forks)
         traces = self.scoring.score(traces, gold)
+        self._norms = await self._term_norms(groups, traces, gold)
         self.critic.observe(traces)
         split = [list(group.traces) for group in _regrouped(groups, traces)]
         credited = await self.crediting.credit(split, self.rollouts.forks)
         return credited, tokens + credited.fork_tokens
+
+    async def _term_norms(
+        self, groups: Sequence[Group], traces: Sequence[Trace], gold: Sequence[Gold]
+    ) -> dict[str, dict[str, float]]:
+        """What `balance = "gradient"` asks for, every few steps."""
+        found: dict[str, dict[str, float]] = {}
+        for rule in balanced(self.scoring.rules) if self.step_number % EVERY == 0 else ():
+            for term in rule.terms:
+                split = [list(group.traces) for group in _regrouped(groups, alone(term.of, traces, gold))]
+                crediting = Crediting(self.recipe, self.crediting.given)
+                credited = (await crediting.credit(split, self.rollouts.forks)).traces
+                found.setdefault(rule.name, {})[term.of.name] = self._norm(_regrouped(groups, credited))
+        return found
+
+    def _norm(self, groups: Sequence[Group]) -> float:
+        """Of the gradient that these credits would cause, over all policies."""
+        rows = [row for group in groups for trace in group.traces for row in self._rows(trace, group)]
+        squares = 0.0
+        for policy in (policy for policy in self.policies.values() if policy.learns):
+            mine = [row for row in rows if row.policy == policy.engine.name and np.any(row.advantages)]
+            if mine and policy.optimizer is not None:
+                policy.optimizer.zero_grad()
+                with policy.computing():
+                    self.gradients[policy.name].backward(mine, version=str(policy.version))
+                    squares += norm_of(policy.parameters()) ** 2
+                policy.optimizer.zero_grad()
+        return math.sqrt(squares)
 
     # -- the update -----------------------------------------------------------------------------
 

@@ -74,12 +74,19 @@ class Policy:
     def training(self) -> Iterator[None]:
         """The body changes the weights; afterwards they are the next version, and answer under it unless the sampler
         has a copy of its own (see `publish`)."""
-        engine = self.engine
-        assert isinstance(engine, TorchEngine)
-        hold = nullcontext() if self.apart else engine.updating(str(self.version + 1))
-        with hold, lora.use(self.model, self.name) if self.part.train == "lora" else nullcontext():
+        with self.computing(self.version + 1):
             yield
         self.version += 1
+
+    @contextmanager
+    def computing(self, version: int | None = None) -> Iterator[None]:
+        """The body goes forward and backward through the weights; they answer under `version` afterwards."""
+        engine = self.engine
+        assert isinstance(engine, TorchEngine)
+        after = self.version if version is None else version
+        hold = nullcontext() if self.apart else engine.updating(str(after))
+        with hold, lora.use(self.model, self.name) if self.part.train == "lora" else nullcontext():
+            yield
 
     @property
     def sampler(self) -> Any:
