@@ -53,6 +53,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--max-tokens", type=int, default=96)
     parser.add_argument("--out", metavar="DIR", help="where a run is, or goes")
     parser.add_argument("--minutes", type=float, default=9.0, help="of one slice of training")
+    parser.add_argument("--plot", metavar="FILE.svg", help="with --compare: draw the learning curves")
     parser.add_argument("--finish", action="store_true", help="measure after this slice, whatever is left")
     parser.add_argument("--set", metavar="K=V", dest="changes", action="append", default=[])
     args = parser.parse_args()
@@ -71,7 +72,7 @@ def _run(args: argparse.Namespace) -> int:
     if args.compare:
         from real_tasks.compare import compare
 
-        return compare(args.compare)
+        return compare(args.compare, args.plot)
     if args.measure == "speed":
         from real_tasks.speed import speed
 

@@ -17,6 +17,7 @@ from msgspec import Struct
 from baton.errors import UsageError
 from baton.learn.folder import read_lines
 from baton.measure.figure import mean
+from real_tasks.plot import drawn
 
 __all__ = ["Told", "compare", "read_run"]
 
@@ -54,8 +55,8 @@ def read_run(folder: Path) -> Told:
     )
 
 
-def compare(folders: Sequence[str]) -> int:
-    """Print all tables."""
+def compare(folders: Sequence[str], plot: str | None = None) -> int:
+    """Print all tables; draw the curves where asked to."""
     runs: dict[str, list[Told]] = {}
     for folder in folders:
         told = read_run(Path(folder))
@@ -73,6 +74,12 @@ def compare(folders: Sequence[str]) -> int:
             print("|" + "---|" * len(table[0]))
             for line in table[1:]:
                 print("| " + " | ".join(line) + " |")
+    if plot is not None:
+        curves = {
+            name: [[(line["total_tokens"], _value(line, "success")) for line in run.steps] for run in seeds]
+            for name, seeds in runs.items()
+        }
+        Path(plot).write_text(drawn(curves), "utf-8")
     return 0
 
 

@@ -6,6 +6,7 @@ import importlib
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -93,8 +94,10 @@ def test_training_in_slices(tmp_path: Path, typed: Typed) -> None:
     assert {path.stem for path in (tmp_path / "run" / "examples").iterdir()} == {
         f"{who}-{number}" for who in ("base", "warm", "trained") for number in (1, 2)
     }
-    status, said, wrong = typed("--compare", out)
+    status, said, wrong = typed("--compare", out, "--plot", str(tmp_path / "curves.svg"))
     assert status == 0, wrong
+    [line] = ElementTree.parse(tmp_path / "curves.svg").iter("{http://www.w3.org/2000/svg}polyline")
+    assert len(line.attrib["points"].split()) == 2
     whos = [
         line.split(" | ")[1] for line in said.splitlines() if line.startswith("| reasoning (chain_sum) |")
     ]
