@@ -11,11 +11,11 @@ from msgspec import structs
 from small_run import small
 
 from baton.credit.acts import turns
-from baton.credit.contract import Prefix, team_return
+from baton.credit.contract import CreditError, Prefix, team_return
 from baton.credit.gae import gae
 from baton.errors import UsageError
 from baton.learn.critics.network import NetworkCritic, returns_to_go
-from baton.learn.critics.reading import Reader, Spot, spot_of
+from baton.learn.critics.reading import Places, Reader, Spot
 from baton.learn.stage import Episode, Stage
 from baton.learn.trainer import Trainer
 from baton.tasks.game_team import read_state
@@ -78,10 +78,20 @@ def test_a_spot_sees_what_came_before_it_and_the_latest_of_that(
 def test_where_a_prefix_is_asked() -> None:
     trace = next(t for t in scripted(Stage(small()), 12) if len(t.calls) > 1)
     first, second = turns(trace)[:2]
-    assert spot_of(Prefix(trace, 0)) == Spot(first.call, 0)
-    assert spot_of(Prefix(trace, second.start)) == Spot(second.call, 0)
-    assert spot_of(Prefix(trace, len(trace.events))) == Spot(turns(trace)[-1].call, -1)
-    assert spot_of(Prefix(trace, second.start, "orchestrator")) == Spot(second.call, 0)
+    places = Places(trace)
+    assert places.spot(0) == Spot(first.call, 0)
+    assert places.spot(second.start) == Spot(second.call, 0)
+    assert places.spot(len(trace.events)) == Spot(turns(trace)[-1].call, -1)
+    assert places.spot(second.start, "orchestrator") == Spot(second.call, 0)
+    with pytest.raises(CreditError, match="made no call"):
+        places.spot(0, "nobody")
+
+
+def test_a_rollout_in_which_nobody_spoke_teaches_nothing() -> None:
+    trainer = Trainer(small(critic(steps=1)))
+    silent = structs.replace(scripted(trainer.stage, 1)[0], events=(), calls=())
+    network(trainer).observe([silent])
+    network(trainer).observe([silent, *scripted(trainer.stage, 4)])
 
 
 @pytest.mark.parametrize("kind", ["central", "local"])
@@ -91,9 +101,10 @@ def test_targets_are_what_gae_has_in_mind(kind: Literal["central", "local"]) -> 
     step = Reward(family="process", unit="turn", target=trace.calls[1].id, value=0.3)
     trace = structs.replace(trace, rewards=(*trace.rewards, step))
     known = returns_to_go(trace, team_return, gamma=0.9, by_agent=kind == "local")
+    places = Places(trace)
     credits = gae(
         [trace],
-        value=lambda prefix: known[spot_of(prefix).call][0],
+        value=lambda prefix: known[places.spot(prefix.num_events, prefix.agent).call][0],
         critic=kind,
         gamma=0.9,
         lambda_=0.7,

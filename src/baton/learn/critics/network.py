@@ -28,7 +28,7 @@ from baton.credit.contract import Prefix, RewardOf
 from baton.credit.earned import own_rewards, turn_rewards
 from baton.errors import UsageError
 from baton.learn.attention import make_pass, tree_attention
-from baton.learn.critics.reading import Page, Reader, Spot, row_at, spot_of
+from baton.learn.critics.reading import Page, Places, Reader, Spot, row_at
 from baton.learn.layout import plant
 from baton.learn.logprobs import hidden_states
 from baton.learn.models.tiny import Tiny, decoder_of
@@ -76,9 +76,12 @@ class NetworkCritic:
 
     def observe(self, traces: Iterable[Trace]) -> None:
         """Judge a step's traces with what is known, then learn from them."""
-        mine = [self._page(trace) for trace in traces]
+        said = [trace for trace in traces if any(event.call is not None for event in trace.events)]
+        mine = [self._page(trace) for trace in said]
         self._read = {id(read.trace): read for read in mine}
         lessons = _lessons(mine, self)
+        if not lessons:
+            return
         if not self._num_observed:
             self.net.fit_scale(np.concatenate([targets for _, targets in lessons]))
         self._answer(mine)
@@ -93,7 +96,8 @@ class NetworkCritic:
                 'a local value was asked of a central critic. Set critic.view = "local", or take critic = "local" out '
                 "of the estimator's settings."
             )
-        return self._of(prefix.trace).values[spot_of(prefix)]
+        read = self._of(prefix.trace)
+        return read.values[read.places.spot(prefix.num_events, prefix.agent)]
 
     def q(self, prefix: Prefix, option: str) -> float:
         """The same, of taking an option at the choice that follows a prefix."""
@@ -230,6 +234,7 @@ class _Read:
 
     def __init__(self, trace: Trace, pages: list[Page]) -> None:
         self.trace = trace
+        self.places = Places(trace)
         self.pages = pages
         self.values: dict[Spot, float] = {}
         self.options: dict[tuple[str, str], float] = {}

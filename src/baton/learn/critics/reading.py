@@ -21,13 +21,13 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from msgspec import Struct
 
-from baton.credit.acts import turns
-from baton.credit.contract import CreditError, Prefix
+from baton.credit.acts import Turn, turns
+from baton.credit.contract import CreditError
 from baton.learn.rows import Ids, Row
 from baton.trace.call import Call
 from baton.trace.trace import Trace
 
-__all__ = ["Page", "Reader", "Spot", "row_at", "spot_of"]
+__all__ = ["Page", "Places", "Reader", "Spot", "row_at"]
 
 View = Literal["central", "local"]
 
@@ -110,16 +110,26 @@ class Reader:
         return self._encoded[text]
 
 
-def spot_of(prefix: Prefix) -> Spot:
-    """Where to ask about a prefix: before the choice that follows it, or else after the latest turn in it."""
-    trace = prefix.trace
-    mine = [turn for turn in turns(trace) if prefix.agent is None or turn.agent == prefix.agent]
-    if not mine:
-        raise CreditError(f"trace {trace.trace_id}: agent {prefix.agent!r} made no call, so it saw nothing.")
-    at = bisect_left(mine, prefix.num_events, key=lambda turn: turn.start)
-    if at == 0 or (at < len(mine) and mine[at].start == prefix.num_events):
-        return Spot(mine[at].call, 0)
-    return Spot(mine[at - 1].call, -1)
+class Places:
+    """Where to ask about prefixes of one trace."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._by_agent: dict[str | None, list[Turn]] = {None: turns(trace)}
+        for turn in self._by_agent[None]:
+            self._by_agent.setdefault(turn.agent, []).append(turn)
+
+    def spot(self, num_events: int, agent: str | None = None) -> Spot:
+        """Before the choice that follows so many events, or else after the latest turn among them."""
+        mine = self._by_agent.get(agent)
+        if mine is None:
+            raise CreditError(
+                f"trace {self._trace.trace_id}: agent {agent!r} made no call, so it saw nothing."
+            )
+        at = bisect_left(mine, num_events, key=lambda turn: turn.start)
+        if at == 0 or (at < len(mine) and mine[at].start == num_events):
+            return Spot(mine[at].call, 0)
+        return Spot(mine[at - 1].call, -1)
 
 
 def row_at(ids: Ids, places: Sequence[int] | Ids) -> Row:
