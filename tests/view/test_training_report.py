@@ -218,6 +218,13 @@ def test_standings_are_in_order_and_the_last_measurement_counts(folder: Path) ->
     assert rows[2].mean is None
 
 
+def test_regret_per_choice_is_not_measured_where_there_was_no_choice(folder: Path) -> None:
+    run = read_run(folder)
+    first = {"regret": {"spawn": 0.5}, "episodes": 4, "credit": {"spawn": {"num": 8}}}
+    steps: list[dict[str, Any]] = [first, first | {"credit": {}}, first | {"regret": None}]
+    assert structs.replace(run, steps=steps).regret_per_choice("spawn") == [0.25, None, None]
+
+
 def test_a_decision_that_is_not_made_any_more_is_said_to_be(folder: Path) -> None:
     run = read_run(folder)
     assert run.given_up() == []

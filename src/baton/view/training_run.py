@@ -97,6 +97,19 @@ class TrainingRun(Struct, frozen=True, kw_only=True):
         seen = dict.fromkeys(name for line in self.steps for name in _table(line.get(key)))
         return [*(name for name in DECISIONS if name in seen), *(n for n in seen if n not in DECISIONS)]
 
+    def regret_per_choice(self, decision: str) -> list[float | None]:
+        """Regret of each step over the choices that were credited in it."""
+        counted = zip(
+            self.series("regret", decision),
+            self.series("episodes"),
+            self.series("credit", decision, "num"),
+            strict=True,
+        )
+        return [
+            None if regret is None or episodes is None or not num else regret * episodes / num
+            for regret, episodes, num in counted
+        ]
+
     def given_up(self) -> list[str]:
         """Decisions that were made at first and did not come up in the last step: their regret is 0 for that reason."""
         counts = {name: self.series("credit", name, "num") for name in DECISIONS}

@@ -227,18 +227,22 @@ def _credit(run: TrainingRun) -> str:
         return '<p class="none">not measured</p>'
     steps = _steps(run)
 
-    def parts(key: str) -> list[Series]:
-        return [
-            Series(name=name, values=run.series("credit", name, key), hue=_HUES.get(name, 5 + n % 3))
-            for n, name in enumerate(names)
-        ]
+    def parts(get: Callable[[str], list[float | None]]) -> list[Series]:
+        hues = [_HUES.get(name, 5 + n % 3) for n, name in enumerate(names)]
+        return [Series(name=name, values=get(name), hue=hue) for name, hue in zip(names, hues, strict=True)]
 
+    sizes = parts(lambda name: run.series("credit", name, "mean_abs"))
+    counts = parts(lambda name: run.series("credit", name, "num"))
     return (
         "<p>How strongly each decision is pushed: the mean size of the credit its choices were given, and how many "
-        "choices there were to give it to.</p>"
+        "choices there were to give it to. A decision that comes up more often can cost more in all although each "
+        "choice is better, so its regret stands here by choice.</p>"
         + _plots(
-            [curves("Mean size of credit", steps, parts("mean_abs")), curves("Choices", steps, parts("num"))],
-            "two",
+            [
+                curves("Mean size of credit", steps, sizes),
+                curves("Choices", steps, counts),
+                curves("Regret per choice", steps, parts(run.regret_per_choice)),
+            ]
         )
     )
 
