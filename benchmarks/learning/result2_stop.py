@@ -43,7 +43,7 @@ def jobs(num_seeds: int, quick: bool) -> list[Job]:
             f"task.name=game:{game}",
             *(f"task.settings.{name}={value}" for name, value in settings.items()),
         ]
-        task += less if quick else ["eval.episodes=1024"]
+        task += less if quick else ["eval.episodes=512"]
         terminator = [*task, "credit.0.estimator=reinforce-cost", "loss.kind=reinforce"]
         for seed in range(num_seeds):
             told = {"recipe": "stop", "seed": seed, "game": game}
