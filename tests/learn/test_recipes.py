@@ -64,7 +64,7 @@ def small(name: str) -> Recipe:
         recipe,
         task=structs.replace(recipe.task, settings=settings),
         policies={key: structs.replace(part, tiny=SMALL) for key, part in recipe.policies.items()},
-        warm=structs.replace(warm, episodes=60, steps=80, rows=32, learning_rate=0.01),
+        warm=structs.replace(warm, episodes=60, steps=100, rows=32),
         critic=recipe.critic and structs.replace(recipe.critic, steps=3),
         rollout=structs.replace(
             recipe.rollout,
