@@ -1,0 +1,181 @@
+"""What the recipes' methods need beyond the loop: judges, runs without somebody, trees, values of agents."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from msgspec import structs
+
+from baton.credit.acts import turns
+from baton.credit.contract import CreditError
+from baton.credit.forking import Forks
+from baton.credit.mixing import check_monotone, slopes
+from baton.engine.scripted import ScriptedEngine
+from baton.learn.branching import branched
+from baton.learn.crediting import Crediting
+from baton.learn.critics.agents import AgentsCritic
+from baton.learn.judging import Judging, outcome_of
+from baton.learn.lockstep import lockstep
+from baton.learn.recipe import CreditPart, load
+from baton.learn.scoring import Scoring
+from baton.learn.stage import Episode, Stage
+from baton.trace.trace import Trace
+
+
+def stage_of(name: str) -> Stage:
+    recipe = load(name)
+    return Stage(structs.replace(recipe, team=structs.replace(recipe.team, max_tokens=4096)))
+
+
+def play(stage: Stage, count: int, instance: int | None = None) -> list[Trace]:
+    engines = dict.fromkeys(stage.roles, stage.script("reference"))
+    episodes = [
+        Episode(name=f"t{n}", instance=n if instance is None else instance, seed=n) for n in range(count)
+    ]
+    return asyncio.run(stage.play(engines, episodes))
+
+
+def forks_of(stage: Stage) -> Forks:
+    script = lockstep({"main": stage.script("reference")})["main"]
+    engines = dict.fromkeys(stage.roles, script)
+    return Forks(
+        stage.team(engines, stage.assignment(0), 0),
+        lambda t: stage.assignment(t.header.meta["train"]["instance"]),
+    )
+
+
+def scored(name: str, count: int = 3) -> tuple[list[Trace], int]:
+    stage = stage_of(name)
+    scoring = Scoring(stage.recipe.reward)
+    traces = play(stage, count)
+
+    async def score() -> tuple[list[Trace], int]:
+        gold, tokens = await Judging(stage, scoring.rules).gold(traces, lambda: forks_of(stage))
+        return scoring.score(traces, gold), tokens
+
+    return asyncio.run(score())
+
+
+def own(trace: Trace, name: str) -> dict[str, float]:
+    return {reward.target: reward.value for reward in trace.rewards if reward.name == name}
+
+
+def test_judges_know_the_subtask() -> None:
+    traces, tokens = scored("m-grpo")
+    assert tokens == 0
+    for trace in traces:  # all right: main 0.1 + 0.9, sub 0.1 + 0.4 + 0.5
+        assert own(trace, "m-grpo") == pytest.approx({"orchestrator": 1.0, "worker1": 1.0, "worker2": 1.0})
+    (trace, *_), _ = scored("mae")  # ten of ten: quality 1, solver 1, so difficulty 0, and format 1
+    assert own(trace, "mae") == pytest.approx({"planner1": 1.0, "executor1": 1.0, "critic1": 1.0})
+
+
+def test_runs_without_somebody() -> None:
+    traces, tokens = scored("sharp")
+    assert tokens > 0
+    for trace in traces:  # a R + b (R - R_-i) + c tool_i with R = 1 and R_-i = 0, or 1 where its number was 0
+        found = own(trace, "sharp")
+        assert 2.0 <= found["orchestrator"] <= 2.1
+        assert set(found) == {"orchestrator", "worker1", "worker2"}
+    traces, _ = scored("ccpo")  # the executor reads the shards without a plan as well: no gap
+    assert own(traces[0], "ccpo") == pytest.approx(
+        {"lead": 1.0, "planner1": 1.0, "executor1": 1.0, "critic1": 1.0}
+    )
+
+
+def test_a_rollout_that_cannot_be_read_earns_nothing() -> None:
+    stage = stage_of("marsrl")
+    scoring = Scoring(stage.recipe.reward)
+    good = play(stage, 1)
+    mute = ScriptedEngine("mute", lambda request: "hm" if request.role == "executor" else "return accept")
+    bad = asyncio.run(stage.play(dict.fromkeys(stage.roles, mute), [Episode(name="bad", instance=0, seed=0)]))
+
+    async def gold(traces: list[Trace]) -> list[Trace]:
+        known, _ = await Judging(stage, scoring.rules).gold(traces, lambda: forks_of(stage))
+        return scoring.score(traces, known)
+
+    read, unread = asyncio.run(gold([*good, *bad]))
+    assert own(read, "marsrl") == {"executor1": 1.0, "critic1": 1.0}
+    assert set(own(unread, "marsrl").values()) == {0.0}
+
+
+def test_branches_share_what_came_before() -> None:
+    stage = stage_of("c3")
+    drawn = iter(range(1000))  # an engine that never says the same twice
+    odd = lockstep({"main": ScriptedEngine("odd", lambda r: f"hm {next(drawn)}\n{_reference(stage, r)}")})[
+        "main"
+    ]
+    engines = dict.fromkeys(stage.roles, odd)
+    trace = asyncio.run(stage.play(engines, [Episode(name="t", instance=3, seed=1)]))[0]
+    forks = Forks(stage.team(engines, stage.assignment(3), 1), lambda t: stage.assignment(3))
+    tree = asyncio.run(branched([trace], [3, 2], forks))
+    assert len(tree) == 6
+    assert len({each.trace_id for each in tree}) == 6
+    said = [[each.text(each.call_by_id[turn.call].completion_ref) for turn in turns(each)] for each in tree]
+    assert len({each[0] for each in said}) == 1
+    assert len({each[1] for each in said}) == 3
+    assert len({tuple(each) for each in said}) == 6
+    assert all(outcome_of(each) == 1.0 for each in tree)
+
+
+def _reference(stage: Stage, request: object) -> str:
+    from baton.tasks.shard_sum_play import play as reference
+
+    return reference(request)  # type: ignore[arg-type]  # as the engine asks it
+
+
+def test_values_of_agents_mix_into_the_teams() -> None:
+    stage = stage_of("qmix")
+    traces = play(stage, 8)
+    for number, trace in enumerate(traces):
+        value = float(number % 2)
+        rewards = tuple(structs.replace(reward, value=value) for reward in trace.rewards)
+        traces[number] = structs.replace(trace, rewards=rewards)
+    critic = AgentsCritic(stage.roles, steps=300, learning_rate=0.03, reward=outcome_of)
+    critic.observe(traces)
+    total = sum(critic.q(traces[0], agent) for agent in ("hub", "peer1", "peer2"))
+    assert total == pytest.approx(0.5, abs=0.05)  # all did the same, and half of them earned 1
+    mix = critic.mix(traces[0])
+    values = [critic.q(traces[0], agent) for agent in ("hub", "peer1", "peer2")]
+    assert mix(values) == pytest.approx(0.5, abs=0.1)
+    check_monotone(slopes(mix, values), ["hub", "peer1", "peer2"])
+    again = AgentsCritic(stage.roles, steps=1, learning_rate=0.03, reward=outcome_of)
+    again.load(critic.state())
+    assert again.q(traces[0], "peer1") == critic.q(traces[0], "peer1")
+
+
+def test_running_means_are_kept_and_centred_credit_sums_to_nothing() -> None:
+    stage = stage_of("spiral")
+    crediting = Crediting(stage.recipe, {"reward": outcome_of})
+    traces = play(stage, 2, instance=1)
+    first = asyncio.run(crediting.credit([traces], lambda: forks_of(stage)))
+    values = [
+        credit.value for trace in first.traces for credit in trace.credits if credit.target == "debater"
+    ]
+    assert values == pytest.approx([1.0, 0.95])
+    other = Crediting(stage.recipe, {"reward": outcome_of})
+    other.load(crediting.state())
+    second = asyncio.run(other.credit([traces], lambda: forks_of(stage)))
+    assert second.traces[0].credits[0].value == pytest.approx(1 - 0.0975)
+    centred = structs.replace(stage.recipe, credit=(structs.replace(stage.recipe.credit[0], centre=True),))
+    found = asyncio.run(Crediting(centred, {"reward": outcome_of}).credit([traces], lambda: forks_of(stage)))
+    assert sum(credit.value for trace in found.traces for credit in trace.credits) == pytest.approx(0.0)
+
+
+def test_a_run_without_any_credit_ends_and_says_why() -> None:
+    stage = stage_of("c3")
+    recipe = structs.replace(stage.recipe, credit=(CreditPart(estimator="siblings"),))
+    crediting = Crediting(recipe, {"reward": outcome_of})
+    alike = [play(stage, 2, instance=1)]  # scripted, so no two rollouts part anywhere
+    for _ in range(2):
+        assert not any(
+            t.credits for t in asyncio.run(crediting.credit(alike, lambda: forks_of(stage))).traces
+        )
+    with pytest.raises(CreditError, match="no two of these"):
+        asyncio.run(crediting.credit(alike, lambda: forks_of(stage)))
+
+
+def test_settings_change_a_rewards_rules() -> None:
+    weights = Scoring(load("parl").reward)
+    assert weights.weights() == pytest.approx({"success": 1.0, "parallel": 0.3, "finish_rate": 0.2})
+    assert weights.rules != Scoring(structs.replace(load("parl").reward, settings={})).rules
