@@ -10,6 +10,7 @@ from small_run import GROUP, small
 from baton.errors import UsageError
 from baton.learn.balance import EVERY
 from baton.learn.trainer import Trainer
+from baton.reward.hybrid import Hybrid
 
 pytestmark = pytest.mark.usefixtures("first_weights")
 REWARD = """
@@ -35,7 +36,9 @@ def test_terms_are_measured_every_few_steps_and_weighed(reward: str) -> None:
     before = trainer.scoring.weights()
     weights = [trainer.step().metrics["weights"] for _ in range(2)]
     assert weights[0] == before, "the first step is weighed as written"
-    norms = trainer.scoring.rules[0].state.gradient_norms
+    rule = trainer.scoring.rules[0]
+    assert isinstance(rule, Hybrid)
+    norms = rule.state.gradient_norms
     assert set(norms) == set(before)
     assert all(norm > 0 for norm in norms.values())
     small_name, large_name = sorted(norms, key=lambda name: norms[name])

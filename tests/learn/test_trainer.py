@@ -133,6 +133,18 @@ def test_bounds_that_leave_nothing_are_refused(changes: dict[str, Any], says: st
         Trainer(small(**changes))
 
 
+@pytest.mark.parametrize(
+    "change",
+    ["train__steps=0", "train__learning_rate=-1", "train__learning_rate=1e30", "rollout__groups=0",
+     "rollout__group_size=0", "train__checkpoint_every=0", "train__clip_norm=0", "eval__episodes=0",
+     "rollout__cut_weight=-1", "team__temperature=0", "policies__main__tiny__width=0", "train__batches=0"],
+)  # fmt: skip
+def test_numbers_that_cannot_be_are_refused(change: str) -> None:
+    path, _, value = change.partition("=")
+    with pytest.raises(UsageError, match=path.rpartition("__")[2]):
+        Trainer(small(**{path: float(value) if "." in value or "e" in value else int(value)}))
+
+
 def test_replay_trains_on_earlier_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = Trainer(small(rollout__replay=3))
     seen: list[list[int]] = []
@@ -166,7 +178,8 @@ def tokens(rows: list[Row]) -> set[tuple[str, int]]:
 def test_decisions_switched_off_leave_their_tokens_alone(off: Choice) -> None:
     trainer = Trainer(small(train__decisions=[name for name in CHOICES if name != off]))
     names = cycle(CHOICES)
-    left, gone = set(), set()
+    left: set[str] = set()
+    gone: set[str] = set()
     for trace in played(trainer):
         events = tuple(
             structs.replace(e, decision=next(names)) if e.call and e.status == "ok" else e

@@ -11,7 +11,7 @@ from baton.learn.recipe import CreditPart, Recipe
 from baton.learn.stage import Stage
 from baton.team.setup import Topology
 
-__all__ = ["check_credit"]
+__all__ = ["check_credit", "check_numbers"]
 
 _EVENT_UNITS = frozenset({"orchestrator", "message", "tool_call"})
 _VERBS = {
@@ -24,6 +24,67 @@ _VERBS = {
 """Decision -> what an agent may say to make it."""
 _CRITICS = {"vdn": ("agents",), "qmix": ("agents",), "token-gae": ("network",)}
 """Estimators that not every critic can answer."""
+
+
+_LEAST: dict[str, float] = {
+    "train.steps": 1,
+    "train.epochs": 1,
+    "train.batches": 1,
+    "train.checkpoint_every": 1,
+    "train.freeze_by_turns": 0,
+    "train.invalid": 0,
+    "rollout.groups": 1,
+    "rollout.group_size": 1,
+    "rollout.staleness": 0,
+    "rollout.replay": 0,
+    "rollout.cut_weight": 0,
+    "eval.episodes": 1,
+    "eval.best_of": 1,
+    "team.max_tokens": 1,
+    "critic.steps": 0,
+    "critic.prior": 0,
+    "critic.temperature": 0,
+    "warm.episodes": 1,
+    "warm.steps": 0,
+    "warm.rows": 1,
+    "pack.max_tokens": 1,
+}
+_ABOVE_ZERO = ("train.learning_rate", "train.clip_norm", "team.temperature", "critic.learning_rate")
+_LARGEST_RATE = 10.0
+"""Of learning: whoever writes more means something else."""
+
+
+def check_numbers(recipe: Recipe) -> None:
+    """Whether every number is one that a run can have."""
+    for path, least in _LEAST.items():
+        value = _setting(recipe, path)
+        if value is not None and not value >= least:
+            raise UsageError(f"{path} is {value}; expected {least:g} or more.")
+    for path in _ABOVE_ZERO:
+        value = _setting(recipe, path)
+        if value is not None and not value > 0:
+            raise UsageError(f"{path} is {value}; expected more than 0.")
+    rates = {f"policies.{name}.learning_rate": part.learning_rate for name, part in recipe.policies.items()}
+    rates |= {path: _setting(recipe, path) for path in ("train.learning_rate", "critic.learning_rate")}
+    for path, rate in rates.items():
+        if rate is not None and not 0 < rate <= _LARGEST_RATE:
+            raise UsageError(f"{path} is {rate}; expected more than 0, and 0.001 or so.")
+    for name, part in recipe.policies.items():
+        size = part.tiny
+        if min(size.width, size.layers, size.heads, size.context) < 1 or size.width % (2 * size.heads):
+            raise UsageError(
+                f"[policies.{name}.tiny]: width {size.width} with {size.heads} heads and {size.layers} layers cannot "
+                "be. Expected a width that is a multiple of twice the heads, and at least one of each."
+            )
+        if part.rank < 1:
+            raise UsageError(f"policies.{name}.rank is {part.rank}; expected 1 or more.")
+
+
+def _setting(recipe: Recipe, path: str) -> float | None:
+    """None where its table is left out."""
+    table, _, name = path.partition(".")
+    part = getattr(recipe, table)
+    return None if part is None else float(getattr(part, name))
 
 
 def check_credit(recipe: Recipe, stage: Stage) -> None:

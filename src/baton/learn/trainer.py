@@ -38,7 +38,7 @@ from baton.learn.monitors import Watch
 from baton.learn.policies.lora import Adapted
 from baton.learn.policies.policy import Policy, make_policies
 from baton.learn.recipe import Recipe
-from baton.learn.refusals import check_credit
+from baton.learn.refusals import check_credit, check_numbers
 from baton.learn.rollouts import Rollouts
 from baton.learn.rows import Row, rows_of
 from baton.learn.scoring import Scoring
@@ -71,6 +71,7 @@ class Trainer:
         self, recipe: Recipe, *, progress: Callable[[str], None] | None = None, restored: bool = False
     ) -> None:
         """`restored`: a checkpoint's weights follow, so adapters need no supervised start."""
+        check_numbers(recipe)
         if recipe.train.threads is not None:
             torch.set_num_threads(recipe.train.threads)
         self.recipe = recipe
@@ -233,6 +234,11 @@ class Trainer:
                 "train.clip_norm."
             )
         policy.optimizer.step()
+        if not all(bool(torch.isfinite(parameter).all()) for parameter in policy.parameters()):
+            raise Diverged(
+                f"weights of policy {policy.name} are no numbers any more after step {self.step_number + 1}: the run "
+                "has diverged. Lower train.learning_rate."
+            )
         return report, norm
 
     def _rows(self, trace: Trace, group: Group) -> list[Row]:
