@@ -59,28 +59,13 @@ def worker(job: Job) -> Record:
 
 
 def table(records: list[Record]) -> str:
-    """Every game's values beside its optimum."""
+    """Every game's values beside its optimum; games without a learned run are left out."""
     rows = []
     for name, settings in GAMES.items():
-        game = make_game(name, settings)
-        solution = solve(game)
         mine = [record for record in records if record["game"] == name]
         learned = [record for record in mine if record["arm"] == "learned"]
-        values = {"learned": [_value(r, solution) for r in learned]}
-        values["terminator"] = _better(mine, solution)
-        rounds = float(np.mean([_rounds(r) for r in learned]))
-        fixed, best_k, oracle = _fixed_and_oracle(game, solution, rounds)
-        values[f"fixed k = {best_k}"] = [fixed]
-        if name == "sequential-test":
-            values["SPRT"] = [evaluate(game, lambda s, g=game: _sprt(g, s)).value]
-        values[f"best round of {rounds:.1f}"] = [oracle]
-        at_once = _stop_value(game, game.start()[0].state)
-        for arm, found in values.items():
-            share = [(value - at_once) / (solution.value - at_once) for value in found]
-            gap = [solution.value - value for value in found]
-            within = shown((100 * each / abs(solution.value) for each in gap), ".1f")
-            rows.append([name, arm, str(len(found)) if len(found) > 1 else "exact", shown(found, ".4f")])
-            rows[-1] += [f"{solution.value:.4f}", within, shown(share, ".3f")]
+        if learned:
+            rows += _rows(make_game(name, settings), learned, [r for r in mine if r not in learned])
     heading = [
         "game",
         "who stops",
@@ -93,13 +78,35 @@ def table(records: list[Record]) -> str:
     return markdown(heading, rows)
 
 
+def _rows(game: Game, learned: list[Record], terminated: list[Record]) -> list[list[str]]:
+    solution = solve(game)
+    values = {"learned": [_value(r, solution) for r in learned]}
+    if terminated:
+        values["terminator"] = _better(terminated, solution)
+    rounds = float(np.mean([_rounds(r) for r in learned]))
+    fixed, best_k, oracle = _fixed_and_oracle(game, solution, rounds)
+    values[f"fixed k = {best_k}"] = [fixed]
+    if game.name == "sequential-test":
+        values["SPRT"] = [evaluate(game, lambda state: _sprt(game, state)).value]
+    values[f"best round of {rounds:.1f}"] = [oracle]
+    at_once = _stop_value(game, game.start()[0].state)
+    rows = []
+    for arm, found in values.items():
+        by_seed = arm in ("learned", "terminator")
+        share = [(value - at_once) / (solution.value - at_once) for value in found]
+        gap = [100 * (solution.value - value) / abs(solution.value) for value in found]
+        rows.append([game.name, arm, str(len(found)) if by_seed else "", shown(found, ".4f")])
+        rows[-1] += [f"{solution.value:.4f}", shown(gap, ".1f"), shown(share, ".3f")]
+    return rows
+
+
 def _value(record: Record, solution: Solution) -> float:
     """By regret, which has no luck in it."""
     return solution.value - float(record["after"]["regret"]["total"])
 
 
 def _better(mine: list[Record], solution: Solution) -> list[float]:
-    arms = {record["arm"] for record in mine if record["arm"].startswith("terminator")}
+    arms = {record["arm"] for record in mine}
     found = [[_value(r, solution) for r in mine if r["arm"] == arm] for arm in sorted(arms)]
     return max(found, key=lambda values: float(np.mean(values)))
 
