@@ -17,13 +17,13 @@ _COURSE_WIDTH = 24
 
 
 def standing_table(rows: Sequence[Standing]) -> list[Line]:
-    """Returns with intervals, regret in all and by decision, tokens per episode."""
+    """Returns with intervals, regret in all and by decision, tokens and invalid answers per episode."""
     shown = [row for row in rows if row.who.startswith(_SHOWN)]
     measured = any(value is not None for row in shown for value in row.regret.values())
     regrets = ("total", *DECISIONS) if measured else ("total",)
     episodes = next((row.episodes for row in shown if row.who in ("trained", "untrained")), None)
     title = "held out" if episodes is None else f"{episodes:,} held-out episodes"
-    header = [title, "return", "", "regret", *regrets[1:], "tokens"]
+    header = [title, "return", "", "regret", *regrets[1:], "tokens", "invalid"]
     table = [header, *([row.who, *_cells(row, regrets)] for row in shown)]
     widths = [max(len(row[i]) for row in table) for i in range(len(header))]
     lines: list[Line] = [
@@ -99,7 +99,8 @@ def worth(value: float | None, digits: int = 3) -> str:
 def _cells(row: Standing, regrets: Sequence[str]) -> list[str]:
     half = "exact" if row.episodes is None else "" if row.half is None else f"±{worth(row.half)}"
     tokens = "–" if row.tokens is None else f"{row.tokens:,.0f}"
-    return [worth(row.mean), half, *(worth(row.regret[name]) for name in regrets), tokens]
+    invalid = "–" if row.invalid is None else f"{row.invalid:.2f}"
+    return [worth(row.mean), half, *(worth(row.regret[name]) for name in regrets), tokens, invalid]
 
 
 def _aligned(row: Sequence[str], widths: Sequence[int]) -> list[str]:
