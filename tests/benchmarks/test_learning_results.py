@@ -1,0 +1,47 @@
+"""Results of learning: every table prints from the records kept, and every command still runs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+LEARNING = Path(__file__).parents[2] / "benchmarks" / "learning"
+COMMANDS = sorted(path.name for path in LEARNING.glob("result*.py"))
+KEPT = sorted(path.stem for path in (LEARNING / "results").glob("*.json"))
+
+
+def printed(command: str, *given: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, str(LEARNING / command), *given],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_a_table_is_printed_from_the_records_kept_and_stands_in_the_readme(name: str) -> None:
+    lines = [line for line in printed(f"{name}.py", "--kept") if line]
+    assert len(lines) > 2
+    shown = (LEARNING.parent / "README.md").read_text("utf-8").splitlines()
+    assert [line for line in lines if line not in shown] == []
+
+
+def test_there_are_six_results() -> None:
+    assert [name[: len("result1")] for name in COMMANDS] == [f"result{n}" for n in range(1, 7)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_result_runs(command: str) -> None:
+    lines = printed(command, "--quick")
+    assert lines[0].startswith("| ")
+    assert set(lines[1]) == {"|", "-"}
+    assert len(lines) > 2
