@@ -208,6 +208,13 @@ class TrainPart(_Part, frozen=True, kw_only=True):
     checkpoint_every: int = 10
     invalid: float = 0.05
     """What an answer that cannot be carried out costs its tokens."""
+    options: Literal["sampled", "all"] = "sampled"
+    """all: where a task names the options and a critic knows them, move the policy towards the better ones, taken or
+    not (see `baton.learn.options`); what credit says of them stays on the traces."""
+    temperature: float = 0.05
+    """Of `options = "all"`: differences of value, in units of return, that matter within one step."""
+    forget: float = 0.1
+    """Of `options = "all"`: how much of the policy's own preference fades at each step."""
     decision_only: bool = False
     """Train the tokens that say a decision, and not the reasoning around them."""
 

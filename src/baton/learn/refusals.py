@@ -33,6 +33,7 @@ _LEAST: dict[str, float] = {
     "train.checkpoint_every": 1,
     "train.freeze_by_turns": 0,
     "train.invalid": 0,
+    "train.forget": 0,
     "rollout.groups": 1,
     "rollout.group_size": 1,
     "rollout.staleness": 0,
@@ -49,7 +50,13 @@ _LEAST: dict[str, float] = {
     "warm.rows": 1,
     "pack.max_tokens": 1,
 }
-_ABOVE_ZERO = ("train.learning_rate", "train.clip_norm", "team.temperature", "critic.learning_rate")
+_ABOVE_ZERO = (
+    "train.learning_rate",
+    "train.temperature",
+    "train.clip_norm",
+    "team.temperature",
+    "critic.learning_rate",
+)
 _LARGEST_RATE = 10.0
 """Of learning: whoever writes more means something else."""
 
@@ -69,6 +76,11 @@ def check_numbers(recipe: Recipe) -> None:
     for path, rate in rates.items():
         if rate is not None and not 0 < rate <= _LARGEST_RATE:
             raise UsageError(f"{path} is {rate}; expected more than 0, and 0.001 or so.")
+    if recipe.train.options == "all" and (recipe.critic is None or recipe.critic.kind == "agents"):
+        raise UsageError(
+            'train.options = "all" asks a critic what options not taken are worth, and the recipe has none that can '
+            'tell. Add [critic] with kind = "table" or "network", or leave options out.'
+        )
     for name, part in recipe.policies.items():
         size = part.tiny
         if min(size.width, size.layers, size.heads, size.context) < 1 or size.width % (2 * size.heads):

@@ -35,6 +35,7 @@ from baton.learn.losses import Loss
 from baton.learn.metrics import interval, learned, rewards, sizes
 from baton.learn.models.start import starting_adapters, starting_models
 from baton.learn.monitors import Watch
+from baton.learn.options import option_rows
 from baton.learn.policies.lora import Adapted
 from baton.learn.policies.policy import Policy, make_policies
 from baton.learn.recipe import Recipe
@@ -198,7 +199,7 @@ class Trainer:
     # -- the update -----------------------------------------------------------------------------
 
     def _update(self, groups: Sequence[Group], number: int) -> tuple[list[Report], list[float]]:
-        rows = [row for group in groups for trace in group.traces for row in self._rows(trace, group)]
+        rows = self._option_rows(groups) if self.recipe.train.options == "all" else self._sampled_rows(groups)
         learners = [name for name, policy in self.policies.items() if policy.learns]
         turns = self.recipe.train.freeze_by_turns
         if turns:
@@ -217,6 +218,19 @@ class Trainer:
                     reports.append(report)
                     norms.append(norm)
         return reports, norms
+
+    def _sampled_rows(self, groups: Sequence[Group]) -> list[Row]:
+        return [row for group in groups for trace in group.traces for row in self._rows(trace, group)]
+
+    def _option_rows(self, groups: Sequence[Group]) -> list[Row]:
+        return option_rows(
+            [trace for group in groups for trace in group.traces],
+            {policy.engine.name: policy.tokenizer for policy in self.policies.values() if policy.learns},
+            self.critic.given()["q"],
+            self.recipe.train.decisions,
+            temperature=self.recipe.train.temperature,
+            forget=self.recipe.train.forget,
+        )
 
     def _optimise(self, policy: Policy, batch: list[Row], done: int) -> tuple[Report, float]:
         """One step of the optimiser, after `done` others on the same rollouts."""
@@ -301,6 +315,8 @@ _DECIDES = {"wait": "stop", "continue": "stop"} | {
 
 
 def _loss(recipe: Recipe) -> Loss:
+    if recipe.train.options == "all":  # the cross-entropy to a target: weights are the target's chances
+        return Loss(kind="reinforce", correction="off")
     return Loss(**structs.asdict(recipe.loss))
 
 

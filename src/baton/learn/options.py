@@ -1,0 +1,89 @@
+"""Learning from options not taken: the policy is moved towards what credit says of all of them, sampled or not.
+
+Where a task names the options and a critic knows their values, the step's target at a situation is
+
+    target(a) proportional to pi(a)^(1 - forget) exp((q(a) - max q) / temperature)
+
+(mirror descent, as MPO's improved policy, arXiv 1806.06920 [M]), and the gradient that of the cross-entropy to it:
+sum_a target(a) grad log pi(a). An option that the policy has all but given up still has a gradient here; in a policy
+gradient over samples it has none until it is drawn again. And only answers that are options are trained on, so the
+grammar holds. `forget` bounds how sure the policy can become. The answers are put through the model as rows of the
+prefix forest; a situation met n times counts n times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from baton.credit.contract import Prefix
+from baton.learn.rows import Row
+from baton.trace.trace import Trace
+
+__all__ = ["option_rows", "target_of"]
+
+
+def target_of(
+    chances: Sequence[float], values: Sequence[float], *, temperature: float, forget: float
+) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """The improved distribution over options."""
+    level = np.array(values)
+    logits = (1 - forget) * np.log(np.maximum(chances, 1e-12)) + (level - level.max()) / temperature
+    weights = np.exp(logits - logits.max())
+    return np.asarray(weights / weights.sum(), np.float64)
+
+
+def option_rows(
+    traces: Sequence[Trace],
+    tokenizers: Mapping[str, Any],
+    q: Callable[[Prefix, str], float],
+    decisions: Collection[str],
+    *,
+    temperature: float,
+    forget: float,
+) -> list[Row]:
+    """One row for each option of each situation in which one of `decisions` was made. `tokenizers` by policy."""
+    met: dict[tuple[str, bytes, tuple[str, ...]], tuple[int, Trace, int]] = {}
+    for trace in traces:
+        for place, event in enumerate(trace.events):
+            call = trace.call_by_id.get(event.call or "")
+            if event.options is None or event.choice is None or event.status != "ok" or call is None:
+                continue
+            if (
+                event.decision not in decisions
+                or event.option_propensities is None
+                or call.policy not in tokenizers
+            ):
+                continue
+            prompt = trace.prompt_ids(call)
+            if prompt is None or call.policy is None:
+                continue
+            key = (call.policy, prompt.numpy().astype(np.int32).tobytes(), event.options)
+            met[key] = (met[key][0] + 1 if key in met else 1, trace, place)
+    rows: list[Row] = []
+    for (policy, prompt_ids, options), (count, trace, place) in met.items():
+        event = trace.events[place]
+        values = [q(Prefix(trace, place), option) for option in options]
+        chances = event.option_propensities or ()
+        target = target_of(chances, values, temperature=temperature, forget=forget)
+        tokenizer = tokenizers[policy]
+        for option, share in zip(options, target.tolist(), strict=True):
+            said = [*tokenizer.encode(option, add_special_tokens=False), tokenizer.eos_token_id]
+            rows.append(_row(policy, np.frombuffer(prompt_ids, np.int32), said, share, count, len(rows)))
+    return rows
+
+
+def _row(policy: str, prompt: Any, said: Sequence[int], share: float, count: int, number: int) -> Row:
+    size = len(said)
+    return Row(
+        ids=np.concatenate((prompt, np.array(said, np.int32))),
+        places=np.arange(len(prompt), len(prompt) + size, dtype=np.int32),
+        advantages=np.full(size, share),
+        sampler=np.full(size, np.nan),
+        weights=np.full(size, float(count)),
+        policy=policy,
+        group=str(number),
+        sample=f"option/{number}",
+    )

@@ -1,0 +1,94 @@
+"""Learning from options not taken."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from baton.errors import UsageError
+from baton.learn.options import option_rows, target_of
+from baton.learn.recipe import load
+from baton.learn.refusals import check_numbers
+from baton.learn.trainer import Trainer
+
+SMALL = (
+    "warm.episodes=200", "warm.steps=40", "rollout.groups=8", "train.steps=2", "train.epochs=1", "train.batches=1",
+    "train.options=all",
+)  # fmt: skip
+
+
+@given(st.lists(st.floats(-1, 1), min_size=1, max_size=6), st.floats(0, 1), st.data())
+def test_the_target_is_a_distribution_that_prefers_what_is_better(
+    values: list[float], forget: float, data: st.DataObject
+) -> None:
+    raw = np.array(data.draw(st.lists(st.floats(1e-6, 1), min_size=len(values), max_size=len(values))))
+    chances = raw / raw.sum()
+    target = target_of(chances.tolist(), values, temperature=0.1, forget=forget)
+    assert target.sum() == pytest.approx(1)
+    best = int(np.argmax(values))
+    if forget == 0:  # the chance of the best never falls
+        assert target[best] >= chances[best] - 1e-9
+
+
+def test_an_option_given_up_comes_back() -> None:
+    target = target_of([1 - 1e-4, 1e-4], [0.0, 0.5], temperature=0.05, forget=0.0)
+    assert target[1] > 0.5
+    kept = target_of([0.5, 0.5], [0.0, 0.0], temperature=0.05, forget=0.5)
+    assert kept.tolist() == [0.5, 0.5]
+
+
+@pytest.fixture(scope="module")
+def trainer(tmp_path_factory: pytest.TempPathFactory) -> Trainer:
+    patch = pytest.MonkeyPatch()
+    patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+    made = Trainer(load("flagship", SMALL))
+    patch.undo()
+    return made
+
+
+def test_rows_are_all_options_of_all_situations(trainer: Trainer) -> None:
+    traces = trainer.step().traces
+    policy = trainer.policies["main"]
+    rows = option_rows(
+        traces,
+        {policy.engine.name: policy.tokenizer},
+        lambda _prefix, option: float(option.startswith("spawn")),
+        ("spawn",),
+        temperature=0.1,
+        forget=0.1,
+    )
+    met = {
+        (trace.prompt_ids(trace.call_by_id[event.call or ""]), event.options)
+        for trace in traces
+        for event in trace.events
+        if event.decision == "stop"
+        and event.options is not None
+        and event.status == "ok"
+        and event.choice is not None
+    }
+    assert len(rows) == sum(len(options or ()) for _, options in met)
+    visits = sum(row.weights[0] * row.advantages[0] for row in rows)
+    events = sum(
+        event.decision == "spawn" and event.choice is not None and event.status == "ok"
+        for trace in traces
+        for event in trace.events
+    )
+    assert visits == pytest.approx(events), (
+        "the targets of a situation sum to one, and it counts as often as it was met"
+    )
+    said = policy.tokenizer.decode(rows[0].ids[rows[0].places], skip_special_tokens=True)
+    assert any(said in (options or ()) for _, options in met)
+
+
+def test_a_step_changes_the_weights(trainer: Trainer) -> None:
+    before = trainer.policies["main"].state()
+    trainer.step()
+    after = trainer.policies["main"].state()
+    assert any(not bool((before[name] == after[name]).all()) for name in before)
+
+
+def test_it_needs_a_critic() -> None:
+    with pytest.raises(UsageError, match='options = "all" asks a critic'):
+        check_numbers(load("grpo", ["train.options=all"]))
