@@ -63,7 +63,7 @@ def test_rows_are_all_options_of_all_situations(trainer: Trainer) -> None:
         (trace.prompt_ids(trace.call_by_id[event.call or ""]), event.options)
         for trace in traces
         for event in trace.events
-        if event.decision == "stop"
+        if event.decision == "spawn"
         and event.options is not None
         and event.status == "ok"
         and event.choice is not None
