@@ -44,7 +44,12 @@ def jobs(num_seeds: int, quick: bool) -> list[Job]:
             *(f"task.settings.{name}={value}" for name, value in settings.items()),
         ]
         task += less if quick else ["eval.episodes=512"]
-        terminator = [*task, "credit.0.estimator=reinforce-cost", "loss.kind=reinforce"]
+        terminator = [
+            *task,
+            "credit.0.estimator=reinforce-cost",
+            "loss.kind=reinforce",
+            "train.options=sampled",
+        ]
         for seed in range(num_seeds):
             told = {"recipe": "stop", "seed": seed, "game": game}
             found.append({"arm": "learned", "changes": task, **told})
