@@ -2,10 +2,9 @@
 
 python benchmarks/learning/result1_flagship.py [--quick] [--seeds 5] [--processes 2] [--kept]
 
-Both start from the same warm-started team on the same game and update alike. GRPO's learning rate and baseline are
-tuned on seeds of their own (`tune_grpo`), and it may play three times the episodes. Regret is the mean over a step's
-rollouts against the exact solution, smoothed over three steps; tokens count prompts and completions of all rollouts,
-forks included.
+Both start from the same warm-started team on the same game. GRPO may play about twice the episodes; `tune_grpo` lists
+what to try it with on seeds of its own. Regret is the mean over a step's rollouts against the exact solution, smoothed
+over three steps; tokens count prompts and completions of all rollouts, forks included.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from runs import Job, Record, main, markdown, shown, train
 from baton.tasks.game import CHOICES
 
 GRPO = ("train.learning_rate=0.0003", "train.epochs=2", "train.batches=4")
-"""The best of `GRPO_TRIED` on seeds 100 and 101."""
+"""One of `GRPO_TRIED`; the others have not been run to the end."""
 GRPO_TRIED = (
     ("train.learning_rate=0.0001", "train.epochs=2", "train.batches=4"),
     ("train.learning_rate=0.0003", "train.epochs=2", "train.batches=4"),
@@ -38,7 +37,7 @@ def jobs(num_seeds: int, quick: bool) -> list[Job]:
 
 
 def tune_grpo() -> list[Job]:
-    """What GRPO was tried with, on seeds that are not reported."""
+    """What to try GRPO with, on seeds that are not reported."""
     return [
         {"arm": " ".join(changes), "recipe": "grpo", "changes": (*changes, "train.steps=40"), "seed": seed}
         for changes in GRPO_TRIED
