@@ -46,7 +46,7 @@ check: $(VENV)/.dev ## Lint, types, the import arrows, and the records of the li
 
 bench: $(VENV)/.dev ## Run the benchmarks and print their tables.
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[bench]"
-	@for each in trace_io runtime engine games forest credit viewer; do $(BIN)/python benchmarks/$$each.py || exit 1; done
+	@for each in trace_io runtime engine games forest train_step credit viewer; do $(BIN)/python benchmarks/$$each.py || exit 1; done
 
 clean:           ## Remove the virtual environment and caches.
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
