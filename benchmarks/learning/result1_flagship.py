@@ -9,6 +9,8 @@ over three steps; tokens count prompts and completions of all rollouts, forks in
 
 from __future__ import annotations
 
+import json
+
 from runs import Job, Record, main, markdown, shown, train
 
 from baton.tasks.game import CHOICES
@@ -21,6 +23,18 @@ GRPO_TRIED = (
     ("train.learning_rate=0.0007", "train.epochs=2", "train.batches=4"),
     ("train.learning_rate=0.0003", "train.epochs=2", "train.batches=4", "credit.0.estimator=mean"),
 )
+SAMPLED = (
+    "credit="
+    + json.dumps(
+        [
+            {"estimator": "coma", "decisions": [choice], "group_by": "task", "normalise": True}
+            for choice in CHOICES
+        ]
+    ),
+    "critic.backup=best", "critic.temperature=0.01", "critic.optimism=0.02",
+    "train.options=sampled", "train.steps=30", "train.learning_rate=0.0007", "train.invalid=2",
+)  # fmt: skip
+"""The same credit as a policy gradient on the options that were taken, at the settings found best for it."""
 SHARES = (0.5, 0.25, 0.15, 0.1)
 """Of the untrained team's regret: how many tokens until it is down to this."""
 
@@ -32,6 +46,9 @@ def jobs(num_seeds: int, quick: bool) -> list[Job]:
     found = []
     for seed in range(num_seeds):
         found.append({"arm": "credit by decision", "recipe": "flagship", "changes": less, "seed": seed})
+        found.append(
+            {"arm": "taken options only", "recipe": "flagship", "changes": (*SAMPLED, *less), "seed": seed}
+        )
         found.append({"arm": "GRPO", "recipe": "grpo", "changes": (*GRPO, *longer, *less), "seed": seed})
     return found
 

@@ -92,3 +92,8 @@ def test_a_step_changes_the_weights(trainer: Trainer) -> None:
 def test_it_needs_a_critic() -> None:
     with pytest.raises(UsageError, match='options = "all" asks a critic'):
         check_numbers(load("grpo", ["train.options=all"]))
+
+
+def test_a_loss_that_would_do_nothing_is_refused() -> None:
+    with pytest.raises(UsageError, match="has a loss of its own"):
+        check_numbers(load("flagship", ["loss.kind=gspo"]))

@@ -22,8 +22,8 @@ from viewer_runs import credited, hostile, imported, more_training, odd, run_tea
 from baton.cli import main
 from baton.cli.view import attached
 from baton.trace import Trace, read, write
-from baton.view.web.library import Library
 from baton.view.web.server import listen, make_app
+from baton.view.web.traces import Library
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 if CHROMIUM is None:

@@ -25,9 +25,9 @@ from baton.trace.formats.sqlite import write_store
 from baton.view.web.assets import PAGE, bundle
 from baton.view.web.attached import Attached
 from baton.view.web.diff import compare
-from baton.view.web.library import Library
 from baton.view.web.picture import picture
 from baton.view.web.server import make_app
+from baton.view.web.traces import Library
 
 
 def client(*paths: Path, forks: bool = False, base_url: str = "http://127.0.0.1:8321") -> TestClient:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from importlib import import_module
 from inspect import Parameter
@@ -19,6 +16,7 @@ from typing import Any, Union, get_args, get_origin
 import msgspec
 from msgspec import structs
 
+from baton.cli.live import live_line
 from baton.credit import ESTIMATORS, find, team_return
 from baton.credit.contract import Cost, Credits, Estimator
 from baton.credit.forking import Forks
@@ -34,8 +32,6 @@ from baton.view.terminal import emit
 from baton.view.text import printable
 
 __all__ = ["add_arguments", "run"]
-
-_PROGRESS_AFTER_SECONDS = 2.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -123,38 +119,11 @@ def _estimate(
     named = {name: value for name, value in settings.items() if name != "reward"}
     given = {**settings, **estimator.bind(unit=unit, **named)}
     runner = _Runner(group[0])
-    with _live_line(runner):
+    with live_line(
+        lambda seconds: f"{runner.num_run:,} branches run, {runner.cost.tokens:,} tokens, {seconds:.0f} s"
+    ):
         found: Credits = asyncio.run(estimator.function(group, runner=runner, **given))
     return found
-
-
-@contextmanager
-def _live_line(runner: _Runner) -> Iterator[None]:
-    """What has been run again so far, on stderr, where a person looks and it takes over two seconds."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    over = threading.Event()
-
-    def show() -> None:
-        began = time.monotonic()
-        if over.wait(_PROGRESS_AFTER_SECONDS):
-            return
-        while not over.wait(0.25):
-            seconds = time.monotonic() - began
-            sys.stderr.write(
-                f"\r\x1b[K{runner.num_run:,} branches run, {runner.cost.tokens:,} tokens, {seconds:.0f} s"
-            )
-            sys.stderr.flush()
-        sys.stderr.write("\r\x1b[K")
-
-    thread = threading.Thread(target=show, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
 
 
 class _Runner:

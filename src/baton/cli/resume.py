@@ -6,8 +6,9 @@ import argparse
 import asyncio
 import sys
 
+from baton.cli.live import live_line
 from baton.cli.run import parse_policies
-from baton.cli.team import describe, live_line, make_team, settings_of, store_path
+from baton.cli.team import at_work, describe, make_team, settings_of, store_path
 from baton.errors import UsageError
 from baton.team.running import StoreJournal, resuming
 from baton.trace.formats.sqlite import Store
@@ -55,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
             journal = StoreJournal(store, store.writer(trace_id))
             again = resuming(before, team, assignment, journal, instructions=instructions)
             try:
-                with live_line(again):
+                with live_line(at_work(again)):
                     trace = asyncio.run(again.go())
             except KeyboardInterrupt:
                 store.commit()

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from baton.cli.team import Settings, describe, live_line, make_team, parse_settings, store_path
+from baton.cli.live import live_line
+from baton.cli.team import Settings, at_work, describe, make_team, parse_settings, store_path
 from baton.engine import ENGINES
 from baton.errors import UsageError
 from baton.learn.models import MODELS
@@ -100,7 +101,7 @@ def run_into(path: Path, settings: Settings, task: Task | None = None) -> Trace 
     with Store.open(path, durability="process") as store:
         going = Run(team, assignment, header, journal=StoreJournal(store, store.begin(header)))
         try:
-            with live_line(going):
+            with live_line(at_work(going)):
                 return asyncio.run(going.go())
         except KeyboardInterrupt:
             store.commit()

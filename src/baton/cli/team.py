@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from inspect import signature
 from pathlib import Path
@@ -36,8 +32,8 @@ from baton.trace.trace import Trace
 
 __all__ = [
     "Settings",
+    "at_work",
     "describe",
-    "live_line",
     "make_team",
     "one_trace",
     "parse_settings",
@@ -278,32 +274,14 @@ def _printable(text: str, limit: int = 200) -> str:
     return clean if len(clean) <= limit else clean[:limit] + "…"
 
 
-@contextmanager
-def live_line(run: Run) -> Iterator[None]:
-    """A line on stderr about what the team is doing, where a person looks and it takes over two seconds."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    over = threading.Event()
+def at_work(run: Run) -> Callable[[float], str]:
+    """What a team is doing, for `live_line`."""
 
-    def show() -> None:
-        began = time.monotonic()
-        if over.wait(2.0):
-            return
-        while not over.wait(0.25):
-            alive, steps, tokens = len(run.active), len(run.calls), int(run.ledger.used("tokens"))
-            seconds = time.monotonic() - began
-            sys.stderr.write(
-                f"\r\x1b[K{alive} agents at work, {steps:,} calls, {tokens:,} tokens, {len(run.events):,} events, "
-                f"{seconds:.0f} s ({tokens / seconds:,.0f} tokens/s)"
-            )
-            sys.stderr.flush()
-        sys.stderr.write("\r\x1b[K")
+    def tell(seconds: float) -> str:
+        alive, steps, tokens = len(run.active), len(run.calls), int(run.ledger.used("tokens"))
+        return (
+            f"{alive} agents at work, {steps:,} calls, {tokens:,} tokens, {len(run.events):,} events, "
+            f"{seconds:.0f} s ({tokens / seconds:,.0f} tokens/s)"
+        )
 
-    thread = threading.Thread(target=show, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
+    return tell

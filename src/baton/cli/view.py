@@ -20,8 +20,8 @@ from baton.team.running import fork
 from baton.trace.numbers import Floats
 from baton.trace.trace import Trace
 from baton.view.web.attached import Attached, Change, Forked, Loss, RegretLedger
-from baton.view.web.library import Library
 from baton.view.web.server import listen, make_app, serve
+from baton.view.web.traces import Library
 
 __all__ = ["add_arguments", "attached", "run"]
 

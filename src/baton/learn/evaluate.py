@@ -4,7 +4,7 @@
     untrained     the weights the run started from
     best-of-n     n tries of the untrained team on the same instance, the best kept by its true score, for about the
                   tokens of the trained team: an upper bound on what trying more often can do
-    single-agent  a game without spawning, at its best; other tasks: the root alone, which may spawn nobody
+    single-agent  of games, the best that can be done without spawning, by the solver
     optimum       of games, by the solver
 
 On games the regret of each decision is read off the traces against the solution; it needs no luck to be exact.
@@ -105,12 +105,7 @@ def references(game: Game | None) -> list[dict[str, Any]]:
     if game is None or solution is None:
         return []
     lines: list[dict[str, Any]] = []
-    for who, name in (
-        ("optimum", "optimal"),
-        ("single-agent", "never-spawn"),
-        ("random", "random"),
-        ("greedy", "greedy"),
-    ):
+    for who, name in _REFERENCES:
         ledger = expected_regret(solution, reference(name, game, solution))
         parts: dict[str, float] = {choice: ledger.parts[choice] for choice in CHOICES}
         lines.append(

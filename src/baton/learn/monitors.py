@@ -96,7 +96,7 @@ class Watch:
             monitor="serial-collapse",
             message=f"agents were spawned in {pair[0]:.0%} of the first rollouts, and in {pair[1]:.0%} of the last. If "
             'the task gains from them: credit spawning by both of its branches (estimator = "spawn-fork"), judge '
-            'early choices as if later ones were made well (critic.backup = "best"), keep options tried '
+            'early choices as if later ones were made well (critic.backup = "best-first"), keep options tried '
             '(critic.temperature), or reward parallel work at first (reward.recipe = "parl-progress").',
         )
 
@@ -107,7 +107,7 @@ class Watch:
         return Warned(
             monitor="dominant-agent",
             message=f"the busiest sub-agent is {pair[1]:.0%} of the way from an equal share of the work to all of it "
-            f'in the first steps: {pair[0]:.0%}). Give agents credit of their own (estimator = "agent-group" or '
+            f'(in the first steps: {pair[0]:.0%}). Give agents credit of their own (estimator = "agent-group" or '
             '"shapley"), or count agents alike in the loss (loss.scale = ["trace", "agent"]).',
         )
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from baton.credit.contract import Prefix
-from baton.learn.rows import Row
+from baton.learn.rows import Row, answer_row
 from baton.trace.trace import Trace
 
 __all__ = ["option_rows", "target_of"]
@@ -45,7 +45,7 @@ def option_rows(
     forget: float,
 ) -> list[Row]:
     """One row for each option of each situation in which one of `decisions` was made. `tokenizers` by policy."""
-    met: dict[tuple[str, bytes, tuple[str, ...]], tuple[int, Trace, int]] = {}
+    met: dict[tuple[str, bytes, tuple[str, ...], float], tuple[int, Trace, int]] = {}
     for trace in traces:
         for place, event in enumerate(trace.events):
             call = trace.call_by_id.get(event.call or "")
@@ -60,10 +60,11 @@ def option_rows(
             prompt = trace.prompt_ids(call)
             if prompt is None or call.policy is None:
                 continue
-            key = (call.policy, prompt.numpy().astype(np.int32).tobytes(), event.options)
+            drawn_at = 1.0 if call.sampling is None else call.sampling.temperature
+            key = (call.policy, prompt.numpy().astype(np.int32).tobytes(), event.options, drawn_at)
             met[key] = (met[key][0] + 1 if key in met else 1, trace, place)
     rows: list[Row] = []
-    for (policy, prompt_ids, options), (count, trace, place) in met.items():
+    for (policy, prompt_ids, options, drawn_at), (count, trace, place) in met.items():
         event = trace.events[place]
         values = [q(Prefix(trace, place), option) for option in options]
         chances = event.option_propensities or ()
@@ -71,19 +72,15 @@ def option_rows(
         tokenizer = tokenizers[policy]
         for option, share in zip(options, target.tolist(), strict=True):
             said = [*tokenizer.encode(option, add_special_tokens=False), tokenizer.eos_token_id]
-            rows.append(_row(policy, np.frombuffer(prompt_ids, np.int32), said, share, count, len(rows)))
+            rows.append(
+                answer_row(
+                    np.frombuffer(prompt_ids, np.int32),
+                    said,
+                    sample=f"option/{len(rows)}",
+                    advantage=share,
+                    weight=count,
+                    temperature=drawn_at,
+                    policy=policy,
+                )
+            )
     return rows
-
-
-def _row(policy: str, prompt: Any, said: Sequence[int], share: float, count: int, number: int) -> Row:
-    size = len(said)
-    return Row(
-        ids=np.concatenate((prompt, np.array(said, np.int32))),
-        places=np.arange(len(prompt), len(prompt) + size, dtype=np.int32),
-        advantages=np.full(size, share),
-        sampler=np.full(size, np.nan),
-        weights=np.full(size, float(count)),
-        policy=policy,
-        group=str(number),
-        sample=f"option/{number}",
-    )

@@ -18,7 +18,7 @@ from msgspec import structs
 from baton.learn.attention import make_pass, tree_attention
 from baton.learn.batch import pack
 from baton.learn.logprobs import edge_logprobs
-from baton.learn.rows import Row
+from baton.learn.rows import Row, answer_row
 from baton.learn.split import split
 from baton.trace.event import Event
 from baton.trace.trace import Trace
@@ -81,7 +81,7 @@ def option_chances(
         for option in options:
             if option not in said:
                 said[option] = [*tokenizer.encode(option, add_special_tokens=False), tokenizer.eos_token_id]
-            rows.append(_row(ids, said[option], temperature, len(rows)))
+            rows.append(answer_row(ids, said[option], sample=str(len(rows)), temperature=temperature))
     sums = np.zeros(len(rows))
     for part in split(rows, max_tokens, "forest"):
         batch = pack(part, "forest")
@@ -100,16 +100,3 @@ def option_chances(
         found[key] = tuple((weights / weights.sum()).tolist())
         at += size
     return found
-
-
-def _row(prompt: np.ndarray[Any, Any], said: Sequence[int], temperature: float, number: int) -> Row:
-    size = len(said)
-    return Row(
-        ids=np.concatenate((prompt, np.array(said, np.int32))),
-        places=np.arange(len(prompt), len(prompt) + size, dtype=np.int32),
-        advantages=np.zeros(size),
-        sampler=np.zeros(size),
-        weights=np.ones(size),
-        temperature=temperature,
-        sample=str(number),
-    )

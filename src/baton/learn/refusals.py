@@ -7,7 +7,7 @@ from baton.credit.contract import Estimator
 from baton.errors import UsageError, nearest
 from baton.learn.decisions import DECISIONS
 from baton.learn.policies.policy import roles_of
-from baton.learn.recipe import CreditPart, Recipe
+from baton.learn.recipe import CreditPart, LossPart, Recipe
 from baton.learn.stage import Stage
 from baton.team.setup import Topology
 
@@ -76,6 +76,11 @@ def check_numbers(recipe: Recipe) -> None:
     for path, rate in rates.items():
         if rate is not None and not 0 < rate <= _LARGEST_RATE:
             raise UsageError(f"{path} is {rate}; expected more than 0, and 0.001 or so.")
+    if recipe.train.options == "all" and recipe.loss != LossPart():
+        raise UsageError(
+            'train.options = "all" has a loss of its own, the cross-entropy to a target, so [loss] would do nothing. '
+            "Leave [loss] out, or leave options out."
+        )
     if recipe.train.options == "all" and (recipe.critic is None or recipe.critic.kind == "agents"):
         raise UsageError(
             'train.options = "all" asks a critic what options not taken are worth, and the recipe has none that can '

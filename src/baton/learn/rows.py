@@ -9,7 +9,7 @@ Invariant: 0 < place < len(ids), because a token is predicted from the one befor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from baton.trace.call import Call
 from baton.trace.numbers import Floats
 from baton.trace.trace import Trace
 
-__all__ = ["Ids", "Reals", "Row", "by_policy", "rows_of"]
+__all__ = ["Ids", "Reals", "Row", "answer_row", "by_policy", "rows_of"]
 
 Ids = NDArray[np.int32]
 Reals = NDArray[np.float64]
@@ -87,6 +87,31 @@ def rows_of(
         if len(row.places):
             rows.append(row)
     return rows
+
+
+def answer_row(
+    prompt: Sequence[int] | Ids,
+    answer: Sequence[int],
+    *,
+    sample: str,
+    advantage: float = 1.0,
+    weight: float = 1.0,
+    temperature: float = 1.0,
+    policy: str = "",
+) -> Row:
+    """A row for an answer that need not have been sampled: from scripted play, or an option not taken."""
+    size = len(answer)
+    return Row(
+        ids=np.concatenate((np.asarray(prompt, np.int32), np.asarray(answer, np.int32))),
+        places=np.arange(len(prompt), len(prompt) + size, dtype=np.int32),
+        advantages=np.full(size, advantage),
+        sampler=np.full(size, np.nan),
+        weights=np.full(size, weight),
+        temperature=temperature,
+        policy=policy,
+        group=sample,
+        sample=sample,
+    )
 
 
 def by_policy(rows: Iterable[Row]) -> dict[str, list[Row]]:

@@ -17,7 +17,7 @@ import torch
 from baton.engine.torch.template import Encoder
 from baton.errors import TraceError
 from baton.learn.losses import Loss
-from baton.learn.rows import Row
+from baton.learn.rows import Row, answer_row
 from baton.learn.update import Gradients, Packed
 from baton.team.policy import Entry
 from baton.trace.trace import Trace
@@ -94,15 +94,5 @@ def _rows(tokenizer: Any, spoken: Iterable[Spoken]) -> list[Row]:
     for number, (context, said) in enumerate(spoken):
         prompt = encoder.encode([Entry(speaker, text) for speaker, text in context], None)  # type: ignore[arg-type]
         answer = [*tokenizer.encode(said, add_special_tokens=False), tokenizer.eos_token_id]
-        size = len(answer)
-        found.append(
-            Row(
-                ids=np.array([*prompt, *answer], np.int32),
-                places=np.arange(len(prompt), len(prompt) + size, dtype=np.int32),
-                advantages=np.ones(size),
-                sampler=np.full(size, np.nan),
-                weights=np.ones(size),
-                sample=str(number),
-            )
-        )
+        found.append(answer_row(prompt, answer, sample=str(number)))
     return found

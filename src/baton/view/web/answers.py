@@ -17,10 +17,10 @@ from baton.trace.trace import Trace
 from baton.view.web.attached import Attached, Change
 from baton.view.web.detail import Details, content
 from baton.view.web.diff import compare
-from baton.view.web.library import Library
 from baton.view.web.picture import picture
 from baton.view.web.places import modified
 from baton.view.web.taint import overlay
+from baton.view.web.traces import Library
 from baton.view.web.training import run_of, training
 
 __all__ = ["Answers", "regret"]

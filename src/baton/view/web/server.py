@@ -24,7 +24,7 @@ from baton.errors import BatonError, MissingExtraError, UsageError
 from baton.view.web.answers import Answers
 from baton.view.web.assets import PAGE, index, script, style
 from baton.view.web.attached import Attached, Change
-from baton.view.web.library import Library
+from baton.view.web.traces import Library
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
