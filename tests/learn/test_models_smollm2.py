@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -113,10 +116,26 @@ def test_another_process_may_be_first(tmp_path: Path, monkeypatch: pytest.Monkey
     assert [path.name for path in folder.parent.iterdir()] == ["model"]
 
 
+def test_of_several_processes_one_makes_it(tmp_path: Path) -> None:
+    code = (
+        "import os, time\nfrom baton.learn.models.cache import kept\n"
+        "def fill(folder):\n    time.sleep(0.5)\n    (folder / 'a').write_text(str(os.getpid()))\n    print('made')\n"
+        "print(kept('model', fill).joinpath('a').read_text())"
+    )
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    every = [
+        subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    said = [process.communicate()[0].split() for process in every]
+    assert sorted(map(len, said)) == [1, 2]
+    assert said[0][-1] == said[1][-1]
+
+
 def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path / "file" / "baton")
-    with pytest.raises(UsageError, match="Set XDG_CACHE_HOME"):
+    with pytest.raises(UsageError, match="set XDG_CACHE_HOME"):
         kept("model", lambda _: None)
 
 
