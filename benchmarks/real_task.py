@@ -1,11 +1,12 @@
 """A real language model on real tasks: reasoning-gym's problems, on instances of the test split.
 
+    python benchmarks/real_task.py --reproduce runs/real --processes 6     # again, until it is finished
     python benchmarks/real_task.py --measure untrained
     python benchmarks/real_task.py --train reasoning --out runs/sums --minutes 9     # again, until it is finished
     python benchmarks/real_task.py --compare runs/sums runs/sums-uniform runs/sums-single
     python benchmarks/real_task.py --measure speed
 
-`untrained` asks the model as it comes: it reads the commands in its system prompt and the problem, and knows
+`--reproduce` makes every run with three seeds, several at a time on one GPU, and compares them. `untrained` asks the model as it comes: it reads the commands in its system prompt and the problem, and knows
 nothing else. Parse rate is over answers, success and tokens over episodes; intervals are 95 %, Wilson's for shares.
 `--train` takes the recipes reasoning, reasoning-uniform, reasoning-single and reasoning-spawn, or a file; one slice
 per call, which goes on where the last one stopped. `--compare` needs no model. `speed` is the torch engine against
@@ -38,6 +39,11 @@ def _arguments() -> argparse.Namespace:
     what.add_argument("--measure", choices=["untrained", "speed"])
     what.add_argument("--train", metavar="RECIPE", help="a recipe's name, or a TOML file")
     what.add_argument("--compare", metavar="DIR", nargs="+", help="folders of finished or begun runs")
+    what.add_argument("--reproduce", metavar="DIR", help="all runs, all seeds, compared and drawn")
+    parser.add_argument("--seeds", type=int, default=3, help="with --reproduce (3)")
+    parser.add_argument(
+        "--processes", type=int, default=3, help="with --reproduce: runs at a time on the GPU (3)"
+    )
     parser.add_argument(
         "--model", default="smollm2", help="as in --policy, such as smollm2?device=cuda&dtype=bfloat16"
     )
@@ -52,7 +58,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--max-tokens", type=int, default=96)
     parser.add_argument("--out", metavar="DIR", help="where a run is, or goes")
-    parser.add_argument("--minutes", type=float, default=9.0, help="of one slice of training")
+    parser.add_argument("--minutes", type=float, default=9.0, help="of one slice")
     parser.add_argument("--plot", metavar="FILE.svg", help="with --compare: draw the learning curves")
     parser.add_argument("--finish", action="store_true", help="measure after this slice, whatever is left")
     parser.add_argument("--set", metavar="K=V", dest="changes", action="append", default=[])
@@ -60,11 +66,15 @@ def _arguments() -> argparse.Namespace:
     if args.train and not args.out:
         parser.error("--train needs --out DIR, the run's folder")
     if args.instances is None:
-        args.instances = 128 if args.train else 256 if args.measure == "speed" else 32
+        args.instances = 128 if args.train or args.reproduce else 256 if args.measure == "speed" else 32
     return args
 
 
 def _run(args: argparse.Namespace) -> int:
+    if args.reproduce:
+        from real_tasks.reproduce import reproduce
+
+        return reproduce(args)
     if args.train:
         from real_tasks.train import train
 
