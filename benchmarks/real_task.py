@@ -6,10 +6,11 @@
     python benchmarks/real_task.py --compare runs/sums runs/sums-uniform runs/sums-single
     python benchmarks/real_task.py --measure speed
 
-`--reproduce` makes every run with three seeds, several at a time on one GPU, and compares them. `untrained` asks the model as it comes: it reads the commands in its system prompt and the problem, and knows
-nothing else. Parse rate is over answers, success and tokens over episodes; intervals are 95 %, Wilson's for shares.
-`--train` takes the recipes reasoning, reasoning-uniform, reasoning-single and reasoning-spawn, or a file; one slice
-per call, which goes on where the last one stopped. `--compare` needs no model. `speed` is the torch engine against
+`--reproduce` makes every run with three seeds, several at a time on one GPU, and compares them. `untrained` asks
+the model as it comes: it reads the commands in its system prompt and the problem, and knows nothing else. Parse
+rate is over answers, success and tokens over episodes; intervals are 95 %, Wilson's for shares. `--train` takes the
+recipes reasoning, reasoning-uniform, reasoning-single, reasoning-spawn and reasoning-stop, or a file; one slice per
+call, which goes on where the last one stopped. `--compare` needs no model. `speed` is the torch engine against
 transformers, and the update as a forest against rows, on the model and on rollouts of the recipe `reasoning`.
 """
 

@@ -35,7 +35,7 @@ _TELL_SECONDS = 20.0
 
 class _Run(NamedTuple):
     folder: Path
-    command: list[str]
+    command: tuple[str, ...]
 
     @property
     def begun(self) -> bool:
@@ -83,7 +83,7 @@ def _run(out: Path, name: str, seed: int, args: argparse.Namespace) -> _Run:
     if not (folder / "run.json").exists():
         for change in (*changes, f"train.seed={seed}", *args.changes):
             command += ["--set", change]
-    return _Run(folder, command)
+    return _Run(folder, tuple(command))
 
 
 def _play(waiting: list[_Run], processes: int, deadline: float, finish: bool) -> list[_Run]:
@@ -97,9 +97,8 @@ def _play(waiting: list[_Run], processes: int, deadline: float, finish: bool) ->
                 run = waiting.pop(0)
                 playing[run] = _started(run, (deadline - time.monotonic()) / 60, finish)
             time.sleep(_LOOK_SECONDS)
-            for run in [run for run, process in playing.items() if process.poll() is not None]:
-                if playing.pop(run).returncode:
-                    failed.append(run)
+            over = [run for run, process in playing.items() if process.poll() is not None]
+            failed += [run for run in over if playing.pop(run).returncode]
             if time.monotonic() - told > _TELL_SECONDS:
                 told = time.monotonic()
                 print("  ".join(run.at() for run in playing), file=sys.stderr, flush=True)

@@ -43,8 +43,8 @@ def train(args: argparse.Namespace) -> int:
                 return 0
         _tell("measuring")
         session.evaluate()
-        session.folder.tell({"status": "finished", "why": ""})
         measure_run(session, args.instances, args.tries, _tell)
+        session.folder.tell({"status": "finished", "why": ""})
     finally:
         session.close()
     print(f"finished. Type: python benchmarks/real_task.py --compare {out}")
