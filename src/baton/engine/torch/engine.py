@@ -105,7 +105,7 @@ class TorchEngine:
         return self._batch.reused_tokens
 
     def encode(self, entries: Sequence[Entry], after: Answer | None) -> Ints:
-        return Ints(self._encoder.encode(entries, after))
+        return self._encoder.encode(entries, after)
 
     async def answer(self, requests: Sequence[Request]) -> list[Answer | EngineError]:
         loop = asyncio.get_running_loop()

@@ -7,23 +7,32 @@ the model has sampled it already).
 
 What entries say is data: a special token spelled out in one is encoded as the characters it is made of,
 so no text can end a turn or speak in another's name.
+
+Members of a group, forks and agents of one role read the same entries, so the ids of the latest are remembered,
+unless the template can say different things of the same entries (it asks for the date, or for chance).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from msgspec import Struct
 
 from baton.errors import UsageError
 from baton.team.policy import Answer, EngineError, Entry
+from baton.trace.numbers import Ints
 
 __all__ = ["Encoder", "PlainTemplate"]
 
 _STAND_IN = "baton7answer"
 _OPEN, _CLOSE = "\ue0b0", "\ue0b1"  # private-use characters around the number of a spelled-out token
+_REMEMBERED = 1024
+_LONGEST = 65_536
+"""Characters of entries; longer ones are not remembered. With the number above it bounds the memory taken."""
+_FICKLE = ("strftime_now", "random")
 
 
 class PlainTemplate(Struct, frozen=True, kw_only=True):
@@ -54,6 +63,9 @@ class Encoder:
             key=len,
             reverse=True,
         )
+        self._ends: dict[int, str] = {}
+        """By the last id of an answer, its text if it is special, else nothing."""
+        self._remembered = lru_cache(_REMEMBERED)(self._encoded)
         self._spelled = re.compile("|".join(map(re.escape, self._special)) or r"(?!)")
         if template is None and not getattr(tokenizer, "chat_template", None):
             raise UsageError(
@@ -61,13 +73,24 @@ class Encoder:
                 "or pass template=PlainTemplate() (torch:DIR?template=plain) for plain `speaker: text` lines."
             )
 
-    def encode(self, entries: Sequence[Entry], after: Answer | None) -> list[int]:
+    def encode(self, entries: Sequence[Entry], after: Answer | None) -> Ints:
         """Ids that entries add after an answer (None: at the start)."""
-        entries = [Entry(entry.speaker, self._set_aside(entry.text)) for entry in entries]
+        template = None if self._plain is not None else self._tokenizer.chat_template
+        given = (template, tuple(entries), None if after is None else self._sampled_end(after))
+        fickle = template is not None and (
+            not isinstance(template, str) or any(word in template for word in _FICKLE)
+        )
+        if fickle or sum(len(entry.text) for entry in entries) > _LONGEST:
+            return self._encoded(*given)
+        return self._remembered(*given)
+
+    def _encoded(self, _template: object, given: tuple[Entry, ...], sampled_end: str | None) -> Ints:
+        """`sampled_end`: the end-of-turn token, if the answer before ends with it; None: no answer before."""
+        entries = [Entry(entry.speaker, self._set_aside(entry.text)) for entry in given]
         if self._plain is not None:
-            turn_end = "" if after is None else self._plain.end
-            return self._ids(turn_end + self._plain.render(entries), special=after is None)
-        if after is None:
+            turn_end = "" if sampled_end is None else self._plain.end
+            return self._ids(turn_end + self._plain.render(entries), special=sampled_end is None)
+        if sampled_end is None:
             return self._ids(self._render(entries), special=False)
         whole = self._render([Entry("user", "?"), Entry("assistant", _STAND_IN), *entries])
         _, found, rest = whole.partition(_STAND_IN)  # the first: an entry may hold the word too
@@ -75,14 +98,16 @@ class Encoder:
             raise EngineError(
                 "the chat template drops earlier answers, so a conversation cannot be continued in it."
             )
-        return self._ids(self._without_end(rest, after), special=False)
+        return self._ids(rest.removeprefix(sampled_end), special=False)
 
-    def _without_end(self, rest: str, after: Answer) -> str:
-        if after.completion_ids:
-            last: str = self._tokenizer.decode([after.completion_ids[-1]], skip_special_tokens=False)
-            if after.completion_ids[-1] in self._tokenizer.all_special_ids:
-                return rest.removeprefix(last)
-        return rest
+    def _sampled_end(self, after: Answer) -> str:
+        if not after.completion_ids or self._plain is not None:
+            return ""
+        last = after.completion_ids[-1]
+        if last not in self._ends:
+            special = last in self._tokenizer.all_special_ids
+            self._ends[last] = self._tokenizer.decode([last], skip_special_tokens=False) if special else ""
+        return self._ends[last]
 
     def _render(self, entries: Sequence[Entry]) -> str:
         try:
@@ -103,7 +128,7 @@ class Encoder:
         text = text.replace(_OPEN, "").replace(_CLOSE, "")
         return self._spelled.sub(lambda found: f"{_OPEN}{self._special.index(found[0])}{_CLOSE}", text)
 
-    def _ids(self, text: str, *, special: bool) -> list[int]:
+    def _ids(self, text: str, *, special: bool) -> Ints:
         ids: list[int] = []
         for k, part in enumerate(re.split(f"{_OPEN}(\\d+){_CLOSE}", text)):
             if k % 2:  # a special token that somebody spelled out: its characters, not itself
@@ -112,7 +137,7 @@ class Encoder:
                 )["input_ids"]
             elif part or not k:
                 ids += self._tokenizer.encode(part, add_special_tokens=special and not k)
-        return ids
+        return Ints(ids)
 
 
 def _merged(entries: Sequence[Entry]) -> list[Entry]:
