@@ -65,6 +65,7 @@ def compare(folders: Sequence[str], plot: str | None = None) -> int:
         ("Learning curves: share of rollouts that were right, by tokens played", _curves(runs)),
         ("On test instances", _worth(runs)),
         ("Spawned agents per rollout, by tokens played", _curves(runs, "agents")),
+        ("When it stops", _stopping(runs)),
         ("A step", _seconds(runs)),
         ("The supervised start", _warm(runs)),
     ):
@@ -127,6 +128,29 @@ def _worth(runs: dict[str, list[Told]]) -> Table:
                     name, who, _figure(lines, "success", 3), _figure(lines, "tokens", 0),
                     _figure(lines, "parsed", 3), _figure(lines, "spawned", 2), _turns(lines),
                     " + ".join(str(line["episodes"]) for line in lines),
+                )
+            )  # fmt: skip
+    return table
+
+
+def _stopping(runs: dict[str, list[Told]]) -> Table:
+    """Of teams that search part by part."""
+    table: Table = [
+        (
+            "run", "who", "success", "tokens", "parts looked at", "stops at once when found",
+            "goes on when not found", "answers nobody returned",
+        )
+    ]  # fmt: skip
+    for name, seeds in runs.items():
+        lines = [line for run in seeds for line in run.measured if "stopping" in line]
+        for who in dict.fromkeys(line["who"] for line in lines):
+            mine = [line for line in lines if line["who"] == who]
+            rule = [line["stopping"] for line in mine]
+            table.append(
+                (
+                    name, who, _figure(mine, "success", 3), _figure(mine, "tokens", 0),
+                    _figure(mine, "spawned", 2), _figure(rule, "stops_when_found", 3),
+                    _figure(rule, "goes_on_when_not", 3), _figure(rule, "unheard", 3),
                 )
             )  # fmt: skip
     return table

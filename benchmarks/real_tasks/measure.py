@@ -16,7 +16,7 @@ from baton.team.running import run
 from baton.team.setup import Team, Topology
 from baton.trace.trace import Trace
 
-__all__ = ["Measured", "Setting", "measured", "played"]
+__all__ = ["Measured", "Setting", "answer_of", "measured", "played"]
 
 
 class Setting(Struct, frozen=True, kw_only=True):
@@ -80,6 +80,14 @@ def measured(traces: Sequence[Trace]) -> Measured:
         said=mean(float(sum(len(call.completion_ids or ()) for call in trace.calls)) for trace in traces),
         spawned=mean(float(sum(e.type == "spawn" for e in trace.events)) for trace in traces),
     )
+
+
+def answer_of(trace: Trace) -> str | None:
+    """What the team stopped with; None: it gave no answer."""
+    said = [
+        e for e in trace.events if e.decision == "stop" and e.status == "ok" and e.content_ref is not None
+    ]
+    return (trace.text(said[-1].content_ref) or "").strip() if said else None
 
 
 def _calls(trace: Trace, status: str) -> set[str | None]:

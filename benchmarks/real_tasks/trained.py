@@ -3,7 +3,7 @@
     base, warm, trained     one try per instance
     best-of-n               of n tries the best by the verifier: what an oracle would pick
     majority-of-n           of n tries the answer given most often: what can be had without one
-    rounds-k                the trained team, cut off after its leader's k-th turn: fixed rounds
+    fixed-k, found          scripted leaders with the trained workers, for a team that searches (`stopping`)
 
 Everything goes into measured.jsonl in the run's folder, so that runs are compared without a model.
 """
@@ -11,16 +11,14 @@ Everything goes into measured.jsonl in the run's folder, so that runs are compar
 from __future__ import annotations
 
 import asyncio
-import copy
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from msgspec import structs
 
 from baton.learn.checkpoint import load_weights
 from baton.learn.stage import Episode, Stage
@@ -28,12 +26,12 @@ from baton.measure.figure import Figure, mean, proportion
 from baton.team.policy import Engine
 from baton.trace.formats.jsonl import write_jsonl
 from baton.trace.trace import Trace
-from real_tasks.measure import measured
+from real_tasks.measure import answer_of, measured
+from real_tasks.stopping import ARMS, searches, stopping_rule, with_leader
 
-__all__ = ["answer_of", "measure_run", "picked"]
+__all__ = ["measure_run", "picked"]
 
 _SEEDS = 3_000_017
-ROUNDS = (1, 2, 3)
 EXAMPLES = 2
 
 
@@ -46,41 +44,54 @@ def measure_run(
     engines = {role: policy.engine for policy in trainer.policies.values() for role in policy.roles}
     lines: list[dict[str, Any]] = []
 
-    def add(found: Iterator[dict[str, Any]]) -> None:
+    def add(found: Iterable[dict[str, Any]]) -> None:
         lines.extend(found)
         (folder / "measured.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
 
     for who, state in (("base", _untouched), ("warm", _of(first)), ("trained", None)):
         with _weights(trainer.policies, state):
             many = 1 if who == "base" else tries
-            traces = _played(stage, engines, who, instances, many)
-            add(_lines(who, traces, many, trainer.step_number))
+            traces = _played(stage, {who: engines}, instances, many)[who]
+            add(_lines(stage, who, traces, many, trainer.step_number))
             _keep(folder / "examples", who, traces[:: max(1, many)])
         tell(f"{who}: success {next(line for line in lines if line['who'] == who)['success']['value']:.3f}")
-    if len(stage.roles) > 1:
-        for rounds in ROUNDS:
-            traces = _played(_capped(stage, rounds), engines, f"rounds-{rounds}", instances, 1)
-            add(_lines(f"rounds-{rounds}", traces, 1, trainer.step_number))
+    if searches(stage):
+        arms = {arm: with_leader(stage, engines, arm) for arm in ARMS}
+        for arm, traces in _played(stage, arms, instances, tries).items():
+            add([next(_lines(stage, arm, traces, tries, trainer.step_number))])
+        tell("fixed rounds measured")
     return lines
 
 
-def _played(stage: Stage, engines: Mapping[str, Engine], who: str, instances: int, tries: int) -> list[Trace]:
-    """Tries of one instance stand together."""
+def _played(
+    stage: Stage, arms: Mapping[str, Mapping[str, Engine]], instances: int, tries: int
+) -> dict[str, list[Trace]]:
+    """What each arm does, all at the same time; tries of one instance stand together."""
     seed = stage.recipe.train.seed
-    episodes = [
-        Episode(
-            name=f"{who}-{n:04d}-{k}",
-            instance=seed * _SEEDS + n,
-            seed=(n * 1009 + k) * 7 + seed,
-            split="test",
+
+    def episodes(arm: str) -> list[Episode]:
+        return [
+            Episode(
+                name=f"{arm}-{n:04d}-{k}",
+                instance=seed * _SEEDS + n,
+                seed=(n * 1009 + k) * 7 + seed,
+                split="test",
+            )
+            for n in range(instances)
+            for k in range(tries)
+        ]
+
+    async def every() -> list[list[Trace]]:
+        return list(
+            await asyncio.gather(*(stage.play(engines, episodes(arm)) for arm, engines in arms.items()))
         )
-        for n in range(instances)
-        for k in range(tries)
-    ]
-    return asyncio.run(stage.play(engines, episodes))
+
+    return dict(zip(arms, asyncio.run(every()), strict=True))
 
 
-def _lines(who: str, traces: Sequence[Trace], tries: int, step: int) -> Iterator[dict[str, Any]]:
+def _lines(
+    stage: Stage, who: str, traces: Sequence[Trace], tries: int, step: int
+) -> Iterator[dict[str, Any]]:
     found = measured(traces)
     count = len(traces) // tries
     turns = [_turns_of_leader(trace) for trace in traces]
@@ -88,6 +99,7 @@ def _lines(who: str, traces: Sequence[Trace], tries: int, step: int) -> Iterator
         "who": who, "step": step, "episodes": len(traces), "success": _one_try(traces, tries),
         "parsed": _plain(found.parsed), "tokens": _plain(found.tokens), "said": _plain(found.said),
         "spawned": _plain(found.spawned), "turns": dict(sorted(Counter(map(str, turns)).items())),
+        **({"stopping": _stopping(traces, tries)} if searches(stage) else {}),
     }  # fmt: skip
     n = 2
     while n <= tries:
@@ -112,14 +124,6 @@ def picked(group: Sequence[Trace], how: str) -> float:
     return scores[answers.index(given.most_common(1)[0][0])] if given else 0.0
 
 
-def answer_of(trace: Trace) -> str | None:
-    """What the team stopped with; None: it gave no answer."""
-    said = [
-        e for e in trace.events if e.decision == "stop" and e.status == "ok" and e.content_ref is not None
-    ]
-    return (trace.text(said[-1].content_ref) or "").strip() if said else None
-
-
 def _one_try(traces: Sequence[Trace], tries: int) -> dict[str, Any]:
     """Several tries of one instance are not independent: the interval is over instances."""
     scores = [next(r.value for r in trace.rewards if r.by == "verifier") for trace in traces]
@@ -130,20 +134,12 @@ def _one_try(traces: Sequence[Trace], tries: int) -> dict[str, Any]:
     )
 
 
+def _stopping(traces: Sequence[Trace], tries: int) -> dict[str, Any]:
+    return {key: _plain(figure) for key, figure in stopping_rule(traces, tries).items()}
+
+
 def _turns_of_leader(trace: Trace) -> int:
     return sum(call.agent == trace.calls[0].agent for call in trace.calls)
-
-
-def _capped(stage: Stage, rounds: int) -> Stage:
-    """The same team, whose leader has so many turns and no more."""
-    capped = copy.copy(stage)
-    root = stage.topology.root
-    roles = tuple(
-        structs.replace(role, max_turns=rounds) if role.name == root else role
-        for role in stage.topology.roles
-    )
-    capped.topology = structs.replace(stage.topology, roles=roles)
-    return capped
 
 
 @contextmanager

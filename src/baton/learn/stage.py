@@ -16,7 +16,7 @@ from baton.learn.recipe import Recipe
 from baton.tasks.catalog import REFERENCE, make_task
 from baton.tasks.game import Game, Policy, State
 from baton.tasks.game_task import GameTask
-from baton.tasks.reasoning import Either, ReasoningTask
+from baton.tasks.reasoning import PLAYS, ReasoningTask
 from baton.tasks.task import Split
 from baton.tasks.translate import translated
 from baton.team.budget import Limits
@@ -104,8 +104,8 @@ class Stage:
             answer = task.script(name) if own is None else task.script_of(own, name)
             return ScriptedEngine(name, answer)
         surface = Lines() if self.recipe.team.surface == "lines" else Tools(self.assignment(0).tools)
-        if isinstance(self.task, ReasoningTask) and name == "either":
-            return ScriptedEngine(name, translated(Either(self.task.family), surface))
+        if isinstance(self.task, ReasoningTask) and name in PLAYS:
+            return ScriptedEngine(name, translated(PLAYS[name](self.task.family), surface))
         if self.task.name not in REFERENCE:
             raise UsageError(
                 f"task {self.task.name!r} has no scripted play to start from. {nearest(self.task.name, REFERENCE)} "

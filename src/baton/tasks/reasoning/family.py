@@ -11,7 +11,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
-__all__ = ["Family", "Said", "halves", "run_of"]
+__all__ = ["NONE", "Family", "Said", "halves", "run_of"]
+
+NONE = "none"
+"""A worker's result that holds nothing."""
 
 
 class Said(NamedTuple):

@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from baton.tasks.reasoning.arithmetic import ChainSum
-from baton.tasks.reasoning.family import Family, Said, halves
+from baton.tasks.reasoning.family import NONE, Family, Said, halves
 
 __all__ = ["LetterCounting", "NeedleHaystack", "NumberFiltering", "WordSorting"]
-
-NONE = "none"
 
 
 def _listed(results: Sequence[str]) -> list[str]:

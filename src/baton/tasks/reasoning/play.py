@@ -1,23 +1,28 @@
 """Scripted play of every family: an orchestrator that splits, workers that solve their part, one that joins.
 
 Reads only what its agent was told, as a model would. Sequential problems are answered without a team. `Either` is
-for a start from which spawning can be learned: it splits or does not by a coin's toss, whatever the problem. Written
-in the lines surface; `baton.tasks.translate` says the same in another.
+for a start from which spawning can be learned: it splits or does not by a coin's toss, whatever the problem; `Search`
+is one from which stopping can be learned. Written in the lines surface; `baton.tasks.translate` says the same in
+another.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from hashlib import blake2b
 
-from baton.tasks.reasoning.family import Family, Said
+from baton.errors import UsageError
+from baton.tasks.reasoning.family import NONE, Family, Said
 from baton.team.action import Action, CallTool, Return, Spawn, Stop, Wait
 from baton.team.policy import Entry, Request
 from baton.team.surface.lines import Lines
 
-__all__ = ["Either", "Play"]
+__all__ = ["PLAYS", "Either", "Play", "Search"]
 
+Stops = Callable[[str, int, Sequence[str]], bool]
+"""Whether to stop, from the question, how many parts were looked at, and what workers returned so far."""
 _RETURNED = re.compile(r"^(\S+) returned: (.*)$", re.MULTILINE)
 
 
@@ -75,6 +80,53 @@ class Either(Play):
         if not returned:
             return _says("", Spawn("worker", question), Wait())
         return _says("", Stop(returned[-1][1]))
+
+
+def tossed(question: str, looked: int, returned: Sequence[str]) -> bool:  # noqa: ARG001 (whatever was returned)
+    """A coin's toss: a hash of question and round, so that nothing a model can read tells how it fell."""
+    return blake2b(f"{looked} {question}".encode(), digest_size=1).digest()[0] % 2 == 1
+
+
+def when_found(question: str, looked: int, returned: Sequence[str]) -> bool:  # noqa: ARG001 (whatever the round)
+    """Stop with the first result that is one."""
+    return any(result != NONE for result in returned)
+
+
+def after(parts: int) -> Stops:
+    """Stop after so many parts, whatever was returned."""
+    return lambda question, looked, returned: looked >= parts  # noqa: ARG005 (of all this, one counts)
+
+
+class Search(Play):
+    """Hands out one part at a time and waits; then goes on, or stops with what was found so far.
+
+    It goes on only while parts are left. A worker that ends without a result has found nothing.
+    """
+
+    def __init__(self, family: Family, width: int = 3, stops: Stops = tossed) -> None:
+        if not family.splittable:
+            raise UsageError(
+                f"reasoning:{family.name} has no parts to search. Type: --set task.name=reasoning:needle_haystack"
+            )
+        super().__init__(family, width)
+        self.stops = stops
+
+    def _led(self, request: Request, question: str) -> str:
+        looked = sum(entry.speaker == "assistant" for entry in request.entries)
+        returned = [result for _, result in _RETURNED.findall("\n".join(_heard(request.entries)))]
+        parts = self.family.split(question, self.width)
+        if looked < len(parts) and not (looked and self.stops(question, looked, returned)):
+            return _says("", Spawn("worker", parts[looked]), Wait())
+        return _says("", Stop(self.family.join(question, returned).result))
+
+
+PLAYS: dict[str, Callable[[Family], Play]] = {
+    "either": Either,
+    "search": Search,
+    "found": partial(Search, stops=when_found),
+    **{f"fixed-{parts}": partial(Search, stops=after(parts)) for parts in (1, 2, 3)},
+}
+"""Scripted play by name, beside the reference."""
 
 
 def _says(note: str, *actions: Action) -> str:
