@@ -70,7 +70,7 @@ MINIATURE = [
     for change in (
         "policies.orchestrator.model=tiny", "policies.worker.model=tiny", "policies.orchestrator.device=cpu",
         "policies.worker.device=cpu", 'policies.orchestrator.tiny={"width":32,"layers":1,"heads":2}',
-        'policies.worker.tiny={"width":32,"layers":1,"heads":2}', "task.settings.size=2", "warm.episodes=40",
+        'policies.worker.tiny={"width":32,"layers":1,"heads":2}', "task.settings.size=3", "warm.episodes=40",
         "warm.steps=20", "warm.rows=8", "warm.learning_rate=0.01", "rollout.groups=2", "rollout.group_size=2",
         "train.steps=2", "eval.episodes=2",
     )
@@ -101,11 +101,26 @@ def test_training_in_slices(tmp_path: Path, typed: Typed) -> None:
     whos = [
         line.split(" | ")[1] for line in said.splitlines() if line.startswith("| reasoning (chain_sum) |")
     ]
-    assert whos[:9] == [
+    assert whos[:7] == [
         "base", "warm", "warm, best-of-2", "warm, majority-of-2", "trained", "trained, best-of-2",
-        "trained, majority-of-2", "rounds-1", "rounds-2",
+        "trained, majority-of-2",
     ]  # fmt: skip
+    assert "**When it stops**" not in said
     assert "**The supervised start**" in said
+
+
+def test_stopping_beside_fixed_rounds(tmp_path: Path, typed: Typed) -> None:
+    out = str(tmp_path / "run")
+    status, _, wrong = typed(
+        "--train", "reasoning-stop", "--out", out, "--instances", "2", "--tries", "2", *MINIATURE
+    )
+    assert status == 0, wrong
+    status, said, wrong = typed("--compare", out)
+    assert status == 0, wrong
+    table = said.partition("**When it stops**")[2].partition("**A step**")[0]
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| reasoning")]
+    assert [row[1] for row in rows] == ["base", "warm", "trained", "fixed-1", "fixed-2", "fixed-3", "found"]
+    assert [row[4][:4] for row in rows[3:6]] == ["1.00", "2.00", "3.00"]
 
 
 def test_a_folder_without_a_run_is_said(tmp_path: Path, typed: Typed) -> None:

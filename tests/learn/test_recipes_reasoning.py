@@ -25,7 +25,7 @@ from baton.learn.trainer import Trainer  # noqa: E402
 from baton.tasks.reasoning import SHORT  # noqa: E402
 from baton.trace.trace import Trace  # noqa: E402
 
-NAMES = ("reasoning", "reasoning-uniform", "reasoning-single", "reasoning-spawn")
+NAMES = ("reasoning", "reasoning-uniform", "reasoning-single", "reasoning-spawn", "reasoning-stop")
 SMALL = Tiny(width=48, layers=1, heads=2, vocabulary=400)
 
 
