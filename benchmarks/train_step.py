@@ -7,7 +7,8 @@ Two comparisons in one run, steps of both by turns so that a busy machine slows 
   step      each samples with its own engine, scores, takes group advantages and steps AdamW. Baton's step goes
             through the team runtime and leaves complete traces; TRL's is one prompt, one completion.
   update    the same completions for both: TRL is handed those that Baton sampled (`rollout_func`).
-Completions have a fixed length (nobody's model has learned to stop), so both compute the same number of tokens.
+Completions have a fixed length: Baton's model has no token that ends a turn, TRL's must not choose it. So both compute
+the same number of tokens.
 """
 
 from __future__ import annotations
@@ -85,6 +86,7 @@ class Baton:
         self.args = args
         self.model = model
         self.task = Copying(args.words)
+        model.config.eos_token_id = model.generation_config.eos_token_id = tokenizer.eos_token = None
         self.engine = TorchEngine(model, tokenizer)
         role = Role(
             name="writer",
@@ -118,6 +120,9 @@ class Baton:
         return [traces[at : at + size] for at in range(0, len(traces), size)]
 
     def update(self, groups: list[list[Trace]]) -> None:
+        assert all(
+            len(trace.calls[0].completion_ids or ()) == self.args.new_tokens for g in groups for trace in g
+        )
         rows: list[Row] = []
         for group in groups:
             for trace, credits in zip(group, find("group").function(group), strict=True):

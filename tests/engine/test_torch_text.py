@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_model import tiny_tokenizer
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from baton.engine.torch.template import Encoder, PlainTemplate
-from baton.engine.torch.text import Decoder, Reader
+from baton.engine.torch.text import ByteReader, Decoder, Reader
 from baton.team.policy import Answer, EngineError, Entry
 from baton.trace.numbers import Ints
 
@@ -102,10 +102,46 @@ def test_tokens_whose_space_depends_on_what_is_before() -> None:
     assert decoder.text_and_ends([]) == ("", [])
 
 
-def test_reader_gives_only_whole_characters() -> None:
-    reader = Reader(Decoder(TOKENIZER))
+@pytest.mark.parametrize("kind", [Reader, ByteReader])
+def test_reader_gives_only_whole_characters(kind: type[Reader] | type[ByteReader]) -> None:
+    reader = kind(Decoder(TOKENIZER))
     seen = [reader.push(token) for token in TOKENIZER.encode("aé€", add_special_tokens=False)]
     assert seen == ["a", "a", "aé", "aé", "aé", "aé€"]
+
+
+def byte_tokens() -> PreTrainedTokenizerFast:
+    """Every kind of token: single bytes, merged ones within and across characters, special and added ones."""
+    raw = Tokenizer(models.BPE())
+    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    raw.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+    )
+    raw.train_from_iterator(["é€ 日本語 ab\n", "日日é€é€ aba 😀😁\ufffd"] * 9, trainer)
+    raw.add_special_tokens(["<end>"])
+    raw.add_tokens(["<added>", "日 added", "\ufffd", "  "])
+    return PreTrainedTokenizerFast(tokenizer_object=raw)
+
+
+BYTES = byte_tokens()
+
+
+@settings(max_examples=300)
+@given(st.lists(st.integers(0, len(BYTES) - 1), max_size=12))
+def test_bytes_are_read_as_the_tokenizer_reads_them(ids: list[int]) -> None:
+    """Token by token and at the end, broken characters included."""
+    decoder = Decoder(BYTES)
+    windows, reader = Reader(decoder), decoder.reader()
+    assert isinstance(reader, ByteReader)
+    for token in ids:
+        assert reader.push(token) == windows.push(token)
+    assert reader.finish() == windows.finish() == BYTES.decode(ids, skip_special_tokens=True)
+
+
+def test_a_token_is_its_bytes() -> None:
+    decoder = Decoder(BYTES)
+    for token in range(len(BYTES)):
+        assert decoder.bytes_of(token).decode(errors="replace") == decoder.decode([token])
 
 
 @pytest.mark.parametrize("template", [None, PlainTemplate()])

@@ -8,6 +8,7 @@ already known costs nothing. Not thread-safe; `engine` owns it from one thread.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ from baton.engine.torch.draw import Drawer
 from baton.engine.torch.forest import Forest, Ids, Node
 from baton.engine.torch.pool import KVShape, Pools, Seat
 from baton.engine.torch.prefill import PrefillPass
-from baton.engine.torch.text import Decoder, Reader
+from baton.engine.torch.text import ByteReader, Decoder, Reader
 from baton.team.policy import Answer, EngineError
 from baton.team.randomness import generator
 from baton.trace.call import Sampling
@@ -61,7 +62,7 @@ class Row(Seat):
         self.ids: list[int] = []
         self.logprobs: list[float] = []
         self.limit = 0
-        self.reader: Reader | None = None
+        self.reader: Reader | ByteReader | None = None
         self.stopped_at: int | None = None
         """Offset in the text of the stop string reached."""
         self.result: Answer | EngineError | None = None
@@ -147,7 +148,7 @@ class Batch:
             )
         else:
             if row.sampling.stop:
-                row.reader = Reader(self._decoder)
+                row.reader = self._decoder.reader()
             self._waiting.append(row)
             return None
         return row
@@ -287,7 +288,7 @@ class Batch:
 
     def _take(self, row: Row, token: int, logprob: float) -> bool:
         """Add a drawn token to a row; True when that ends it."""
-        if not np.isfinite(logprob):
+        if not math.isfinite(logprob):
             row.result = EngineError(
                 f"the model's logits are not finite at token {len(row.ids)} of the answer: damaged weights?"
             )
