@@ -13,14 +13,14 @@ import numpy as np
 from runs import Job, Record, main, markdown, shown, train
 
 ARMS = {"by agent (Dr. MAS)": "agent-group", "global (GRPO)": "group"}
-RATES = (0.0002, 0.001)
+RATES = (0.0003, 0.001)
 SPIKE = 2.0
 
 
 def jobs(num_seeds: int, quick: bool) -> list[Job]:
     """Every arm and learning rate with every seed."""
     less = ("train.steps=2", "rollout.groups=2", "warm.steps=5", "warm.episodes=20", "eval.episodes=4")
-    more = ("train.steps=30",)
+    more = ("train.steps=40", "rollout.groups=16", "rollout.group_size=8", "eval.episodes=256")
     return [
         {"arm": f"{arm}, {rate:g}", "recipe": "dr-mas", "seed": seed,
          "changes": (f"credit.0.estimator={name}", f"train.learning_rate={rate}", *(less if quick else more))}

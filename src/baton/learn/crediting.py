@@ -5,8 +5,9 @@ those with a memory of their own (a moving average) keep it from step to step. A
 (no two rollouts part where it looks, nobody was spawned) gives no credit in that step; when no group of a step could,
 three steps running, the run ends with the reason.
 
-Invariant: no event is credited twice (`baton.credit.covering` refuses it); an answer that could not be carried out
-costs a fixed amount where nothing else covers it, so that learning the grammar is part of learning.
+Invariant: no event is credited twice (`baton.credit.covering` refuses it). An answer that could not be carried out
+costs a fixed amount on top of what credit it has, so that the grammar is kept under any credit; that price is a layer
+of its own on the traces (estimator `invalid`), and the two meet on tokens (`advantages`).
 """
 
 from __future__ import annotations
@@ -19,22 +20,24 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from baton.credit import ESTIMATORS, CreditError, find
+from baton.credit import ESTIMATORS, CreditError, find, project
 from baton.credit.acts import agents, unit_of
 from baton.credit.contract import Estimator
-from baton.credit.covering import Covering
 from baton.credit.forking import Forks
 from baton.credit.role import Ema
 from baton.learn.decisions import DECISIONS
 from baton.learn.judging import returns_without
 from baton.learn.recipe import CreditPart, Recipe
+from baton.trace.numbers import Floats
 from baton.trace.record import Credit
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import CreditUnit
 
-__all__ = ["Credited", "Crediting"]
+__all__ = ["Credited", "Crediting", "advantages"]
 
 _EVENT_UNITS: frozenset[CreditUnit] = frozenset({"orchestrator", "message", "tool_call"})
+_INVALID = "invalid"
+"""Names the layer of prices in place of an estimator."""
 _PATIENCE = 3
 """Steps without any credit from an estimator before the run ends."""
 
@@ -176,19 +179,26 @@ class Crediting:
         for trace, credits in kept:
             layers[trace.trace_id] += [structs.replace(c, value=(c.value - level) * scale) for c in credits]
 
-    def _with(self, trace: Trace, credits: list[Credit]) -> Trace:
-        covering = Covering(trace)
-        covered = {place for credit in credits for place in covering.of(credit)}
-        for place, event in enumerate(trace.events):
-            if event.status == "invalid" and event.call is not None and place not in covered:
-                unit = unit_of(event)
-                if unit is not None and self.recipe.train.invalid:
-                    credits.append(
-                        Credit(
-                            unit=unit, target=event.id, value=-self.recipe.train.invalid, estimator="invalid"
-                        )
-                    )
-        return structs.replace(trace, credits=tuple(credits))
+    def _with(self, trace: Trace, credits: Sequence[Credit]) -> Trace:
+        price = self.recipe.train.invalid
+        prices = (
+            Credit(unit=unit, target=event.id, value=-price, estimator=_INVALID)
+            for event in trace.events
+            if price and event.status == "invalid" and event.call and (unit := unit_of(event))
+        )
+        return structs.replace(trace, credits=(*credits, *prices))
+
+
+def advantages(trace: Trace, *, decision_only: bool = False) -> dict[str, Floats]:
+    """Of every token of a credited trace: what its credit comes to, less what could not be carried out."""
+    credit = project(
+        trace, [c for c in trace.credits if c.estimator != _INVALID], decision_only=decision_only
+    )
+    prices = [c for c in trace.credits if c.estimator == _INVALID]
+    if not prices:
+        return credit
+    price = project(trace, prices, decision_only=decision_only)
+    return {call: Floats.from_buffer(credit[call].numpy() + price[call].numpy()) for call in credit}
 
 
 def _wanted(part: CreditPart, trace: Trace, credit: Credit) -> bool:

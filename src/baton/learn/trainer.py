@@ -22,13 +22,12 @@ import numpy as np
 import torch
 from msgspec import Struct, structs
 
-from baton.credit import project
 from baton.credit.project import tokens_of
 from baton.errors import BatonError
 from baton.learn.balance import EVERY, alone, balanced, check_balance, norm_of
 from baton.learn.buffer import Buffer, Group, batches_of, cut_off
 from baton.learn.checkpoint import Saved
-from baton.learn.crediting import Credited, Crediting
+from baton.learn.crediting import Credited, Crediting, advantages
 from baton.learn.critics import make_critic
 from baton.learn.judging import Judging
 from baton.learn.losses import Loss
@@ -258,15 +257,15 @@ class Trainer:
     def _rows(self, trace: Trace, group: Group) -> list[Row]:
         learning = {role for policy in self.policies.values() if policy.learns for role in policy.roles}
         names = {call.id for call in trace.calls if call.role in learning}
-        advantages = project(trace, trace.credits, decision_only=self.recipe.train.decision_only)
-        advantages = {call: values for call, values in advantages.items() if call in names}
-        weights = self._weights(trace, advantages)
-        return rows_of(trace, advantages, weights=weights, group=f"{group.step}/{trace.header.task_id}")
+        found = advantages(trace, decision_only=self.recipe.train.decision_only)
+        found = {call: values for call, values in found.items() if call in names}
+        weights = self._weights(trace, found)
+        return rows_of(trace, found, weights=weights, group=f"{group.step}/{trace.header.task_id}")
 
-    def _weights(self, trace: Trace, advantages: Mapping[str, Floats]) -> dict[str, Floats]:
+    def _weights(self, trace: Trace, values: Mapping[str, Floats]) -> dict[str, Floats]:
         """0 on tokens of decisions that are not learned; less on rollouts that a budget cut off."""
         level = self.recipe.rollout.cut_weight if cut_off(trace) else 1.0
-        found = {call: np.full(len(values), level) for call, values in advantages.items()}
+        found = {call: np.full(len(each), level) for call, each in values.items()}
         learned = self.recipe.train.decisions
         for event in trace.events:
             decides = _DECIDES.get(event.decision)
