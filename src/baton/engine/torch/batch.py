@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from msgspec import Struct
 
-from baton.engine.torch.attention import attention_over
 from baton.engine.torch.decode import Stepper
 from baton.engine.torch.draw import Drawer
 from baton.engine.torch.forest import Forest, Ids, Node
+from baton.engine.torch.forward import Forward
 from baton.engine.torch.pool import KVShape, Pools, Seat
 from baton.engine.torch.prefill import PrefillPass
 from baton.engine.torch.text import ByteReader, Decoder, Reader
@@ -89,8 +89,10 @@ class Batch:
         ends: frozenset[int],
         context: int,
         limits: Limits,
+        forward: Forward,
     ) -> None:
         self._model = model
+        self._forward = forward
         self._decoder = decoder
         self._shape = shape
         self._ends = ends
@@ -100,13 +102,11 @@ class Batch:
         self._shared_reads = default if limits.shared_reads is None else limits.shared_reads
         self._forest = Forest(limits.cache_tokens, limits.prefill_tokens)
         self._pools = Pools(shape)
-        # A mask that is already four-dimensional is passed on as it is: the passes do their own masking.
-        self._no_mask = torch.empty(1, 1, 1, 1, device=shape.device)
         self._waiting: list[Row] = []
         self._filling: list[Row] = []
         self._rows: list[Row] = []
         """In order of pools and slots while `_drawer` is set."""
-        self._stepper = Stepper(model.config, self._forward, shape.device)
+        self._stepper = Stepper(self._forward, shape.device)
         self._drawer: Drawer | None = None
         """None: the rows have changed since the last plan."""
         self.policy = ""
@@ -204,8 +204,7 @@ class Batch:
                     tokens += len(node.ids)
         if cold:
             run = PrefillPass(cold.values(), self._shape)
-            with attention_over(self._model.config, run):
-                self._forward(torch.from_numpy(run.ids), torch.from_numpy(run.positions), last_only=True)
+            self._forward(run, *run.inputs(), last_only=True)
             run.keep()
             self.prefilled_tokens += tokens
         ready = [row for row in self._filling if all(node.kv is not None for node in row.node.chain())]
@@ -271,20 +270,6 @@ class Batch:
         if not ended and not self._stepper.advance(tokens):
             self._drawer = None
         return ended
-
-    def _forward(
-        self, ids: torch.Tensor, positions: torch.Tensor, *, last_only: bool = False
-    ) -> torch.Tensor:
-        device = self._shape.device
-        out = self._model(
-            input_ids=ids.to(device, torch.long)[None],
-            position_ids=positions.to(device)[None],
-            attention_mask=self._no_mask,
-            use_cache=False,
-            logits_to_keep=int(last_only),
-        )
-        logits: torch.Tensor = out.logits[0]
-        return logits
 
     def _take(self, row: Row, token: int, logprob: float) -> bool:
         """Add a drawn token to a row; True when that ends it."""

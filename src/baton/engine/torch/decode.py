@@ -7,13 +7,14 @@ recorded as a CUDA graph and replayed. Rows that only fill up a layout compute i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from baton.engine.torch.attention import attend, attention_over, heads_last, join, spread
+from baton.engine.torch.attention import attend, heads_last, join, spread
+from baton.engine.torch.forward import Forward
 from baton.engine.torch.pool import Pool
 
 __all__ = ["DecodePass", "Stepper"]
@@ -41,13 +42,16 @@ class DecodePass:
         self.ids, self.positions, self.lengths = torch.zeros(3, rows, dtype=torch.long, device=device)
         self.members: list[Tensor | None] = [None] * len(shared)
         """Which rows read each shared stretch: numbers of rows, or a mask of all rows; None: all of them."""
-        self._slots = [torch.arange(part.rows, device=device) for part in parts]
+        self._firsts = [_first_cells(part) for part in parts]
         self._bias: list[Tensor] = []
+        self._cells: list[Tensor] = []
 
     def begin(self) -> None:
-        """Set the masks of the coming step; part of the step."""
-        self._bias = []
-        for part, at in zip(self.parts, self.lengths.split([part.rows for part in self.parts]), strict=True):
+        """Set the masks of the coming step, and where its keys and values go; part of the step."""
+        self._bias, self._cells = [], []
+        lengths = self.lengths.split([part.rows for part in self.parts])
+        for part, first, at in zip(self.parts, self._firsts, lengths, strict=True):
+            self._cells.append((first + at[:, None]).flatten())
             unseen = torch.arange(part.width, device=at.device)[None] > at[:, None]
             bias = torch.zeros(unseen.shape, dtype=part.kv.dtype, device=at.device)
             self._bias.append(bias.masked_fill_(unseen, -torch.inf)[:, None, None])
@@ -58,12 +62,11 @@ class DecodePass:
         q_NKGD = q_NHD.reshape(rows, kv_heads, heads // kv_heads, size)
         outs, lses = [], []
         start = 0
-        for part, slots, bias in zip(self.parts, self._slots, self._bias, strict=True):
+        for part, cells, bias in zip(self.parts, self._cells, self._bias, strict=True):
             end = start + part.rows
             keys, values = part.kv[layer]
-            at = self.lengths[start:end]
-            keys[slots, :, at] = k_NKD[start:end]
-            values[slots, :, at] = v_NKD[start:end]
+            keys.view(-1, size).index_copy_(0, cells, k_NKD[start:end].reshape(-1, size))
+            values.view(-1, size).index_copy_(0, cells, v_NKD[start:end].reshape(-1, size))
             keys, values = keys[: part.rows, :, : part.width], values[: part.rows, :, : part.width]
             o, s = attend(q_NKGD[start:end], keys, values, scale, bias)
             outs.append(o)
@@ -85,6 +88,12 @@ class DecodePass:
         return out.reshape(rows, heads, size)
 
 
+def _first_cells(part: _Part) -> Tensor:
+    """The places of each row's and head's first column, with all columns of a layer's keys in one line."""
+    heads, capacity = part.kv.shape[3:5]
+    return torch.arange(part.rows * heads, device=part.kv.device).view(-1, heads) * capacity
+
+
 class _Lane:
     """A layout on the GPU: run once as it is, recorded the second time, replayed from then on."""
 
@@ -98,10 +107,7 @@ class _Lane:
 class Stepper:
     """Runs decode steps for whatever rows are in flight."""
 
-    def __init__(
-        self, config: Any, forward: Callable[[Tensor, Tensor], Tensor], device: torch.device
-    ) -> None:
-        self._config = config
+    def __init__(self, forward: Forward, device: torch.device) -> None:
         self._forward = forward
         self._device = device
         self._fixed = device.type == "cuda"
@@ -209,8 +215,7 @@ class Stepper:
 
     def _run(self, run: DecodePass) -> Tensor:
         run.begin()
-        with attention_over(self._config, run):
-            return self._forward(run.ids, run.positions)
+        return self._forward(run, run.ids, run.positions)
 
     def _record(self, lane: _Lane) -> None:
         graph = torch.cuda.CUDAGraph()

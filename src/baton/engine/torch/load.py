@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from baton.engine.torch.attention import attention_over
 from baton.engine.torch.forest import Forest
+from baton.engine.torch.forward import Forward, ModelForward, forward_of
 from baton.engine.torch.pool import KVShape
 from baton.engine.torch.prefill import PrefillPass
 from baton.errors import UsageError
 
-__all__ = ["check_attention", "context_length", "end_ids", "kv_shape", "open_folder"]
+__all__ = ["checked_forward", "context_length", "end_ids", "kv_shape", "open_folder"]
 
 
 def open_folder(folder: str | Path, device: str, dtype: str | None) -> tuple[Any, Any]:
@@ -78,8 +78,7 @@ def kv_shape(model: Any) -> KVShape:
     probe = _Probe()
     if not kinds:
         try:
-            with attention_over(model.config, probe):
-                _forward(model, np.array([0]), np.array([0]))
+            ModelForward(model)(probe, *torch.zeros(2, 1, dtype=torch.long, device=model.device))
         except NotImplementedError as error:
             kinds = {str(error)}
     if kinds or len(probe.layers) != model.config.num_hidden_layers or len(set(probe.layers.values())) != 1:
@@ -93,8 +92,8 @@ def kv_shape(model: Any) -> KVShape:
 
 
 @torch.inference_mode()
-def check_attention(model: Any, shape: KVShape) -> None:
-    """A short prompt in two stretches through the engine's attention must give the model's own logits."""
+def checked_forward(model: Any, shape: KVShape) -> Forward:
+    """The model's forward. A short prompt in two stretches through the engine's attention must give its own logits."""
     # Ordinary tokens: on a row of special ones, which the first ids often are, half precision alone differs.
     size = model.config.vocab_size
     ids = ((size // 4 + 7 * np.arange(8)) % size).astype(np.int32)
@@ -102,26 +101,16 @@ def check_attention(model: Any, shape: KVShape) -> None:
         0, -1
     ]
     if not torch.isfinite(own).all():
-        return  # damaged weights are reported call by call
+        return ModelForward(model)  # damaged weights are reported call by call
     forest = Forest(0, 5)
     node, _ = forest.plant(ids)
     run = PrefillPass(node.chain(), shape)
-    with attention_over(model.config, run):
-        ours = _forward(model, run.ids, run.positions)[-1]
+    forward = forward_of(model, run, *run.inputs())
+    ours = forward(run, *run.inputs())[-1]
     slack = (2e-3 if model.dtype == torch.float32 else 0.1) * max(1.0, float(own.abs().max()))
     if float((own.float() - ours.float()).abs().max()) > slack:
         raise UsageError(
             f"the torch engine's attention does not reproduce {type(model).__name__}'s logits. "
             "Serve this model with vLLM and use openai:MODEL@URL."
         )
-
-
-def _forward(model: Any, ids: np.ndarray[Any, Any], positions: np.ndarray[Any, Any]) -> Tensor:
-    out = model(
-        input_ids=torch.from_numpy(ids).to(model.device, torch.long)[None],
-        position_ids=torch.from_numpy(positions).to(model.device)[None],
-        attention_mask=torch.empty(1, 1, 1, 1, device=model.device),
-        use_cache=False,
-    )
-    logits: Tensor = out.logits[0]
-    return logits
+    return forward

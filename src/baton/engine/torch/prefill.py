@@ -42,6 +42,11 @@ class PrefillPass:
         grouped = {above.number for part in self._continued for above in part.stretches}
         self._above = [span for span in spans if span[0].number not in grouped]
 
+    def inputs(self) -> tuple[Tensor, Tensor]:
+        """Ids and positions for the forward pass."""
+        device = self.kv.device
+        return torch.from_numpy(self.ids).to(device, torch.long), torch.from_numpy(self.positions).to(device)
+
     def _spans(self, chains: Sequence[list[Node]]) -> list[tuple[Node, int, int]]:
         """For each node with queries below it in this pass, their slice."""
         spans: dict[int, tuple[Node, int, int]] = {}

@@ -16,7 +16,7 @@ import copy
 import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Self
 from weakref import WeakKeyDictionary
 
@@ -188,6 +188,10 @@ class Adapted:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.base, name)
+
+    def computing(self) -> AbstractContextManager[None]:
+        """The body computes with the base's layers, as this adapter makes them."""
+        return use(self.base, self.adapter)
 
     def eval(self) -> Self:
         self.base.eval()
