@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baton.errors import UsageError
+from baton.learn.buffer import batches_of
 from baton.learn.options import option_rows, target_of
 from baton.learn.recipe import load
 from baton.learn.refusals import check_numbers
@@ -78,6 +79,12 @@ def test_rows_are_all_options_of_all_situations(trainer: Trainer) -> None:
     assert visits == pytest.approx(events), (
         "the targets of a situation sum to one, and it counts as often as it was met"
     )
+    for batch in batches_of(rows, 3):
+        shares: dict[bytes, float] = {}
+        for row in batch:
+            prompt = row.ids[: row.places[0]].tobytes()
+            shares[prompt] = shares.get(prompt, 0.0) + float(row.advantages[0])
+        assert list(shares.values()) == pytest.approx([1.0] * len(shares)), "no situation is cut in two"
     said = policy.tokenizer.decode(rows[0].ids[rows[0].places], skip_special_tokens=True)
     assert any(said in (options or ()) for _, options in met)
 

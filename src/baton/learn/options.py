@@ -8,7 +8,8 @@ Where a task names the options and a critic knows their values, the step's targe
 sum_a target(a) grad log pi(a). An option that the policy has all but given up still has a gradient here; in a policy
 gradient over samples it has none until it is drawn again. And only answers that are options are trained on, so the
 grammar holds. `forget` bounds how sure the policy can become. The answers are put through the model as rows of the
-prefix forest; a situation met n times counts n times.
+prefix forest; a situation met n times counts n times. All options of a situation go into one batch: a batch with some
+of them would raise those, whatever they are worth.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def option_rows(
             key = (call.policy, prompt.numpy().astype(np.int32).tobytes(), event.options, drawn_at)
             met[key] = (met[key][0] + 1 if key in met else 1, trace, place)
     rows: list[Row] = []
-    for (policy, prompt_ids, options, drawn_at), (count, trace, place) in met.items():
+    for number, ((policy, prompt_ids, options, drawn_at), (count, trace, place)) in enumerate(met.items()):
         event = trace.events[place]
         values = [q(Prefix(trace, place), option) for option in options]
         chances = event.option_propensities or ()
@@ -77,6 +78,7 @@ def option_rows(
                     np.frombuffer(prompt_ids, np.int32),
                     said,
                     sample=f"option/{len(rows)}",
+                    group=f"situation/{number}",
                     advantage=share,
                     weight=count,
                     temperature=drawn_at,

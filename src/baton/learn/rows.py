@@ -94,12 +94,16 @@ def answer_row(
     answer: Sequence[int],
     *,
     sample: str,
+    group: str | None = None,
     advantage: float = 1.0,
     weight: float = 1.0,
     temperature: float = 1.0,
     policy: str = "",
 ) -> Row:
-    """A row for an answer that need not have been sampled: from scripted play, or an option not taken."""
+    """A row for an answer that need not have been sampled: from scripted play, or an option not taken.
+
+    Answers of one `group` stay in one batch; None: each may go alone.
+    """
     size = len(answer)
     return Row(
         ids=np.concatenate((np.asarray(prompt, np.int32), np.asarray(answer, np.int32))),
@@ -109,7 +113,7 @@ def answer_row(
         weights=np.full(size, weight),
         temperature=temperature,
         policy=policy,
-        group=sample,
+        group=sample if group is None else group,
         sample=sample,
     )
 
