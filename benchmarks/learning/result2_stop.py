@@ -3,13 +3,15 @@
 python benchmarks/learning/result2_stop.py [--quick] [--seeds 5] [--processes 2] [--kept]
 
 learned          recipe `stop`: stopping now against the counted value of going on
-terminator       Puppeteer's: REINFORCE on the return with a growing cost of steps, no baseline; the same rollouts, the
-                 better of two learning rates
+terminator       Puppeteer's: REINFORCE on the return with a growing cost of steps, on as many rollouts; as published,
+                 and with the mean over the step subtracted
 fixed k          goes on k times, then stops at the best there is; the best k, known from the game's solution
-SPRT             Wald's test at 5 % error, where there are hypotheses to test
+SPRT             Wald's test, where there are hypotheses to test: at 5 % error, and at the best bound, which is known
+                 from the game's solution
 best round       an oracle: plays on for as many rounds as the learned team on average (matched tokens), then takes the
                  round that was best in hindsight, for what had been paid until then; nobody can play it
-Values are means over episodes; `of the optimum` is the share of what the optimum adds to stopping at once.
+Values are means over episodes, by regret; `of the optimum's gain` is the share of what the optimum adds to stopping at
+once. `rounds` are choices to go on.
 """
 
 from __future__ import annotations
@@ -29,7 +31,14 @@ GAMES = {
     "pandora": {},
     "batch-search": {"max_agents": 10},
 }
-RATES = (0.0003, 0.001)
+TERMINATORS = {
+    "terminator": ("train.learning_rate=0.0003",),
+    "terminator, mean subtracted": (
+        "train.learning_rate=0.001",
+        "credit.0.centre=true",
+        "credit.0.normalise=true",
+    ),
+}
 PATHS = 20_000
 ERROR = 0.05
 
@@ -53,9 +62,8 @@ def jobs(num_seeds: int, quick: bool) -> list[Job]:
         for seed in range(num_seeds):
             told = {"recipe": "stop", "seed": seed, "game": game}
             found.append({"arm": "learned", "changes": task, **told})
-            for rate in RATES[: 1 if quick else 2]:
-                changes = [*terminator, f"train.learning_rate={rate}"]
-                found.append({"arm": f"terminator {rate:g}", "changes": changes, **told})
+            for arm, changes in TERMINATORS.items():
+                found.append({"arm": arm, "changes": [*terminator, *changes], **told})
     return found
 
 
@@ -68,40 +76,39 @@ def table(records: list[Record]) -> str:
     rows = []
     for name, settings in GAMES.items():
         mine = [record for record in records if record["game"] == name]
-        learned = [record for record in mine if record["arm"] == "learned"]
-        if learned:
-            rows += _rows(make_game(name, settings), learned, [r for r in mine if r not in learned])
+        if any(record["arm"] == "learned" for record in mine):
+            rows += _rows(make_game(name, settings), mine)
     heading = [
-        "game",
-        "who stops",
-        "seeds",
-        "value",
-        "optimum",
-        "% below the optimum",
-        "of the optimum's gain",
-    ]
+        "game", "who stops", "seeds", "rounds", "value", "optimum", "% below the optimum", "of the optimum's gain",
+        "invalid answers",
+    ]  # fmt: skip
     return markdown(heading, rows)
 
 
-def _rows(game: Game, learned: list[Record], terminated: list[Record]) -> list[list[str]]:
+def _rows(game: Game, mine: list[Record]) -> list[list[str]]:
     solution = solve(game)
-    values = {"learned": [_value(r, solution) for r in learned]}
-    if terminated:
-        values["terminator"] = _better(terminated, solution)
-    rounds = float(np.mean([_rounds(r) for r in learned]))
-    fixed, best_k, oracle = _fixed_and_oracle(game, solution, rounds)
-    values[f"fixed k = {best_k}"] = [fixed]
-    if game.name == "sequential-test":
-        values["SPRT"] = [evaluate(game, lambda state: _sprt(game, state)).value]
-    values[f"best round of {rounds:.1f}"] = [oracle]
     at_once = _stop_value(game, game.start()[0].state)
     rows = []
-    for arm, found in values.items():
-        by_seed = arm in ("learned", "terminator")
-        share = [(value - at_once) / (solution.value - at_once) for value in found]
-        gap = [100 * (solution.value - value) / abs(solution.value) for value in found]
-        rows.append([game.name, arm, str(len(found)) if by_seed else "", shown(found, ".4f")])
-        rows[-1] += [f"{solution.value:.4f}", shown(gap, ".1f"), shown(share, ".3f")]
+    sign = math.copysign(1, solution.value)
+
+    def add(who: str, values: list[float], rounds: list[float], seeds: str = "", invalid: str = "") -> None:
+        share = [(value - at_once) / (solution.value - at_once) for value in values]
+        gap = [round(100 * (1 - value / solution.value) * sign, 9) + 0.0 for value in values]
+        told = [game.name, who, seeds, shown(rounds, ".1f"), shown(values, ".4f"), f"{solution.value:.4f}"]
+        rows.append([*told, shown(gap, ".1f"), shown(share, ".3f"), invalid])
+
+    for arm in ("learned", *TERMINATORS):
+        found = [record for record in mine if record["arm"] == arm]
+        if found:
+            invalid = shown([record["after"]["invalid"] for record in found], ".2f")
+            values = [_value(record, solution) for record in found]
+            add(arm, values, [_rounds(record) for record in found], str(len(found)), invalid)
+    rounds = float(np.mean([_rounds(record) for record in mine if record["arm"] == "learned"]))
+    fixed, best_k, oracle = _fixed_and_oracle(game, solution, rounds)
+    add("fixed k, best", [fixed], [best_k])
+    for who, bound in _bounds(game).items():
+        add(who, *_sprt(game, bound))
+    add("best round, oracle", [oracle], [rounds])
     return rows
 
 
@@ -110,15 +117,9 @@ def _value(record: Record, solution: Solution) -> float:
     return solution.value - float(record["after"]["regret"]["total"])
 
 
-def _better(mine: list[Record], solution: Solution) -> list[float]:
-    arms = {record["arm"] for record in mine}
-    found = [[_value(r, solution) for r in mine if r["arm"] == arm] for arm in sorted(arms)]
-    return max(found, key=lambda values: float(np.mean(values)))
-
-
 def _rounds(record: Record) -> float:
-    """Choices to go on, of one episode: all calls but the last."""
-    return float(record["after"]["calls"]) - 1
+    """Choices to go on, of one episode: all valid answers but the last."""
+    return float(record["after"]["calls"]) - float(record["after"]["invalid"]) - 1
 
 
 def _stop_value(game: Game, state: State) -> float:
@@ -132,7 +133,8 @@ def _stop_value(game: Game, state: State) -> float:
 
 
 def _fixed_and_oracle(game: Game, solution: Solution, rounds: float) -> tuple[float, int, float]:
-    """Plays on as long as it goes; what stopping at each round would have given."""
+    """Plays on as long as it goes; what stopping after each round would have given: the best on average, after how
+    many choices to go on, and the best in hindsight of so many rounds."""
     random = np.random.default_rng(0)
     worth: list[list[float]] = []
     for _ in range(PATHS if game.name != "batch-search" else 1):
@@ -155,16 +157,32 @@ def _fixed_and_oracle(game: Game, solution: Solution, rounds: float) -> tuple[fl
     padded = np.array([[*found, *[found[-1]] * (longest - len(found))] for found in worth])
     means = padded.mean(axis=0)
     per_round = 2 if game.name == "pandora" else 1
-    until = min(longest, max(1, round(rounds / per_round) + 1))
-    return float(means.max()), int(means.argmax()), float(padded[:, :until].max(axis=1).mean())
+    so_far = np.maximum.accumulate(padded, axis=1).mean(axis=0)
+    oracle = float(np.interp(rounds / per_round, np.arange(longest), so_far))
+    return float(means.max()), int(means.argmax()) * per_round, oracle
 
 
-def _sprt(game: Game, state: State) -> dict[str, float]:
-    bound = math.ceil(math.log((1 - ERROR) / ERROR) / game.unit)  # type: ignore[attr-defined]
-    tests, evidence = state
-    if abs(evidence) >= bound or tests >= game.max_tests:  # type: ignore[attr-defined]
-        return {game.quit(state): 1.0}
-    return {"spawn tester: look": 1.0}
+def _bounds(game: Game) -> dict[str, int]:
+    """Evidence to stop at, where there are hypotheses to test."""
+    if game.name != "sequential-test":
+        return {}
+    wald = math.ceil(math.log((1 - ERROR) / ERROR) / game.unit)  # type: ignore[attr-defined]
+    best = max(range(1, game.max_tests + 1), key=lambda bound: _sprt(game, bound)[0][0])  # type: ignore[attr-defined]
+    return {f"SPRT, {ERROR:.0%} error": wald, "SPRT, best bound": best}
+
+
+def _sprt(game: Game, bound: int) -> tuple[list[float], list[float]]:
+    """Its value, and its choices to go on."""
+
+    def policy(state: State) -> dict[str, float]:
+        tests, evidence = state
+        if abs(evidence) >= bound or tests >= game.max_tests:  # type: ignore[attr-defined]
+            return {game.quit(state): 1.0}
+        return {"spawn tester: look": 1.0}
+
+    found = evaluate(game, policy)
+    calls = math.fsum(mass for state, mass in found.visits.items() if game.options(state))
+    return [found.value], [calls - 1]
 
 
 if __name__ == "__main__":
