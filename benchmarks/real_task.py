@@ -41,6 +41,7 @@ def _arguments() -> argparse.Namespace:
     what.add_argument("--train", metavar="RECIPE", help="a recipe's name, or a TOML file")
     what.add_argument("--compare", metavar="DIR", nargs="+", help="folders of finished or begun runs")
     what.add_argument("--reproduce", metavar="DIR", help="all runs, all seeds, compared and drawn")
+    parser.add_argument("--only", metavar="RUN", nargs="+", default=[], help="with --reproduce: these runs")
     parser.add_argument("--seeds", type=int, default=3, help="with --reproduce (3)")
     parser.add_argument(
         "--processes", type=int, default=3, help="with --reproduce: runs at a time on the GPU (3)"

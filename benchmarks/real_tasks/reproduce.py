@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from baton.errors import UsageError, nearest
 from baton.learn.folder import read_lines
 from real_tasks.compare import compare
 
@@ -58,7 +59,7 @@ def reproduce(args: argparse.Namespace) -> int:
     """0: everything is finished and compared; 1: something failed; 2: the slice is over, the same command goes on."""
     out = Path(args.reproduce)
     out.mkdir(parents=True, exist_ok=True)
-    runs = [_run(out, name, seed, args) for seed in range(args.seeds) for name in RUNS]
+    runs = [_run(out, name, seed, args) for seed in range(args.seeds) for name in _chosen(args)]
     deadline = time.monotonic() + 60 * args.minutes
     failed = _play([run for run in runs if not run.finished], args.processes, deadline, args.finish)
     for run in failed:
@@ -73,6 +74,13 @@ def reproduce(args: argparse.Namespace) -> int:
     if left:
         print(f"{len(left)} of {len(runs)} runs are not finished. To go on, type the same command again.")
     return 2 if left else 0
+
+
+def _chosen(args: argparse.Namespace) -> list[str]:
+    for name in args.only:
+        if name not in RUNS:
+            raise UsageError(f"--only: there is no run {name!r}. {nearest(name, RUNS)}")
+    return args.only or [*RUNS]
 
 
 def _run(out: Path, name: str, seed: int, args: argparse.Namespace) -> _Run:
