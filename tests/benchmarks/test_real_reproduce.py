@@ -14,7 +14,9 @@ from baton.errors import UsageError
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
-from real_tasks import reproduce as module  # noqa: E402
+import itertools
+
+from real_tasks import reproduce as module
 
 
 def arguments(folder: Path, **changes: object) -> Namespace:
@@ -32,7 +34,7 @@ def arguments(folder: Path, **changes: object) -> Namespace:
 def test_every_run_has_its_recipe_seed_and_changes(tmp_path: Path) -> None:
     command = module._run(tmp_path, "spawn-course", 1, arguments(tmp_path)).command
     assert command[command.index("--train") + 1] == "reasoning-spawn"
-    sets = [value for flag, value in zip(command, command[1:], strict=False) if flag == "--set"]
+    sets = [value for flag, value in itertools.pairwise(command) if flag == "--set"]
     assert sets == [module.COURSES, "train.seed=1", "train.steps=2"]
 
 
@@ -42,7 +44,8 @@ def test_a_begun_run_goes_on_as_it_began(tmp_path: Path) -> None:
     (folder / "run.json").write_text(json.dumps({"status": "stopped"}))
     run = module._run(tmp_path, "team", 0, arguments(tmp_path))
     assert "--set" not in run.command
-    assert run.begun and not run.finished
+    assert run.begun
+    assert not run.finished
     (folder / "run.json").write_text(json.dumps({"status": "finished"}))
     assert not run.finished  # not measured yet
     (folder / "measured.jsonl").write_text("")
