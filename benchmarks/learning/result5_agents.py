@@ -15,18 +15,19 @@ from runs import Job, Record, main, markdown, shown, train
 ARMS = {"by agent (Dr. MAS)": "agent-group", "global (GRPO)": "group"}
 RATES = (0.0003, 0.001)
 SPIKE = 2.0
+LAST = 10
 
 
 def jobs(num_seeds: int, quick: bool) -> list[Job]:
     """Every arm and learning rate with every seed."""
     less = ("train.steps=2", "rollout.groups=2", "warm.steps=5", "warm.episodes=20", "eval.episodes=4")
-    more = ("train.steps=40", "rollout.groups=16", "rollout.group_size=8", "eval.episodes=256")
+    more = ("train.steps=30", "rollout.groups=12", "rollout.group_size=8", "eval.episodes=128")
     return [
         {"arm": f"{arm}, {rate:g}", "recipe": "dr-mas", "seed": seed,
          "changes": (f"credit.0.estimator={name}", f"train.learning_rate={rate}", *(less if quick else more))}
+        for seed in range(num_seeds)
         for rate in RATES
         for arm, name in ARMS.items()
-        for seed in range(num_seeds)
     ]  # fmt: skip
 
 
@@ -44,6 +45,7 @@ def table(records: list[Record]) -> str:
                 str(len(mine)),
                 shown(r["before"]["return"] for r in mine),
                 shown(r["after"]["return"] for r in mine),
+                shown(float(np.mean([s["return"] for s in r["steps"][-LAST:]])) for r in mine),
                 shown((float(np.median(each)) for each in norms), ".2f"),
                 shown((max(each) / float(np.median(each)) for each in norms), ".2f"),
                 shown((100 * each for each in spikes), ".1f"),
@@ -55,6 +57,7 @@ def table(records: list[Record]) -> str:
         "seeds",
         "return before",
         "return after",
+        f"in the last {LAST} steps",
         "median gradient norm",
     ]
     return markdown([*heading, "largest / median", "% of steps that spike"], rows)

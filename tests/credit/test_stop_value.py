@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from fork_teams import team_of, traces, turn_of
+from msgspec import structs
 
 from baton.credit.contract import CreditError
 from baton.credit.forking import Forks
@@ -239,6 +240,15 @@ def test_forced_continuation_and_shadow_scores() -> None:
         drafts = [majority_draft(whole, e) for e in decisions]
         assert scores == [float(d) for d in drafts]
     assert len(lengths) > 1
+
+
+def test_words_that_were_no_action_are_no_decision() -> None:
+    trace = traces(patient, 1)[0]
+    first, *rest = decisions_of(trace)
+    wrong = structs.replace(first, type="orchestrator_decision", status="invalid", decision="none")
+    others = [event for event in trace.events if event.call != first.call]
+    events = tuple(sorted([wrong, *others], key=lambda event: event.seq))
+    assert decisions_of(structs.replace(trace, events=events)) == rest
 
 
 def test_estimator_writes_centred_credit_for_chosen_stops_and_waits() -> None:

@@ -11,6 +11,7 @@ from baton.errors import BatonError
 from baton.learn.recipe import load
 from baton.learn.trainer import Trainer
 
+SKILL = ("task.name=game:skill-bandit", "task.settings={}")
 CASES = {
     "an unknown key": ("dr-mas", ["rollout.group_sise=4"], "Did you mean 'group_size'"),
     "an unknown key in a list": ("dr-mas", ["credit.0.estimater=group"], "Did you mean 'estimator'"),
@@ -21,6 +22,24 @@ CASES = {
     "stop credit where a program stops": (
         "magrpo", ["credit.0.estimator=coma", 'credit.0.decisions=["stop"]', "critic.kind=table"],
         "nobody's policy in a debate team",
+    ),
+    "stop credit on a game without a stop": (
+        "grpo", [*SKILL, "credit.0.estimator=stop-value"], "game:skill-bandit has no decision to stop (only delegate)",
+    ),
+    "credit for the stops of such a game": (
+        "coma", [*SKILL, 'credit.0.decisions=["stop"]'], "Take a game that has it, such as game:parallel-pandora",
+    ),
+    "stop credit on a task without options": (
+        "dr-mas", ["credit.0.estimator=stop-value"], "shard-sum names no options",
+    ),
+    "credit of options on such a task": (
+        "dr-mas", ["credit.0.estimator=coma", "critic.kind=table"], "shard-sum names no options",
+    ),
+    "learning decisions nobody makes": (
+        "grpo", [*SKILL, 'train.decisions=["stop", "spawn"]'], "train.decisions names stop, spawn",
+    ),
+    "learning decisions that a program makes": (
+        "magrpo", ['train.decisions=["spawn"]'], "nobody's policy in a debate team of shard-sum",
     ),
     "spawn credit where a program spawns": ("mappo", ["credit.0.estimator=spawn-fork"], "the decision to spawn"),
     "decisions of a whole agent": ("dr-mas", ['credit.0.decisions=["stop"]'], "no single decision"),

@@ -43,12 +43,17 @@ Onward = Callable[[Trace, Event], Action | None]
 
 
 def decisions_of(trace: Trace) -> list[Event]:
-    """The root's turns at which it could have stopped: one event for each of its calls."""
+    """The root's turns at which it could have stopped: one event for each of its calls.
+
+    Words that were no action (invalid, decision none) cannot be made another, so such a turn has no stop to value.
+    """
     root = trace.events[0].agent if trace.events else ""
     seen: set[str] = set()
     found = []
     for event in trace.events:
         if event.agent != root or event.call is None or event.call in seen:
+            continue
+        if event.status in ("invalid", "failed") and event.decision == "none":
             continue
         seen.add(event.call)
         if event.status != "forced" and (

@@ -9,6 +9,7 @@ from baton.learn.decisions import DECISIONS
 from baton.learn.policies.policy import roles_of
 from baton.learn.recipe import CreditPart, LossPart, Recipe
 from baton.learn.stage import Stage
+from baton.tasks.games import GAMES
 from baton.team.setup import Topology
 
 __all__ = ["check_credit", "check_numbers"]
@@ -24,6 +25,7 @@ _VERBS = {
 """Decision -> what an agent may say to make it."""
 _CRITICS = {"vdn": ("agents",), "qmix": ("agents",), "token-gae": ("network",)}
 """Estimators that not every critic can answer."""
+_OF_OPTIONS = frozenset({"coma", "stop-value"})
 
 
 _LEAST: dict[str, float] = {
@@ -107,9 +109,11 @@ def _setting(recipe: Recipe, path: str) -> float | None:
 def check_credit(recipe: Recipe, stage: Stage) -> None:
     """Whether the recipe's credit fits its team, its policies, its rollouts and its critic."""
     frozen = _frozen_roles(recipe, stage)
+    _check_learned(recipe, stage)
     for part in recipe.credit:
         estimator = find(part.estimator)
         _check_decisions(part, estimator, stage)
+        _check_options(estimator, stage)
         _check_settings(part, estimator)
         _check_group(part, estimator, recipe)
         _check_critic(part, estimator, recipe)
@@ -185,17 +189,52 @@ def _check_decisions(part: CreditPart, estimator: Estimator, stage: Stage) -> No
     if estimator.name.startswith("spawn-"):
         wanted.add("spawn")
     for decision in sorted(wanted):
-        made = (
-            decision in stage.game.decisions
-            if stage.game is not None
-            else any(_decides(stage.topology, role, decision) for role in stage.roles)
-        )
-        if not made:
+        if not _made(stage, decision):
             raise UsageError(
-                f"[[credit]] {estimator.name} is for the decision to {decision}, and nobody's policy in a "
-                f"{stage.topology.name} team of {stage.task.name} makes it. Leave {decision!r} out, or take a team "
-                "that does (centralized, for one)."
+                f"[[credit]] {estimator.name} is for the decision to {decision}, and "
+                f"{_nobody(stage, decision)}, or leave this credit out."
             )
+
+
+def _check_options(estimator: Estimator, stage: Stage) -> None:
+    """Of estimators that compare what was said with all that could have been."""
+    if estimator.name in _OF_OPTIONS and stage.assignment(0).options is None:
+        raise UsageError(
+            f"estimator {estimator.name} asks for the chance of every option, and {stage.task.name} names no options: "
+            "an answer may be any text. Take a task that names them (baton game), or credit on turns or agents, such "
+            'as estimator = "group".'
+        )
+
+
+def _check_learned(recipe: Recipe, stage: Stage) -> None:
+    wanted = recipe.train.decisions
+    if wanted and not any(_made(stage, decision) for decision in wanted):
+        raise UsageError(
+            f"train.decisions names {', '.join(wanted)}, so nothing would be learned: "
+            f"{_nobody(stage, wanted[0])}, or name others."
+        )
+
+
+def _made(stage: Stage, decision: str) -> bool:
+    """Whether anyone's policy makes a decision."""
+    if stage.game is not None:
+        return decision in stage.game.decisions
+    return any(_decides(stage.topology, role, decision) for role in stage.roles)
+
+
+def _nobody(stage: Stage, decision: str) -> str:
+    """Says that nobody makes a decision, and where someone would."""
+    if stage.game is not None:
+        has = ", ".join(dict.fromkeys(stage.game.decisions))
+        other = next(name for name, kind in GAMES.items() if decision in kind.decisions)
+        return (
+            f"{stage.task.name} has no decision to {decision} (only {has}). "
+            f"Take a game that has it, such as game:{other}"
+        )
+    return (
+        f"nobody's policy in a {stage.topology.name} team of {stage.task.name} makes it. "
+        f"Take a team whose policies do (centralized, for one)"
+    )
 
 
 def _decides(topology: Topology, role_name: str, decision: str) -> bool:
