@@ -6,66 +6,40 @@ seeds; with one, the interval is over its test instances, and says nothing about
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
-
-from baton.errors import UsageError
-from baton.learn.folder import read_lines
-from baton.measure.figure import mean
+from baton.measure.figure import Figure, mean
+from real_tasks.panels import matched, panels
 from real_tasks.plot import drawn
+from real_tasks.runs import Runs, Told, agents, combined, of_play, read_runs, success
 
-__all__ = ["Told", "compare", "read_run"]
+__all__ = ["compare"]
 
 BINS = 6
 """Rows of a learning curve, at most."""
 Table = list[tuple[str, ...]]
 
 
-class Told(Struct, frozen=True):
-    """What a run's folder tells."""
-
-    name: str
-    """Recipe and task."""
-    seed: int
-    about: dict[str, Any]
-    steps: list[dict[str, Any]]
-    measured: list[dict[str, Any]]
-
-
-def read_run(folder: Path) -> Told:
-    """Of any run, finished or not."""
-    place = folder / "run.json"
-    if not place.is_file():
-        raise UsageError(
-            f"{folder} holds no run. Type: python benchmarks/real_task.py --train reasoning --out {folder}"
-        )
-    about = json.loads(place.read_text("utf-8"))
-    task = str(about["task"]).partition(":")[2]
-    return Told(
-        f"{about['recipe']} ({task})",
-        about["seed"],
-        about,
-        read_lines(folder / "metrics.jsonl"),
-        read_lines(folder / "measured.jsonl"),
-    )
-
-
 def compare(folders: Sequence[str], plot: str | None = None) -> int:
     """Print all tables; draw the curves where asked to."""
-    runs: dict[str, list[Told]] = {}
-    for folder in folders:
-        told = read_run(Path(folder))
-        runs.setdefault(told.name, []).append(told)
+    runs = read_runs(folders)
+    spawning, stopping = of_play(runs, "either"), of_play(runs, "search")
     for title, table in (
-        ("Learning curves: share of rollouts that were right, by tokens played", _curves(runs)),
+        (
+            "Learning curves: share of rollouts that were right, by tokens played",
+            _curves(of_play(runs), success),
+        ),
+        ("Spawning: share of rollouts that were right, by tokens played", _curves(spawning, success)),
+        ("Spawning: agents spawned per rollout, by tokens played", _curves(spawning, agents)),
+        ("Stopping: share of rollouts that were right, by tokens played", _curves(stopping, success)),
+        ("Stopping: parts looked at per rollout, by tokens played", _curves(stopping, agents)),
         ("On test instances", _worth(runs)),
-        ("Spawned agents per rollout, by tokens played", _curves(runs, "agents")),
-        ("When it stops", _stopping(runs)),
+        ("What RL changed on test instances, seed by seed", _changes(runs)),
+        ("Team and single agent at equal tokens, on test instances", _equal_tokens(runs)),
+        ("When it stops, on test instances", _stopping(stopping)),
         ("A step", _seconds(runs)),
         ("The supervised start", _warm(runs)),
     ):
@@ -76,19 +50,15 @@ def compare(folders: Sequence[str], plot: str | None = None) -> int:
             for line in table[1:]:
                 print("| " + " | ".join(line) + " |")
     if plot is not None:
-        curves = {
-            name: [[(line["total_tokens"], _value(line, "success")) for line in run.steps] for run in seeds]
-            for name, seeds in runs.items()
-        }
-        Path(plot).write_text(drawn(curves), "utf-8")
+        Path(plot).write_text(drawn(panels(runs)), "utf-8")
     return 0
 
 
-def _curves(runs: dict[str, list[Told]], what: str = "success") -> Table:
+def _curves(runs: Runs, what: Callable[[dict[str, Any]], float]) -> Table:
     """Means over stretches of equal tokens, so that runs are compared at what they cost."""
     every = [run.steps for seeds in runs.values() for run in seeds]
-    bins = min(BINS, *(len(steps) for steps in every), BINS)
-    if bins < 2:
+    bins = min([BINS, *(len(steps) for steps in every)])
+    if not every or bins < 2:
         return []
     least = min(steps[-1]["total_tokens"] for steps in every)
     edges = [least * (k + 1) / bins for k in range(bins)]
@@ -99,23 +69,17 @@ def _curves(runs: dict[str, list[Told]], what: str = "success") -> Table:
             found = [
                 value for run in seeds for value in [_between(run, low, high, what)] if value is not None
             ]
-            cells.append(_mean(found) if found else "no step")
+            cells.append(_said(mean(found), 3) if found else "no step")
         table.append((f"to {high:,.0f}", *cells))
     return table
 
 
-def _between(run: Told, low: float, high: float, what: str) -> float | None:
-    found = [_value(line, what) for line in run.steps if low < line["total_tokens"] <= high]
+def _between(run: Told, low: float, high: float, what: Callable[[dict[str, Any]], float]) -> float | None:
+    found = [what(line) for line in run.steps if low < line["total_tokens"] <= high]
     return sum(found) / len(found) if found else None
 
 
-def _value(line: dict[str, Any], what: str) -> float:
-    if what == "agents":
-        return float(line["sizes"]["agents"]) - 1.0
-    return float(line["rewards"]["shared"])
-
-
-def _worth(runs: dict[str, list[Told]]) -> Table:
+def _worth(runs: Runs) -> Table:
     table: Table = [
         ("run", "who", "success", "tokens", "answers that parse", "spawned", "turns of the leader", "n")
     ]
@@ -127,13 +91,70 @@ def _worth(runs: dict[str, list[Told]]) -> Table:
                 (
                     name, who, _figure(lines, "success", 3), _figure(lines, "tokens", 0),
                     _figure(lines, "parsed", 3), _figure(lines, "spawned", 2), _turns(lines),
-                    " + ".join(str(line["episodes"]) for line in lines),
+                    _counts([line["episodes"] for line in lines]),
                 )
             )  # fmt: skip
     return table
 
 
-def _stopping(runs: dict[str, list[Told]]) -> Table:
+def _counts(counts: Sequence[int]) -> str:
+    if len(set(counts)) == 1:
+        return str(counts[0]) if len(counts) == 1 else f"{len(counts)} x {counts[0]}"
+    return " + ".join(map(str, counts))
+
+
+def _changes(runs: Runs) -> Table:
+    """Trained less warm of each seed, and one recipe less another of the same seeds."""
+    table: Table = [("what", "success", "tokens", "spawned", "seeds")]
+    for name, seeds in runs.items():
+        pairs = [(run.line("trained"), run.line("warm")) for run in seeds]
+        _difference(table, f"{name}: trained less warm", pairs)
+    for name, other in (("reasoning", "reasoning-uniform"), ("reasoning", "reasoning-single")):
+        ours = {(run.family, run.seed): run for seeds in runs.values() for run in seeds if run.recipe == name}
+        theirs = {
+            (run.family, run.seed): run for seeds in runs.values() for run in seeds if run.recipe == other
+        }
+        pairs = [
+            (run.line("trained"), theirs[key].line("trained")) for key, run in ours.items() if key in theirs
+        ]
+        _difference(table, f"{name} less {other}, trained", pairs)
+    return table
+
+
+def _difference(
+    table: Table, what: str, pairs: Sequence[tuple[dict[str, Any] | None, dict[str, Any] | None]]
+) -> None:
+    """A row, where anything was measured on both sides."""
+    both = [(one, other) for one, other in pairs if one is not None and other is not None]
+    if both:
+        cells = [
+            _said(mean(one[key]["value"] - other[key]["value"] for one, other in both), places, "+")
+            for key, places in (("success", 3), ("tokens", 0), ("spawned", 2))
+        ]
+        table.append((what, *cells, str(len(both))))
+
+
+def _equal_tokens(runs: Runs) -> Table:
+    """The trained team, and as many tries of the trained single agent as cost the same."""
+    table: Table = [("who", "success", "tokens")]
+    plain = of_play(runs)
+    singles = {seeds[0].family: seeds for seeds in plain.values() if seeds[0].recipe == "reasoning-single"}
+    for name, seeds in plain.items():
+        family = seeds[0].family
+        if seeds[0].recipe == "reasoning-single" or family not in singles:
+            continue
+        vote = matched(seeds, singles[family])
+        if vote is not None:
+            rows = [(f"{name}, trained", seeds, "trained")]
+            whos = ("trained", vote, vote.replace("majority", "best"))
+            rows += [(f"single agent, {who}", singles[family], who) for who in whos]
+            for words, whose, who in rows:
+                lines = [line for run in whose for line in [run.line(who)] if line is not None]
+                table.append((words, _figure(lines, "success", 3), _figure(lines, "tokens", 0)))
+    return table
+
+
+def _stopping(runs: Runs) -> Table:
     """Of teams that search part by part."""
     table: Table = [
         (
@@ -157,22 +178,15 @@ def _stopping(runs: dict[str, list[Told]]) -> Table:
 
 
 def _figure(lines: Sequence[dict[str, Any]], key: str, places: int) -> str:
-    found = [line[key] for line in lines if key in line and line[key]["value"] is not None]
-    if not found:
+    return _said(combined(lines, key), places)
+
+
+def _said(figure: Figure | None, places: int, sign: str = "") -> str:
+    if figure is None or figure.value is None:
         return "not measured"
-    if len(found) > 1:
-        return _mean([each["value"] for each in found], places)
-    [only] = found
-    if only["low"] is None:
-        return f"{only['value']:.{places}f}"
-    return f"{only['value']:.{places}f} [{only['low']:.{places}f}, {only['high']:.{places}f}]"
-
-
-def _mean(values: Sequence[float], places: int = 3) -> str:
-    figure = mean(values)
     if figure.low is None or figure.high is None:
-        return f"{figure.value:.{places}f}"
-    return f"{figure.value:.{places}f} [{figure.low:.{places}f}, {figure.high:.{places}f}]"
+        return f"{figure.value:{sign}.{places}f}"
+    return f"{figure.value:{sign}.{places}f} [{figure.low:{sign}.{places}f}, {figure.high:{sign}.{places}f}]"
 
 
 def _turns(lines: Sequence[dict[str, Any]]) -> str:
@@ -183,7 +197,7 @@ def _turns(lines: Sequence[dict[str, Any]]) -> str:
     return ", ".join(f"{turns}: {counts[turns]}" for turns in sorted(counts)) or "not measured"
 
 
-def _seconds(runs: dict[str, list[Told]]) -> Table:
+def _seconds(runs: Runs) -> Table:
     """Without a run's first step, which compiles."""
     table: Table = [
         (
@@ -220,7 +234,7 @@ def _seconds(runs: dict[str, list[Told]]) -> Table:
     return table
 
 
-def _warm(runs: dict[str, list[Told]]) -> Table:
+def _warm(runs: Runs) -> Table:
     table: Table = [("run", "policy", "steps", "rows a step", "distinct calls", "last loss", "seconds")]
     for name, seeds in runs.items():
         for policy, told in (seeds[0].about.get("warm") or {}).items():

@@ -1,46 +1,81 @@
-"""Learning curves as one SVG file: success by tokens played, a line per recipe and task, a thin one per seed."""
+"""Panels of curves, levels and points as one SVG file that stands by itself, in light and in dark.
+
+The first panel has a row of its own, the others share the second. A line is the mean over seeds, smoothed over five
+steps, with a band from the lowest to the highest seed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 from html import escape
+from itertools import pairwise
 
-__all__ = ["drawn"]
+from msgspec import Struct
+
+__all__ = ["Level", "Line", "Mark", "Panel", "drawn", "over_seeds", "smooth"]
 
 Points = Sequence[tuple[float, float]]
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 360, 48, 16, 16, 44
-COLOURS = ("#1f77b4", "#d95f02", "#2ca02c", "#9467bd", "#8c564b")
+WIDTH, HEIGHT, GAP = 820, 330, 20
+LEFT, RIGHT, TOP, BOTTOM = 52, 14, 62, 46
+GRID = 60
+"""Places at which seeds are brought together."""
+STYLE = """
+svg{--paper:#fff;--ink:#1f2328;--soft:#59636e;--rule:#d8dee4;--c0:#0969da;--c1:#bc4c00;--c2:#1a7f37;--c3:#8250df}
+@media(prefers-color-scheme:dark){svg{--paper:#0d1117;--ink:#e6edf3;--soft:#9198a1;--rule:#30363d;--c0:#58a6ff;
+--c1:#f0883e;--c2:#3fb950;--c3:#bc8cff}}
+text{fill:var(--ink);font:12px system-ui,sans-serif}.soft{fill:var(--soft)}.title{font-weight:600;font-size:13px}
+.rule{stroke:var(--rule)}.level{stroke-dasharray:5 4;stroke-width:1.2;opacity:.8}.small{font-size:11px}
+.halo{stroke:var(--paper);stroke-width:4px;paint-order:stroke;stroke-linejoin:round}
+"""
 
 
-def drawn(curves: Mapping[str, Sequence[Points]]) -> str:
-    """Name -> the curves of its seeds. A curve is smoothed over five steps."""
-    most = max((x for seeds in curves.values() for points in seeds for x, _ in points), default=1.0)
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" '
-        'font-size="12"><rect width="100%" height="100%" fill="white"/>'
-    ]
-    for level in (0.0, 0.25, 0.5, 0.75, 1.0):
-        y = _y(level)
-        parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>')
-        parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{level:g}</text>')
-    for share in (0.0, 0.5, 1.0):
-        x = _x(share * most, most)
-        parts.append(
-            f'<text x="{x:.1f}" y="{HEIGHT - 26}" text-anchor="middle">{share * most / 1e6:.2f} M</text>'
-        )
-    parts.append(f'<text x="{WIDTH / 2}" y="{HEIGHT - 8}" text-anchor="middle">tokens played</text>')
-    for number, (name, seeds) in enumerate(curves.items()):
-        colour = COLOURS[number % len(COLOURS)]
-        for points in seeds:
-            line = " ".join(f"{_x(x, most):.1f},{_y(y):.1f}" for x, y in _smooth(points))
-            parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
-        parts.append(
-            f'<text x="{LEFT + 8}" y="{TOP + 14 + 16 * number}" fill="{colour}">{escape(name)}</text>'
-        )
-    return "".join(parts) + "</svg>\n"
+class Line(Struct, frozen=True, kw_only=True):
+    """One thing over its seeds."""
+
+    label: str
+    seeds: tuple[Points, ...]
+    colour: int
+    path: bool = False
+    """Points in their own order, drawn with where it begins and ends; else y by x, with a band."""
 
 
-def _smooth(points: Points) -> Points:
+class Level(Struct, frozen=True, kw_only=True):
+    """A height to compare with."""
+
+    label: str
+    y: float
+    colour: int
+
+
+class Mark(Struct, frozen=True, kw_only=True):
+    """A point, with its interval where there is one."""
+
+    label: str
+    x: float
+    y: float
+    low: float | None = None
+    high: float | None = None
+    colour: int
+    hollow: bool = False
+
+
+class Panel(Struct, frozen=True, kw_only=True):
+    """One set of axes."""
+
+    title: str
+    x: str
+    y: str
+    lines: tuple[Line, ...] = ()
+    levels: tuple[Level, ...] = ()
+    marks: tuple[Mark, ...] = ()
+    share: bool = True
+    """y goes from 0 to 1; else from 0 to what there is."""
+    note: str = ""
+
+
+def smooth(points: Points) -> list[tuple[float, float]]:
+    """y over five steps."""
     found = []
     for at, (x, _) in enumerate(points):
         near = [y for _, y in points[max(0, at - 2) : at + 3]]
@@ -48,9 +83,208 @@ def _smooth(points: Points) -> Points:
     return found
 
 
-def _x(value: float, most: float) -> float:
-    return LEFT + (WIDTH - LEFT - RIGHT) * value / most
+def over_seeds(seeds: Sequence[Points]) -> list[tuple[float, float, float, float]]:
+    """x, mean, lowest and highest, where all seeds have something to say."""
+    known = [points for points in seeds if points]
+    if not known:
+        return []
+    if len(known) == 1:
+        return [(x, y, y, y) for x, y in known[0]]
+    low, high = max(points[0][0] for points in known), min(points[-1][0] for points in known)
+    if high <= low:
+        return []
+    found = []
+    for k in range(GRID + 1):
+        x = low + (high - low) * k / GRID
+        ys = [_at(points, x) for points in known]
+        found.append((x, sum(ys) / len(ys), min(ys), max(ys)))
+    return found
 
 
-def _y(value: float) -> float:
-    return TOP + (HEIGHT - TOP - BOTTOM) * (1.0 - value)
+def _at(points: Points, x: float) -> float:
+    """Between the points on both sides."""
+    for (x0, y0), (x1, y1) in pairwise(points):
+        if x <= x1 and x1 > x0:
+            return y0 + (y1 - y0) * max(0.0, x - x0) / (x1 - x0)
+    return points[-1][1]
+
+
+def drawn(panels: Sequence[Panel]) -> str:
+    """The file's text."""
+    rows = [list(panels[:1]), list(panels[1:])] if len(panels) > 1 else [list(panels)]
+    height = HEIGHT * len(rows) + GAP * (len(rows) - 1)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
+        f'role="img"><title>{escape("; ".join(panel.title for panel in panels))}</title><style>{STYLE}</style>'
+        '<rect width="100%" height="100%" fill="var(--paper)"/>'
+    ]
+    for number, row in enumerate(rows):
+        width = (WIDTH - GAP * (len(row) - 1)) / max(1, len(row))
+        for place, panel in enumerate(row):
+            x, y = place * (width + GAP), number * (HEIGHT + GAP)
+            parts.append(f'<g transform="translate({x:.0f},{y})">{_Axes(panel, width).drawn()}</g>')
+    return "".join(parts) + "</svg>\n"
+
+
+class _Axes:
+    """A panel's own coordinates."""
+
+    def __init__(self, panel: Panel, width: float) -> None:
+        self.panel = panel
+        self.width = width
+        self.curves = [
+            (line, over_seeds([smooth(p) for p in line.seeds])) for line in panel.lines if not line.path
+        ]
+        self.paths = [(line, _mean_path(line.seeds)) for line in panel.lines if line.path]
+        xs = [x for _, curve in self.curves for x, *_ in curve] + [mark.x for mark in panel.marks]
+        xs += [x for _, path in self.paths for x, _ in path]
+        ys = [high for _, curve in self.curves for *_, high in curve] + [level.y for level in panel.levels]
+        ys += [mark.y if mark.high is None else mark.high for mark in panel.marks]
+        self.x_ticks = _ticks(max(xs, default=1.0))
+        self.y_ticks = [0.0, 0.25, 0.5, 0.75, 1.0] if panel.share else _ticks(max(ys, default=1.0))
+
+    def at(self, x: float, y: float) -> tuple[float, float]:
+        wide, high = self.width - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
+        return LEFT + wide * x / self.x_ticks[-1], TOP + high * (1.0 - y / self.y_ticks[-1])
+
+    def drawn(self) -> str:
+        return "".join(
+            [
+                *self._frame(),
+                *map(self._level, self._spread()),
+                *self._bands(),
+                *self._lines(),
+                *self._paths(),
+            ]
+            + [self._mark(mark) for mark in self.panel.marks]
+            + [*self._legend()]
+        )
+
+    def _frame(self) -> list[str]:
+        panel = self.panel
+        parts = [f'<text class="title" x="{LEFT - 40}" y="18">{escape(panel.title)}</text>']
+        for y in self.y_ticks:
+            x0, at = self.at(0, y)
+            parts.append(
+                f'<line class="rule" x1="{x0}" x2="{self.width - RIGHT:.0f}" y1="{at:.1f}" y2="{at:.1f}"/>'
+            )
+            parts.append(
+                f'<text class="soft small" x="{x0 - 6}" y="{at + 4:.1f}" text-anchor="end">{y:g}</text>'
+            )
+        for x in self.x_ticks:
+            at = self.at(x, 0)[0]
+            text = f'y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{_short(x)}</text>'
+            parts.append(f'<text class="soft small" x="{at:.1f}" {text}')
+        middle = (LEFT + self.width - RIGHT) / 2
+        parts.append(
+            f'<text class="soft" x="{middle:.0f}" y="{HEIGHT - 10}" text-anchor="middle">{escape(panel.x)}</text>'
+        )
+        parts.append(f'<text class="soft small" x="{LEFT - 40}" y="{TOP - 10}">{escape(panel.y)}</text>')
+        return parts
+
+    def _legend(self) -> list[str]:
+        parts, x = [], float(LEFT - 40)
+        for line in self.panel.lines:
+            parts.append(
+                f'<rect x="{x:.0f}" y="28" width="14" height="4" rx="2" fill="var(--c{line.colour})"/>'
+            )
+            parts.append(f'<text class="small" x="{x + 19:.0f}" y="34">{escape(line.label)}</text>')
+            x += 34 + 6.1 * len(line.label)
+        if self.panel.note:
+            parts.append(
+                f'<text class="soft small" x="{self.width - RIGHT:.0f}" y="18" text-anchor="end">'
+                f"{escape(self.panel.note)}</text>"
+            )
+        return parts
+
+    def _bands(self) -> list[str]:
+        parts = []
+        for line, curve in self.curves:
+            if len(line.seeds) > 1 and curve:
+                edge = [(x, high) for x, _, _, high in curve] + [(x, low) for x, _, low, _ in reversed(curve)]
+                parts.append(
+                    f'<polygon points="{self._points(edge)}" fill="var(--c{line.colour})" fill-opacity=".16"/>'
+                )
+        return parts
+
+    def _lines(self) -> list[str]:
+        return [
+            f'<polyline points="{self._points([(x, y) for x, y, *_ in curve])}" fill="none" '
+            f'stroke="var(--c{line.colour})" stroke-width="2" stroke-linejoin="round"/>'
+            for line, curve in self.curves
+        ]
+
+    def _paths(self) -> list[str]:
+        parts = []
+        for line, path in self.paths:
+            if not path:
+                continue
+            colour = f"var(--c{line.colour})"
+            parts.append(
+                f'<polyline points="{self._points(path)}" fill="none" stroke="{colour}" stroke-width="2" '
+                'stroke-linejoin="round" stroke-opacity=".75"/>'
+            )
+        return parts
+
+    def _points(self, points: Points) -> str:
+        return " ".join("{:.1f},{:.1f}".format(*self.at(x, y)) for x, y in points)
+
+    def _spread(self) -> list[tuple[Level, float]]:
+        """Levels with the heights of their words, which must not lie on each other."""
+        found: list[tuple[Level, float]] = []
+        below = math.inf
+        for level in sorted(self.panel.levels, key=lambda level: level.y):
+            below = min(self.at(0, level.y)[1] - 4, below - 13)
+            found.append((level, below))
+        return found
+
+    def _level(self, placed: tuple[Level, float]) -> str:
+        level, words = placed
+        x, y = self.at(0, level.y)
+        right = self.width - RIGHT
+        return (
+            f'<line class="level" x1="{x}" x2="{right:.0f}" y1="{y:.1f}" y2="{y:.1f}" stroke="var(--c{level.colour})"/>'
+            f'<text class="small halo" x="{right - 2:.0f}" y="{words:.1f}" text-anchor="end" '
+            f'style="fill:var(--c{level.colour})">{escape(level.label)}</text>'
+        )
+
+    def _mark(self, mark: Mark) -> str:
+        x, y = self.at(mark.x, mark.y)
+        colour = f"var(--c{mark.colour})"
+        bar = ""
+        if mark.low is not None and mark.high is not None:
+            y0, y1 = self.at(0, mark.low)[1], self.at(0, mark.high)[1]
+            bar = f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{y0:.1f}" y2="{y1:.1f}" stroke="{colour}"/>'
+        fill = "var(--paper)" if mark.hollow else colour
+        end = x > self.width * 0.75
+        return (
+            f'{bar}<circle cx="{x:.1f}" cy="{y:.1f}" r="4.5" fill="{fill}" stroke="{colour}" stroke-width="1.5"/>'
+            f'<text class="small halo" x="{x + (-9 if end else 9):.1f}" y="{y + 4:.1f}" '
+            f'text-anchor="{"end" if end else "start"}">{escape(mark.label)}</text>'
+        )
+
+
+def _mean_path(seeds: Sequence[Points]) -> list[tuple[float, float]]:
+    """Both coordinates over five steps and over seeds, as far as all of them got."""
+    known = [points for points in seeds if points]
+    count = min((len(points) for points in known), default=0)
+    found = []
+    for at in range(count):
+        near = [point for points in known for point in points[max(0, at - 2) : min(count, at + 3)]]
+        found.append((sum(x for x, _ in near) / len(near), sum(y for _, y in near) / len(near)))
+    return found
+
+
+def _ticks(most: float) -> list[float]:
+    """Round numbers from 0 on, the last not below `most`."""
+    if most <= 0:
+        return [0.0, 1.0]
+    size = 10.0 ** math.floor(math.log10(most / 4))
+    step = next(size * k for k in (1, 2, 2.5, 5, 10) if size * k * 5 >= most)
+    return [step * k for k in range(math.ceil(most / step - 1e-9) + 1)]
+
+
+def _short(value: float) -> str:
+    if value >= 1e6:
+        return f"{value / 1e6:g} M"
+    return f"{value / 1e3:g} k" if value >= 1e4 else f"{value:g}"

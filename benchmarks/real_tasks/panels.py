@@ -1,0 +1,171 @@
+"""What is drawn of runs: learning against tokens played, spawning by family, stopping against fixed rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from baton.measure.figure import Figure
+from real_tasks.plot import Level, Line, Mark, Panel
+from real_tasks.runs import Runs, Told, agents, combined, episode_tokens, of_play, success
+from real_tasks.stopping import ARMS
+
+__all__ = ["matched", "panels"]
+
+SAID = {
+    "reasoning": "team, credit by decision",
+    "reasoning-uniform": "team, one advantage for all",
+    "reasoning-single": "single agent",
+}
+COLOURS = 4
+
+
+def panels(runs: Runs) -> list[Panel]:
+    """Those that the runs have something for."""
+    found = [_learning(of_play(runs)), _spawning(of_play(runs, "either")), _stopping(of_play(runs, "search"))]
+    return [panel for panel in found if panel is not None]
+
+
+def matched(teams: Sequence[Told], singles: Sequence[Told]) -> str | None:
+    """Which majority of a single agent's tries costs nearest to one try of the team; None: not measured."""
+    team = combined(_lines(teams, "trained"), "tokens")
+    if team is None or team.value is None:
+        return None
+    whos = [
+        line["who"]
+        for line in singles[0].measured
+        if line["who"].startswith("trained, majority-of-") and line["tokens"]["value"] is not None
+    ]
+    costs = {who: combined(_lines(singles, who), "tokens") for who in whos}
+    known = {who: cost.value for who, cost in costs.items() if cost is not None and cost.value is not None}
+    return min(known, key=lambda who: abs(known[who] - team.value), default=None)
+
+
+def _learning(runs: Runs) -> Panel | None:
+    if not runs:
+        return None
+    colour = {name: number % COLOURS for number, name in enumerate(runs)}
+    lines = tuple(
+        Line(
+            label=_named(name, seeds, runs),
+            seeds=tuple([(line["total_tokens"], success(line)) for line in run.steps] for run in seeds),
+            colour=colour[name],
+        )
+        for name, seeds in runs.items()
+    )
+    levels: list[Level] = []
+    teams = [name for name, seeds in runs.items() if not _single(seeds)]
+    for name, seeds in runs.items():
+        first_team = name in teams[:1]
+        if _single(seeds) or first_team:
+            who = "single" if _single(seeds) else "team"
+            levels += _level(seeds, "warm", f"{who}, supervised start", colour[name])
+            if first_team:
+                levels += _level(seeds, "base", "untrained", colour[name])
+        if _single(seeds) and teams:
+            vote = matched(runs[teams[0]], seeds)
+            if vote is not None:
+                words = f"single, {vote.removeprefix('trained, ')}: the team's tokens"
+                levels += _level(seeds, vote, words, colour[name])
+    return Panel(
+        title="Learning: right answers in rollouts",
+        x="tokens played",
+        y="share right",
+        lines=lines,
+        levels=tuple(levels),
+        note=f"{_seeds(runs)}; dashed: on test questions",
+    )
+
+
+def _spawning(runs: Runs) -> Panel | None:
+    if not runs:
+        return None
+    lines = tuple(
+        Line(
+            label=f"{seeds[0].family}{'' if _splits(seeds[0].family) else ', sequential'}",
+            seeds=tuple([(line["step"], agents(line)) for line in run.steps] for run in seeds),
+            colour=number % COLOURS,
+        )
+        for number, seeds in enumerate(runs.values())
+    )
+    return Panel(
+        title="Spawning: where splitting pays, and not",
+        x="step",
+        y="agents spawned per episode",
+        lines=lines,
+        share=False,
+        note=_seeds(runs),
+    )
+
+
+def _stopping(runs: Runs) -> Panel | None:
+    if not runs:
+        return None
+    [seeds, *_] = runs.values()
+    path = Line(
+        label="learned, step by step",
+        seeds=tuple([(episode_tokens(line), success(line)) for line in run.steps] for run in seeds),
+        colour=0,
+        path=True,
+    )
+    marks = [
+        _mark(seeds, arm, arm if arm == "found" else arm.replace("-", " "), 1, arm != "found") for arm in ARMS
+    ]
+    marks += [_mark(seeds, "warm", "start", 0, True), _mark(seeds, "trained", "trained", 0, False)]
+    return Panel(
+        title="Stopping: learned against fixed rounds",
+        x="tokens of an episode",
+        y="share right",
+        lines=(path,),
+        marks=tuple(mark for mark in marks if mark is not None),
+        note=_seeds(runs),
+    )
+
+
+def _lines(seeds: Sequence[Told], who: str) -> list[dict[str, Any]]:
+    return [line for run in seeds for line in [run.line(who)] if line is not None]
+
+
+def _level(seeds: Sequence[Told], who: str, words: str, colour: int) -> list[Level]:
+    figure = combined(_lines(seeds, who), "success")
+    if figure is None or figure.value is None:
+        return []
+    return [Level(label=words, y=figure.value, colour=colour)]
+
+
+def _mark(seeds: Sequence[Told], who: str, words: str, colour: int, hollow: bool) -> Mark | None:
+    lines = _lines(seeds, who)
+    x, y = combined(lines, "tokens"), combined(lines, "success")
+    if x is None or y is None or x.value is None or y.value is None:
+        return None
+    low, high = _cut(y)
+    return Mark(label=words, x=x.value, y=y.value, low=low, high=high, colour=colour, hollow=hollow)
+
+
+def _cut(figure: Figure) -> tuple[float | None, float | None]:
+    """A share's interval."""
+    if figure.low is None or figure.high is None:
+        return None, None
+    return max(0.0, figure.low), min(1.0, figure.high)
+
+
+def _single(seeds: Sequence[Told]) -> bool:
+    return seeds[0].recipe == "reasoning-single"
+
+
+def _splits(family: str) -> bool:
+    from baton.tasks.reasoning import FAMILIES
+
+    return family in FAMILIES and FAMILIES[family].splittable
+
+
+def _named(name: str, seeds: Sequence[Told], runs: Runs) -> str:
+    """In plain words where one family is looked at."""
+    families = {each[0].family for each in runs.values()}
+    return SAID.get(seeds[0].recipe, name) if len(families) == 1 else name
+
+
+def _seeds(runs: Runs) -> str:
+    counts = {len(seeds) for seeds in runs.values()}
+    few, most = min(counts), max(counts)
+    return f"{most} seed{'s' if most > 1 else ''}" if few == most else f"{few} to {most} seeds"
