@@ -17,11 +17,13 @@ SAID = {
     "reasoning-uniform": "team, one advantage for all",
     "reasoning-single": "single agent",
 }
+_ARM_SAID = {"found": "stops when found"}
 COLOURS = 4
 
 
 def panels(runs: Runs) -> list[Panel]:
-    """Those that the runs have something for."""
+    """Those that the runs have something for. Colours do not hang on the order in which runs were named."""
+    runs = dict(sorted(runs.items(), key=lambda each: (_rank(each[1][0]), each[0])))
     found = [_learning(of_play(runs)), _spawning(of_play(runs, "either")), _stopping(of_play(runs, "search"))]
     return [panel for panel in found if panel is not None]
 
@@ -102,22 +104,31 @@ def _stopping(runs: Runs) -> Panel | None:
     if not runs:
         return None
     [seeds, *_] = runs.values()
-    path = Line(
+    learned = Line(
         label="learned, step by step",
         seeds=tuple([(episode_tokens(line), success(line)) for line in run.steps] for run in seeds),
         colour=0,
-        path=True,
+        path="learned",
     )
-    marks = [
-        _mark(seeds, arm, arm if arm == "found" else arm.replace("-", " "), 1, arm != "found") for arm in ARMS
+    arms = [
+        mark
+        for arm in ARMS
+        for mark in [_mark(seeds, arm, _ARM_SAID.get(arm, arm.replace("-", " ")), 1, arm != "found")]
+        if mark is not None
     ]
-    marks += [_mark(seeds, "warm", "start", 0, True), _mark(seeds, "trained", "trained", 0, False)]
+    rounds = Line(
+        label="fixed rounds",
+        seeds=([(mark.x, mark.y) for mark in arms if mark.hollow],),
+        colour=1,
+        path="dashed",
+    )
+    own = [_mark(seeds, "warm", "start", 0, True), _mark(seeds, "trained", "trained", 0, False)]
     return Panel(
         title="Stopping: learned against fixed rounds",
         x="tokens of an episode",
         y="share right",
-        lines=(path,),
-        marks=tuple(mark for mark in marks if mark is not None),
+        lines=(learned, rounds),
+        marks=(*arms, *(mark for mark in own if mark is not None)),
         note=_seeds(runs),
     )
 
@@ -151,6 +162,11 @@ def _cut(figure: Figure) -> tuple[float | None, float | None]:
 
 def _single(seeds: Sequence[Told]) -> bool:
     return seeds[0].recipe == "reasoning-single"
+
+
+def _rank(run: Told) -> tuple[int, bool]:
+    known = list(SAID)
+    return (known.index(run.recipe) if run.recipe in known else len(known), not _splits(run.family))
 
 
 def _splits(family: str) -> bool:

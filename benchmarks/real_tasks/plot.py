@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from html import escape
 from itertools import pairwise
+from typing import Literal
 
 from msgspec import Struct
 
@@ -28,6 +29,10 @@ text{fill:var(--ink);font:12px system-ui,sans-serif}.soft{fill:var(--soft)}.titl
 .rule{stroke:var(--rule)}.level{stroke-dasharray:5 4;stroke-width:1.2;opacity:.8}.small{font-size:11px}
 .halo{stroke:var(--paper);stroke-width:4px;paint-order:stroke;stroke-linejoin:round}
 """
+_STROKE = {
+    "learned": 'stroke-width="2" stroke-opacity=".75"',
+    "dashed": 'stroke-width="1.2" stroke-dasharray="5 4"',
+}
 
 
 class Line(Struct, frozen=True, kw_only=True):
@@ -36,8 +41,8 @@ class Line(Struct, frozen=True, kw_only=True):
     label: str
     seeds: tuple[Points, ...]
     colour: int
-    path: bool = False
-    """Points in their own order, drawn with where it begins and ends; else y by x, with a band."""
+    path: Literal["", "learned", "dashed"] = ""
+    """Points in their own order: smoothed, or as they are and dashed. Else y by x, with a band."""
 
 
 class Level(Struct, frozen=True, kw_only=True):
@@ -135,36 +140,33 @@ class _Axes:
         self.curves = [
             (line, over_seeds([smooth(p) for p in line.seeds])) for line in panel.lines if not line.path
         ]
-        self.paths = [(line, _mean_path(line.seeds)) for line in panel.lines if line.path]
+        self.paths = [
+            (line, _mean_path(line.seeds) if line.path == "learned" else list(line.seeds[0]))
+            for line in panel.lines
+            if line.path
+        ]
         xs = [x for _, curve in self.curves for x, *_ in curve] + [mark.x for mark in panel.marks]
         xs += [x for _, path in self.paths for x, _ in path]
         ys = [high for _, curve in self.curves for *_, high in curve] + [level.y for level in panel.levels]
         ys += [mark.y if mark.high is None else mark.high for mark in panel.marks]
-        self.x_ticks = _ticks(max(xs, default=1.0))
+        self.x_ticks = _ticks(max(xs, default=1.0), min(xs, default=0.0))
         self.y_ticks = [0.0, 0.25, 0.5, 0.75, 1.0] if panel.share else _ticks(max(ys, default=1.0))
 
     def at(self, x: float, y: float) -> tuple[float, float]:
         wide, high = self.width - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
-        return LEFT + wide * x / self.x_ticks[-1], TOP + high * (1.0 - y / self.y_ticks[-1])
+        across = (x - self.x_ticks[0]) / (self.x_ticks[-1] - self.x_ticks[0])
+        return LEFT + wide * across, TOP + high * (1.0 - y / self.y_ticks[-1])
 
     def drawn(self) -> str:
-        return "".join(
-            [
-                *self._frame(),
-                *map(self._level, self._spread()),
-                *self._bands(),
-                *self._lines(),
-                *self._paths(),
-            ]
-            + [self._mark(mark) for mark in self.panel.marks]
-            + [*self._legend()]
-        )
+        levels = map(self._level, self._spread())
+        below = (*self._frame(), *levels, *self._bands())
+        return "".join((*below, *self._lines(), *self._paths(), *self._marks(), *self._legend()))
 
     def _frame(self) -> list[str]:
         panel = self.panel
         parts = [f'<text class="title" x="{LEFT - 40}" y="18">{escape(panel.title)}</text>']
         for y in self.y_ticks:
-            x0, at = self.at(0, y)
+            x0, at = self.at(self.x_ticks[0], y)
             parts.append(
                 f'<line class="rule" x1="{x0}" x2="{self.width - RIGHT:.0f}" y1="{at:.1f}" y2="{at:.1f}"/>'
             )
@@ -215,16 +217,11 @@ class _Axes:
         ]
 
     def _paths(self) -> list[str]:
-        parts = []
-        for line, path in self.paths:
-            if not path:
-                continue
-            colour = f"var(--c{line.colour})"
-            parts.append(
-                f'<polyline points="{self._points(path)}" fill="none" stroke="{colour}" stroke-width="2" '
-                'stroke-linejoin="round" stroke-opacity=".75"/>'
-            )
-        return parts
+        return [
+            f'<polyline points="{self._points(path)}" fill="none" stroke="var(--c{line.colour})" '
+            f'{_STROKE[line.path]} stroke-linejoin="round"/>'
+            for line, path in self.paths
+        ]
 
     def _points(self, points: Points) -> str:
         return " ".join("{:.1f},{:.1f}".format(*self.at(x, y)) for x, y in points)
@@ -240,7 +237,7 @@ class _Axes:
 
     def _level(self, placed: tuple[Level, float]) -> str:
         level, words = placed
-        x, y = self.at(0, level.y)
+        x, y = self.at(self.x_ticks[0], level.y)
         right = self.width - RIGHT
         return (
             f'<line class="level" x1="{x}" x2="{right:.0f}" y1="{y:.1f}" y2="{y:.1f}" stroke="var(--c{level.colour})"/>'
@@ -248,20 +245,44 @@ class _Axes:
             f'style="fill:var(--c{level.colour})">{escape(level.label)}</text>'
         )
 
-    def _mark(self, mark: Mark) -> str:
-        x, y = self.at(mark.x, mark.y)
-        colour = f"var(--c{mark.colour})"
-        bar = ""
-        if mark.low is not None and mark.high is not None:
-            y0, y1 = self.at(0, mark.low)[1], self.at(0, mark.high)[1]
-            bar = f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{y0:.1f}" y2="{y1:.1f}" stroke="{colour}"/>'
-        fill = "var(--paper)" if mark.hollow else colour
-        end = x > self.width * 0.75
-        return (
-            f'{bar}<circle cx="{x:.1f}" cy="{y:.1f}" r="4.5" fill="{fill}" stroke="{colour}" stroke-width="1.5"/>'
-            f'<text class="small halo" x="{x + (-9 if end else 9):.1f}" y="{y + 4:.1f}" '
-            f'text-anchor="{"end" if end else "start"}">{escape(mark.label)}</text>'
-        )
+    def _marks(self) -> list[str]:
+        """Dots first, so that no dot lies on words; words where there is room."""
+        at = [self.at(mark.x, mark.y) for mark in self.panel.marks]
+        taken = [(x - 6, y - 6, x + 6, y + 6) for x, y in at]
+        dots, words = [], []
+        for mark, (x, y) in zip(self.panel.marks, at, strict=True):
+            colour = f"var(--c{mark.colour})"
+            if mark.low is not None and mark.high is not None:
+                y0, y1 = self.at(0, mark.low)[1], self.at(0, mark.high)[1]
+                dots.append(
+                    f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{y0:.1f}" y2="{y1:.1f}" stroke="{colour}"/>'
+                )
+            fill = "var(--paper)" if mark.hollow else colour
+            dots.append(
+                f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4.5" fill="{fill}" stroke="{colour}" stroke-width="1.5"/>'
+            )
+            left, down = self._room(x, y, 6.1 * len(mark.label), taken)
+            words.append(
+                f'<text class="small halo" x="{left:.1f}" y="{down:.1f}">{escape(mark.label)}</text>'
+            )
+        return dots + words
+
+    def _room(
+        self, x: float, y: float, wide: float, taken: list[tuple[float, float, float, float]]
+    ) -> tuple[float, float]:
+        """Where words beside a dot begin: right, left, below or above, the first that is free."""
+        places = [(x + 9, y + 4), (x - 9 - wide, y + 4), (x - wide / 2, y + 19), (x - wide / 2, y - 10)]
+        for left, down in places:
+            box = (left, down - 10, left + wide, down + 3)
+            inside = left > 0 and left + wide < self.width
+            if inside and not any(_meet(box, other) for other in taken):
+                taken.append(box)
+                return left, down
+        return places[0]
+
+
+def _meet(one: tuple[float, float, float, float], other: tuple[float, float, float, float]) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
 def _mean_path(seeds: Sequence[Points]) -> list[tuple[float, float]]:
@@ -275,13 +296,15 @@ def _mean_path(seeds: Sequence[Points]) -> list[tuple[float, float]]:
     return found
 
 
-def _ticks(most: float) -> list[float]:
-    """Round numbers from 0 on, the last not below `most`."""
+def _ticks(most: float, least: float = 0.0) -> list[float]:
+    """Round numbers that hold both; from 0 on, unless that leaves half of the axis empty."""
+    least = least if least > most / 2 - 1e-9 and most > least else 0.0
     if most <= 0:
         return [0.0, 1.0]
-    size = 10.0 ** math.floor(math.log10(most / 4))
-    step = next(size * k for k in (1, 2, 2.5, 5, 10) if size * k * 5 >= most)
-    return [step * k for k in range(math.ceil(most / step - 1e-9) + 1)]
+    size = 10.0 ** math.floor(math.log10((most - least) / 4))
+    step = next(size * k for k in (1, 2, 2.5, 5, 10) if size * k * 5 >= most - least)
+    first = math.floor(least / step)
+    return [step * k for k in range(first, math.ceil(most / step - 1e-9) + 1)]
 
 
 def _short(value: float) -> str:
