@@ -201,7 +201,7 @@ def test_a_missing_package_is_one_line(
 def test_mistakes_about_a_run_that_is_there(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for args, said in (
         (["train", "flagship", "--out", str(trained)], "holds a run already"),
-        (["train", "--resume", "--out", str(trained)], "is finished. Type: baton eval"),
+        (["train", "--resume", "--out", str(trained)], "is finished: all 2 steps are done. Type: baton eval"),
         (["train", "flagship", "--out", str(trained / "run.json")], "is a file"),
         (["eval", str(trained), "--episodes", "0"], "expected 1 or more"),
         (["eval", str(trained), "--seed", "-1"], "expected 0 or more"),

@@ -8,13 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_run import GROUP, small
+from msgspec import structs
+from small_run import COMA, GROUP, small
 
 from baton.errors import CorruptError, UsageError
 from baton.learn import checkpoint
 from baton.learn.folder import Folder, read_lines
+from baton.learn.recipe import parse
 from baton.learn.session import Session
 from baton.learn.trainer import Diverged, Trainer
+from baton.trace.formats import read_all
+from baton.trace.record import Credit
 
 pytestmark = pytest.mark.usefixtures("first_weights")
 TIMES = ("seconds", "rollout_seconds", "update_seconds", "tokens_per_second")
@@ -91,6 +95,104 @@ def test_a_finished_run_says_so(tmp_path: Path) -> None:
         Session.resume(tmp_path / "run")
 
 
+def examples(out: Path) -> dict[str, str]:
+    """Example traces -> which weights played them."""
+    found = {}
+    for trace in read_all(out / "traces" / "run.db"):
+        if trace.trace_id.startswith(("before-", "after-")):
+            found[trace.trace_id] = "".join({call.policy_version or "" for call in trace.calls})
+    return found
+
+
+def test_a_finished_run_goes_on_for_more_steps(tmp_path: Path) -> None:
+    whole(tmp_path / "long", small(train__steps=4))
+    out = tmp_path / "run"
+    whole(out, small(train__steps=2))
+    assert set(examples(out).values()) == {"0", "2"}
+    session = Session.resume(out, changes=["train.steps=4"])
+    assert [line["step"] for line in session.steps()] == [3, 4]
+    session.finish()
+    session.close()
+    for name in ("metrics.jsonl", "evals.jsonl"):
+        assert numbers(read_lines(out / name)) == numbers(read_lines(tmp_path / "long" / name))
+    assert examples(out) == examples(tmp_path / "long"), "those of the end are of the new end"
+    assert set(examples(out).values()) == {"0", "4"}
+    told = json.loads((out / "run.json").read_text())
+    assert (told["steps"], told["status"]) == (4, "finished")
+    assert told["changes"] == [{"step": 2, "set": ["train.steps=4"]}]
+    assert parse((out / "recipe.toml").read_text()).train.steps == 4
+
+
+def test_a_run_goes_on_with_another_learning_rate(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    session = Session.begin(small(), "small", out)
+    steps = session.steps()
+    for _ in range(3):
+        next(steps)
+    session.close()
+    again = Session.resume(out, changes=["train.learning_rate=0.0001"])
+    optimizer = again.trainer.policies["main"].optimizer
+    assert optimizer is not None
+    assert [group["lr"] for group in optimizer.param_groups] == [0.0001]
+    kept = {trace.trace_id for trace in read_all(out / "traces" / "run.db")}
+    again.close()
+    assert any(name.startswith("step-0002") for name in kept)
+    assert not any(name.startswith("step-0003") for name in kept), "step 3 is played by other weights now"
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("rollout.groups=2", "Expected one of: train.checkpoint_every"),
+        ("train.stepz=9", "Did you mean 'train.steps'"),
+        ("train.steps=1", "and 2 are done"),
+        ("train.learning_rate=-1", "more than 0"),
+    ],
+)
+def test_a_run_does_not_go_on_with_what_it_was_not(tmp_path: Path, change: str, says: str) -> None:
+    session = Session.begin(small(), "small", tmp_path / "run")
+    steps = session.steps()
+    for _ in range(3):
+        next(steps)
+    session.close()
+    with pytest.raises(UsageError, match=says):
+        Session.resume(tmp_path / "run", changes=[change])
+
+
+def test_a_critic_that_diverged_is_not_kept(tmp_path: Path) -> None:
+    session = Session.begin(small(NETWORK, train__checkpoint_every=1), "small", tmp_path / "run")
+    steps = session.steps()
+    next(steps)
+    net = session.trainer.critic.net  # type: ignore[attr-defined]  # the network's
+    observe = session.trainer.critic.observe
+
+    def broken(traces: Any) -> None:
+        observe(traces)
+        next(iter(net.parameters())).data.fill_(float("nan"))
+
+    session.trainer.critic.observe = broken  # type: ignore[method-assign]  # one that diverges
+    with pytest.raises(Diverged, match=r"critic\.learning_rate.*last good checkpoint is step-00001"):
+        next(steps)
+    session.close()
+    assert checkpoint.latest(tmp_path / "run" / "checkpoints").name == "step-00001"
+    assert "step-00001" in json.loads((tmp_path / "run" / "run.json").read_text())["why"]
+
+
+def test_a_return_that_is_no_number_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = Session.begin(small(COMA), "small", tmp_path / "run")
+    credit = session.trainer.crediting.credit
+
+    async def broken(*args: Any) -> Any:
+        made = await credit(*args)
+        wrong = Credit(unit="team", target="x", value=float("nan"), estimator="coma")
+        return structs.replace(made, traces=[structs.replace(t, credits=(wrong,)) for t in made.traces])
+
+    monkeypatch.setattr(session.trainer.crediting, "credit", broken)
+    with pytest.raises(Diverged, match=r"credit of coma on team x is nan at step 1.*step-00000"):
+        next(session.steps())
+    session.close()
+
+
 def test_finishing_leaves_the_trained_weights_where_they_were(tmp_path: Path) -> None:
     session = Session.begin(small(train__steps=1), "small", tmp_path / "run")
     list(session.steps())
@@ -118,7 +220,9 @@ def test_nan_ends_the_run_and_keeps_the_last_good_checkpoint(
         return report
 
     monkeypatch.setattr(session.trainer.gradients["main"], "backward", broken)
-    with pytest.raises(Diverged, match=r"step 2 .*Lower train\.learning_rate"):
+    with pytest.raises(
+        Diverged, match=r"step 2 .*Lower train\.learning_rate.*last good checkpoint is step-00001"
+    ):
         next(steps)
     session.close()
     told = json.loads((tmp_path / "run" / "run.json").read_text())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -65,3 +66,23 @@ def test_killed_and_resumed(tmp_path: Path, first_weights: None, kills: int) -> 
     assert numbers(read_lines(out / "metrics.jsonl")) == expected, moments
     who = [[line["who"] for line in read_lines(tmp_path / n / "evals.jsonl")] for n in ("whole", "killed")]
     assert who[0] == who[1], moments
+
+
+def test_terminated_it_ends_after_its_step_and_goes_on(tmp_path: Path, first_weights: None) -> None:
+    out, recipe = tmp_path / "run", tmp_path / "small.toml"
+    text = TEXT.replace("[train]\nsteps = 4\ncheckpoint_every = 2", "[train]\nsteps = 400\ncheckpoint_every = 300")
+    recipe.write_text(text)
+    process = begin(str(recipe), "--out", str(out))
+    until = time.monotonic() + 120
+    while num_lines(out / "metrics.jsonl") < 2 and process.poll() is None and time.monotonic() < until:
+        time.sleep(0.002)
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 143, said.decode()
+    told = json.loads((out / "run.json").read_text())
+    assert (told["status"], told["why"]) == ("stopped", "terminated")
+    done = len(read_lines(out / "metrics.jsonl"))
+    assert f"Stopped after step {done}; the last checkpoint is step-{done:05d}." in said.decode()
+    session = Session.resume(out, changes=[f"train.steps={done + 1}"])
+    assert [line["step"] for line in session.steps()] == [done + 1]
+    session.close()

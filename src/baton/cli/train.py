@@ -10,7 +10,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from baton.cli.train_ending import Ending, Terminated
 from baton.errors import MissingExtraError, UsageError
+from baton.learn.recipe import load
 from baton.view.terminal import emit
 from baton.view.training import write_report
 from baton.view.training_run import read_run
@@ -29,7 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "examples:\n"
         "  baton train flagship --out runs/flagship\n"
         "  baton train flagship --set train.steps=10 --set rollout.groups=4\n"
-        "  baton train --resume --out runs/flagship"
+        "  baton train --resume --out runs/flagship\n"
+        "  baton train --resume --out runs/flagship --set train.steps=80   # further than it was to go"
     )
     parser.add_argument("recipe", metavar="RECIPE", nargs="?", help="a recipe's name or a TOML file")
     parser.add_argument(
@@ -47,11 +50,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from baton.cli.train_display import Display
 
-    with Display() as display:
+    with Display() as display, Ending() as ending:
         need_torch()
-        session, out = _resumed(args, display) if args.resume else _begun(args, display)
         try:
-            code = _go(session, out, display)
+            session, out = _resumed(args, display) if args.resume else _begun(args, display)
+        except KeyboardInterrupt as stop:
+            print("Stopped before the first step: nothing was trained.", file=sys.stderr)
+            return _code(stop)
+        try:
+            code = _go(session, out, display, ending)
         finally:
             session.close()
         display.note("writing the report")
@@ -74,7 +81,6 @@ def need_torch() -> None:
 
 
 def _begun(args: argparse.Namespace, display: Display) -> tuple[Session, Path]:
-    from baton.learn.recipe import load
     from baton.learn.session import Session
 
     if args.recipe is None:
@@ -90,20 +96,17 @@ def _begun(args: argparse.Namespace, display: Display) -> tuple[Session, Path]:
 def _resumed(args: argparse.Namespace, display: Display) -> tuple[Session, Path]:
     from baton.learn.session import Session
 
-    if args.out is None or args.recipe or args.changes:
+    if args.out is None or args.recipe:
         raise UsageError("to go on with a run, name its folder alone. Type: baton train --resume --out DIR")
     out = Path(args.out)
     if not (out / "run.json").is_file():
         raise UsageError(f"{out} holds no run: it has no run.json. Type: baton train RECIPE --out {out}")
-    known = read_run(out)
-    if known.told.get("status") == "finished":
-        raise UsageError(f"the run in {out} is finished. Type: baton eval {shlex.quote(str(out))}")
-    session = Session.resume(out, display.note)
+    session = Session.resume(out, display.note, args.changes)
     display.note(f"going on after step {session.trainer.step_number} of {session.recipe.train.steps}")
     return session, out
 
 
-def _go(session: Session, out: Path, display: Display) -> int:
+def _go(session: Session, out: Path, display: Display, ending: Ending) -> int:
     """All steps that are left; the exit code."""
     from baton.learn.trainer import Diverged
 
@@ -111,20 +114,29 @@ def _go(session: Session, out: Path, display: Display) -> int:
     try:
         for line in session.steps():
             display.step(line)
+            ending.step_seconds = line["rollout_seconds"] + line["update_seconds"]
+            if ending.asked:
+                session.checkpoint()
+                raise Terminated
+        ending.step_seconds = None
         display.note("measuring the trained team")
         session.finish()
     except Diverged as error:
         print(f"baton train: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        session.folder.tell({"status": "stopped", "why": "interrupted"})
+    except KeyboardInterrupt as stop:
+        why = "terminated" if isinstance(stop, Terminated) else "interrupted"
+        session.folder.tell({"status": "stopped", "why": why})
         kept = (session.folder.checkpoints / "latest").read_text("utf-8").strip()
-        print(
-            f"Stopped after step {session.trainer.step_number}; the last checkpoint is {kept}.",
-            file=sys.stderr,
-        )
-        return 130
+        done = session.trainer.step_number
+        print(f"Stopped after step {done}; the last checkpoint is {kept}.", file=sys.stderr)
+        return _code(stop)
     return 0
+
+
+def _code(stop: KeyboardInterrupt) -> int:
+    """128 and the signal's number, as shells have it."""
+    return 143 if isinstance(stop, Terminated) else 130
 
 
 def _next(code: int, out: Path) -> str:
@@ -132,9 +144,13 @@ def _next(code: int, out: Path) -> str:
     baton = _typed()
     if code == 0:
         return f"{baton} view {place}"
-    if code == 130:
+    if code in (130, 143):
         return f"{baton} train --resume --out {place}"
-    return f"{baton} eval {place}, for what its last good checkpoint is worth"
+    slower = load(str(out / "recipe.toml")).train.learning_rate / 3
+    return (
+        f"{baton} train --resume --out {place} --set train.learning_rate={slower:.2g}, to go on from its last good "
+        f"checkpoint; or {baton} eval {place}, for what that is worth"
+    )
 
 
 def _typed() -> str:

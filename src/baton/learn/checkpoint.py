@@ -32,7 +32,7 @@ from baton.trace.formats.durable import sync_directory
 from baton.trace.formats.jsonl import read_jsonl
 from baton.trace.formats.jsonl_write import encode_trace
 
-__all__ = ["Saved", "latest", "load_weights", "restore", "save"]
+__all__ = ["Saved", "finite", "latest", "load_weights", "restore", "save"]
 
 KEEP = 2
 """Checkpoints kept besides the first and the last."""
@@ -77,6 +77,13 @@ def save(
         shutil.rmtree(made, ignore_errors=True)
     _thin(folder)
     return place
+
+
+def finite(remembered: Mapping[str, Any]) -> bool:
+    """Whether all tensors in it are of numbers."""
+    tensors: dict[str, Tensor] = {}
+    _without_tensors(dict(remembered), "", tensors)
+    return all(bool(torch.isfinite(tensor).all()) for tensor in tensors.values())
 
 
 def latest(folder: Path, progress: Callable[[str], None] | None = None) -> Path:

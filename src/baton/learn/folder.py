@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,9 +28,12 @@ import baton
 from baton.errors import UsageError
 from baton.learn.recipe import Recipe, resolved
 from baton.trace.formats.sqlite import Store
+from baton.trace.formats.sqlite_read import list_traces
 from baton.trace.trace import Trace
 
 __all__ = ["Folder", "read_lines"]
+
+_OF_STEP = re.compile(r"step-(\d+)/")
 
 
 class Folder:
@@ -82,6 +86,16 @@ class Folder:
         found: dict[str, Any] = json.loads(place.read_text("utf-8"))
         return found
 
+    def change(self, recipe: Recipe, step: int, changes: Sequence[str]) -> None:
+        """A run goes on with other settings: run.json tells, since recipe.toml alone no longer gives the run."""
+        if changes:
+            with self._writing("recipe.toml"):
+                (self.path / "recipe.toml").write_text(resolved(recipe), "utf-8")
+            earlier = self.told().get("changes", [])
+            self.tell(
+                {"steps": recipe.train.steps, "changes": [*earlier, {"step": step, "set": list(changes)}]}
+            )
+
     def forget_after(self, step: int) -> None:
         """Of a run that goes on from a checkpoint: what came after it is done again, its last measurements too."""
         for name in ("metrics.jsonl", "evals.jsonl"):
@@ -93,6 +107,11 @@ class Folder:
                 with self._writing(name):
                     made.write_text("".join(f"{line}\n" for line in lines), "utf-8")
                     made.replace(place)
+        if self.traces.exists():
+            late = [each.trace_id for each in list_traces(self.traces) if _is_after(each.trace_id, step)]
+            if late:
+                with self._writing("traces/run.db"):
+                    self._opened().drop(late)
 
     def add(self, name: str, line: Mapping[str, Any]) -> None:
         """One line of metrics or evals."""
@@ -120,13 +139,17 @@ class Folder:
     def keep(self, traces: Sequence[Trace]) -> None:
         """All of a step's traces, in one commit. One that is there already is left as it is."""
         with self._writing("traces/run.db"):
-            if self._store is None:
-                self.traces.parent.mkdir(parents=True, exist_ok=True)
-                self._store = Store.open(self.traces, durability="process")
+            store = self._opened()
             for trace in traces:
-                if trace.trace_id not in self._store:
-                    self._store.add(trace)
-            self._store.commit()
+                if trace.trace_id not in store:
+                    store.add(trace)
+            store.commit()
+
+    def _opened(self) -> Store:
+        if self._store is None:
+            self.traces.parent.mkdir(parents=True, exist_ok=True)
+            self._store = Store.open(self.traces, durability="process")
+        return self._store
 
     @contextmanager
     def _writing(self, name: str) -> Iterator[None]:
@@ -147,6 +170,12 @@ class Folder:
         if self._board:
             self._board.close()
         self._board = None
+
+
+def _is_after(trace_id: str, step: int) -> bool:
+    """Whether a trace is of a later step, or an example of what the team did in the end."""
+    found = _OF_STEP.match(trace_id)
+    return trace_id.startswith("after-") if found is None else int(found[1]) > step
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

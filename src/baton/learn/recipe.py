@@ -206,7 +206,7 @@ class TrainPart(_Part, frozen=True, kw_only=True):
     freeze_by_turns: int = 0
     """Train one policy at a time, this many steps each; 0: all together."""
     checkpoint_every: int = 10
-    invalid: float = 0.3
+    invalid: float = 1.0
     """What an answer that cannot be carried out costs its tokens, on top of what credit they have. It should be of the
     size of the credits."""
     options: Literal["sampled", "all"] = "sampled"

@@ -13,15 +13,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from baton.errors import BatonError, UsageError
+from baton.errors import BatonError, UsageError, nearest
 from baton.learn import checkpoint
 from baton.learn.evaluate import best_of, held_out, optimum_of, references, regrets, summary
 from baton.learn.folder import Folder, read_lines
 from baton.learn.recipe import Recipe, parse
+from baton.learn.refusals import check_numbers
 from baton.learn.trainer import Diverged, Trainer
 from baton.trace.trace import Trace
 
-__all__ = ["Session"]
+__all__ = ["MAY_CHANGE", "Session"]
+
+MAY_CHANGE = ("train.steps", "train.learning_rate", "train.clip_norm", "train.checkpoint_every")
+"""Settings with which a run can go on that it did not begin with: what is done stays as it is."""
 
 EXAMPLES = 4
 """Traces kept of what a team does before and after."""
@@ -63,38 +67,51 @@ class Session:
             self.folder.add("evals", line)
         if progress is not None:
             progress("measuring the untrained team")
-        self.evaluate("untrained")
-        self.checkpoint()
+        try:
+            self.evaluate("untrained")
+            self.checkpoint()
+        except KeyboardInterrupt:
+            self.folder.tell({"status": "stopped", "why": "interrupted before the first step"})
+            raise
         return self
 
     @classmethod
-    def open(cls, out: Path, progress: Any = None) -> Session:
-        """The run in a folder as its latest checkpoint left it. Nothing is written."""
+    def open(cls, out: Path, progress: Any = None, recipe: Recipe | None = None) -> Session:
+        """The run in a folder as its latest checkpoint left it, by another recipe if given. Nothing is written."""
         folder = Folder(out)
         told = folder.told()
-        recipe = parse((out / "recipe.toml").read_text("utf-8"), "recipe.toml")
+        recipe = recipe or _recipe(out)
         place = checkpoint.latest(folder.checkpoints, progress)
         trainer = Trainer(recipe, progress=progress, restored=True)
         trainer.recall(checkpoint.restore(place, trainer.policies))
         return cls(trainer, folder, name=told["recipe"])
 
     @classmethod
-    def resume(cls, out: Path, progress: Any = None) -> Session:
-        """Go on with the run in a folder; from its beginning, where it was cut off before the first checkpoint."""
+    def resume(cls, out: Path, progress: Any = None, changes: Sequence[str] = ()) -> Session:
+        """Go on with the run in a folder; from its beginning, where it was cut off before the first checkpoint.
+
+        `changes` are `train.steps=80` and the like, of settings that what was done so far does not depend on.
+        """
         folder = Folder(out)
         told = folder.told()
-        if told["status"] == "finished":
+        recipe = _recipe(out, changes)
+        if told["status"] == "finished" and recipe.train.steps <= told["steps"]:
             raise UsageError(
                 f"the run in {out} is finished: all {told['steps']} steps are done. Type: baton eval {out}, to measure "
-                "it again; or train anew into another --out with more train.steps."
+                f"it again; or go on: baton train --resume --out {out} --set train.steps={2 * told['steps']}"
             )
         if not (folder.checkpoints / "latest").exists():
             folder.forget_after(-1)
-            recipe = parse((out / "recipe.toml").read_text("utf-8"), "recipe.toml")
+            folder.change(recipe, 0, changes)
             return cls(Trainer(recipe, progress=progress), folder, name=told["recipe"])._measured(progress)
-        session = cls.open(out, progress)
-        session.folder.forget_after(session.trainer.step_number)
-        session.folder.tell({"status": "running", "why": ""})
+        session = cls.open(out, progress, recipe)
+        done = session.trainer.step_number
+        if recipe.train.steps < done:
+            raise UsageError(f"train.steps is {recipe.train.steps}, and {done} are done. Give more.")
+        folder.forget_after(done)
+        folder.change(recipe, done, changes)
+        folder.tell({"status": "running", "why": ""})
+        session.trainer.set_rates()
         lines = read_lines(out / "metrics.jsonl")
         session._seconds = lines[-1]["seconds"] if lines else 0.0
         return session
@@ -105,8 +122,10 @@ class Session:
             while self.trainer.step_number < self.recipe.train.steps:
                 yield self._step()
         except Diverged as error:
-            self.folder.tell({"status": "diverged", "why": str(error)})
-            raise
+            kept = checkpoint.latest(self.folder.checkpoints).name
+            why = f"{error} The last good checkpoint is {kept}."
+            self.folder.tell({"status": "diverged", "why": why})
+            raise Diverged(why) from error
         except KeyboardInterrupt:
             self.folder.tell({"status": "stopped", "why": "interrupted"})
             raise
@@ -131,12 +150,19 @@ class Session:
         return line
 
     def checkpoint(self) -> Path:
+        """What a run can go on from: refused where the critic has diverged, so that the one before stays the last."""
         trainer = self.trainer
+        remembered = trainer.remembered()
+        if not checkpoint.finite(remembered):
+            raise Diverged(
+                f"the critic's weights are no numbers any more after step {trainer.step_number}: the run has diverged. "
+                "Lower critic.learning_rate."
+            )
         return checkpoint.save(
             self.folder.checkpoints,
             trainer.step_number,
             trainer.policies,
-            trainer.remembered(),
+            remembered,
             trainer.kept_groups(),
         )
 
@@ -184,6 +210,20 @@ class Session:
     def close(self) -> None:
         self.trainer.close()
         self.folder.close()
+
+
+def _recipe(out: Path, changes: Sequence[str] = ()) -> Recipe:
+    """The run's recipe, with changes that a run can go on with."""
+    for change in changes:
+        path = change.partition("=")[0]
+        if path not in MAY_CHANGE:
+            raise UsageError(
+                f"--set {change}: a run goes on with the settings it began with. {nearest(path, MAY_CHANGE)} "
+                "For others, train anew into another --out."
+            )
+    recipe = parse((out / "recipe.toml").read_text("utf-8"), "recipe.toml", changes)
+    check_numbers(recipe)
+    return recipe
 
 
 def _flat(line: dict[str, Any], prefix: str = "") -> dict[str, float]:

@@ -113,6 +113,7 @@ class Trainer:
         groups = self.rollouts.take(number)
         played = time.monotonic()
         credited, again_tokens = self._credited(groups)
+        self._check_finite(credited.traces)
         groups = _regrouped(groups, credited.traces)
         self.buffer.add(groups, self.step_number)
         again = self.buffer.again(self.recipe.rollout.replay, number)
@@ -231,6 +232,16 @@ class Trainer:
             forget=self.recipe.train.forget,
         )
 
+    def _check_finite(self, traces: Sequence[Trace]) -> None:
+        """Before weights are touched: a return or a value that is no number would make them none either."""
+        wrong = next((c for trace in traces for c in trace.credits if not math.isfinite(c.value)), None)
+        if wrong is not None:
+            raise Diverged(
+                f"the credit of {wrong.estimator} on {wrong.unit} {wrong.target} is {wrong.value} at step "
+                f"{self.step_number + 1}: the run has diverged. "
+                + ("Lower critic.learning_rate." if self.recipe.critic else "See what the reward gives.")
+            )
+
     def _optimise(self, policy: Policy, batch: list[Row], done: int) -> tuple[Report, float]:
         """One step of the optimiser, after `done` others on the same rollouts."""
         assert policy.optimizer is not None
@@ -292,6 +303,13 @@ class Trainer:
         """Rollouts that are still to be trained on: those played ahead, and those that may be replayed."""
         again = self.buffer.groups if self.recipe.rollout.replay else []
         return [*again, *self.rollouts.ahead()]
+
+    def set_rates(self) -> None:
+        """Of learning, by the recipe: optimisers that were restored have those of before."""
+        for policy in self.policies.values():
+            rate = policy.part.learning_rate
+            for group in policy.optimizer.param_groups if policy.optimizer is not None else ():
+                group["lr"] = self.recipe.train.learning_rate if rate is None else rate
 
     def recall(self, saved: Saved) -> None:
         """What `remembered` and `kept_groups` gave, at their step."""

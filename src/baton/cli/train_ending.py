@@ -1,0 +1,50 @@
+"""How a run ends when it is told to by SIGTERM: a cluster's scheduler or `timeout` sends it, and SIGKILL soon after.
+
+A step that is nearly done is let to its end and kept as a checkpoint; a long one is broken off, as by Ctrl-C. A second
+signal ends the process at once.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Self
+
+__all__ = ["Ending", "Terminated"]
+
+_QUICK_SECONDS = 5.0
+"""Steps that take less are ended properly. Schedulers leave ten seconds or more."""
+
+
+class Terminated(KeyboardInterrupt):  # like its base: no error of anyone's
+    """SIGTERM came."""
+
+
+class Ending:
+    """Use as a context manager around a run."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        """Whether to stop after this step."""
+        self.step_seconds: float | None = None
+        """How long the last step took; None: this is not a step, or nobody knows."""
+        self._before: signal.Handlers | None = None
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGTERM, self._told)  # type: ignore[assignment]  # a handler of Python
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGTERM, self._before)
+
+    def _told(self, _number: int, _frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if self.step_seconds is not None and self.step_seconds < _QUICK_SECONDS:
+            self.asked = True
+        else:
+            raise Terminated
