@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -14,7 +16,9 @@ torch = pytest.importorskip("torch", reason="needs the extra `torch`")
 
 from msgspec import structs  # noqa: E402  # after what may be missing
 
+from baton.engine.scripted import ScriptedEngine  # noqa: E402
 from baton.errors import UsageError  # noqa: E402
+from baton.learn.crediting import Crediting  # noqa: E402
 from baton.learn.models import smollm2  # noqa: E402
 from baton.learn.models.tiny import Tiny  # noqa: E402
 from baton.learn.policies import lora  # noqa: E402
@@ -22,7 +26,8 @@ from baton.learn.recipe import Recipe, load  # noqa: E402
 from baton.learn.session import Session  # noqa: E402
 from baton.learn.stage import Episode, Stage  # noqa: E402
 from baton.learn.trainer import Trainer  # noqa: E402
-from baton.tasks.reasoning import SHORT  # noqa: E402
+from baton.tasks.reasoning import FAMILIES, NONE, SHORT, Search  # noqa: E402
+from baton.trace.event import Event  # noqa: E402
 from baton.trace.trace import Trace  # noqa: E402
 
 NAMES = ("reasoning", "reasoning-uniform", "reasoning-single", "reasoning-spawn", "reasoning-stop")
@@ -154,6 +159,50 @@ def test_either_spawns_by_a_coins_toss(family: str, surface: str) -> None:
     assert all(_score(trace) == 1.0 for trace in traces)
     spawned = sum(any(event.type == "spawn" for event in trace.events) for trace in traces)
     assert 15 <= spawned <= 45  # outside of this once in 10,000
+
+
+def test_the_credit_of_stopping_points_to_the_optimum() -> None:
+    """Going on and stopping by chance, with workers that are never wrong: which of them earns, after what was heard."""
+    recipe = load("reasoning-stop", ["team.max_tokens=100000"])
+    stage, random = Stage(recipe), Random(0)
+    family = FAMILIES["needle_haystack"]
+    play = ScriptedEngine("chance", Search(family, stops=lambda *_: random.random() < 0.5))
+    groups = [
+        asyncio.run(
+            stage.play(
+                dict.fromkeys(stage.roles, play),
+                [Episode(name=f"{n}-{k}", instance=n, seed=k) for k in range(8)],
+            )
+        )
+        for n in range(30)
+    ]
+
+    def worth(trace: Trace) -> float:
+        return _score(trace) - 0.2 * len(_choices(trace))  # a part's price
+
+    earned: dict[tuple[bool, bool], list[float]] = {}
+    crediting = Crediting(recipe, {"reward": worth})
+    for trace in asyncio.run(crediting.credit(groups, lambda: pytest.fail("no simulator"))).traces:
+        values = {credit.target: credit.value for credit in trace.credits}
+        for event, found in _choices(trace)[1:]:
+            if event.call != "orchestrator:4":  # no part is left
+                value = values.get(event.id, values.get(event.call or ""))
+                assert value is not None
+                earned.setdefault((found, event.decision == "stop"), []).append(value)
+    mean = {choice: fmean(values) for choice, values in earned.items()}
+    assert mean[True, True] > 0.1 > -0.1 > mean[True, False]
+    assert mean[False, False] > 0.1 > -0.1 > mean[False, True]
+
+
+def _choices(trace: Trace) -> list[tuple[Event, bool]]:
+    """What the leader did at each turn, and whether a name was heard before."""
+    made, found = [], False
+    for event in trace.events:
+        if event.type == "return":
+            found = found or trace.text(event.content_ref) != NONE
+        elif event.type == "spawn" or event.decision == "stop":
+            made.append((event, found))
+    return made
 
 
 def _score(trace: Trace) -> float:
