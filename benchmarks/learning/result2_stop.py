@@ -4,7 +4,7 @@ python benchmarks/learning/result2_stop.py [--quick] [--seeds 5] [--processes 2]
 
 learned          recipe `stop`: stopping now against the counted value of going on
 terminator       Puppeteer's: REINFORCE on the return with a growing cost of steps, on as many rollouts; as published,
-                 and with the mean over the step subtracted
+                 and with the mean over the step subtracted, a clipped loss and eight updates a step
 fixed k          goes on k times, then stops at the best there is; the best k, known from the game's solution
 SPRT             Wald's test, where there are hypotheses to test: at 5 % error, and at the best bound, which is known
                  from the game's solution
@@ -32,12 +32,8 @@ GAMES = {
     "batch-search": {"max_agents": 10},
 }
 TERMINATORS = {
-    "terminator": ("train.learning_rate=0.0003",),
-    "terminator, mean subtracted": (
-        "train.learning_rate=0.001",
-        "credit.0.centre=true",
-        "credit.0.normalise=true",
-    ),
+    "terminator": ("loss.kind=reinforce", "train.epochs=1", "train.batches=1"),
+    "terminator, mean subtracted": ("credit.0.centre=true", "credit.0.normalise=true"),
 }
 PATHS = 20_000
 ERROR = 0.05
@@ -56,8 +52,8 @@ def jobs(num_seeds: int, quick: bool) -> list[Job]:
         terminator = [
             *task,
             "credit.0.estimator=reinforce-cost",
-            "loss.kind=reinforce",
             "train.options=sampled",
+            "train.learning_rate=0.0003",
         ]
         for seed in range(num_seeds):
             told = {"recipe": "stop", "seed": seed, "game": game}
