@@ -159,6 +159,24 @@ def test_a_run_does_not_go_on_with_what_it_was_not(tmp_path: Path, change: str, 
         Session.resume(tmp_path / "run", changes=[change])
 
 
+def test_a_checkpoint_that_leads_nowhere_is_not_the_last_good_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = Session.begin(small(train__checkpoint_every=1), "small", tmp_path / "run")
+    next(session.steps())
+    session.close()
+    monkeypatch.setattr(Trainer, "step", lambda self: (_ for _ in ()).throw(Diverged("nan.")))
+    for says, left in (
+        ("no going on from step-00001, so it is gone; the last good checkpoint is step-00000", "step-00000"),
+        ("The last good checkpoint is step-00000", "step-00000"),
+    ):
+        again = Session.resume(tmp_path / "run")
+        with pytest.raises(Diverged, match=says):
+            next(again.steps())
+        again.close()
+        assert checkpoint.latest(tmp_path / "run" / "checkpoints").name == left
+
+
 def test_a_critic_that_diverged_is_not_kept(tmp_path: Path) -> None:
     session = Session.begin(small(NETWORK, train__checkpoint_every=1), "small", tmp_path / "run")
     steps = session.steps()

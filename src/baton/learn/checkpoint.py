@@ -32,7 +32,7 @@ from baton.trace.formats.durable import sync_directory
 from baton.trace.formats.jsonl import read_jsonl
 from baton.trace.formats.jsonl_write import encode_trace
 
-__all__ = ["Saved", "finite", "latest", "load_weights", "restore", "save"]
+__all__ = ["Saved", "drop", "finite", "latest", "load_weights", "restore", "save"]
 
 KEEP = 2
 """Checkpoints kept besides the first and the last."""
@@ -62,10 +62,7 @@ def save(
         _write(made, step, policies, remembered, groups)
         shutil.rmtree(place, ignore_errors=True)
         made.rename(place)
-        pointer = folder / ".latest"
-        _put(pointer, place.name.encode())
-        pointer.replace(folder / "latest")
-        sync_directory(folder)
+        _point(place)
     except OSError as error:
         good = _named(folder)
         raise UsageError(
@@ -77,6 +74,16 @@ def save(
         shutil.rmtree(made, ignore_errors=True)
     _thin(folder)
     return place
+
+
+def drop(place: Path) -> Path | None:
+    """Without this checkpoint; returns the one before it, or None, and then it stays."""
+    before = sorted(path for path in place.parent.glob("step-*") if path.name < place.name)
+    if not before:
+        return None
+    _point(before[-1])
+    shutil.rmtree(place)
+    return before[-1]
 
 
 def finite(remembered: Mapping[str, Any]) -> bool:
@@ -176,6 +183,14 @@ def _put(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
+
+
+def _point(place: Path) -> None:
+    """This is the latest now."""
+    pointer = place.parent / ".latest"
+    _put(pointer, place.name.encode())
+    pointer.replace(place.parent / "latest")
+    sync_directory(place.parent)
 
 
 def _digest(content: bytes) -> str:

@@ -40,6 +40,8 @@ class Session:
         self.folder = folder
         self.name = name
         self._seconds = 0.0
+        self._resumed_at: int | None = None
+        """The step that it went on after; None: it began here."""
         self._began = time.monotonic()
 
     @classmethod
@@ -112,6 +114,7 @@ class Session:
         folder.change(recipe, done, changes)
         folder.tell({"status": "running", "why": ""})
         session.trainer.set_rates()
+        session._resumed_at = done
         lines = read_lines(out / "metrics.jsonl")
         session._seconds = lines[-1]["seconds"] if lines else 0.0
         return session
@@ -122,8 +125,7 @@ class Session:
             while self.trainer.step_number < self.recipe.train.steps:
                 yield self._step()
         except Diverged as error:
-            kept = checkpoint.latest(self.folder.checkpoints).name
-            why = f"{error} The last good checkpoint is {kept}."
+            why = f"{error} {self._last_good()}"
             self.folder.tell({"status": "diverged", "why": why})
             raise Diverged(why) from error
         except KeyboardInterrupt:
@@ -133,6 +135,14 @@ class Session:
             with suppress(UsageError):  # the disk may be what failed
                 self.folder.tell({"status": "stopped", "why": str(error)})
             raise
+
+    def _last_good(self) -> str:
+        """Says which checkpoint to go on from. One that was gone on from, and led nowhere, is none."""
+        place = checkpoint.latest(self.folder.checkpoints)
+        if self.trainer.step_number != self._resumed_at or checkpoint.drop(place) is None:
+            return f"The last good checkpoint is {place.name}."
+        before = checkpoint.latest(self.folder.checkpoints).name
+        return f"There is no going on from {place.name}, so it is gone; the last good checkpoint is {before}."
 
     def _step(self) -> dict[str, Any]:
         made = self.trainer.step()
