@@ -17,6 +17,7 @@ once. `rounds` are choices to go on.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from runs import Job, Record, main, markdown, shown, train
@@ -25,7 +26,7 @@ from baton.tasks.game import Game, State
 from baton.tasks.games import make_game
 from baton.tasks.solve import Solution, evaluate, solve
 
-GAMES = {
+GAMES: dict[str, dict[str, Any]] = {
     "stopping-chain": {},
     "sequential-test": {"max_tests": 12, "cost": 0.03},
     "pandora": {},
