@@ -8,13 +8,16 @@ from pathlib import Path
 
 from baton.cli.run import parse_policies
 from baton.cli.team import describe, make_team, one_trace, settings_of, store_path
+from baton.cli.trained import is_trained, kept_in, playing_team
 from baton.errors import UsageError
 from baton.team.action import VERBS
 from baton.team.intervene import BarAgent, Drop, Force, Intervention, Replace
 from baton.team.running import fork, fork_id
+from baton.team.setup import Assignment, Team
 from baton.team.surface import Lines, Parsed
 from baton.trace.formats import format_of_name, write
 from baton.trace.formats.sqlite_read import list_traces
+from baton.trace.trace import Trace
 
 __all__ = ["add_arguments", "run"]
 
@@ -25,9 +28,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "examples:\n"
         "  baton fork runs/sum --at worker2#2 --replace 0 --out runs/sum-fork\n"
         '  baton fork runs/sum --at orchestrator#1 --force "stop I do not know" --out fork.jsonl\n'
-        "  baton fork runs/sum --bar worker3 --out fork.jsonl"
+        "  baton fork runs/sum --bar worker3 --out fork.jsonl\n"
+        '  baton fork runs/flagship --trace after-0 --at orchestrator#1 --force "stop" --out fork.jsonl'
     )
-    parser.add_argument("path", metavar="TRACE", help="a trace that `baton run` made")
+    parser.add_argument("path", metavar="TRACE", help="a trace that `baton run` or `baton train` made")
     parser.add_argument("--trace", metavar="ID", help="which one, where there are several")
     parser.add_argument("--at", metavar="EVENT", help="the event that is different (see `baton show`)")
     what = parser.add_mutually_exclusive_group(required=True)
@@ -54,11 +58,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    trace = one_trace(args.path, args.trace)
-    team, assignment = make_team(settings_of(trace, parse_policies(args.policy)))
+    trace = one_trace(kept_in(args.path), args.trace)
     changes = [_intervention(args)]
     out = store_path(args.out)
     _check_free(out, fork_id(trace, changes, args.replicate))
+    team, assignment, who = _team(args, trace)
     made = asyncio.run(
         fork(
             trace,
@@ -77,9 +81,23 @@ def run(args: argparse.Namespace) -> int:
         f"again    {usage.calls_run} calls ({usage.tokens_run:,} tokens) and {usage.tools_run} tools ran; "
         f"{usage.calls_reused} calls ({usage.tokens_reused:,} tokens) and {usage.tools_reused} tools were reused"
     )
+    if who is not None:
+        print(f"who      new answers are by checkpoint {who}")
     print(f"changed  {len(made.invalidated)} of {len(trace.events)} events: {_some(made.invalidated)}")
     print(f"fork     {made.trace.trace_id} in {out}")
     return 0
+
+
+def _team(args: argparse.Namespace, trace: Trace) -> tuple[Team, Assignment, str | None]:
+    """Of a trace of `baton train`, with the checkpoint that answers."""
+    if not is_trained(trace):
+        return *make_team(settings_of(trace, parse_policies(args.policy))), None
+    if args.policy:
+        raise UsageError(
+            f"trace {trace.trace_id} was made by `baton train`: new answers are by the run's checkpoints. "
+            "Leave --policy out."
+        )
+    return playing_team(args.path, trace)
 
 
 def _check_free(out: Path, trace_id: str) -> None:

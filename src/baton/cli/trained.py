@@ -1,0 +1,124 @@
+"""Traces that `baton train` kept, set up to be run again: the team by the run's recipe, new answers by its checkpoints.
+
+Both stand in the run's folder, so a trace can be run again where training put it: DIR/traces/run.db.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+from msgspec import structs
+
+from baton.cli.train import need_torch
+from baton.errors import TraceError, UsageError
+from baton.learn.recipe import parse
+from baton.learn.stage import Stage
+from baton.team.policy import Answer, Engine, EngineError, Entry, Request
+from baton.team.setup import Assignment, Team
+from baton.trace.call import Call
+from baton.trace.numbers import Ints
+from baton.trace.trace import Trace
+
+__all__ = ["as_played", "is_trained", "kept_in", "playing_team", "recorded_team"]
+
+
+def kept_in(path: str) -> str:
+    """A run's folder stands for its traces."""
+    place = Path(path) / "traces" / "run.db"
+    return str(place) if (Path(path) / "run.json").is_file() and place.is_file() else path
+
+
+def is_trained(trace: Trace) -> bool:
+    """Whether `baton train` made it."""
+    return "train" in trace.header.meta
+
+
+def as_played(trace: Trace) -> Trace:
+    """Without what training added when it was over: rewards by the recipe, and credits."""
+    return structs.replace(trace, rewards=(), credits=())
+
+
+def recorded_team(path: str, trace: Trace) -> tuple[Team, Assignment]:
+    """The team that made a trace, knowing nothing but its own answers. No model is loaded."""
+    stage = Stage(parse((_run_of(path, trace) / "recipe.toml").read_text("utf-8"), "recipe.toml"))
+    names = trace.header.meta["run"]["policies"]
+    return _set_up(stage, trace, {role: _Recorded(trace, names[role]) for role in stage.roles})
+
+
+def playing_team(path: str, trace: Trace) -> tuple[Team, Assignment, str]:
+    """The same with the weights of the checkpoint nearest to those that played it, whose name comes third."""
+    from baton.learn import checkpoint
+    from baton.learn.session import Session
+
+    need_torch()
+    run = _run_of(path, trace)
+    place = _nearest(run, trace)
+    print(f"loading {place}", file=sys.stderr)
+    session = Session.open(run)
+    checkpoint.load_weights(place, session.trainer.policies)
+    session.trainer.rollouts.publish()
+    policies = session.trainer.policies.values()
+    engines = {role: _Playing(policy.engine) for policy in policies for role in policy.roles}
+    return *_set_up(session.trainer.stage, trace, engines), place.name
+
+
+def _set_up(stage: Stage, trace: Trace, engines: Mapping[str, Engine]) -> tuple[Team, Assignment]:
+    told = trace.header.meta["train"]
+    assignment = stage.assignment(told["instance"], told["split"])
+    return stage.team(engines, assignment, trace.header.meta["run"]["seed"]), assignment
+
+
+def _run_of(path: str, trace: Trace) -> Path:
+    """The folder of the run, beside the trace."""
+    place = Path(path).resolve()
+    for folder in (place, *place.parents[:2]):
+        if (folder / "recipe.toml").is_file() and (folder / "run.json").is_file():
+            return folder
+    raise TraceError(
+        f"trace {trace.trace_id} was made by `baton train`, and the run's recipe is not beside {path}. Give the trace "
+        "where training put it: DIR/traces/run.db, in the run's folder."
+    )
+
+
+def _nearest(run: Path, trace: Trace) -> Path:
+    """The checkpoint nearest to the weights that played a trace: of a step, those before it."""
+    step = trace.header.meta["train"]["step"] - bool(re.match(r"step-\d", trace.trace_id))
+    found = sorted(path for path in (run / "checkpoints").glob("step-*") if path.is_dir())
+    if not found:
+        raise UsageError(f"{run} has no checkpoint, so nobody could answer anew.")
+    return min(found, key=lambda place: abs(int(place.name.removeprefix("step-")) - step))
+
+
+class _Recorded:
+    """Reads what was read, by its record. It is never asked for an answer."""
+
+    def __init__(self, trace: Trace, name: str) -> None:
+        self.name = name
+        self._ids = {
+            (trace.text(call.prompt_ref), _said(trace, call)): call.prompt_ids for call in trace.calls
+        }
+
+    def encode(self, entries: Sequence[Entry], after: Answer | None) -> Ints | None:
+        text = msgspec.json.encode(list(entries)).decode()
+        return self._ids.get((text, None if after is None else after.completion_ids))
+
+    async def answer(self, requests: Sequence[Request]) -> list[Answer | EngineError]:
+        return [EngineError("this was not recorded") for _ in requests]
+
+
+def _said(trace: Trace, call: Call) -> Ints | None:
+    """What its agent had said before, on top of which it read."""
+    return None if call.parent is None else trace.call_by_id[call.parent].completion_ids
+
+
+class _Playing:
+    """An engine that does not say which weights it has: what is on record is reused, whoever said it."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.name = engine.name
+        self.encode = engine.encode
+        self.answer = engine.answer

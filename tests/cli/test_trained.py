@@ -1,0 +1,112 @@
+"""Traces that `baton train` kept: replayed without a model, and forked under the run's checkpoints."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from baton.cli import main
+from baton.trace.formats import read_all
+from baton.trace.trace import Trace
+
+pytest.importorskip("torch", reason="training needs torch: pip install 'baton-rl[train]'")
+
+SMALL = [
+    *(
+        "--set",
+        "warm.episodes=200",
+        "--set",
+        "warm.steps=80",
+        "--set",
+        "warm.rows=16",
+        "--set",
+        "train.steps=2",
+    ),
+    *("--set", "rollout.groups=2", "--set", "rollout.group_size=2", "--set", "eval.episodes=2"),
+    *("--set", "eval.best_of=1", "--set", "train.checkpoint_every=1"),
+]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> object:
+    """A game, and a team of two policies whose contexts grow."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        places = {}
+        for recipe in ("grpo", "dr-mas"):
+            places[recipe] = tmp_path_factory.mktemp("trained") / recipe
+            assert main(["train", recipe, *SMALL, "--out", str(places[recipe])]) == 0
+        yield places
+
+
+def traces(run: Path) -> list[Trace]:
+    return list(read_all(run / "traces" / "run.db"))
+
+
+@pytest.mark.parametrize("recipe", ["grpo", "dr-mas"])
+def test_every_trace_of_a_run_is_replayed_without_its_model(
+    recipe: str,
+    runs: dict[str, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    found = traces(runs[recipe])
+    assert {trace.trace_id.partition("-")[0] for trace in found} == {"before", "after", "step"}
+    for place, trace in zip(
+        (runs[recipe], runs[recipe] / "traces" / "run.db") * len(found), found, strict=False
+    ):
+        assert main(["replay", str(place), "--trace", trace.trace_id]) == 0
+        assert "identical" in capsys.readouterr().out
+
+
+def test_a_trace_that_was_changed_is_not_repeated(
+    runs: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = runs["grpo"]
+    recipe = run / "recipe.toml"
+    kept = recipe.read_text()
+    recipe.write_text(kept.replace("num_boxes = 2", "num_boxes = 3"))
+    try:
+        assert main(["replay", str(run), "--trace", "after-0"]) == 2
+    finally:
+        recipe.write_text(kept)
+    assert "does not repeat its trace" in capsys.readouterr().err
+
+
+def test_a_fork_answers_by_the_checkpoint_that_played_it(
+    runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = runs["grpo"]
+    anew = set()
+    for number, trace in enumerate(traces(run)):
+        first = trace.events[0]
+        if first.status != "ok" or first.options is None:
+            continue
+        out = tmp_path / f"{number}.jsonl"
+        asked = ["fork", str(run), "--trace", trace.trace_id, "--at", first.id, "--out", str(out)]
+        assert main([*asked, "--force", "spawn inspector: look"]) == 0
+        step = int(trace.header.meta["train"]["step"])
+        played = step - 1 if trace.trace_id.startswith("step") else step
+        assert f"by checkpoint step-{played:05d}" in capsys.readouterr().out
+        (made,) = read_all(out)
+        new = [call for call in made.calls if call != trace.call_by_id.get(call.id)]
+        anew |= {call.policy_version == str(played) for call in new}
+    assert anew == {True}
+
+
+def test_away_from_its_run_it_says_where_to_look(
+    runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "elsewhere.db"
+    place.write_bytes((runs["grpo"] / "traces" / "run.db").read_bytes())
+    assert main(["replay", str(place), "--trace", "after-0"]) == 2
+    assert "DIR/traces/run.db" in capsys.readouterr().err
+    run = str(runs["grpo"])
+    asked = ["fork", run, "--trace", "after-0", "--at", "orchestrator#1", "--drop", "--policy", "tiny"]
+    assert main([*asked, "--out", str(tmp_path / "f.jsonl")]) == 2
+    assert "Leave --policy out" in capsys.readouterr().err
+    assert json.loads((runs["grpo"] / "run.json").read_text())["status"] == "finished"
