@@ -166,6 +166,13 @@ def rows_with(trainer: Trainer, trace: Trace, credits: tuple[Credit, ...]) -> li
     return trainer._rows(structs.replace(trace, credits=credits), Group(step=1, version=0, traces=(trace,)))
 
 
+def learning(*decisions: str) -> Trainer:
+    """Of these alone, though the game has only stops: the traces below say that they have others."""
+    trainer = Trainer(small())
+    trainer.recipe = small(train__decisions=list(decisions))
+    return trainer
+
+
 def team_credit(trace: Trace) -> tuple[Credit, ...]:
     return (Credit(unit="team", target=trace.trace_id, value=1.0, estimator="mean"),)
 
@@ -176,7 +183,7 @@ def tokens(rows: list[Row]) -> set[tuple[str, int]]:
 
 @pytest.mark.parametrize("off", CHOICES)
 def test_decisions_switched_off_leave_their_tokens_alone(off: Choice) -> None:
-    trainer = Trainer(small(train__decisions=[name for name in CHOICES if name != off]))
+    trainer = learning(*(name for name in CHOICES if name != off))
     names = cycle(CHOICES)
     left: set[str] = set()
     gone: set[str] = set()
@@ -200,7 +207,7 @@ def test_the_gradient_of_their_tokens_is_zero() -> None:
     trainer = Trainer(small())
     trace = played(trainer)[0]
     event = next(e for e in trace.events if e.call and e.decision == "stop" and e.status == "ok")
-    off = Trainer(small(train__decisions=["spawn"]))
+    off = learning("spawn")
     assert all(row.call != event.call for row in rows_with(off, trace, team_credit(trace)))
     one = structs.replace(event, decision="spawn")
     mixed = structs.replace(trace, events=tuple(one if e is event else e for e in trace.events))
@@ -219,7 +226,7 @@ def test_the_gradient_of_their_tokens_is_zero() -> None:
 
 
 def test_going_on_is_a_decision_about_stopping() -> None:
-    trainer = Trainer(small(train__decisions=["spawn"]))
+    trainer = learning("spawn")
     trace = played(trainer)[0]
     waits = tuple(structs.replace(e, decision="wait" if e.call else e.decision) for e in trace.events)
     valid = structs.replace(trace, events=tuple(e for e in waits if e.status != "invalid"))

@@ -6,23 +6,51 @@ Weights average 1 over all trained tokens, so the global token count stays the d
 
 () is the mean over tokens (DAPO, arXiv 2503.14476). ("turn",) is the mean over calls of their token means
 (GRPO, arXiv 2402.03300). ("trace", "agent") is WideSeek-R1's (1/G) sum (1/N) sum (1/tokens) sum [C].
+
+Before that, `learned_weights` leaves out the tokens of decisions that are not learned.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
 from msgspec import structs
 
+from baton.credit import project
 from baton.errors import UsageError, nearest
 from baton.learn.rows import Row
+from baton.trace.numbers import Floats
+from baton.trace.record import Credit
+from baton.trace.trace import Trace
 
-__all__ = ["LEVELS", "Level", "scaled"]
+__all__ = ["LEVELS", "Level", "learned_weights", "scaled"]
 
 Level = Literal["group", "trace", "agent", "turn"]
 LEVELS: tuple[Level, ...] = ("group", "trace", "agent", "turn")
+_DECIDES = {"wait": "stop", "continue": "stop"} | {
+    name: name for name in ("spawn", "delegate", "communicate", "aggregate", "stop")
+}
+"""Which learned decision an event's is: to go on is not to stop."""
+
+
+def learned_weights(
+    trace: Trace, sizes: Mapping[str, int], learned: Collection[str], *, level: float = 1.0
+) -> dict[str, Floats]:
+    """For each call and its number of tokens: `level`, and 0 on tokens of decisions that are not learned."""
+    off = [
+        Credit(unit="orchestrator", target=event.id, value=1.0, estimator="off")
+        for event in trace.events
+        if event.call in sizes and _DECIDES.get(event.decision, "") not in ("", *learned)
+    ]
+    reached = project(trace, off) if off else {}  # all at once: each alone would go through the whole trace
+    return {
+        call: Floats.from_buffer(
+            np.where(reached[call].numpy() > 0, 0.0, level) if off else np.full(size, level)
+        )
+        for call, size in sizes.items()
+    }
 
 
 def scaled(rows: Sequence[Row], levels: Sequence[Level]) -> list[Row]:

@@ -22,7 +22,6 @@ import numpy as np
 import torch
 from msgspec import Struct, structs
 
-from baton.credit.project import tokens_of
 from baton.errors import BatonError
 from baton.learn.balance import EVERY, alone, balanced, check_balance, norm_of
 from baton.learn.buffer import Buffer, Group, batches_of, cut_off
@@ -41,13 +40,13 @@ from baton.learn.recipe import Recipe
 from baton.learn.refusals import check_credit, check_numbers
 from baton.learn.rollouts import Rollouts
 from baton.learn.rows import Row, rows_of
+from baton.learn.scales import learned_weights
 from baton.learn.scoring import Scoring
 from baton.learn.stage import Stage
 from baton.learn.update import Gradients, Packed, Report
 from baton.reward.contract import Gold
 from baton.team.policy import Engine
 from baton.trace.numbers import Floats
-from baton.trace.record import Credit
 from baton.trace.trace import Trace
 
 __all__ = ["Diverged", "Step", "Trainer"]
@@ -276,16 +275,8 @@ class Trainer:
     def _weights(self, trace: Trace, values: Mapping[str, Floats]) -> dict[str, Floats]:
         """0 on tokens of decisions that are not learned; less on rollouts that a budget cut off."""
         level = self.recipe.rollout.cut_weight if cut_off(trace) else 1.0
-        found = {call: np.full(len(each), level) for call, each in values.items()}
-        learned = self.recipe.train.decisions
-        for event in trace.events:
-            decides = _DECIDES.get(event.decision)
-            if decides is not None and decides not in learned and event.call in found:
-                there = Credit(unit="orchestrator", target=event.id, value=0.0, estimator="")
-                for call, places in tokens_of(trace, there).items():
-                    if call in found:
-                        found[call][places] = 0.0
-        return {call: Floats.from_buffer(values) for call, values in found.items()}
+        sizes = {call: len(each) for call, each in values.items()}
+        return learned_weights(trace, sizes, self.recipe.train.decisions, level=level)
 
     # -- to go on from ----------------------------------------------------------------------------
 
@@ -323,12 +314,6 @@ class Trainer:
         self.crediting.load(told["crediting"])
         self.scoring.load(told["scoring"])
         self.watch.load(told["watch"])
-
-
-_DECIDES = {"wait": "stop", "continue": "stop"} | {
-    name: name for name in ("spawn", "delegate", "communicate", "aggregate", "stop")
-}
-"""Which learned decision an event's is: to go on is not to stop."""
 
 
 def _loss(recipe: Recipe) -> Loss:
