@@ -38,7 +38,7 @@ def compare(folders: Sequence[str], plot: str | None = None) -> int:
         ("Stopping: parts looked at per rollout, by tokens played", _curves(stopping, agents)),
         ("On test instances", _worth(runs)),
         ("What RL changed on test instances, seed by seed", _changes(runs)),
-        ("Team and single agent at equal tokens, on test instances", _equal_tokens(runs)),
+        ("Team and single agent at the nearest tokens, on test instances", _nearest_tokens(runs)),
         ("When it stops, on test instances", _stopping(stopping)),
         ("A step", _seconds(runs)),
         ("The supervised start", _warm(runs)),
@@ -134,8 +134,8 @@ def _difference(
         table.append((what, *cells, str(len(both))))
 
 
-def _equal_tokens(runs: Runs) -> Table:
-    """The trained team, and as many tries of the trained single agent as cost the same."""
+def _nearest_tokens(runs: Runs) -> Table:
+    """The trained team, and as many tries of the trained single agent as come nearest to its cost."""
     table: Table = [("who", "success", "tokens")]
     plain = of_play(runs)
     singles = {seeds[0].family: seeds for seeds in plain.values() if seeds[0].recipe == "reasoning-single"}
@@ -146,7 +146,7 @@ def _equal_tokens(runs: Runs) -> Table:
         vote = matched(seeds, singles[family])
         if vote is not None:
             rows = [(f"{name}, trained", seeds, "trained")]
-            whos = ("trained", vote, vote.replace("majority", "best"))
+            whos = ("trained", vote[0], vote[0].replace("majority", "best"))
             rows += [(f"single agent, {who}", singles[family], who) for who in whos]
             for words, whose, who in rows:
                 lines = [line for run in whose for line in [run.line(who)] if line is not None]

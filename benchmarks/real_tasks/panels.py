@@ -19,6 +19,8 @@ SAID = {
 }
 _ARM_SAID = {"found": "stops when found"}
 COLOURS = 4
+_NEAR = 0.15
+"""Costs that differ by less are called the same."""
 
 
 def panels(runs: Runs) -> list[Panel]:
@@ -28,19 +30,16 @@ def panels(runs: Runs) -> list[Panel]:
     return [panel for panel in found if panel is not None]
 
 
-def matched(teams: Sequence[Told], singles: Sequence[Told]) -> str | None:
-    """Which majority of a single agent's tries costs nearest to one try of the team; None: not measured."""
-    team = combined(_lines(teams, "trained"), "tokens")
-    if team is None or team.value is None:
+def matched(teams: Sequence[Told], singles: Sequence[Told]) -> tuple[str, str] | None:
+    """Which majority of a single agent's tries costs nearest to one try of the team, and what; None: not measured."""
+    team = _tokens(teams, "trained")
+    whos = [line["who"] for line in singles[0].measured if line["who"].startswith("trained, majority-of-")]
+    costs = {who: cost for who in whos if (cost := _tokens(singles, who)) is not None}
+    if team is None or not costs:
         return None
-    whos = [
-        line["who"]
-        for line in singles[0].measured
-        if line["who"].startswith("trained, majority-of-") and line["tokens"]["value"] is not None
-    ]
-    costs = {who: combined(_lines(singles, who), "tokens") for who in whos}
-    known = {who: cost.value for who, cost in costs.items() if cost is not None and cost.value is not None}
-    return min(known, key=lambda who: abs(known[who] - team.value), default=None)
+    who = min(costs, key=lambda who: abs(costs[who] - team))
+    alike = abs(costs[who] - team) <= _NEAR * team
+    return who, "the team's tokens" if alike else f"{costs[who]:.0f} tokens, team {team:.0f}"
 
 
 def _learning(runs: Runs) -> Panel | None:
@@ -67,8 +66,8 @@ def _learning(runs: Runs) -> Panel | None:
         if _single(seeds) and teams:
             vote = matched(runs[teams[0]], seeds)
             if vote is not None:
-                words = f"single, {vote.removeprefix('trained, ')}: the team's tokens"
-                levels += _level(seeds, vote, words, colour[name])
+                who, cost = vote
+                levels += _level(seeds, who, f"single, {who.removeprefix('trained, ')}: {cost}", colour[name])
     return Panel(
         title="Learning: right answers in rollouts",
         x="tokens played",
@@ -142,6 +141,11 @@ def _level(seeds: Sequence[Told], who: str, words: str, colour: int) -> list[Lev
     if figure is None or figure.value is None:
         return []
     return [Level(label=words, y=figure.value, colour=colour)]
+
+
+def _tokens(seeds: Sequence[Told], who: str) -> float | None:
+    figure = combined(_lines(seeds, who), "tokens")
+    return None if figure is None else figure.value
 
 
 def _mark(seeds: Sequence[Told], who: str, words: str, colour: int, hollow: bool) -> Mark | None:

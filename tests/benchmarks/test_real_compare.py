@@ -149,7 +149,7 @@ def test_the_single_agent_votes_with_the_teams_tokens(
     folders: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     importlib.import_module("real_tasks.compare").compare(folders)
-    rows = tables(capsys.readouterr().out)["Team and single agent at equal tokens, on test instances"]
+    rows = tables(capsys.readouterr().out)["Team and single agent at the nearest tokens, on test instances"]
     assert [row[0] for row in rows[1:5]] == [
         "reasoning (chain_sum), trained", "single agent, trained", "single agent, trained, majority-of-4",
         "single agent, trained, best-of-4",
@@ -176,6 +176,17 @@ def test_the_picture(folders: list[str], tmp_path: Path) -> None:
     assert "prefers-color-scheme:dark" in text
     assert "nan" not in text
     assert "href" not in text  # stands by itself
+
+
+def test_a_vote_that_costs_less_says_so(folders: list[str], tmp_path: Path) -> None:
+    for folder in map(Path, folders):
+        lines = (folder / "measured.jsonl").read_text("utf-8").splitlines(keepends=True)
+        kept = [line for line in lines if not json.loads(line)["who"].endswith(("-of-4", "-of-8"))]
+        (folder / "measured.jsonl").write_text("".join(kept), "utf-8")
+    place = tmp_path / "all.svg"
+    importlib.import_module("real_tasks.compare").compare(folders, str(place))
+    words = [text.text for text in ElementTree.parse(place).iter(f"{SVG}text")]
+    assert "single, majority-of-2: 110 tokens, team 220" in words
 
 
 def test_one_run_alone_is_one_panel(folders: list[str], tmp_path: Path) -> None:
