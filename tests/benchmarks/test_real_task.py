@@ -105,7 +105,7 @@ def test_training_in_slices(tmp_path: Path, typed: Typed) -> None:
         "base", "warm", "warm, best-of-2", "warm, majority-of-2", "trained", "trained, best-of-2",
         "trained, majority-of-2",
     ]  # fmt: skip
-    assert "**When it stops**" not in said
+    assert "When it stops" not in said
     assert "**The supervised start**" in said
 
 
@@ -117,7 +117,7 @@ def test_stopping_beside_fixed_rounds(tmp_path: Path, typed: Typed) -> None:
     assert status == 0, wrong
     status, said, wrong = typed("--compare", out)
     assert status == 0, wrong
-    table = said.partition("**When it stops**")[2].partition("**A step**")[0]
+    table = said.partition("**When it stops, on test instances**")[2].partition("**A step**")[0]
     rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| reasoning")]
     assert [row[1] for row in rows] == ["base", "warm", "trained", "fixed-1", "fixed-2", "fixed-3", "found"]
     assert [row[4][:4] for row in rows[3:6]] == ["1.00", "2.00", "3.00"]
