@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from msgspec import Struct
 
+from baton.engine.torch.beside import near
 from baton.engine.torch.decode import Stepper
 from baton.engine.torch.draw import Drawer
 from baton.engine.torch.forest import Forest, Ids, Node
@@ -31,6 +32,8 @@ from baton.trace.numbers import Floats, Ints
 __all__ = ["Batch", "Limits", "Row"]
 
 _UNIFORMS = 64
+_GROUPED = 32
+"""Ids of a stretch that few rows share, from which reading it once for them may be worth a call of its own."""
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -59,6 +62,8 @@ class Row(Seat):
         self.loaded = 0
         """How many of the slot's tokens were copied from the forest."""
         self.shared: list[torch.Tensor] = []
+        self.grouped: list[torch.Tensor] = []
+        """Stretches that are read side by side with others."""
         self.ids: list[int] = []
         self.logprobs: list[float] = []
         self.limit = 0
@@ -208,16 +213,33 @@ class Batch:
             run.keep()
             self.prefilled_tokens += tokens
         ready = [row for row in self._filling if all(node.kv is not None for node in row.node.chain())]
+        grouped = self._grouped(ready)
         for row in ready:
-            self._join(row)
+            self._join(row, grouped)
         self._filling = [row for row in self._filling if row not in ready]
 
-    def _join(self, row: Row) -> None:
+    def _grouped(self, rows: Sequence[Row]) -> set[int]:
+        """Nodes that groups of rows share: all of them together are worth reading side by side, or none is."""
+        if self._shape.device.type != "cpu":
+            return set()
+        nodes = {node.number: node for row in rows for node in row.node.chain() if self._by_few(node)}
+        saved = sum((node.users - 1) * len(node.ids) for node in nodes.values())
+        return set(nodes) if saved >= self._shared_reads else set()
+
+    def _by_few(self, node: Node) -> bool:
+        return node.users > 1 and len(node.ids) >= _GROUPED and not self._by_many(node)
+
+    def _by_many(self, node: Node) -> bool:
+        return (node.users - 1) * len(node.ids) >= self._shared_reads
+
+    def _join(self, row: Row, grouped: set[int]) -> None:
         own = []
         for node in row.node.chain():
             assert node.kv is not None
-            if (node.users - 1) * len(node.ids) >= self._shared_reads:
+            if self._by_many(node):
                 row.shared.append(node.kv)
+            elif node.number in grouped:
+                row.grouped.append(node.kv)
             else:
                 own.append(node.kv)
         self._pools.seat(row, own, room=1 + min(row.limit, 256))
@@ -250,8 +272,24 @@ class Batch:
                 shared.setdefault(id(kv), (kv, []))[1].append(number)
         ids = [row.ids[-1] if row.ids else int(row.prompt[-1]) for row in self._rows]
         positions = [len(row.prompt) - 1 + len(row.ids) for row in self._rows]
-        self._stepper.plan(pools, ids, positions, list(shared.values()))
+        self._stepper.plan(pools, ids, positions, list(shared.values()), self._groups())
         return Drawer([row.sampling for row in self._rows], self._shape.device)
+
+    def _groups(self) -> list[list[tuple[torch.Tensor, list[int]]]]:
+        """What is read side by side, with the rows that read it: no row twice in a group."""
+        readers: dict[int, tuple[torch.Tensor, list[int]]] = {}
+        for number, row in enumerate(self._rows):
+            for kv in row.grouped:
+                readers.setdefault(id(kv), (kv, []))[1].append(number)
+        apart: list[tuple[set[int], list[tuple[torch.Tensor, list[int]]]]] = []
+        for each in readers.values():
+            taken, some = next((a for a in apart if a[0].isdisjoint(each[1])), (set[int](), []))
+            if not some:
+                apart.append((taken, some))
+            taken.update(each[1])
+            some.append(each)
+        groups = [group for _, some in apart for group in near(some, lambda each: each[0].shape[3])]
+        return [sorted(group, key=lambda each: each[1]) for group in groups]
 
     def _decode_step(self) -> list[Row]:
         if self._drawer is None:

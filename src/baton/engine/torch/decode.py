@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from baton.engine.torch.attention import attend, heads_last, join, spread
+from baton.engine.torch.beside import Beside, Readers
 from baton.engine.torch.forward import Forward
 from baton.engine.torch.pool import Pool
 
@@ -42,6 +43,8 @@ class DecodePass:
         self.ids, self.positions, self.lengths = torch.zeros(3, rows, dtype=torch.long, device=device)
         self.members: list[Tensor | None] = [None] * len(shared)
         """Which rows read each shared stretch: numbers of rows, or a mask of all rows; None: all of them."""
+        self.groups: list[tuple[Beside, Readers]] = []
+        """Stretches that some rows each share, side by side."""
         self._firsts = [_first_cells(part) for part in parts]
         self._bias: list[Tensor] = []
         self._cells: list[Tensor] = []
@@ -85,6 +88,13 @@ class DecodePass:
                 if who is not None:
                     s = s.masked_fill(~who[:, None, None], -torch.inf)
                 out, lse = join(out, lse, o, s)
+        for beside, readers in self.groups:
+            where, o, s = beside.attend(layer, q_NKGD, readers, scale)
+            if readers.all:
+                out, lse = join(out, lse, o, s)
+                continue
+            joined, joined_lse = join(out[where], lse[where], o, s)
+            out, lse = out.float().index_copy(0, where, joined), lse.index_copy(0, where, joined_lse)
         return out.reshape(rows, heads, size)
 
 
@@ -116,13 +126,15 @@ class Stepper:
         self._lane: _Lane | None = None
         self._index: Tensor | None = None
         """Where the real rows are in the layout; None: it has no others."""
-        self._widest = 0
+        self._beside: dict[tuple[int, ...], Beside] = {}
+        """Of the last plan."""
         self._steps_left = 0
 
     def forget(self) -> None:
         """Drop everything that refers to keys, values or weights."""
         self._lanes.clear()
         self._lane = None
+        self._beside.clear()
 
     def plan(
         self,
@@ -130,8 +142,12 @@ class Stepper:
         ids: list[int],
         positions: list[int],
         shared: Sequence[tuple[Tensor, list[int]]],
+        grouped: Sequence[Sequence[tuple[Tensor, list[int]]]] = (),
     ) -> None:
-        """Lay out the rows: those of the pools, by slot; `shared` names rows by their place in that order."""
+        """Lay out the rows: those of the pools, by slot; `shared` names rows by their place in that order.
+
+        So does `grouped`: stretches that are read side by side. Not on a GPU, whose layouts are fixed.
+        """
         parts: list[_Part] = []
         where: list[int] = []
         lengths: list[int] = []
@@ -158,6 +174,18 @@ class Stepper:
             self._lane.run.members[i] = self._members(
                 self._lane.run.members[i], [where[j] for j in who], start
             )
+        self._lane.run.groups = [
+            (
+                self._side_by_side([kv for kv, _ in group]),
+                Readers([who for _, who in group], start, self._device),
+            )
+            for group in grouped
+        ]
+        self._beside = {tuple(map(id, beside.stretches)): beside for beside, _ in self._lane.run.groups}
+
+    def _side_by_side(self, stretches: list[Tensor]) -> Beside:
+        # Those of the last plan hold what they name, so an id here is never of something else.
+        return self._beside.get(tuple(map(id, stretches))) or Beside([[kv] for kv in stretches])
 
     def _find(self, parts: list[_Part], shared: list[Tensor]) -> _Lane:
         if not self._fixed:

@@ -67,29 +67,32 @@ class LlamaForward:
         decoder = self._model.model
         x = decoder.embed_tokens(ids)
         cos, sin = decoder.rotary_emb(x[None], position_ids=positions[None])
-        rotation = cos[0][:, None], sin[0][:, None]
+        half = sin.shape[-1] // 2
+        # (-b, a) * sin is (b, a) * (-sin, sin), to the bit.
+        rotation = cos[0][:, None], torch.cat((-sin[0, :, :half], sin[0, :, half:]), -1)[:, None]
         for number, layer in enumerate(decoder.layers):
-            x = x + _attended(run, number, layer.self_attn, _normed(layer.input_layernorm, x), rotation)
+            h = _attended(run, number, layer.self_attn, _normed(layer.input_layernorm, x), rotation)
+            x = h.add_(x)
             h = _normed(layer.post_attention_layernorm, x)
             mlp = layer.mlp
-            h = mlp.act_fn(_projected(mlp.gate_proj, h)) * _projected(mlp.up_proj, h)
-            x = x + _projected(mlp.down_proj, h)
+            h = mlp.act_fn(_projected(mlp.gate_proj, h)).mul_(_projected(mlp.up_proj, h))
+            x = _projected(mlp.down_proj, h).add_(x)
         x = _normed(decoder.norm, x)
         return _projected(self._model.lm_head, x[-1:] if last_only else x)
 
 
 def _attended(run: Pass, number: int, layer: Any, h: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
     tokens, size = len(h), layer.head_dim
-    q = _rotated(_projected(layer.q_proj, h).view(tokens, -1, size), *rotation)
-    k = _rotated(_projected(layer.k_proj, h).view(tokens, -1, size), *rotation)
+    q = _projected(layer.q_proj, h).view(tokens, -1, size)
+    k = _projected(layer.k_proj, h).view(tokens, -1, size)
     v = _projected(layer.v_proj, h).view(tokens, -1, size)
-    out = run.attend(number, q, k, v, layer.scaling).to(q.dtype)
+    cos, sin = rotation
+    both = torch.cat((q, k), 1)
+    swapped = torch.cat((both[..., size // 2 :], both[..., : size // 2]), -1)
+    both = (both * cos).add_(swapped.mul_(sin))
+    heads = q.shape[1]
+    out = run.attend(number, both[:, :heads], both[:, heads:], v, layer.scaling).to(q.dtype)
     return _projected(layer.o_proj, out.reshape(tokens, -1))
-
-
-def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    half = x.shape[-1] // 2
-    return x * cos + torch.cat((-x[..., half:], x[..., :half]), -1) * sin
 
 
 def _projected(layer: Any, x: Tensor) -> Tensor:
@@ -104,8 +107,8 @@ def _normed(layer: Any, x: Tensor) -> Tensor:
         found: Tensor = layer(x)
         return found
     wide = x.float()
-    wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + layer.variance_epsilon)
-    return layer.weight * wide.to(x.dtype)
+    size = wide.pow(2).mean(-1, keepdim=True).add_(layer.variance_epsilon)
+    return layer.weight * (wide * size.rsqrt_()).to(x.dtype)
 
 
 def _hooked(layer: nn.Module) -> bool:
