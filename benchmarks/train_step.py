@@ -100,19 +100,20 @@ class Baton:
         self.version = 0
 
     def rollouts(self, step: int) -> list[list[Trace]]:
-        async def one(instance: int, member: int, engine: Lockstep) -> Trace:
-            given = self.task.instance(instance)
+        async def one(given: Instance, number: int, member: int, engine: Lockstep) -> Trace:
             assignment = Assignment(
                 task_id=given.id, prompt=given.prompt, score=lambda t: [_reward(t, given.gold)]
             )
-            team = Team.of(self.topology, engine, template="{instructions}", seed=instance * 1000 + member)
-            return await run(team, assignment, trace_id=f"{step}/{instance}/{member}")
+            team = Team.of(self.topology, engine, template="{instructions}", seed=number * 1000 + member)
+            return await run(team, assignment, trace_id=f"{step}/{number}/{member}")
 
         async def every() -> list[Trace]:
             engine = Lockstep(self.engine)
             first = step * self.args.prompts
+            numbers = range(first, first + self.args.prompts)
+            given = {number: self.task.instance(number) for number in numbers}
             return await asyncio.gather(
-                *(one(first + i, k, engine) for i in range(self.args.prompts) for k in range(self.args.group))
+                *(one(given[n], n, k, engine) for n in numbers for k in range(self.args.group))
             )
 
         traces = asyncio.run(every())

@@ -16,6 +16,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForC
 
 from baton.engine.torch import PlainTemplate, TorchEngine
 from baton.engine.torch.batch import Limits
+from baton.engine.torch.beside import Beside
 from baton.errors import UsageError
 from baton.team.policy import Answer, Engine, EngineError, Entry, Request
 from baton.trace.call import Sampling
@@ -84,6 +85,48 @@ def test_logprobs_equal_a_plain_forward_pass(shared_reads: int, temperature: flo
             logits = MODEL(torch.tensor([prompt + ids])).logits[0, len(prompt) - 1 : -1] / temperature
         expected = logits.log_softmax(-1).gather(1, torch.tensor(ids)[:, None])[:, 0]
         np.testing.assert_allclose(answer.logprobs.numpy(), expected.numpy(), atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "sizes"),
+    [
+        ([40, 40, 40], [3, 3, 3]),
+        ([33, 60, 40], [2, 4, 3]),
+        ([35, 90, 300], [2, 3, 2]),
+        ([64, 20, 200], [5, 4, 3]),
+    ],
+)
+def test_prompts_that_groups_share_are_read_side_by_side(
+    lengths: list[int], sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Alike and unlike in length and in readers, below a beginning that all share, ending at different times."""
+    rng = np.random.default_rng(0)
+    start = rng.integers(0, 250, 5).tolist()
+    prompts = [start + rng.integers(0, 250, length).tolist() for length in lengths]
+    asked = [
+        request(prompt, f"{i}-{k}", max_tokens=3 + 2 * k + i)
+        for i, prompt in enumerate(prompts)
+        for k in range(sizes[i])
+    ]
+    apart = ask(engine(shared_reads=10**9, cache_tokens=0), *asked)
+    plain, num_used = Beside.attend, 0
+
+    def counted(self: Beside, *args: Any) -> Any:
+        nonlocal num_used
+        num_used += 1
+        return plain(self, *args)
+
+    monkeypatch.setattr(Beside, "attend", counted)
+    # No prompt is shared by enough rows to be read on its own.
+    together = ask(
+        engine(shared_reads=1 + max(n * (k - 1) for n, k in zip(lengths, sizes, strict=True))), *asked
+    )
+    assert num_used
+    assert ids_of(together) == ids_of(apart)
+    for one, other in zip(together, apart, strict=True):
+        assert one.logprobs is not None
+        assert other.logprobs is not None
+        np.testing.assert_allclose(one.logprobs.numpy(), other.logprobs.numpy(), atol=1e-4)
 
 
 def test_same_key_same_tokens_whatever_else_is_asked() -> None:

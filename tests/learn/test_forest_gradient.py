@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from baton.learn import Row, once, plant, scaled
 from baton.learn.attention import make_pass, tree_attention
@@ -124,6 +126,19 @@ def test_micro_batches_do_not_change_the_gradient(seed: int, limit: int) -> None
     rows = random_rows(seed)
     loss = Loss(kind="ppo", scale=("agent", "turn"))
     assert_same(packed(rows, loss, packing="forest", max_tokens=limit), plain(scaled(rows, loss.scale), loss))
+
+
+@pytest.mark.parametrize("entropy", [0.0, 0.1])
+def test_chunks_of_logits_do_not_change_the_gradient(entropy: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One chunk is kept for backward, several are computed again there."""
+    rows, loss = random_rows(3), Loss(kind="ppo", entropy=entropy)
+    whole = packed(rows, loss, packing="forest")
+    monkeypatch.setattr("baton.learn.logprobs.CHUNK", {"cpu": 3 * 258})
+    assert sum(len(row.places) for row in rows) > 3
+    again = Mock(side_effect=checkpoint)
+    monkeypatch.setattr("baton.learn.logprobs.checkpoint", again)
+    assert_same(packed(rows, loss, packing="forest"), whole)
+    assert again.call_count > 1
 
 
 def test_clipping_is_active_in_these_tests() -> None:

@@ -435,3 +435,24 @@ def test_an_engine_that_breaks_its_contract_does_not_break_the_team(clock: str, 
     assert validate(trace) == []
     assert [e.status for e in trace.events] == ["failed"] * 3 + ["forced"]
     assert "broken" in trace.events[-1].extra["why"]
+
+
+def test_teams_that_are_told_the_same_share_a_harness() -> None:
+    engine = ScriptedEngine("script", lambda _: "return 1")
+    topology = make_topology("centralized")
+    shared = Team.of(topology, engine).harness
+    assert Team.of(make_topology("centralized"), engine, seed=1).harness is shared
+    assert Team.of(topology, engine, template="{role}").harness != shared
+    listed = structs.replace(
+        topology, roles=[structs.replace(r, verbs=list(r.verbs)) for r in topology.roles]
+    )
+    assert Team.of(listed, engine).harness.hash == shared.hash
+
+    @tool
+    def look(place: str) -> str:
+        """Look at a place."""
+        return place
+
+    with_tool = [Team.of(topology, engine, tools=Registry((look,))).harness for _ in range(2)]
+    assert with_tool[0] is not with_tool[1]
+    assert with_tool[0].tools is not shared.tools

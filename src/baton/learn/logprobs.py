@@ -1,7 +1,7 @@
 """Log-probabilities on the edges of a packed batch, one forward pass, the vocabulary only where it is needed.
 
 The hidden states of p(i) are gathered for the trained edges before the vocabulary projection, which runs in
-chunks and again in backward, so no more than one chunk of logits exists at a time.
+chunks, and again in backward if there are several, so no more than one chunk of logits exists at a time.
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ def project(
         part = slice(at, at + size)
         temperature = None if temperature_E is None else temperature_E[part]
         args = (head, hidden_EW[part], target_E[part], temperature, entropy)
-        found.append(checkpoint(_chunk, *args, use_reentrant=False, preserve_rng_state=False))
+        if len(target_E) <= size:  # one chunk may as well wait for backward, which begins with it
+            found.append(_chunk(*args))
+        else:
+            found.append(checkpoint(_chunk, *args, use_reentrant=False, preserve_rng_state=False))
     logprobs = torch.cat([each[0] for each in found])
     return logprobs, torch.cat([each[1] for each in found if each[1] is not None]) if entropy else None
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import lru_cache
 from typing import Any, Literal
 
 from msgspec import Struct, field
@@ -81,9 +83,7 @@ class Team(Struct, frozen=True, kw_only=True, dict=True):
         **settings: Any,
     ) -> Team:
         """A team from a topology and engines (or one engine for all)."""
-        harness = Harness(
-            roles=topology.roles, surface_name=surface, template=template, tools=tools or Registry(())
-        )
+        harness = _harness(topology.roles, surface, template, tools)
         named: Mapping[str, Engine] = engines if isinstance(engines, Mapping) else {"default": engines}
         return cls(topology=topology, harness=harness, engines=named, **settings)
 
@@ -93,3 +93,18 @@ class Team(Struct, frozen=True, kw_only=True, dict=True):
                 return self.engines[name]
         wanted = role.policy or role.name
         raise UsageError(f"no engine answers for role {role.name!r}. {nearest(wanted, self.engines)}")
+
+
+def _harness(
+    roles: tuple[Role, ...], surface: Literal["lines", "tools"], template: str, tools: Registry | None
+) -> Harness:
+    if not tools:
+        with suppress(TypeError):  # lists where tuples belong, which cannot be looked up
+            return _without_tools(roles, surface, template)
+    return Harness(roles=roles, surface_name=surface, template=template, tools=tools or Registry(()))
+
+
+@lru_cache(64)
+def _without_tools(roles: tuple[Role, ...], surface: Literal["lines", "tools"], template: str) -> Harness:
+    """One for all runs that differ in their assignment alone: what is told about verbs, and its hash, cost time."""
+    return Harness(roles=roles, surface_name=surface, template=template)
