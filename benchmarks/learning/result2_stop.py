@@ -32,9 +32,16 @@ GAMES: dict[str, dict[str, Any]] = {
     "pandora": {},
     "batch-search": {"max_agents": 10},
 }
+MORE = {"sequential-test": ("rollout.groups=256", "train.steps=40", "train.epochs=8")}
+"""Right or wrong is 0 or 1 there, so its values take more rollouts to be known."""
 TERMINATORS = {
     "terminator": ("loss.kind=reinforce", "train.epochs=1", "train.batches=1"),
-    "terminator, mean subtracted": ("credit.0.centre=true", "credit.0.normalise=true"),
+    "terminator, mean subtracted": (
+        "credit.0.centre=true",
+        "credit.0.normalise=true",
+        "train.epochs=2",
+        "train.invalid=1",
+    ),
 }
 PATHS = 20_000
 ERROR = 0.05
@@ -49,7 +56,7 @@ def jobs(num_seeds: int, quick: bool) -> list[Job]:
             f"task.name=game:{game}",
             *(f"task.settings.{name}={value}" for name, value in settings.items()),
         ]
-        task += less if quick else ["eval.episodes=512"]
+        task += less if quick else [*MORE.get(game, ()), "eval.episodes=512"]
         terminator = [
             *task,
             "credit.0.estimator=reinforce-cost",

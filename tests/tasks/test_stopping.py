@@ -117,6 +117,18 @@ def test_unequal_losses_lean_to_the_safer_answer() -> None:
     assert yes > -no
 
 
+@pytest.mark.parametrize(
+    ("evidence", "told"),
+    [(0, "evidence: even\n"), (2, "evidence: 2 for yes\n"), (-3, "evidence: 3 for no\n")],
+)
+def test_the_sequential_test_says_which_answer_the_evidence_is_for(evidence: int, told: str) -> None:
+    game = SequentialTest(max_tests=12)
+    text = game.text((5, evidence))
+    assert told in text
+    assert "tests left: 7\n" in text
+    assert game.quit((5, evidence)) == ("stop no" if evidence < 0 else "stop yes")
+
+
 @settings(max_examples=25)
 @given(
     st.integers(0, 3), st.integers(0, 3), st.floats(0, 1), st.floats(0, 1), st.floats(0, 1), st.floats(0, 0.3)

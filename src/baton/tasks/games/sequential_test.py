@@ -74,7 +74,9 @@ class SequentialTest(Game, frozen=True, kw_only=True):
     def text(self, state: State) -> str:
         if not state:
             return "over"
-        return f"evidence: {state[1]:+d}\ntests left: {self.max_tests - state[0]}\ndecide, or test again?"
+        tests, k = state
+        evidence = f"{abs(k)} for {'yes' if k > 0 else 'no'}" if k else "even"
+        return f"tests left: {self.max_tests - tests}\nevidence: {evidence}\ndecide, or test again?"
 
     def threshold_risk(self, bound: int) -> float:
         """Expected loss of testing until the log-odds are ±bound, from an even prior with equal losses."""
