@@ -149,3 +149,20 @@ def test_hacking_that_sets_in(told: bool) -> None:
     clean, now = [recorded(honest)], [recorded(play)]
     spoke: Any = observed([clean] * 3 + [now] * 3)[-1]
     assert ("tool-spam" in spoke) is told
+
+
+def test_large_steps() -> None:
+    def spoken(moved: Sequence[float | None], returns: Sequence[float]) -> list[str]:
+        watch, traces = Watch(small()), worked((1, 1))
+        for far, value in zip(moved, returns, strict=True):
+            said = watch.observe({"return": {"mean": value}, "moved": far}, traces)
+        return [warned.message for warned in said]
+
+    falls = [0.8, 0.8, 0.8, 0.3, 0.3, 0.3]
+    [message] = spoken([0.9] * 6, falls)
+    assert "from 0.8 to 0.3" in message
+    assert "train.learning_rate" in message
+    assert spoken([0.9] * 3 + [0.0] * 3, falls), "a policy that has collapsed is moved no more"
+    assert not spoken([0.02] * 6, falls), "it falls for another reason"
+    assert not spoken([0.9] * 6, [0.3] * 6), "large steps that do no harm"
+    assert not spoken([None] * 6, falls)

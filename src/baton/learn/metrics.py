@@ -43,8 +43,10 @@ def sizes(traces: Sequence[Trace]) -> dict[str, float]:
     }
 
 
-def learned(reports: Sequence[Report], norms: Sequence[float]) -> dict[str, float | None]:
-    """Means over the step's optimiser steps; None where nothing was there to learn from."""
+def learned(
+    reports: Sequence[Report], norms: Sequence[float], moved: Sequence[float]
+) -> dict[str, float | None]:
+    """Means over the step's optimiser steps (`moved`: over policies); None where nothing was there to learn from."""
 
     def mean(name: str) -> float | None:
         found = [report.means[name] for report in reports if name in report.means]
@@ -56,6 +58,7 @@ def learned(reports: Sequence[Report], norms: Sequence[float]) -> dict[str, floa
         "entropy": mean("entropy"),
         "kl": mean("kl"),
         "clip_fraction": mean("clipped"),
+        "moved": float(np.mean(moved)) if moved else None,
         "computed_tokens": float(sum(report.num_computed for report in reports)),
         "row_tokens": float(sum(report.num_row_tokens for report in reports)),
     }

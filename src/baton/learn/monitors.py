@@ -4,11 +4,12 @@
     dominant-agent        one sub-agent does nearly all the work of those that were spawned (O2)
     over-communication    messages grow while the return does not (O3)
     aggregation-leakage   the final answer is one source's, whatever the others said (O4)
+    large-steps           each step changes the policy a lot, and the return falls
 
 and the survey's five hacking modes (`baton.reward.monitors`), on some of the traces. Each compares the last steps with
 the run's own first ones, so a team that never spawned is not called collapsed, and a game whose agents are always idle
 does not ride free. A monitor speaks when it begins to see something, not at every step that it still does.
-Thresholds are ours [I]; the modes are the survey's.
+Thresholds are ours [I]; the modes are the survey's, but for large-steps.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ _STEPS = 3
 """Of the beginning, and of now: what is compared."""
 _HACKING_TRACES = 16
 """Of a step; looking at all would take longer than training on them."""
+_MOVED = 0.2
+"""KL of an answer over one step that is a lot: a tenth of it is usual."""
 _RISE = 0.2
 """A share that is this much above that of the first steps has risen."""
 
@@ -56,7 +59,8 @@ class Watch:
     def observe(self, metrics: Mapping[str, Any], traces: Sequence[Trace]) -> list[Warned]:
         """What is to be said after a step."""
         advice: dict[str, str] = {}
-        for name, value in {"return": metrics["return"]["mean"], **_figures(traces, advice)}.items():
+        told = {"return": metrics["return"]["mean"], "moved": metrics.get("moved")}
+        for name, value in {**told, **_figures(traces, advice)}.items():
             if value is None:
                 continue
             if len(self._first.setdefault(name, [])) < _STEPS:
@@ -78,7 +82,7 @@ class Watch:
         self._firing = list(state["firing"])
 
     def _collapsed(self) -> list[Warned]:
-        found = [self._serial(), self._dominant(), self._chatty(), self._leaking()]
+        found = [self._serial(), self._dominant(), self._chatty(), self._leaking(), self._hasty()]
         return [warned for warned in found if warned is not None]
 
     def _compared(self, name: str) -> tuple[float, float] | None:
@@ -134,6 +138,19 @@ class Watch:
             f"(in the first steps: {pair[0]:.0%}). Credit aggregation on its own (a [[credit]] entry with decisions = "
             '["aggregate"]), let the team aggregate by vote, or reward fused answers (reward.recipe = '
             '"orchestration").',
+        )
+
+    def _hasty(self) -> Warned | None:
+        pair, returns = self._compared("moved"), self._compared("return")
+        if pair is None or returns is None or max(pair) < _MOVED:
+            return None
+        if returns[1] >= returns[0] - 0.05 * max(1.0, abs(returns[0])):
+            return None
+        return Warned(
+            monitor="large-steps",
+            message=f"a step changes an answer's chances by {max(pair):.2g} (KL), and the return went from "
+            f"{returns[0]:.3g} to {returns[1]:.3g}. Lower train.learning_rate (to a third, for a start), or play more "
+            "rollouts a step (rollout.groups).",
         )
 
     def _hacked(self, advice: Mapping[str, str]) -> list[Warned]:

@@ -118,7 +118,7 @@ class Trainer:
         again = self.buffer.again(self.recipe.rollout.replay, number)
         if self.recipe.rollout.overlap and number < self.recipe.train.steps:
             self.rollouts.begin(number + 1, self.step_number)
-        reports, norms = self._update([*groups, *again], number)
+        reports, norms, moved = self._update([*groups, *again], number)
         self.step_number = number
         ended = time.monotonic()
         traces = [trace for group in groups for trace in group.traces]
@@ -135,7 +135,7 @@ class Trainer:
             "weights": self.scoring.weights(),
             "credit": {k: {"mean_abs": m, "num": n} for k, (m, n) in credited.by_decision.items()},
             "sizes": sizes(traces),
-            **learned(reports, norms),
+            **learned(reports, norms, moved),
             "rollout_seconds": played - began,
             "update_seconds": ended - played,
             "tokens_per_second": (tokens + again_tokens) / max(1e-9, ended - began),
@@ -197,7 +197,8 @@ class Trainer:
 
     # -- the update -----------------------------------------------------------------------------
 
-    def _update(self, groups: Sequence[Group], number: int) -> tuple[list[Report], list[float]]:
+    def _update(self, groups: Sequence[Group], number: int) -> tuple[list[Report], list[float], list[float]]:
+        """Reports and gradient norms of all optimiser steps, and how far each policy was moved by its own."""
         rows = self._option_rows(groups) if self.recipe.train.options == "all" else self._sampled_rows(groups)
         learners = [name for name, policy in self.policies.items() if policy.learns]
         turns = self.recipe.train.freeze_by_turns
@@ -205,6 +206,7 @@ class Trainer:
             learners = [learners[(number - 1) // turns % len(learners)]]
         reports: list[Report] = []
         norms: list[float] = []
+        moved: list[float] = []
         for name in learners:
             policy = self.policies[name]
             mine = [row for row in rows if row.policy == policy.engine.name]
@@ -216,7 +218,9 @@ class Trainer:
                     report, norm = self._optimise(policy, batch, done)
                     reports.append(report)
                     norms.append(norm)
-        return reports, norms
+                far = self.gradients[name].moved(mine)
+                moved += [] if far is None else [far]
+        return reports, norms, moved
 
     def _sampled_rows(self, groups: Sequence[Group]) -> list[Row]:
         return [row for group in groups for trace in group.traces for row in self._rows(trace, group)]

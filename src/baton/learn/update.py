@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from msgspec import Struct, field
 from torch import Tensor, nn
@@ -28,6 +29,9 @@ from baton.learn.scales import scaled
 from baton.learn.split import split
 
 __all__ = ["Gradients", "Packed", "Report"]
+
+_MOVED_ROWS = 64
+"""Of an update, to see how far it moved the policy; all would cost a third of the update."""
 
 
 class Packed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -132,6 +136,24 @@ class Gradients:
             loss, watch = total(tokens, self.loss, denominator)
             loss.backward()  # type: ignore[no-untyped-call]  # torch's
         return float(loss.detach()), watch
+
+    @torch.no_grad()
+    def moved(self, rows: Sequence[Row]) -> float | None:
+        """KL of an answer, from the weights that sampled it to those of now: the mean over some of the rows of the sum
+        over tokens of exp(r) - r - 1, r = log pi_now - log pi_sampler. None: no row's sampler is known."""
+        known = [row for row in rows if len(row.places) and not np.isnan(row.sampler).any()]
+        some = known[:: max(1, len(known) // _MOVED_ROWS)][:_MOVED_ROWS]
+        if not some:
+            return None
+        found = 0.0
+        for part in split(some, self.packed.max_tokens, "forest"):
+            batch = pack(part)
+            current = make_pass(batch.layout, self.model.dtype, self.model.device, self.packed.attention)
+            with tree_attention(self.model, current):
+                new, _ = edge_logprobs(self.model, batch, current.layout)
+            gap = new.double().cpu()[torch.from_numpy(batch.of)] - torch.from_numpy(batch.sampler)
+            found += float((torch.expm1(gap) - gap).sum())
+        return found / len(some)
 
     def _refuse_dropout(self) -> None:
         if self.model.training:

@@ -271,6 +271,7 @@ def _updates(run: TrainingRun) -> str:
         "entropy": "Entropy",
         "kl": "Divergence from the reference",
         "clip_fraction": "Share of tokens clipped",
+        "moved": "KL of an answer over the step",
     }
     steps = _steps(run)
     return _plots(

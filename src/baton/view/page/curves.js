@@ -23,7 +23,7 @@ function plots(run, steps, evals) {
     { title: "Entropy", series: [of("entropy", (step) => step.entropy)] },
     { title: "Loss", series: [of("loss", (step) => step.loss)] },
     { title: "Gradient norm", series: [of("gradient norm", (step) => step.grad_norm)] },
-    { title: "Divergence and clipping", series: [of("KL", (step) => step.kl), of("clipped", (step) => step.clip_fraction)] },
+    { title: "Divergence and clipping", series: [of("KL", (step) => step.kl), of("clipped", (step) => step.clip_fraction), of("KL of a step", (step) => step.moved)] },
     { title: "Invalid answers", series: [of("invalid", (step) => step.sizes?.invalid)] },
     { title: "Tokens a second", series: [of("tokens a second", (step) => step.tokens_per_second)] },
   ];
