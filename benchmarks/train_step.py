@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import statistics
+import sys
 import tempfile
 import time
 import warnings
@@ -95,7 +96,8 @@ class Baton:
             sampling=Sampling(max_tokens=args.new_tokens, temperature=1.0),
         )
         self.topology = Topology(name="centralized", root="writer", roles=(role,))
-        self.gradients = Gradients(model, Loss(kind="ppo"), Packed(check=False))
+        # "parts" is what "auto" takes on a CPU; on a GPU it needs no compiler.
+        self.gradients = Gradients(model, Loss(kind="ppo"), Packed(check=False, attention="parts"))
         self.optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6, weight_decay=0.0)
         self.version = 0
 
@@ -141,6 +143,12 @@ def _reward(trace: Trace, words: list[str]) -> Reward:
     return Reward(family="shared", unit="team", target=trace.trace_id, value=score(words, said))
 
 
+def text_of(tokenizer: Any, instance: Instance) -> str:
+    """What Baton's writer reads: an empty system entry and the prompt."""
+    messages = [{"role": "system", "content": ""}, {"role": "user", "content": instance.prompt}]
+    return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+
+
 class Trl:
     """TRL's trainer, run one step at a time through a generator of its own training loop."""
 
@@ -154,7 +162,7 @@ class Trl:
         instances = [
             task.instance(n) for n in range(args.prompts * (args.steps + args.warm) * 2 + args.prompts)
         ]
-        data = Dataset.from_list([{"prompt": i.prompt + "\n>", "words": i.gold} for i in instances])
+        data = Dataset.from_list([{"prompt": text_of(tokenizer, i), "words": i.gold} for i in instances])
         batch = args.prompts * args.group
         config = GRPOConfig(
             output_dir=place,
@@ -224,8 +232,11 @@ def by_turns(args: argparse.Namespace, make: Callable[[], tuple[Any, Any]]) -> d
             groups = baton.rollouts(self.step)
             middle = time.perf_counter()
             baton.update(groups)
+            _finished(args.device)
             ended = time.perf_counter()
             trl.given = groups
+            if self.step == 0:
+                self._check_prompts(groups)
             if self.step >= args.warm:
                 seconds["baton"].append(ended - began)
                 seconds["baton rollout"].append(middle - began)
@@ -233,12 +244,16 @@ def by_turns(args: argparse.Namespace, make: Callable[[], tuple[Any, Any]]) -> d
             self.began = time.perf_counter()
 
         def on_step_end(self, _args: Any, state: Any, control: Any, **__: Any) -> None:
-            if args.device == "cuda":
-                torch.cuda.synchronize()
+            _finished(args.device)
             if self.step >= args.warm:
                 seconds["trl"].append(time.perf_counter() - self.began)
             self.step += 1
             control.should_training_stop = self.step >= args.steps + args.warm
+
+        def _check_prompts(self, groups: list[list[Trace]]) -> None:
+            for number, (trace, *_) in enumerate(groups):
+                text = text_of(other_tokenizer, baton.task.instance(number))
+                assert list(trace.prompt_ids(trace.calls[0]) or ()) == other_tokenizer.encode(text)
 
     with tempfile.TemporaryDirectory() as place, warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -249,12 +264,19 @@ def by_turns(args: argparse.Namespace, make: Callable[[], tuple[Any, Any]]) -> d
     return seconds
 
 
+def _finished(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
 def models(args: argparse.Namespace) -> Iterator[tuple[str, Callable[[], tuple[Any, Any]]]]:
     texts = ["Repeat every word of this list, in order: " + " ".join(WORDS)]
     if args.model == "smollm2":
         from baton.learn.models import load_model
 
-        yield "SmolLM2-135M", lambda: load_model("smollm2", device=args.device, dtype="float32")
+        # On a GPU in half precision, which training there is done in.
+        dtype = "float32" if args.device == "cpu" else "bfloat16"
+        yield f"SmolLM2-135M, {dtype}", lambda: load_model("smollm2", device=args.device, dtype=dtype)
         return
     for size in (Tiny(), Tiny(width=128, layers=4)):
 
@@ -283,7 +305,7 @@ def main() -> None:
     if args.smoke:
         args.prompts, args.group, args.new_tokens, args.steps, args.warm = 2, 2, 8, 1, 1
     torch.set_num_threads(1)
-    where = machine(f"{args.device}, one thread")
+    where = machine(torch.cuda.get_device_name() if args.device == "cuda" else "cpu, one thread")
     rows = []
     for name, make in models(args):
         for mode in ("step", "update"):
@@ -291,6 +313,8 @@ def main() -> None:
             seconds = by_turns(args, make)
             ours = seconds["baton"] if mode == "step" else seconds["baton update"]
             ratios = [trl / baton for trl, baton in zip(seconds["trl"], ours, strict=True)]
+            medians = {part: round(1e3 * statistics.median(each)) for part, each in seconds.items()}
+            print(f"{name}, {mode}: milliseconds {medians}", file=sys.stderr, flush=True)
             shape = f"{args.prompts} x {args.group} completions of {args.new_tokens}"
             rows.append(
                 row(
