@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from peft import LoraConfig, inject_adapter_in_model
 from tiny_model import tiny_model
 from torch import Tensor, nn
 from transformers import MistralConfig, MistralForCausalLM
@@ -50,8 +51,10 @@ def test_weights_are_those_of_the_moment() -> None:
     assert torch.equal(logits(lean, run), logits(ModelForward(model), run))
 
 
-def test_each_adapter_is_the_models_own() -> None:
-    base = lora.attach(tiny_model(), ["a", "b"], rank=4)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_each_adapter_is_the_models_own(dtype: torch.dtype) -> None:
+    """Over a base in half precision adapters are float32."""
+    base = lora.attach(tiny_model().to(dtype), ["a", "b"], rank=4)
     with torch.no_grad():
         for name in ("a", "b"):
             for part in lora.parameters_of(base, name):
@@ -66,6 +69,17 @@ def test_each_adapter_is_the_models_own() -> None:
         assert torch.equal(found[-1], logits(ModelForward(model), run))
     assert not torch.equal(found[0], found[1])
     assert not torch.equal(found[0], found[2])
+
+
+def test_an_adapter_of_another_kind_is_called_as_it_is() -> None:
+    model = tiny_model()
+    config = LoraConfig(r=4, target_modules=["q_proj", "up_proj"], use_dora=True, init_lora_weights=False)
+    inject_adapter_in_model(config, model)
+    model.eval()
+    lean = checked_forward(model, kv_shape(model))
+    assert isinstance(lean, LlamaForward)
+    run = prompt(model, 12)
+    assert torch.equal(logits(lean, run), logits(ModelForward(model), run))
 
 
 def probed(model: Any) -> Forward:
