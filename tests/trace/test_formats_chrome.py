@@ -100,6 +100,14 @@ def test_counts_who_is_alive_and_not_the_tools() -> None:
     ]
 
 
+def test_times_have_no_noise_of_the_multiplication() -> None:
+    trace = trace_of(event(0, t=0.1 + 0.2, duration_s=0.1), event(1, t=1.1, duration_s=1e-9))
+    first, second = of_phase(trace, "X")
+    assert (first["ts"], first["dur"]) == (300_000.0, 100_000.0)
+    assert (second["ts"], second["dur"]) == (1_100_000.0, 1.0)
+    assert {entry["ts"] for entry in of_phase(trace, "C")} == {300_000.0, 1_100_000.001}
+
+
 def test_a_process_per_team_that_has_members() -> None:
     trace = trace_of(
         event(0, "spawn", to="lead"),

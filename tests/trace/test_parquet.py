@@ -31,6 +31,13 @@ def test_seal_then_read_is_the_identity(traces: list[Trace]) -> None:
         assert list(read_sealed(folder)) == traces
 
 
+def test_tuples_from_memory_are_sealed_as_the_lists_that_json_has(tmp_path: Path) -> None:
+    told = structs.replace(header(), meta={"run": {"shape": (1, (2, 3)), "roles": {"a": ("b",)}}})
+    seal([Trace(header=told)], tmp_path)
+    (found,) = read_sealed(tmp_path)
+    assert found.header.meta == {"run": {"shape": [1, [2, 3]], "roles": {"a": ["b"]}}}
+
+
 def test_every_field_has_its_column() -> None:
     """A field added to a record and forgotten here would be lost on sealing."""
     structs_ = {"events": Event, "edges": Edge, "calls": Call, "rewards": Reward, "credits": Credit}

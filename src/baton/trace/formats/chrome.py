@@ -28,6 +28,11 @@ _SHOWN = (
     "tokens", "status", "inferred", "trusted", "call", "content_ref",
 )  # fmt: skip
 _SHORTEST_US = 1.0  # a slice of no length is not drawn
+_DIGITS = 3  # of microseconds: what a clock does not tell is noise of the multiplication
+
+
+def _microseconds(seconds: float) -> float:
+    return round(seconds * 1e6, _DIGITS)
 
 
 def to_chrome(trace: Trace) -> dict[str, Any]:
@@ -90,9 +95,8 @@ class _Threads:
         self._threads: dict[int, tuple[int, str]] = {}  # thread -> process, name
 
     def slice(self, event: Event) -> dict[str, Any]:
-        start = event.t * 1e6
-        length = (event.duration_s or 0.0) * 1e6
-        thread = self._thread(event.agent, start, start + length)
+        start, end = _microseconds(event.t), _microseconds(event.t + (event.duration_s or 0.0))
+        thread = self._thread(event.agent, start, end)
         shown = {
             name.rstrip("_"): value
             for name in _SHOWN
@@ -103,7 +107,7 @@ class _Threads:
             "name": _title(event),
             "cat": event.type,
             "ts": start,
-            "dur": max(length, _SHORTEST_US),
+            "dur": max(round(end - start, _DIGITS), _SHORTEST_US),
             "pid": self._threads[thread][0],
             "tid": thread,
             "args": shown,
@@ -186,4 +190,4 @@ def _running(name: str, series: str, steps: list[tuple[float, int]]) -> Iterator
     total = 0
     for t in sorted(changes):
         total += changes[t]
-        yield {"ph": "C", "name": name, "ts": t * 1e6, "pid": 0, "tid": 0, "args": {series: total}}
+        yield {"ph": "C", "name": name, "ts": _microseconds(t), "pid": 0, "tid": 0, "args": {series: total}}

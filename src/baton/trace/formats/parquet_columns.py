@@ -37,9 +37,16 @@ def _pack_json(value: dict[str, Any]) -> str | None:
     if not value:
         return None
     text = msgspec.json.encode(value)
-    if msgspec.json.decode(text) != msgspec.to_builtins(value, str_keys=True):
+    if msgspec.json.decode(text) != _lists(msgspec.to_builtins(value, str_keys=True)):
         raise ValueError(f"JSON cannot hold {value!r}")
     return text.decode()
+
+
+def _lists(value: Any) -> Any:
+    """Tuples as JSON has them."""
+    if isinstance(value, dict):
+        return {key: _lists(each) for key, each in value.items()}
+    return [_lists(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _pack_span(value: tuple[int, int]) -> dict[str, int]:
