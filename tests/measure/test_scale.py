@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from strategies import arbitrary_traces, valid_traces
 
@@ -94,6 +95,16 @@ def test_a_broken_graph_is_measured_as_far_as_it_goes() -> None:
 def test_every_trace_can_be_measured(trace: Trace) -> None:
     size = scale(trace)
     assert sum(size.events_by_type.values()) == sum(size.statuses.values()) == len(trace.events)
+
+
+def test_the_span_is_never_longer_than_it_took() -> None:
+    """Three tools that ran at once, whose results follow each other."""
+    results = tuple(event(n, "a", "tool_result", duration_s=2.0, t=0.001 * n) for n in range(3))
+    after = (Edge(src="e0", dst="e1", type="temporal"), Edge(src="e1", dst="e2", type="temporal"))
+    size = scale(Trace(header=HEADER, events=results, edges=after))
+    assert size.span_s == pytest.approx(2.002)
+    assert size.seconds == pytest.approx(2.002)
+    assert size.work_s == 6.0
 
 
 @given(valid_traces())

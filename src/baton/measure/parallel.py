@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 
+from baton.measure.critical import critical_path
 from baton.measure.figure import NotMeasured
 from baton.measure.metric import metric
 from baton.measure.reading import Cost, Reading
@@ -41,21 +42,10 @@ def work(reading: Reading) -> float:
 @metric("span", "E2", unit="s")
 def span(reading: Reading) -> float:
     """Tinf: durations along the longest path."""
-    graph, events = reading.graph, reading.trace.events
-    if graph.span is None:
+    found = critical_path(reading.graph)
+    if found is None:
         raise NotMeasured("no event was timed")
-    if len({event.t for event in events}) < 2:  # no clock to speak of: the path is all there is
-        return graph.span
-    # Events overlap: results of tools that ran at once follow each other, and a dependency may come up while an
-    # event is under way. Of an event, only what lies past the end of what it waited for makes a path longer.
-    ptr, before = graph.into.ptr.tolist(), graph.into.node.tolist()
-    end = [event.t + (event.duration_s or 0.0) for event in events]
-    total = [0.0] * graph.n
-    for v in graph.topological_order().tolist():
-        own = events[v].duration_s or 0.0
-        paths = (total[u] + min(own, max(0.0, end[v] - end[u])) for u in before[ptr[v] : ptr[v + 1]])
-        total[v] = max(own, *paths, 0.0)
-    return max(total)
+    return found[1]
 
 
 @metric("makespan", "E2", unit="s")

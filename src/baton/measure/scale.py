@@ -15,6 +15,7 @@ from typing import Any
 from msgspec import Struct
 
 from baton.errors import TraceError
+from baton.measure.critical import critical_path
 from baton.trace.forest import Forest
 from baton.trace.graph import Graph
 from baton.trace.timing import Concurrency
@@ -123,13 +124,13 @@ def _path(trace: Trace) -> dict[str, Any]:
     names = ("work_s", "span_s", "parallelism", "critical_path_events")
     try:
         graph = Graph.of(trace)
-        work, span = graph.work, graph.span
+        work, found = graph.work, critical_path(graph)
     except TraceError:
         return dict.fromkeys(names)
-    if work is None or span is None:
+    if work is None or found is None:
         return dict.fromkeys(names)
-    events = len(graph.critical_path().path)
-    return dict(zip(names, (work, span, work / span if span else None, events), strict=True))
+    path, span = found
+    return dict(zip(names, (work, span, work / span if span else None, len(path)), strict=True))
 
 
 def _tokens(trace: Trace) -> float | None:

@@ -12,11 +12,11 @@ from __future__ import annotations
 from difflib import SequenceMatcher
 from typing import Any
 
+from baton.measure.critical import span_seconds
 from baton.measure.scale import scale
 from baton.trace.event import Event
 from baton.trace.trace import Trace
 from baton.view.lanes import Lanes
-from baton.view.web.critical import span_seconds
 from baton.view.web.picture import lane_order
 
 __all__ = ["compare"]

@@ -1,8 +1,8 @@
 """The critical path: the chain of events that no amount of parallelism gets below, and its seconds.
 
 Events may overlap: results of tools that ran at once follow each other, and a dependency may come up while an
-event is under way. Of an event, only what lies past the end of what it waited for makes a path longer. This
-is the rule of `baton measure`'s span, so the two agree.
+event is under way. Of an event, only what lies past the end of what it waited for makes a path longer, so where
+times are right the path is never longer than the wall clock. Everything that tells a span takes it from here.
 """
 
 from __future__ import annotations
