@@ -351,6 +351,23 @@ def test_publish_changes_version_weights_and_forgets_prefixes() -> None:
     assert new.completion_ids == expected.completion_ids != old.completion_ids
 
 
+def test_nothing_of_old_weights_is_left() -> None:
+    """Not in the slots either, which are used again: also after weights that were damaged."""
+    model = tiny_model()
+    good = {name: weight.clone() for name, weight in model.state_dict().items()}
+    which = TorchEngine(model, TOKENIZER)
+    asked = [request(prompt, f"k{i}") for i, prompt in enumerate(PROMPTS)]
+    first = ask(which, *asked)
+    which.publish("1", tiny_model(seed=9).state_dict())
+    ask(which, *reversed(asked))
+    which.publish("2", {name: torch.full_like(weight, torch.nan) for name, weight in good.items()})
+    assert all(isinstance(result, EngineError) for result in asyncio.run(which.answer(asked)))
+    which.publish("3", good)
+    again = ask(which, *asked)
+    assert ids_of(again) == ids_of(first)
+    assert [answer.logprobs for answer in again] == [answer.logprobs for answer in first]
+
+
 def test_publish_waits_for_calls_in_flight() -> None:
     model = tiny_model()
     which = TorchEngine(model, TOKENIZER)

@@ -107,6 +107,8 @@ class Batch:
         self._shared_reads = default if limits.shared_reads is None else limits.shared_reads
         self._forest = Forest(limits.cache_tokens, limits.prefill_tokens)
         self._pools = Pools(shape)
+        self._damaged = False
+        """The pools may hold what is not a number, which no mask hides."""
         self._waiting: list[Row] = []
         self._filling: list[Row] = []
         self._rows: list[Row] = []
@@ -170,7 +172,10 @@ class Batch:
     def clear(self) -> None:
         """Forget everything computed, for new weights. Only when idle."""
         self._forest = Forest(self._limits.cache_tokens, self._limits.prefill_tokens)
-        self._pools = Pools(self._shape)
+        # Empty slots are kept where memory is plenty, because touching new pages takes long; a GPU's is for training.
+        if self._damaged or self._shape.device.type != "cpu":
+            self._pools = Pools(self._shape)
+            self._damaged = False
         self._stepper.forget()
 
     def fail(self, error: EngineError) -> list[Row]:
@@ -179,6 +184,7 @@ class Batch:
         for row in ended:
             row.result = error
         self._rows, self._filling, self._waiting, self._drawer = [], [], [], None
+        self._damaged = True
         self.clear()
         return ended
 
@@ -316,6 +322,7 @@ class Batch:
                 f"the model's logits are not finite at token {len(row.ids)} of the answer: damaged weights?"
             )
             row.ids.append(token)
+            self._damaged = True
             return True
         row.ids.append(token)
         row.logprobs.append(logprob)
