@@ -1,0 +1,46 @@
+"""The figures that the pages show of the real task are those of the records kept beside the benchmark."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+from real_tasks.compare import compare  # noqa: E402
+
+
+def shown(capsys: pytest.CaptureFixture[str]) -> str:
+    folders = sorted(str(path) for path in (ROOT / "benchmarks/real_tasks/results").iterdir())
+    assert compare(folders) == 0
+    return capsys.readouterr().out
+
+
+def test_figures_of_the_pages(capsys: pytest.CaptureFixture[str]) -> None:
+    tables = shown(capsys)
+    page = " ".join((ROOT / "docs/real_task.md").read_text("utf-8").split())
+    for figure in (
+        "0.654 [0.547, 0.761]",
+        "0.786 [0.688, 0.885]",
+        "0.785 [0.680, 0.889]",
+        "0.396 [0.340, 0.452]",
+        "0.430 [0.329, 0.531]",
+        "0.727 [0.605, 0.848]",
+        "+0.133 [+0.109, +0.157]",
+        "+0.074 [+0.038, +0.109]",
+        "+0.002 [-0.006, +0.010]",
+    ):
+        assert figure in tables
+        assert figure in page
+    assert "+0.133 [+0.109, +0.157]" in (ROOT / "README.md").read_text("utf-8")
+
+
+def test_the_picture_is_drawn_from_the_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folders = sorted(str(path) for path in (ROOT / "benchmarks/real_tasks/results").iterdir())
+    compare(folders, str(tmp_path / "curves.svg"))
+    capsys.readouterr()
+    kept = (ROOT / "docs/images/real_task.svg").read_text("utf-8")
+    assert (tmp_path / "curves.svg").read_text("utf-8") == kept
