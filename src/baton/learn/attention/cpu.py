@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from baton.engine.torch.attention import heads_last, spread
@@ -22,32 +23,54 @@ ALIKE = 0.8
 """Shortest over longest node of a rectangle."""
 
 
+class _Rectangle:
+    """Tokens of several nodes, padded to the longest by repeating a node's last one."""
+
+    def __init__(self, start: Ids, sizes: NDArray[np.int64]) -> None:
+        steps = np.arange(sizes.max())[None]
+        index = (start[:, None] + np.minimum(steps, sizes[:, None] - 1)).astype(np.int64)
+        real = steps < sizes[:, None]
+        self._shape = index.shape
+        self._index = torch.from_numpy(index.ravel())
+        self._where = torch.from_numpy(index[real])
+        self._real = None if real.all() else torch.from_numpy(np.flatnonzero(real))
+        self._mask = None if real.all() else torch.from_numpy(real)[..., None, None]
+
+    def take(self, x: Tensor, *, masked: bool = False) -> Tensor:
+        """N x H ... -> nodes x H x tokens ...; `masked`: zero at the padding."""
+        taken = x.index_select(0, self._index).view(*self._shape, *x.shape[1:])
+        if masked and self._mask is not None:
+            taken = taken * self._mask
+        return taken.transpose(1, 2)
+
+    def put(self, x: Tensor, into: Tensor) -> None:
+        """The other way; what is computed at the padding is left out."""
+        flat = x.transpose(1, 2).flatten(0, 1)
+        into.index_copy_(0, self._where, flat if self._real is None else flat.index_select(0, self._real))
+
+
 class CpuOwn:
     """Every node's causal attention to itself."""
 
     def __init__(self, start: Ids, stop: Ids) -> None:
         sizes = (stop - start).astype(np.int64)
         order = np.argsort(-sizes, kind="stable")
-        self._rectangles: list[tuple[Tensor, Tensor]] = []
+        self._rectangles: list[_Rectangle] = []
         at = 0
         while at < len(order):
-            longest = sizes[order[at]]
-            enough = np.searchsorted(-sizes[order], -ALIKE * longest, side="right")
+            enough = np.searchsorted(-sizes[order], -ALIKE * sizes[order[at]], side="right")
             nodes = order[at : max(int(enough), at + 1)]
-            steps = np.arange(longest)[None]
-            index = start[nodes, None] + np.minimum(steps, sizes[nodes, None] - 1)
-            real = steps < sizes[nodes, None]
-            self._rectangles.append((torch.from_numpy(index.astype(np.int64)), torch.from_numpy(real)))
+            self._rectangles.append(_Rectangle(start[nodes], sizes[nodes]))
             at += len(nodes)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, scale: float) -> tuple[Tensor, Tensor]:
         tokens, heads, _ = q.shape
         out = torch.empty_like(q, memory_format=torch.contiguous_format)
         lse = q.new_empty(tokens, heads, dtype=torch.float64 if q.dtype == torch.float64 else torch.float32)
-        for index, real in self._rectangles:
-            o, s = _flash(*_heads(q, k, v, index), 0.0, True, scale=scale)
-            where = index[real]
-            out[where], lse[where] = o.transpose(1, 2)[real], s.transpose(1, 2)[real]
+        for rectangle in self._rectangles:
+            o, s = _flash(*_heads(q, k, v, rectangle), 0.0, True, scale=scale)
+            rectangle.put(o, out)
+            rectangle.put(s, lse)
         return out, lse
 
     def backward(
@@ -55,17 +78,16 @@ class CpuOwn:
     ) -> tuple[Tensor, Tensor, Tensor]:
         dq, dk, dv = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q, k, v))
         kv_heads = k.shape[1]
-        for index, real in self._rectangles:
-            # Padding repeats a node's last token, with no gradient.
-            g = (grad[index] * real[..., None, None]).transpose(1, 2)
-            o, s = out[index].transpose(1, 2), lse[index].transpose(1, 2)
-            found = _flash_backward(g, *_heads(q, k, v, index), o, s, 0.0, True, scale=scale)
-            where = index[real]
-            dq[where] = found[0].transpose(1, 2)[real]
+        for rectangle in self._rectangles:
+            g = rectangle.take(grad, masked=True)
+            o, s = rectangle.take(out), rectangle.take(lse)
+            found = _flash_backward(g, *_heads(q, k, v, rectangle), o, s, 0.0, True, scale=scale)
+            rectangle.put(found[0], dq)
             for total, x in ((dk, found[1]), (dv, found[2])):
                 batch, heads, length, size = x.shape
-                x = x.view(batch, kv_heads, heads // kv_heads, length, size).sum(2)
-                total[where] = x.transpose(1, 2)[real]
+                if heads > kv_heads:
+                    x = x.view(batch, kv_heads, heads // kv_heads, length, size).sum(2)
+                rectangle.put(x, total)
         return dq, dk, dv
 
 
@@ -95,13 +117,13 @@ class CpuLevel:
             dv[a:b] += z[0].transpose(0, 1)
 
 
-def _heads(q: Tensor, k: Tensor, v: Tensor, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _heads(q: Tensor, k: Tensor, v: Tensor, rectangle: _Rectangle) -> tuple[Tensor, Tensor, Tensor]:
     """A rectangle of tokens, heads first, with each key head once for every query head."""
     group = q.shape[1] // k.shape[1]
-    k, v = k[index].transpose(1, 2), v[index].transpose(1, 2)
+    k, v = rectangle.take(k), rectangle.take(v)
     if group > 1:
         k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
-    return q[index].transpose(1, 2), k, v
+    return rectangle.take(q), k, v
 
 
 def _fold(q: Tensor, k: Tensor, v: Tensor, a: int, b: int, c: int) -> tuple[Tensor, Tensor, Tensor]:

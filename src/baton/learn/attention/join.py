@@ -17,6 +17,10 @@ def join(out: Tensor, lse: Tensor, where: Places, more: Tensor, more_lse: Tensor
     """Add a part at `where`, in the precision of `out` (the engine's own join lowers float64)."""
     before, before_lse = out[where], lse[where]
     share = torch.sigmoid(more_lse - before_lse).unsqueeze(-1).to(out.dtype)
+    if isinstance(where, slice):  # both are views
+        before.lerp_(more.to(out.dtype), share)
+        torch.logaddexp(before_lse, more_lse, out=before_lse)
+        return
     out[where] = torch.lerp(before, more.to(out.dtype), share)
     lse[where] = torch.logaddexp(before_lse, more_lse)
 
