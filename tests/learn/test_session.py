@@ -135,6 +135,7 @@ def test_a_run_goes_on_with_another_learning_rate(tmp_path: Path) -> None:
     assert optimizer is not None
     assert [group["lr"] for group in optimizer.param_groups] == [0.0001]
     kept = {trace.trace_id for trace in read_all(out / "traces" / "run.db")}
+    assert next(again.steps())["step"] == 3
     again.close()
     assert any(name.startswith("step-0002") for name in kept)
     assert not any(name.startswith("step-0003") for name in kept), "step 3 is played by other weights now"

@@ -70,7 +70,9 @@ def test_killed_and_resumed(tmp_path: Path, first_weights: None, kills: int) -> 
 
 def test_terminated_it_ends_after_its_step_and_goes_on(tmp_path: Path, first_weights: None) -> None:
     out, recipe = tmp_path / "run", tmp_path / "small.toml"
-    text = TEXT.replace("[train]\nsteps = 4\ncheckpoint_every = 2", "[train]\nsteps = 400\ncheckpoint_every = 300")
+    text = TEXT.replace(
+        "[train]\nsteps = 4\ncheckpoint_every = 2", "[train]\nsteps = 400\ncheckpoint_every = 300"
+    )
     recipe.write_text(text)
     process = begin(str(recipe), "--out", str(out))
     until = time.monotonic() + 120

@@ -110,9 +110,9 @@ class Session:
         done = session.trainer.step_number
         if recipe.train.steps < done:
             raise UsageError(f"train.steps is {recipe.train.steps}, and {done} are done. Give more.")
-        folder.forget_after(done)
-        folder.change(recipe, done, changes)
-        folder.tell({"status": "running", "why": ""})
+        session.folder.forget_after(done)
+        session.folder.change(recipe, done, changes)
+        session.folder.tell({"status": "running", "why": ""})
         session.trainer.set_rates()
         session._resumed_at = done
         lines = read_lines(out / "metrics.jsonl")
