@@ -145,7 +145,6 @@ def test_the_methods_own_settings() -> None:
     assert (load("c3").rollout.group_size, load("c3").rollout.fan_out) == (2, (4,))
     for name in ("marft", "mappo", "ippo"):
         assert load(name).credit[0].settings["lambda_"] == 0.95
-        assert load(name).credit[0].centre
         assert load(name).credit[0].normalise
         assert (load(name).loss.low, load(name).loss.high) == (0.2, 0.2)
     views = [critic.view for name in ("mappo", "ippo") if (critic := load(name).critic) is not None]
