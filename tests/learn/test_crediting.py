@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -43,9 +44,18 @@ def credited(more: str, price: float) -> list[Trace]:
     return asyncio.run(trainer.crediting.credit(groups, trainer.rollouts.forks)).traces
 
 
+def size_of(traces: Sequence[Trace]) -> float:
+    """Root mean square of the credits that are no prices."""
+    values = [c.value for trace in traces for c in trace.credits if c.estimator != "invalid"]
+    return float(np.sqrt(np.mean(np.square(values))))
+
+
 @pytest.mark.parametrize("more", [GROUP, COMA, GAE, TOKEN], ids=["group", "coma", "gae", "token-gae"])
 def test_an_answer_that_cannot_be_carried_out_costs_on_top_of_its_credit(more: str) -> None:
-    for free, priced in zip(credited(more, 0.0), credited(more, 0.4), strict=True):
+    every = credited(more, 0.4)
+    price = 0.4 * size_of(every)
+    assert price > 0
+    for free, priced in zip(credited(more, 0.0), every, strict=True):
         before, after = advantages(free), advantages(priced)
         expected = {call: values.numpy().copy() for call, values in before.items()}
         wrong = [e for e in priced.events if e.status == "invalid" and e.call is not None]
@@ -53,15 +63,16 @@ def test_an_answer_that_cannot_be_carried_out_costs_on_top_of_its_credit(more: s
         for event in wrong:
             there = Credit(unit="orchestrator", target=event.id, value=0.0, estimator="")
             for call, places in tokens_of(priced, there).items():
-                expected[call][places] -= 0.4
+                expected[call][places] -= price
         assert expected.keys() == after.keys()
         for call, values in after.items():
             np.testing.assert_allclose(values.numpy(), expected[call], atol=1e-6)
 
 
 def test_the_price_is_a_layer_of_its_own_on_the_trace() -> None:
-    for trace in credited(GROUP, 0.4):
+    every = credited(GROUP, 0.4)
+    for trace in every:
         layer = [credit for credit in trace.credits if credit.estimator == "invalid"]
         assert [c.target for c in layer] == [e.id for e in trace.events if e.status == "invalid" and e.call]
-        assert {credit.value for credit in layer} == {-0.4}
+        assert [credit.value for credit in layer] == pytest.approx([-0.4 * size_of(every)] * len(layer))
         assert any(credit.estimator == "group" for credit in trace.credits)

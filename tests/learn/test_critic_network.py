@@ -210,6 +210,6 @@ def test_every_kind_takes_two_steps(estimator: str, view: str, settings: str) ->
 
 
 def test_mappo_improves_a_policy() -> None:
-    trainer = Trainer(small(critic(steps=5), rollout__groups=8, train__steps=8))
-    returns = [trainer.step().metrics["return"]["mean"] for _ in range(8)]
-    assert np.mean(returns[-2:]) > returns[0] + 0.1
+    trainer = Trainer(small(critic(steps=5), rollout__groups=8, train__steps=16))
+    returns = [trainer.step().metrics["return"]["mean"] for _ in range(16)]
+    assert np.mean(returns[-8:]) > np.mean(returns[:3]) + 0.06

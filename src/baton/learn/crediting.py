@@ -6,15 +6,16 @@ those with a memory of their own (a moving average) keep it from step to step. A
 three steps running, the run ends with the reason.
 
 Invariant: no event is credited twice (`baton.credit.covering` refuses it). An answer that could not be carried out
-costs a fixed amount on top of what credit it has, so that the grammar is kept under any credit; that price is a layer
-of its own on the traces (estimator `invalid`), and the two meet on tokens (`advantages`).
+costs something on top of what credit it has, as much as credits usually are in that step, so that the grammar is kept
+under any credit; that price is a layer of its own on the traces (estimator `invalid`), and the two meet on tokens
+(`advantages`).
 """
 
 from __future__ import annotations
 
 import math
 from asyncio import gather
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import iscoroutinefunction
 from typing import Any
 
@@ -81,7 +82,8 @@ class Crediting:
                 [each for group in found for each in group],
                 layers,
             )
-        credited = [self._with(trace, layers[trace.trace_id]) for trace in traces]
+        price = self.recipe.train.invalid * _size(layers.values())
+        credited = [_with(trace, layers[trace.trace_id], price) for trace in traces]
         return Credited(
             traces=credited,
             fork_tokens=0 if forks is None else forks.cost.tokens,
@@ -179,14 +181,20 @@ class Crediting:
         for trace, credits in kept:
             layers[trace.trace_id] += [structs.replace(c, value=(c.value - level) * scale) for c in credits]
 
-    def _with(self, trace: Trace, credits: Sequence[Credit]) -> Trace:
-        price = self.recipe.train.invalid
-        prices = (
-            Credit(unit=unit, target=event.id, value=-price, estimator=_INVALID)
-            for event in trace.events
-            if price and event.status == "invalid" and event.call and (unit := unit_of(event))
-        )
-        return structs.replace(trace, credits=(*credits, *prices))
+
+def _size(layers: Iterable[Sequence[Credit]]) -> float:
+    """Root mean square of a step's credits; 1 where there are none."""
+    values = [credit.value for credits in layers for credit in credits]
+    return math.sqrt(math.fsum(v * v for v in values) / len(values)) or 1.0 if values else 1.0
+
+
+def _with(trace: Trace, credits: Sequence[Credit], price: float) -> Trace:
+    prices = (
+        Credit(unit=unit, target=event.id, value=-price, estimator=_INVALID)
+        for event in trace.events
+        if price and event.status == "invalid" and event.call and (unit := unit_of(event))
+    )
+    return structs.replace(trace, credits=(*credits, *prices))
 
 
 def advantages(trace: Trace, *, decision_only: bool = False) -> dict[str, Floats]:

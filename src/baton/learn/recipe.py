@@ -207,8 +207,8 @@ class TrainPart(_Part, frozen=True, kw_only=True):
     """Train one policy at a time, this many steps each; 0: all together."""
     checkpoint_every: int = 10
     invalid: float = 1.0
-    """What an answer that cannot be carried out costs its tokens, on top of what credit they have. It should be of the
-    size of the credits."""
+    """What an answer that cannot be carried out costs its tokens, on top of what credit they have; in units of what
+    credits are in that step (their root mean square)."""
     options: Literal["sampled", "all"] = "sampled"
     """all: where a task names the options and a critic knows them, move the policy towards the better ones, taken or
     not (see `baton.learn.options`); what credit says of them stays on the traces."""
