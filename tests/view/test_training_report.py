@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import structs
 from viewer_runs import BIDI, IMAGE, SCRIPT, hostile, training_run
 
 from baton.trace.formats import read
 from baton.trace.formats.sqlite import write_store
+from baton.view.text import percent
 from baton.view.training import report_page, write_report
 from baton.view.training_run import TrainingRun, read_run, standings
 from baton.view.training_svg import Series, areas, curves
@@ -179,6 +180,7 @@ def test_steps_between_which_nothing_was_measured_are_a_gap() -> None:
     assert "not measured" in curves("x", [1, 2], [Series(name="a", values=[None, None])])
 
 
+@example([5e-324], True)
 @given(
     st.lists(st.one_of(st.none(), st.floats(-1e9, 1e9)), min_size=1, max_size=400),
     st.booleans(),
@@ -252,3 +254,13 @@ def test_rounding_leaves_no_minus_before_a_zero() -> None:
     assert worth(-1e-16) == "0.000"
     assert worth(-0.25) == "-0.250"
     assert worth(None) == "–"
+
+
+def test_what_is_not_quite_gone_never_reads_as_gone() -> None:
+    assert [percent(1.0, now) for now in (0.0, 1e-6, 0.005, 0.03, 2.0)] == [
+        "-100 %",
+        "-99.9 %",
+        "-99.5 %",
+        "-97 %",
+        "+100 %",
+    ]

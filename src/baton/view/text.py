@@ -12,7 +12,7 @@ from collections.abc import Collection
 
 from baton.errors import nearest
 
-__all__ = ["count", "duration", "moment", "nearest_name", "number", "printable", "shortened"]
+__all__ = ["count", "duration", "moment", "nearest_name", "number", "percent", "printable", "shortened"]
 
 # Control (Cc), format incl. bidi overrides and zero-width (Cf), surrogates, private use, unassigned,
 # line and paragraph separators; spaces other than the plain one are shown by their code too.
@@ -50,6 +50,12 @@ def number(value: float) -> str:
 def count(n: int, noun: str) -> str:
     """1 event, 2 events."""
     return f"{n:,} {noun}" + ("" if n == 1 else "s")
+
+
+def percent(was: float, now: float) -> str:
+    """`-97 %`, of `was`. What is not quite gone never reads -100 %."""
+    change = 100 * (now - was) / was
+    return f"{max(change, -99.9):+.1f} %" if now and -100 < change < -99 else f"{change:+.0f} %"
 
 
 def nearest_name(given: str, known: Collection[str]) -> str:

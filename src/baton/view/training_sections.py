@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
 
-from baton.view.text import count, duration, number, printable
+from baton.view.text import count, duration, number, percent, printable
 from baton.view.training_run import DECISIONS, Standing, TrainingRun, standing, standings
 from baton.view.training_svg import Series, areas, bar, curves, shown
 
@@ -56,7 +56,7 @@ def _lead(run: TrainingRun) -> str:
     was, now = before.regret["total"], after.regret["total"]
     if was and now is not None:
         fell = [name for name in DECISIONS if (after.regret[name] or 0.0) < (before.regret[name] or 0.0)]
-        way = f"{100 * abs(was - now) / was:.0f} % {'smaller' if now < was else 'larger'}"
+        way = f"{percent(was, now).lstrip('+-')} {'smaller' if now < was else 'larger'}"
         said += f". Regret is {way}, and fell in {'all five' if len(fell) == 5 else f'{len(fell)} of five'} decisions"
         if gone := run.given_up():
             said += f"; {' and '.join(gone)} {'is' if len(gone) == 1 else 'are'} not made any more"
@@ -217,7 +217,7 @@ def _change(was: float | None, now: float | None) -> str:
     if was is None or now is None:
         return _NONE
     kind = "fell" if now < was else "rose" if now > was else ""
-    change = f"{100 * (now - was) / was:+.0f} %" if was >= 5e-4 else f"{now - was:+.4f}"
+    change = percent(was, now) if was >= 5e-4 else f"{now - was:+.4f}"
     return f'<span class="{kind}">{change.replace("-", "−")}</span>'
 
 

@@ -291,7 +291,7 @@ def _path(points: Sequence[tuple[float, float]]) -> str:
 def _ticks(low: float, high: float, *, whole: bool = False) -> list[float]:
     """About four round numbers between two."""
     span = high - low
-    if span <= 0:
+    if span < 1e-300:  # below, a quarter of it may be no number of its own
         return [low]
     rough = span / 4
     size = 10.0 ** math.floor(math.log10(rough))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from baton.view.figures import NOT_MEASURED
-from baton.view.text import count, duration, number
+from baton.view.text import count, duration, number, percent
 from baton.view.training_run import DECISIONS, Standing, TrainingRun, standing, standings
 from baton.view.tree import Line
 
@@ -56,7 +56,7 @@ def _ledger(run: TrainingRun) -> list[Line]:
 
 
 def _course_line(name: str, was: float | None, now: float | None, values: Sequence[float | None]) -> Line:
-    change = f"{100 * (now - was) / was:+.0f} %" if was and now is not None and was >= 5e-4 else ""
+    change = percent(was, now) if was and now is not None and was >= 5e-4 else ""
     style = "" if was is None or now is None else "green" if now < was else "red" if now > was else ""
     return [
         (f"{name:<13}{worth(was, 4):>9} → {worth(now, 4):<7} ", "bold" if name == "total" else ""),
