@@ -30,8 +30,8 @@ from baton.learn.split import split
 
 __all__ = ["Gradients", "Packed", "Report"]
 
-_MOVED_ROWS = 64
-"""Of an update, to see how far it moved the policy; all would cost a third of the update."""
+_MOVED_ROWS = 16
+"""Of an update, to see how far it moved the policy; all of them would cost a third of it."""
 
 
 class Packed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
