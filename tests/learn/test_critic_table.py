@@ -90,6 +90,20 @@ def test_best_first_goes_from_the_best_to_the_policys_own() -> None:
     assert all(a > b for a, b in pairwise(falling))
 
 
+def test_where_the_policy_is_not_known_any_more_best_first_stays_with_the_best() -> None:
+    """Else a situation that does not come up would be judged for ever by the policy of its last visit."""
+    _, traces = played(200)
+    at_once = [trace for trace in traces if len(choice_points(trace)) == 1]
+    waited = next(trace for trace in traces if len(choice_points(trace)) > 1)
+    best, first = (TableCritic(backup=backup, num_steps=1, prior=0.0) for backup in ("best", "best-first"))  # type: ignore[arg-type]
+    for critic in (best, first):
+        critic.observe(traces)
+        critic.observe(at_once)
+    later = Prefix(waited, choice_points(waited)[1].place)
+    assert first.value(later) == pytest.approx(best.value(later))
+    assert first.value(first_choice(waited)) < best.value(first_choice(waited))
+
+
 def test_few_visits_are_drawn_to_the_average() -> None:
     _, traces = played(200)
     gaps = []

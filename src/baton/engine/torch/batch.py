@@ -32,6 +32,10 @@ from baton.trace.numbers import Floats, Ints
 __all__ = ["Batch", "Limits", "Row"]
 
 _UNIFORMS = 64
+_PREFILL_EVERY = 8
+"""Steps that a call waits at most on a GPU for others to be prefilled with."""
+_SLOTS_SHARE = 1 / 4
+"""Of a GPU's free memory that empty slots may keep while weights change."""
 _GROUPED = 32
 """Ids of a stretch that few rows share, from which reading it once for them may be worth a call of its own."""
 
@@ -111,9 +115,13 @@ class Batch:
         """The pools may hold what is not a number, which no mask hides."""
         self._waiting: list[Row] = []
         self._filling: list[Row] = []
+        self._steps_waited = 0
+        """By the first of those."""
         self._rows: list[Row] = []
         """In order of pools and slots while `_drawer` is set."""
         self._stepper = Stepper(self._forward, shape.device)
+        self._weights: list[int] = []
+        """Where they were when they last changed."""
         self._drawer: Drawer | None = None
         """None: the rows have changed since the last plan."""
         self.policy = ""
@@ -165,18 +173,29 @@ class Batch:
         self._drop_cancelled()
         if admit:
             self._admit()
-        if self._filling:
+        if self._filling and self._prefill_due():
             self._prefill()
         return self._decode_step() if self._rows else []
 
     def clear(self) -> None:
         """Forget everything computed, for new weights. Only when idle."""
         self._forest = Forest(self._limits.cache_tokens, self._limits.prefill_tokens)
-        # Empty slots are kept where memory is plenty, because touching new pages takes long; a GPU's is for training.
-        if self._damaged or self._shape.device.type != "cpu":
+        if self._damaged or not self._room_for_slots():
             self._pools = Pools(self._shape)
             self._damaged = False
-        self._stepper.forget()
+        self._pools.tidy()
+        # Recorded steps read the weights where they were.
+        before, self._weights = self._weights, [each.data_ptr() for each in self._model.parameters()]
+        self._stepper.forget(self._pools.slots if before == self._weights else ())
+
+    def _room_for_slots(self) -> bool:
+        """Empty slots are kept where memory is plenty: touching new pages takes long, but a GPU's is for training."""
+        device = self._shape.device
+        if device.type != "cuda":
+            return True
+        free, _ = torch.cuda.mem_get_info(device)
+        free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return sum(kv.nbytes for kv in self._pools.slots) <= _SLOTS_SHARE * free
 
     def fail(self, error: EngineError) -> list[Row]:
         """After a pass broke: end every row with this error and forget everything computed."""
@@ -203,6 +222,15 @@ class Batch:
             self.reused_tokens += warm
             self._filling.append(row)
         del self._waiting[:free]
+
+    def _prefill_due(self) -> bool:
+        """A pass costs a GPU as much as several recorded steps, so calls that trickle in wait for others."""
+        self._steps_waited += 1
+        few = 4 * len(self._filling) < len(self._rows)
+        if few and self._steps_waited < _PREFILL_EVERY and self._shape.device.type == "cuda":
+            return False
+        self._steps_waited = 0
+        return True
 
     def _prefill(self) -> None:
         """Compute cold nodes for the first rows in line, then let rows whose prompt is complete join."""

@@ -7,7 +7,6 @@ size belong together. Prefill reads earlier turns of conversations this way, dec
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import groupby
 from typing import TypeVar
 
 import numpy as np
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from baton.engine.torch.attention import attend
 
-__all__ = ["Beside", "Readers", "alike", "near"]
+__all__ = ["Beside", "Readers", "near"]
 
 T = TypeVar("T")
 
@@ -86,9 +85,3 @@ def near(items: Sequence[T], size: Callable[[T], int]) -> list[list[T]]:
         else:
             groups.append([item])
     return groups
-
-
-def alike(items: Sequence[T], size: Callable[[T], int]) -> list[list[T]]:
-    """Groups by the powers of two that sizes are between."""
-    ordered = sorted(items, key=size)
-    return [list(group) for _, group in groupby(ordered, key=lambda item: (size(item) - 1).bit_length())]

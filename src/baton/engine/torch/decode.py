@@ -8,7 +8,7 @@ recorded as a CUDA graph and replayed. Rows that only fill up a layout compute i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ from baton.engine.torch.pool import Pool
 __all__ = ["DecodePass", "Stepper"]
 
 _WIDTH_STEP = 128
-_MAX_LAYOUTS = 16
+_MAX_LAYOUTS = 64
 
 
 class _Part(NamedTuple):
@@ -129,10 +129,18 @@ class Stepper:
         self._beside: dict[tuple[int, ...], Beside] = {}
         """Of the last plan."""
         self._steps_left = 0
+        self._memory: Any = None
+        """That all recorded steps share."""
+        self._stream: Any = None
 
-    def forget(self) -> None:
-        """Drop everything that refers to keys, values or weights."""
-        self._lanes.clear()
+    def forget(self, slots: Sequence[Tensor] = ()) -> None:
+        """Drop everything that was computed, and every layout that reads anything but these slots."""
+        kept = {id(kv) for kv in slots}
+        self._lanes = {
+            key: lane
+            for key, lane in self._lanes.items()
+            if not lane.run.shared and all(id(part.kv) in kept for part in lane.run.parts)
+        }
         self._lane = None
         self._beside.clear()
 
@@ -248,16 +256,33 @@ class Stepper:
     def _record(self, lane: _Lane) -> None:
         graph = torch.cuda.CUDAGraph()
         try:
-            torch.cuda.synchronize()
-            # Other threads may use the GPU meanwhile.
-            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-                logits = self._run(lane.run)
+            logits = self._captured(graph, lane.run)
+        except torch.OutOfMemoryError:
+            # Memory that nobody uses is given back only outside a recording; this layout is tried again later.
+            lane.runs = 0
+            torch.cuda.empty_cache()
+            return
         except RuntimeError:
             # Some models cannot be recorded (their shapes depend on values); they run as they are.
             self._records = False
             torch.cuda.synchronize()
             return
         lane.graph, lane.logits = graph, logits
+
+    def _captured(self, graph: torch.cuda.CUDAGraph, run: DecodePass) -> Tensor:
+        """As `torch.cuda.graph` does it, but without emptying the allocator's cache each time, which takes long."""
+        if self._memory is None:
+            self._memory = torch.cuda.graph_pool_handle()
+            self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]  # torch's
+        torch.cuda.synchronize()
+        with torch.cuda.stream(self._stream):
+            # Other threads may use the GPU meanwhile. Steps are replayed one at a time, so they may share memory.
+            graph.capture_begin(pool=self._memory, capture_error_mode="thread_local")
+            try:
+                logits = self._run(run)
+            finally:
+                graph.capture_end()
+        return logits
 
     def advance(self, tokens: Tensor) -> bool:
         """After a step, with the tokens drawn; False: the layout is used up, plan anew."""

@@ -1,7 +1,8 @@
 """Where rows in flight keep their own keys and values: slots of one capacity, the taken ones always first.
 
 Rows of like length share a pool, so one attention call serves them all on a plain slice, without
-gathering. A row that outgrows its slot moves to the pool of twice the capacity.
+gathering. A row that outgrows its slot moves to the pool of twice the capacity. On a GPU all short rows share one:
+there a step costs less by being one that was recorded than by reading less.
 """
 
 from __future__ import annotations
@@ -14,8 +15,13 @@ from torch import Tensor
 __all__ = ["KVShape", "Pool", "Pools", "Seat"]
 
 _SMALLEST = 32
+_SMALLEST_GPU = 256
+_SHORT_GPU = 1024
+"""Up to this capacity there is one pool on a GPU: that of the longest row so far."""
 _SMALL_TOKENS = 4096
 _LARGE_TOKENS = 65_536
+_LARGE_SHARE_GPU = 1 / 8
+"""Of a GPU's memory."""
 
 
 class KVShape(NamedTuple):
@@ -63,8 +69,17 @@ class Pool:
             self.kv[:, :, seat.slot, :, : last.length] = self.kv[:, :, last.slot, :, : last.length]
             last.slot = seat.slot
             self.seats[seat.slot] = last
-        if not self.seats and self.kv.shape[2] * self.capacity > _LARGE_TOKENS:
+        if not self.seats and self._large():
             self.kv = self._empty(0)
+
+    def _large(self) -> bool:
+        """Too large to be kept with nothing in it."""
+        if self.kv.is_cuda:
+            return (
+                self.kv.nbytes
+                > _LARGE_SHARE_GPU * torch.cuda.get_device_properties(self.kv.device).total_memory
+            )
+        return self.kv.shape[2] * self.capacity > _LARGE_TOKENS
 
     def _empty(self, slots: int) -> Tensor:
         layers, heads, size, dtype, device = self.shape
@@ -103,8 +118,24 @@ class Pools:
         """Pools with rows in them."""
         return [pool for _, pool in sorted(self._pools.items()) if pool.seats]
 
+    @property
+    def slots(self) -> list[Tensor]:
+        """The keys and values of every pool."""
+        return [pool.kv for pool in self._pools.values()]
+
+    def tidy(self) -> None:
+        """Drop the pools that no row would take any more. Only when all are empty."""
+        self._pools = {c: pool for c, pool in self._pools.items() if self._capacity(c) == c}
+
     def _fitting(self, length: int) -> Pool:
-        capacity = max(_SMALLEST, 1 << (length - 1).bit_length())
+        capacity = self._capacity(length)
         if capacity not in self._pools:
             self._pools[capacity] = Pool(self.shape, capacity)
         return self._pools[capacity]
+
+    def _capacity(self, length: int) -> int:
+        """Of the slot that a row of this length gets."""
+        capacity = 1 << (length - 1).bit_length()
+        if self.shape.device.type != "cuda":
+            return max(_SMALLEST, capacity)
+        return max(_SMALLEST_GPU, capacity, *(c for c in self._pools if c <= _SHORT_GPU))

@@ -2,7 +2,8 @@
 
 Nodes come in depth-first order, packed without padding, so the queries below any node are one slice, and
 each distinct token is computed once however many calls share it. Only attention pads: nodes of like
-length attend to themselves together, and so do nodes that continue their own conversations.
+length attend to themselves together, and so do nodes that continue their own conversations; on a GPU, where a call
+costs more than what it computes, also those below stretches of like length.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 
 from baton.engine.torch.attention import attend, heads_last, join, spread
-from baton.engine.torch.beside import Beside, Readers, alike
+from baton.engine.torch.beside import Beside, Readers, near
 from baton.engine.torch.forest import Node
 from baton.engine.torch.pool import KVShape
 
@@ -24,7 +25,7 @@ __all__ = ["PrefillPass"]
 class PrefillPass:
     """Computes keys and values of cold nodes whose ancestors are warm or in the same pass."""
 
-    def __init__(self, nodes: Iterable[Node], shape: KVShape) -> None:
+    def __init__(self, nodes: Iterable[Node], shape: KVShape, *, few_calls: bool | None = None) -> None:
         chains = sorted(
             ((node.chain(), node) for node in nodes), key=lambda pair: [n.number for n in pair[0]]
         )
@@ -37,9 +38,11 @@ class PrefillPass:
             shape.layers, 2, shape.heads, len(self.ids), shape.size, dtype=shape.dtype, device=shape.device
         )
         spans = self._spans([chain for chain, _ in chains])
-        self._own = [self._places(nodes) for nodes in alike(self.nodes, lambda n: len(n.ids))]
+        self._own = [self._places(nodes) for nodes in near(self.nodes, lambda n: len(n.ids))]
         self._continued: list[tuple[Beside, Readers]] = []
         grouped = self._continue(spans)
+        if shape.device.type == "cuda" if few_calls is None else few_calls:
+            grouped |= self._side_by_side([span for span in spans if span[0].number not in grouped])
         self._above = [span for span in spans if span[0].number not in grouped]
 
     def inputs(self) -> tuple[Tensor, Tensor]:
@@ -78,11 +81,28 @@ class PrefillPass:
             return sum(len(node.ids) for node in above[reader.number])
 
         grouped: set[int] = set()
-        for some in alike(list(below.values()), size):
+        for some in near(list(below.values()), size):
             if len(some) > 1:
                 kept = [[node.kv for node in above[reader.number] if node.kv is not None] for reader in some]
                 self._continued.append((Beside(kept), self._places(some)))
                 grouped |= {node.number for reader in some for node in above[reader.number]}
+        return grouped
+
+    def _side_by_side(self, spans: Sequence[tuple[Node, int, int]]) -> set[int]:
+        """Warm stretches at one depth, which no query reads two of, like sizes with as many readers together."""
+        levels: dict[int, list[tuple[Node, int, int]]] = {}
+        for span in spans:
+            if span[0].kv is not None:
+                levels.setdefault(len(span[0].chain()), []).append(span)
+        grouped: set[int] = set()
+        for level in levels.values():
+            for sized in near(level, lambda span: len(span[0].ids)):
+                for some in near(sized, lambda span: span[2] - span[1]):
+                    if len(some) > 1:
+                        kept = [[node.kv] for node, _, _ in some if node.kv is not None]
+                        below = Readers([range(a, b) for _, a, b in some], len(self.ids), self.kv.device)
+                        self._continued.append((Beside(kept), below))
+                        grouped |= {node.number for node, _, _ in some}
         return grouped
 
     def attend(self, layer: int, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, scale: float) -> Tensor:

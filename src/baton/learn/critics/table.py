@@ -9,7 +9,8 @@ follows a choice does not depend on who chose it), the counts give Q, backwards:
 choice is judged as if all later ones were made as well as is known by now. That is what the regret ledger charges a
 decision with, and an early choice is not blamed for late ones that are still bad, which is how a team unlearns to
 spawn before it has learned what to do with those it spawned. The best of several noisy values is too high, more so
-where visits are few: `backup = "best-first"` begins so and ends with the policy's own. With `backup = "return"`, Q is
+where visits are few: `backup = "best-first"` begins so and ends with the policy's own, where that is known: at a
+situation that did not come up in this step the policy may have changed since. With `backup = "return"`, Q is
 the mean of all that was earned from the choice on (Monte Carlo), which needs no more than the choice's own situation
 to repeat: right where what follows does not show what was chosen. Options with few visits are drawn towards the
 average over the options seen: Q' = (n Q + prior V) / (n + prior). It needs situations that repeat: games, or teams
@@ -73,6 +74,8 @@ class TableCritic:
         self.reward = reward
         self._cells: dict[bytes, list[_Cell]] = {}
         self._chances: dict[bytes, tuple[float, ...]] = {}
+        self._fresh: set[bytes] = set()
+        """Situations of the latest traces, whose chances are the policy's own."""
         self._depth: dict[bytes, int] = {}
         """The farthest from the end a situation was seen: sweeps go from the end backwards."""
         self._values: dict[bytes, float] = {}
@@ -84,6 +87,7 @@ class TableCritic:
         """Count a step's traces and solve anew."""
         self._num_observed += 1
         self._points = {}
+        self._fresh = set()
         for trace in traces:
             points = self._points[trace.trace_id] = choice_points(trace, self.reward)
             ahead = math.fsum(point.reward for point in points)
@@ -99,6 +103,7 @@ class TableCritic:
                 ahead -= point.reward
                 cell.after[after] = cell.after.get(after, 0) + 1
                 self._chances[point.situation] = point.chances
+                self._fresh.add(point.situation)
                 depth = len(points) - number
                 self._depth[point.situation] = max(self._depth.get(point.situation, 0), depth)
         self._solve()
@@ -121,7 +126,7 @@ class TableCritic:
         if self.backup in ("policy", "return"):
             return level
         best = max(self._drawn(cell, level) for cell in self._cells[key] if cell.count)
-        share = self._left if self.backup == "best-first" else 1.0
+        share = self._left if self.backup == "best-first" and key in self._fresh else 1.0
         return share * best + (1 - share) * level
 
     @property
@@ -193,6 +198,7 @@ class TableCritic:
                 for key, cells in self._cells.items()
             },
             "chances": {key.hex(): list(chances) for key, chances in self._chances.items()},
+            "fresh": sorted(key.hex() for key in self._fresh),
             "depth": {key.hex(): depth for key, depth in self._depth.items()},
             "values": {key.hex(): value for key, value in self._values.items()},
         }
@@ -204,6 +210,7 @@ class TableCritic:
         for key, cells in state["cells"].items():
             self._cells[bytes.fromhex(key)] = [_cell(*each) for each in cells]
         self._chances = {bytes.fromhex(key): tuple(value) for key, value in state["chances"].items()}
+        self._fresh = {bytes.fromhex(key) for key in state["fresh"]}
         self._depth = {bytes.fromhex(key): value for key, value in state["depth"].items()}
         self._values = {bytes.fromhex(key): value for key, value in state["values"].items()}
         self._solve()
