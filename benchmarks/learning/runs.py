@@ -2,7 +2,7 @@
 
 A job is a recipe with changes and a seed. What comes back is a line for every step (tokens so far, return, regret by
 decision, invalid answers, gradient norm) and the team before and after on held-out episodes. Records are kept as
-JSON, so that a table can be printed again from them without a run.
+JSON, so that a table can be printed again from them without a run. A command that was cut short goes on where it was.
 """
 
 from __future__ import annotations
@@ -90,20 +90,44 @@ def train(job: Job, after: Callable[[Any, Any], Record] | None = None) -> Record
     return record | {"cpu_seconds": time.process_time() - began}
 
 
-def run_jobs(jobs: Sequence[Job], worker: Worker, processes: int) -> list[Record]:
-    """All jobs, some at a time, with progress on standard error; records in the order of the jobs."""
-    found: dict[int, Record] = {}
+def run_jobs(jobs: Sequence[Job], worker: Worker, processes: int, part: Path | None = None) -> list[Record]:
+    """All jobs, some at a time, with progress on standard error; records in the order of the jobs.
+
+    Every record is in the file `part` as soon as it is there, and jobs that are in it already are not run again.
+    """
+    done = _done(part)
+    found = {number: done[key] for number, job in enumerate(jobs) if (key := _key(job)) in done}
+    left = [number for number in range(len(jobs)) if number not in found]
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, mp_context=context) as pool:
-        waiting = {pool.submit(worker, job): number for number, job in enumerate(jobs)}
-        for done in as_completed(waiting):
-            record = found[waiting[done]] = done.result()
+        waiting = {pool.submit(worker, jobs[number]): number for number in left}
+        for each in as_completed(waiting):
+            number = waiting[each]
+            record = found[number] = each.result()
+            if part is not None:
+                with part.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps([_key(jobs[number]), record]) + "\n")
             seconds = record.get("cpu_seconds", float("nan"))
             print(
                 f"{len(found)}/{len(jobs)} {record['arm']}, seed {record['seed']}: {seconds:.0f} s of processor",
                 file=sys.stderr, flush=True,
             )  # fmt: skip
     return [found[number] for number in range(len(jobs))]
+
+
+def _key(job: Job) -> str:
+    return json.dumps(job, sort_keys=True)
+
+
+def _done(part: Path | None) -> dict[str, Record]:
+    """Of an earlier call that was cut short; its last line may be half of one."""
+    if part is None or not part.exists():
+        return {}
+    text = part.read_text("utf-8")
+    whole = text[: text.rfind("\n") + 1]
+    if whole != text:
+        part.write_text(whole, "utf-8")
+    return dict(json.loads(line) for line in whole.splitlines())
 
 
 def interval(values: Iterable[float]) -> tuple[float, float | None]:
@@ -154,9 +178,11 @@ def main(
     if args.kept:
         print(table(json.loads(place.read_text("utf-8"))))
         return
-    records = run_jobs(jobs(2 if args.quick else args.seeds, args.quick), worker, args.processes)
-    if not args.quick:
+    part = None if args.quick else RESULTS / f"{name}.part.jsonl"
+    records = run_jobs(jobs(2 if args.quick else args.seeds, args.quick), worker, args.processes, part)
+    if part is not None:
         place.write_text(json.dumps(rounded(records), separators=(",", ":")) + "\n", "utf-8")
+        part.unlink(missing_ok=True)
     print(table(records))
 
 

@@ -45,3 +45,37 @@ def test_a_result_runs(command: str) -> None:
     assert lines[0].startswith("| ")
     assert set(lines[1]) == {"|", "-"}
     assert len(lines) > 2
+
+
+TWICE = """
+import os, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from runs import run_jobs
+
+def worker(job):
+    with open(sys.argv[2] + ".told", "a") as file:
+        file.write(f"{job['seed']}\\n")
+    if job["seed"] == 2 and not os.path.exists(sys.argv[2] + ".mended"):
+        raise ValueError("not yet")
+    return {"arm": "a", "seed": job["seed"]}
+
+if __name__ == "__main__":
+    jobs = [{"seed": seed, "changes": ()} for seed in range(4)]
+    print([record["seed"] for record in run_jobs(jobs, worker, 1, Path(sys.argv[2]))])
+"""
+
+
+def test_a_command_that_was_cut_short_goes_on(tmp_path: Path) -> None:
+    script, part = tmp_path / "twice.py", tmp_path / "part.jsonl"
+    script.write_text(TWICE, "utf-8")
+    command = [sys.executable, str(script), str(LEARNING), str(part)]
+    assert subprocess.run(command, capture_output=True, check=False).returncode
+    with part.open("a") as file:
+        file.write('["half a line')
+    (tmp_path / "part.jsonl.mended").touch()
+    for _ in range(2):
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == "[0, 1, 2, 3]"
+    told = (tmp_path / "part.jsonl.told").read_text().split()
+    assert told.count("0") == told.count("1") == 1
