@@ -183,10 +183,12 @@ class Batch:
         if self._damaged or not self._room_for_slots():
             self._pools = Pools(self._shape)
             self._damaged = False
-        self._pools.tidy()
+        tidied = self._pools.tidy()
         # Recorded steps read the weights where they were.
         before, self._weights = self._weights, [each.data_ptr() for each in self._model.parameters()]
         self._stepper.forget(self._pools.slots if before == self._weights else ())
+        if tidied:
+            torch.cuda.empty_cache()  # others may share the GPU
 
     def _room_for_slots(self) -> bool:
         """Empty slots are kept where memory is plenty: touching new pages takes long, but a GPU's is for training."""
@@ -248,8 +250,8 @@ class Batch:
             self.prefilled_tokens += tokens
         ready = [row for row in self._filling if all(node.kv is not None for node in row.node.chain())]
         grouped = self._grouped(ready)
-        for row in ready:
-            self._join(row, grouped)
+        for more, row in zip(range(len(ready) - 1, -1, -1), ready, strict=True):
+            self._join(row, grouped, more)
         self._filling = [row for row in self._filling if row not in ready]
 
     def _grouped(self, rows: Sequence[Row]) -> set[int]:
@@ -266,7 +268,7 @@ class Batch:
     def _by_many(self, node: Node) -> bool:
         return (node.users - 1) * len(node.ids) >= self._shared_reads
 
-    def _join(self, row: Row, grouped: set[int]) -> None:
+    def _join(self, row: Row, grouped: set[int], more: int) -> None:
         own = []
         for node in row.node.chain():
             assert node.kv is not None
@@ -276,7 +278,7 @@ class Batch:
                 row.grouped.append(node.kv)
             else:
                 own.append(node.kv)
-        self._pools.seat(row, own, room=1 + min(row.limit, 256))
+        self._pools.seat(row, own, room=1 + min(row.limit, 256), more=more)
         row.loaded = row.length
         self._rows.append(row)
         self._drawer = None

@@ -271,9 +271,11 @@ class Stepper:
 
     def _captured(self, graph: torch.cuda.CUDAGraph, run: DecodePass) -> Tensor:
         """As `torch.cuda.graph` does it, but without emptying the allocator's cache each time, which takes long."""
-        if self._memory is None:
-            self._memory = torch.cuda.graph_pool_handle()
+        if self._stream is None:
             self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]  # torch's
+        if all(lane.graph is None for lane in self._lanes.values()):
+            # Memory goes with the last graph that uses it.
+            self._memory = torch.cuda.graph_pool_handle()
         torch.cuda.synchronize()
         with torch.cuda.stream(self._stream):
             # Other threads may use the GPU meanwhile. Steps are replayed one at a time, so they may share memory.

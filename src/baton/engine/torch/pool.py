@@ -52,11 +52,11 @@ class Pool:
         self.seats: list[Seat] = []
         self.kv = self._empty(0)
 
-    def add(self, seat: Seat) -> None:
-        """Take the first free slot."""
+    def add(self, seat: Seat, more: int = 0) -> None:
+        """Take the first free slot; `more` are about to."""
         slots = self.kv.shape[2]
         if len(self.seats) == slots:
-            grown = self._empty(max(1, min(8, _SMALL_TOKENS // self.capacity), slots * 2))
+            grown = self._empty(self._slots_for(slots, more))
             grown[:, :, :slots] = self.kv
             self.kv = grown
         seat.pool, seat.slot = self, len(self.seats)
@@ -71,6 +71,13 @@ class Pool:
             self.seats[seat.slot] = last
         if not self.seats and self._large():
             self.kv = self._empty(0)
+
+    def _slots_for(self, slots: int, more: int) -> int:
+        wanted = max(1, min(8, _SMALL_TOKENS // self.capacity), slots * 2)
+        if self.shape.device.type == "cuda":
+            # All at once: every size on the way would be recorded, and its memory kept.
+            wanted = max(wanted, 1 << (slots + more).bit_length())
+        return wanted
 
     def _large(self) -> bool:
         """Too large to be kept with nothing in it."""
@@ -94,10 +101,10 @@ class Pools:
         self.shape = shape
         self._pools: dict[int, Pool] = {}
 
-    def seat(self, seat: Seat, stretches: list[Tensor], room: int) -> None:
-        """Give a row a slot that starts with these stretches of keys and values and has room for more."""
+    def seat(self, seat: Seat, stretches: list[Tensor], room: int, more: int = 0) -> None:
+        """Give a row a slot that starts with these stretches of keys and values and has room for some tokens."""
         length = sum(kv.shape[-2] for kv in stretches)
-        self._fitting(length + room).add(seat)
+        self._fitting(length + room).add(seat, more)
         seat.length = 0
         for kv in stretches:
             end = seat.length + kv.shape[-2]
@@ -123,9 +130,10 @@ class Pools:
         """The keys and values of every pool."""
         return [pool.kv for pool in self._pools.values()]
 
-    def tidy(self) -> None:
-        """Drop the pools that no row would take any more. Only when all are empty."""
-        self._pools = {c: pool for c, pool in self._pools.items() if self._capacity(c) == c}
+    def tidy(self) -> bool:
+        """Drop the pools that no row would take any more; whether there were any. Only when all are empty."""
+        before, self._pools = self._pools, {c: p for c, p in self._pools.items() if self._capacity(c) == c}
+        return len(self._pools) < len(before)
 
     def _fitting(self, length: int) -> Pool:
         capacity = self._capacity(length)
