@@ -2,8 +2,8 @@
 
 python benchmarks/learning/result1_flagship.py [--quick] [--seeds 5] [--processes 2] [--kept]
 
-Both start from the same warm-started team on the same game. GRPO may play about twice the episodes; `tune_grpo` lists
-what to try it with on seeds of its own. Regret is the mean over a step's rollouts against the exact solution, smoothed
+Both start from the same warm-started team on the same game. GRPO may play about twice the episodes, at the settings
+that did best of those tried on seeds of their own (last table). Regret is the mean over a step's rollouts against the exact solution, smoothed
 over three steps; tokens count prompts and completions of all rollouts, forks included.
 """
 
@@ -15,14 +15,14 @@ from runs import Job, Record, main, markdown, shown, train
 
 from baton.tasks.game import CHOICES
 
-GRPO = ("train.learning_rate=0.0003", "train.epochs=2", "train.batches=4")
-"""One of `GRPO_TRIED`; the others have not been run to the end."""
 GRPO_TRIED = (
     ("train.learning_rate=0.0001", "train.epochs=2", "train.batches=4"),
     ("train.learning_rate=0.0003", "train.epochs=2", "train.batches=4"),
     ("train.learning_rate=0.0007", "train.epochs=2", "train.batches=4"),
     ("train.learning_rate=0.0003", "train.epochs=2", "train.batches=4", "credit.0.estimator=mean"),
 )
+GRPO = GRPO_TRIED[1]
+TRIED = "tried: "
 SAMPLED = (
     "credit="
     + json.dumps(
@@ -50,16 +50,13 @@ def jobs(num_seeds: int, quick: bool) -> list[Job]:
             {"arm": "taken options only", "recipe": "flagship", "changes": (*SAMPLED, *less), "seed": seed}
         )
         found.append({"arm": "GRPO", "recipe": "grpo", "changes": (*GRPO, *longer, *less), "seed": seed})
+    for changes in GRPO_TRIED[:1] if quick else GRPO_TRIED:
+        for seed in (100, 101)[: num_seeds if quick else 2]:
+            changed = (*changes, *(less or ("train.steps=40",)))
+            found.append(
+                {"arm": TRIED + ", ".join(changes), "recipe": "grpo", "changes": changed, "seed": seed}
+            )
     return found
-
-
-def tune_grpo() -> list[Job]:
-    """What to try GRPO with, on seeds that are not reported."""
-    return [
-        {"arm": " ".join(changes), "recipe": "grpo", "changes": (*changes, "train.steps=40"), "seed": seed}
-        for changes in GRPO_TRIED
-        for seed in (100, 101)
-    ]
 
 
 def tokens_until(record: Record, share: float) -> float:
@@ -74,8 +71,9 @@ def tokens_until(record: Record, share: float) -> float:
 
 
 def table(records: list[Record]) -> str:
-    """Regret before and after, by decision, and tokens to each level."""
-    arms = list(dict.fromkeys(record["arm"] for record in records))
+    """Regret before and after, by decision, and tokens to each level; what GRPO was tried with."""
+    tried = [record for record in records if record["arm"].startswith(TRIED)]
+    arms = list(dict.fromkeys(record["arm"] for record in records if record not in tried))
     rows = []
     for arm in arms:
         mine = [record for record in records if record["arm"] == arm]
@@ -86,7 +84,7 @@ def table(records: list[Record]) -> str:
             invalid = shown((r[when]["invalid"] for r in mine), ".2f")
             rows.append([f"{arm}, {when}", str(len(mine)), *parts, shown(ratio), invalid, tokens])
     heading = ["", "seeds", "regret", *CHOICES, "of the untrained", "invalid answers", "million tokens"]
-    return markdown(heading, rows) + "\n\n" + _tokens_table(records, arms)
+    return "\n\n".join((markdown(heading, rows), _tokens_table(records, arms), _tried_table(tried)))
 
 
 def _tokens_table(records: list[Record], arms: list[str]) -> str:
@@ -99,6 +97,18 @@ def _tokens_table(records: list[Record], arms: list[str]) -> str:
             row.append(f"{shown(found, '.2f')} ({reached} of {len(found)} seeds)" if reached else "never")
         rows.append(row)
     return markdown(["million tokens until regret is", *arms], rows)
+
+
+def _tried_table(records: list[Record]) -> str:
+    """Means over the last ten steps, because two seeds of a noisy run say little."""
+    rows = []
+    for arm in dict.fromkeys(record["arm"] for record in records):
+        mine = [record for record in records if record["arm"] == arm]
+        last = [[step["regret"]["total"] for step in record["steps"][-10:]] for record in mine]
+        shares = [sum(t) / len(t) / r["before"]["regret"]["total"] for t, r in zip(last, mine, strict=True)]
+        rows.append([arm.removeprefix(TRIED), *(f"{share:.2f}" for share in shares)])
+    seeds = sorted({record["seed"] for record in records})
+    return markdown(["GRPO, 40 steps", *(f"of the untrained, seed {seed}" for seed in seeds)], rows)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
@@ -11,7 +12,7 @@ from small_run import BASE
 
 from baton.credit.contract import CreditError, Prefix
 from baton.engine.table import TableEngine
-from baton.learn.critics.choices import choice_points
+from baton.learn.critics.choices import Asked, choice_points
 from baton.learn.critics.table import TableCritic
 from baton.learn.recipe import parse
 from baton.learn.stage import Episode, Stage
@@ -90,18 +91,29 @@ def test_best_first_goes_from_the_best_to_the_policys_own() -> None:
     assert all(a > b for a, b in pairwise(falling))
 
 
-def test_where_the_policy_is_not_known_any_more_best_first_stays_with_the_best() -> None:
-    """Else a situation that does not come up would be judged for ever by the policy of its last visit."""
+def test_the_policy_is_asked_about_what_may_follow_and_did_not_come_up() -> None:
+    """Else a situation would be judged for ever by the policy of its last visit."""
     _, traces = played(200)
-    at_once = [trace for trace in traces if len(choice_points(trace)) == 1]
+    once = [trace for trace in traces if len(choice_points(trace)) == 1]
     waited = next(trace for trace in traces if len(choice_points(trace)) > 1)
-    best, first = (TableCritic(backup=backup, num_steps=1, prior=0.0) for backup in ("best", "best-first"))  # type: ignore[arg-type]
-    for critic in (best, first):
-        critic.observe(traces)
-        critic.observe(at_once)
-    later = Prefix(waited, choice_points(waited)[1].place)
-    assert first.value(later) == pytest.approx(best.value(later))
-    assert first.value(first_choice(waited)) < best.value(first_choice(waited))
+    points = choice_points(waited)
+    asked: list[Asked] = []
+
+    def ask(those: Sequence[Asked]) -> dict[Asked, tuple[float, ...]]:
+        asked.extend(those)
+        return {each: tuple(float(n == 0) for n in range(len(each.options))) for each in those}
+
+    stale, critic = TableCritic(prior=0.0), TableCritic(prior=0.0, ask=ask)
+    for each in (stale, critic):
+        each.observe(traces)
+        assert not asked
+        each.observe(once)
+    assert points[1].asked in asked
+    assert points[0].asked not in asked
+    later = Prefix(waited, points[1].place)
+    earned = points[0].reward
+    assert critic.value(later) - earned == pytest.approx(critic.q(later, points[1].options[0]))
+    assert critic.value(later) != pytest.approx(stale.value(later))
 
 
 def test_few_visits_are_drawn_to_the_average() -> None:

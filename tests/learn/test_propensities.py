@@ -7,7 +7,7 @@ import pytest
 import torch
 from small_run import small
 
-from baton.learn.propensities import option_chances, with_propensities
+from baton.learn.propensities import Asked, option_chances, with_propensities
 from baton.learn.trainer import Trainer
 
 pytestmark = pytest.mark.usefixtures("first_weights")
@@ -19,19 +19,21 @@ def test_they_are_the_models_own() -> None:
     model, tokenizer = policy.model, policy.tokenizer
     prompts = [tokenizer.encode(text) for text in ("stop or wait?\n>", "stop or wait? no\n>", "x")]
     options = ("stop draft", "wait any", "wait")
-    asked = [(np.array(ids, np.int32).tobytes(), options, t) for ids in prompts for t in (1.0, 0.5)]
+    asked = [
+        Asked("main", np.array(ids, np.int32).tobytes(), options, t) for ids in prompts for t in (1.0, 0.5)
+    ]
     found = option_chances(model, tokenizer, asked)
-    for prompt, _, temperature in asked:
-        ids = np.frombuffer(prompt, np.int32).tolist()
+    for each in asked:
+        ids = np.frombuffer(each.prompt, np.int32).tolist()
         sums = []
         for option in options:
             said = [*tokenizer.encode(option, add_special_tokens=False), tokenizer.eos_token_id]
             with torch.no_grad():
-                logits = model(input_ids=torch.tensor([ids + said])).logits[0] / temperature
+                logits = model(input_ids=torch.tensor([ids + said])).logits[0] / each.temperature
             chances = torch.log_softmax(logits.double(), -1)
             sums.append(sum(float(chances[len(ids) + n - 1, t]) for n, t in enumerate(said)))
         expected = np.exp(np.array(sums) - max(sums))
-        assert found[prompt, options, temperature] == pytest.approx(expected / expected.sum(), rel=1e-4)
+        assert found[each] == pytest.approx(expected / expected.sum(), rel=1e-4)
 
 
 def test_they_are_written_once_and_only_for_models_at_hand() -> None:

@@ -8,8 +8,8 @@ whole answer, ended by the model itself, and are normalised over the options ("g
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -23,41 +23,57 @@ from baton.learn.split import split
 from baton.trace.event import Event
 from baton.trace.trace import Trace
 
-__all__ = ["option_chances", "with_propensities"]
+__all__ = ["Asked", "chances_of", "option_chances", "with_propensities"]
 
-Asked = tuple[bytes, tuple[str, ...], float]
-"""Prompt ids, options, temperature."""
+
+class Asked(NamedTuple):
+    """Whose options, after which prompt."""
+
+    policy: str | None
+    prompt: bytes
+    """Ids, as int32."""
+    options: tuple[str, ...]
+    temperature: float
+
+    @classmethod
+    def at(cls, trace: Trace, event: Event) -> Self | None:
+        """What is asked at a choice of a trace; None where there is no telling what was read."""
+        if event.options is None or event.call is None:
+            return None
+        call = trace.call_by_id[event.call]
+        prompt = trace.prompt_ids(call)
+        if prompt is None:
+            return None
+        temperature = 1.0 if call.sampling is None else call.sampling.temperature
+        return cls(call.policy, prompt.numpy().astype(np.int32).tobytes(), event.options, temperature)
+
+    def plain(self) -> list[Any]:
+        """For a checkpoint."""
+        return [self.policy, self.prompt.hex(), list(self.options), self.temperature]
+
+    @classmethod
+    def of(cls, plain: Sequence[Any]) -> Self:
+        """What `plain` gave."""
+        policy, prompt, options, temperature = plain
+        return cls(policy, bytes.fromhex(prompt), tuple(options), temperature)
 
 
 def with_propensities(
     traces: Sequence[Trace], models: Mapping[str, tuple[Any, Any]], *, max_tokens: int = 65536
 ) -> list[Trace]:
     """The traces with `option_propensities` on every choice among options. `models` by policy: model, tokenizer."""
-    asked: dict[str, dict[Asked, None]] = {}
-    places: list[tuple[int, int, str, Asked]] = []
+    places: list[tuple[int, int, Asked]] = []
     for number, trace in enumerate(traces):
-        calls = trace.call_by_id
         for place, event in enumerate(trace.events):
-            if event.options is None or event.call is None or event.option_propensities is not None:
-                continue
-            call = calls[event.call]
-            if call.policy is None or call.policy not in models:
-                continue
-            prompt = trace.prompt_ids(call)
-            if prompt is None:
-                continue
-            temperature = 1.0 if call.sampling is None else call.sampling.temperature
-            key = (prompt.numpy().astype(np.int32).tobytes(), event.options, temperature)
-            asked.setdefault(call.policy, {})[key] = None
-            places.append((number, place, call.policy, key))
-    known = {
-        policy: option_chances(*models[policy], list(keys), max_tokens=max_tokens)
-        for policy, keys in asked.items()
-    }
+            if event.option_propensities is None and (asked := Asked.at(trace, event)) is not None:
+                places.append((number, place, asked))
+    known = chances_of(dict.fromkeys(asked for _, _, asked in places), models, max_tokens=max_tokens)
     changed: dict[int, list[Event]] = {}
-    for number, place, policy, key in places:
+    for number, place, asked in places:
+        if asked not in known:
+            continue
         events = changed.setdefault(number, list(traces[number].events))
-        chances = known[policy][key]
+        chances = known[asked]
         event = events[place]
         said = None if event.choice is None else chances[event.choice]
         events[place] = structs.replace(
@@ -69,6 +85,20 @@ def with_propensities(
     ]
 
 
+def chances_of(
+    asked: Iterable[Asked], models: Mapping[str, tuple[Any, Any]], *, max_tokens: int = 65536
+) -> dict[Asked, tuple[float, ...]]:
+    """Of all that these policies answer for."""
+    by_policy: dict[str, list[Asked]] = {}
+    for each in asked:
+        if each.policy is not None and each.policy in models:
+            by_policy.setdefault(each.policy, []).append(each)
+    found: dict[Asked, tuple[float, ...]] = {}
+    for policy, some in by_policy.items():
+        found |= option_chances(*models[policy], some, max_tokens=max_tokens)
+    return found
+
+
 @torch.no_grad()
 def option_chances(
     model: Any, tokenizer: Any, asked: Sequence[Asked], *, max_tokens: int = 65536
@@ -76,7 +106,7 @@ def option_chances(
     """For each prompt the chances of its options, summing to one."""
     said: dict[str, list[int]] = {}
     rows: list[Row] = []
-    for prompt, options, temperature in asked:
+    for _, prompt, options, temperature in asked:
         ids = np.frombuffer(prompt, np.int32)
         for option in options:
             if option not in said:
@@ -95,7 +125,7 @@ def option_chances(
     found: dict[Asked, tuple[float, ...]] = {}
     at = 0
     for key in asked:
-        size = len(key[1])
+        size = len(key.options)
         weights = np.exp(sums[at : at + size] - sums[at : at + size].max())
         found[key] = tuple((weights / weights.sum()).tolist())
         at += size

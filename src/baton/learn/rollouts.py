@@ -19,7 +19,7 @@ from baton.errors import UsageError
 from baton.learn.branching import branched
 from baton.learn.buffer import Group
 from baton.learn.lockstep import lockstep
-from baton.learn.policies.policy import Policy
+from baton.learn.policies.policy import Policy, samplers
 from baton.learn.propensities import with_propensities
 from baton.learn.recipe import Recipe
 from baton.learn.stage import Episode, Stage
@@ -100,11 +100,7 @@ class Rollouts:
     def _play(self, number: int, version: int) -> list[Group]:
         groups = asyncio.run(self._played(number))
         # Chances are those of the weights that sampled, so they are asked before these change.
-        models = {
-            policy.engine.name: (policy.sampler, policy.tokenizer)
-            for policy in self.policies.values()
-            if policy.sampler is not None
-        }
+        models = samplers(self.policies)
         every = [trace for group in groups for trace in group]
         told = iter(with_propensities(every, models, max_tokens=self.recipe.pack.max_tokens))
         return [

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from baton.credit.contract import RewardOf
 from baton.learn.recipe import Recipe
 from baton.trace.trace import Trace
+
+if TYPE_CHECKING:
+    from baton.learn.critics.table import Ask
+    from baton.learn.propensities import Asked
 
 __all__ = ["Critic", "NoCritic", "make_critic"]
 
@@ -57,6 +61,7 @@ def make_critic(recipe: Recipe, policies: Mapping[str, Any], reward: RewardOf) -
             optimism=part.optimism,
             num_steps=recipe.train.steps,
             reward=reward,
+            ask=_asking(policies, recipe.pack.max_tokens),
         )
     if recipe.critic.kind == "agents":
         from baton.learn.critics.agents import AgentsCritic
@@ -69,3 +74,13 @@ def make_critic(recipe: Recipe, policies: Mapping[str, Any], reward: RewardOf) -
     from baton.learn.critics.network import NetworkCritic
 
     return NetworkCritic(recipe, policies, reward)
+
+
+def _asking(policies: Mapping[str, Any], max_tokens: int) -> Ask:
+    from baton.learn.policies.policy import samplers
+    from baton.learn.propensities import chances_of
+
+    def ask(asked: Sequence[Asked]) -> dict[Asked, tuple[float, ...]]:
+        return chances_of(asked, samplers(policies), max_tokens=max_tokens)
+
+    return ask

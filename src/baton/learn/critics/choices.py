@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 from hashlib import blake2b
 
-import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from baton.credit.contract import RewardOf, team_return
+from baton.learn.propensities import Asked
+from baton.trace.event import Event
 from baton.trace.trace import Trace
 
-__all__ = ["ChoicePoint", "choice_points", "situation"]
+__all__ = ["Asked", "ChoicePoint", "choice_points", "situation"]
 
 
 class ChoicePoint(Struct, frozen=True, kw_only=True):
@@ -27,6 +28,7 @@ class ChoicePoint(Struct, frozen=True, kw_only=True):
     options: tuple[str, ...]
     choice: int
     chances: tuple[float, ...]
+    asked: Asked
     reward: float
     """Earned between this choice and the next."""
 
@@ -34,9 +36,15 @@ class ChoicePoint(Struct, frozen=True, kw_only=True):
 def situation(trace: Trace, place: int) -> bytes:
     """What the chooser of an event saw, as a key."""
     event = trace.events[place]
-    prompt = trace.prompt_ids(trace.call_by_id[event.call or ""])
-    seen = b"" if prompt is None else prompt.numpy().astype(np.int32).tobytes()
-    return blake2b(seen + "\n".join(event.options or ()).encode(), digest_size=16).digest()
+    return _key(Asked.at(trace, event) or _unseen(event))
+
+
+def _key(asked: Asked) -> bytes:
+    return blake2b(asked.prompt + "\n".join(asked.options).encode(), digest_size=16).digest()
+
+
+def _unseen(event: Event) -> Asked:
+    return Asked(None, b"", event.options or (), 1.0)
 
 
 def choice_points(trace: Trace, reward: RewardOf = team_return) -> list[ChoicePoint]:
@@ -48,25 +56,19 @@ def choice_points(trace: Trace, reward: RewardOf = team_return) -> list[ChoicePo
         chances = event.option_propensities
         if chances is None:
             chances = tuple(float(k == event.choice) for k in range(len(event.options)))
+        asked = Asked.at(trace, event) or _unseen(event)
         found.append(
             ChoicePoint(
                 place=place,
-                situation=situation(trace, place),
+                situation=_key(asked),
                 options=event.options,
                 choice=event.choice,
                 chances=chances,
+                asked=asked,
                 reward=float(event.extra.get("step", {}).get("reward", 0.0)),
             )
         )
     if found:
         rest = reward(trace) - math.fsum(point.reward for point in found)
-        last = found[-1]
-        found[-1] = ChoicePoint(
-            place=last.place,
-            situation=last.situation,
-            options=last.options,
-            choice=last.choice,
-            chances=last.chances,
-            reward=last.reward + rest,
-        )
+        found[-1] = structs.replace(found[-1], reward=found[-1].reward + rest)
     return found

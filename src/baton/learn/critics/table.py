@@ -1,7 +1,8 @@
 """A critic that counts: values of situations that come up again and again, under the policy as it is now.
 
 Every trace tells what followed a choice and what it earned. From all traces so far, whatever policy made them (what
-follows a choice does not depend on who chose it), the counts give Q, backwards:
+follows a choice does not depend on who chose it), the counts give Q, backwards, with the chances of options that the
+policy has now (a step's traces have them; for situations that may follow but did not come up, it is asked):
 
     Q(s, a) = mean of [r + V(s')] over everything that followed,   V(s) = sum_a pi(a | s) Q(s, a)
 
@@ -9,8 +10,7 @@ follows a choice does not depend on who chose it), the counts give Q, backwards:
 choice is judged as if all later ones were made as well as is known by now. That is what the regret ledger charges a
 decision with, and an early choice is not blamed for late ones that are still bad, which is how a team unlearns to
 spawn before it has learned what to do with those it spawned. The best of several noisy values is too high, more so
-where visits are few: `backup = "best-first"` begins so and ends with the policy's own, where that is known: at a
-situation that did not come up in this step the policy may have changed since. With `backup = "return"`, Q is
+where visits are few: `backup = "best-first"` begins so and ends with the policy's own. With `backup = "return"`, Q is
 the mean of all that was earned from the choice on (Monte Carlo), which needs no more than the choice's own situation
 to repeat: right where what follows does not show what was chosen. Options with few visits are drawn towards the
 average over the options seen: Q' = (n Q + prior V) / (n + prior). It needs situations that repeat: games, or teams
@@ -25,15 +25,17 @@ little are not made for good on early luck (MBIE-EB, Strehl and Littman 2008 [M]
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from baton.credit.contract import CreditError, Prefix, RewardOf, team_return
-from baton.learn.critics.choices import ChoicePoint, choice_points, situation
+from baton.learn.critics.choices import Asked, ChoicePoint, choice_points, situation
 from baton.trace.trace import Trace
 
-__all__ = ["TableCritic"]
+__all__ = ["Ask", "TableCritic"]
 
+Ask = Callable[[Sequence[Asked]], Mapping[Asked, tuple[float, ...]]]
+"""The chances of options as the policy is now; what it does not answer for is left out."""
 _END = b""
 _MAX_SWEEPS = 200
 _STILL = 1e-9
@@ -64,6 +66,7 @@ class TableCritic:
         optimism: float = 0.0,
         num_steps: int = 1,
         reward: RewardOf = team_return,
+        ask: Ask | None = None,
     ) -> None:
         self.prior = prior
         self.backup = backup
@@ -72,10 +75,10 @@ class TableCritic:
         self.num_steps = num_steps
         self._num_observed = 0
         self.reward = reward
+        self.ask = ask
         self._cells: dict[bytes, list[_Cell]] = {}
         self._chances: dict[bytes, tuple[float, ...]] = {}
-        self._fresh: set[bytes] = set()
-        """Situations of the latest traces, whose chances are the policy's own."""
+        self._asked: dict[bytes, Asked] = {}
         self._depth: dict[bytes, int] = {}
         """The farthest from the end a situation was seen: sweeps go from the end backwards."""
         self._values: dict[bytes, float] = {}
@@ -87,7 +90,7 @@ class TableCritic:
         """Count a step's traces and solve anew."""
         self._num_observed += 1
         self._points = {}
-        self._fresh = set()
+        fresh: set[bytes] = set()
         for trace in traces:
             points = self._points[trace.trace_id] = choice_points(trace, self.reward)
             ahead = math.fsum(point.reward for point in points)
@@ -103,10 +106,25 @@ class TableCritic:
                 ahead -= point.reward
                 cell.after[after] = cell.after.get(after, 0) + 1
                 self._chances[point.situation] = point.chances
-                self._fresh.add(point.situation)
+                self._asked[point.situation] = point.asked
+                fresh.add(point.situation)
                 depth = len(points) - number
                 self._depth[point.situation] = max(self._depth.get(point.situation, 0), depth)
+        self._ask_again(fresh)
         self._solve()
+
+    def _ask_again(self, fresh: set[bytes]) -> None:
+        """The chances of situations that may follow these but did not come up: theirs are of an earlier policy."""
+        if self.ask is None:
+            return
+        reached, edge = set(fresh), list(fresh)
+        while edge:
+            follow = {key for cell in self._cells[edge.pop()] for key in cell.after if key != _END}
+            edge += follow - reached
+            reached |= follow
+        stale = {key: self._asked[key] for key in sorted(reached - fresh)}
+        found = self.ask(list(stale.values()))
+        self._chances |= {key: found[asked] for key, asked in stale.items() if asked in found}
 
     def _solve(self) -> None:
         order = sorted(self._cells, key=lambda key: self._depth[key])
@@ -126,7 +144,7 @@ class TableCritic:
         if self.backup in ("policy", "return"):
             return level
         best = max(self._drawn(cell, level) for cell in self._cells[key] if cell.count)
-        share = self._left if self.backup == "best-first" and key in self._fresh else 1.0
+        share = self._left if self.backup == "best-first" else 1.0
         return share * best + (1 - share) * level
 
     @property
@@ -198,7 +216,7 @@ class TableCritic:
                 for key, cells in self._cells.items()
             },
             "chances": {key.hex(): list(chances) for key, chances in self._chances.items()},
-            "fresh": sorted(key.hex() for key in self._fresh),
+            "asked": {key.hex(): asked.plain() for key, asked in self._asked.items()},
             "depth": {key.hex(): depth for key, depth in self._depth.items()},
             "values": {key.hex(): value for key, value in self._values.items()},
         }
@@ -210,7 +228,7 @@ class TableCritic:
         for key, cells in state["cells"].items():
             self._cells[bytes.fromhex(key)] = [_cell(*each) for each in cells]
         self._chances = {bytes.fromhex(key): tuple(value) for key, value in state["chances"].items()}
-        self._fresh = {bytes.fromhex(key) for key in state["fresh"]}
+        self._asked = {bytes.fromhex(key): Asked.of(value) for key, value in state["asked"].items()}
         self._depth = {bytes.fromhex(key): value for key, value in state["depth"].items()}
         self._values = {bytes.fromhex(key): value for key, value in state["values"].items()}
         self._solve()

@@ -21,7 +21,7 @@ from baton.learn.policies import lora
 from baton.learn.recipe import PolicyPart, Recipe
 from baton.team.policy import Engine
 
-__all__ = ["Policy", "make_policies", "roles_of"]
+__all__ = ["Policy", "make_policies", "roles_of", "samplers"]
 
 Load = Callable[[PolicyPart], tuple[Any, Any]]
 """Model and tokenizer a policy starts with."""
@@ -120,6 +120,15 @@ class Policy:
             if self.apart:
                 engine.model.load_state_dict(dict(state))
         self.version = version
+
+
+def samplers(policies: Mapping[str, Policy]) -> dict[str, tuple[Any, Any]]:
+    """The models that answer here and their tokenizers, by the name that is on their calls."""
+    return {
+        policy.engine.name: (policy.sampler, policy.tokenizer)
+        for policy in policies.values()
+        if policy.sampler is not None
+    }
 
 
 def roles_of(recipe: Recipe, roles: Sequence[str]) -> dict[str, tuple[str, ...]]:
