@@ -3,8 +3,8 @@
 python benchmarks/learning/result1_flagship.py [--quick] [--seeds 5] [--processes 2] [--kept]
 
 Both start from the same warm-started team on the same game. GRPO may play about twice the episodes, at the settings
-that did best of those tried on seeds of their own (last table). Regret is the mean over a step's rollouts against the exact solution, smoothed
-over three steps; tokens count prompts and completions of all rollouts, forks included.
+that did best of those tried on seeds of their own (last table). Regret is the mean over a step's rollouts against the
+exact solution, smoothed over three steps; tokens count prompts and completions of all rollouts, forks included.
 """
 
 from __future__ import annotations
