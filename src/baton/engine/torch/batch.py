@@ -120,7 +120,7 @@ class Batch:
         self._rows: list[Row] = []
         """In order of pools and slots while `_drawer` is set."""
         self._stepper = Stepper(self._forward, shape.device)
-        self._weights: list[int] = []
+        self._weights = self._addresses()
         """Where they were when they last changed."""
         self._drawer: Drawer | None = None
         """None: the rows have changed since the last plan."""
@@ -185,10 +185,13 @@ class Batch:
             self._damaged = False
         tidied = self._pools.tidy()
         # Recorded steps read the weights where they were.
-        before, self._weights = self._weights, [each.data_ptr() for each in self._model.parameters()]
+        before, self._weights = self._weights, self._addresses()
         self._stepper.forget(self._pools.slots if before == self._weights else ())
         if tidied:
             torch.cuda.empty_cache()  # others may share the GPU
+
+    def _addresses(self) -> list[int]:
+        return [each.data_ptr() for each in self._model.parameters()]
 
     def _room_for_slots(self) -> bool:
         """Empty slots are kept where memory is plenty: touching new pages takes long, but a GPU's is for training."""

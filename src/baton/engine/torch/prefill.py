@@ -37,11 +37,15 @@ class PrefillPass:
         self.kv = torch.empty(
             shape.layers, 2, shape.heads, len(self.ids), shape.size, dtype=shape.dtype, device=shape.device
         )
+        few_calls = shape.device.type == "cuda" if few_calls is None else few_calls
+        self._factor = 4 if few_calls else 2
+        """By how much sizes may differ that are padded to one."""
         spans = self._spans([chain for chain, _ in chains])
-        self._own = [self._places(nodes) for nodes in near(self.nodes, lambda n: len(n.ids))]
+        own = near(self.nodes, lambda node: len(node.ids), self._factor)
+        self._own = [self._places(nodes) for nodes in own]
         self._continued: list[tuple[Beside, Readers]] = []
         grouped = self._continue(spans)
-        if shape.device.type == "cuda" if few_calls is None else few_calls:
+        if few_calls:
             grouped |= self._side_by_side([span for span in spans if span[0].number not in grouped])
         self._above = [span for span in spans if span[0].number not in grouped]
 
@@ -81,7 +85,7 @@ class PrefillPass:
             return sum(len(node.ids) for node in above[reader.number])
 
         grouped: set[int] = set()
-        for some in near(list(below.values()), size):
+        for some in near(list(below.values()), size, self._factor):
             if len(some) > 1:
                 kept = [[node.kv for node in above[reader.number] if node.kv is not None] for reader in some]
                 self._continued.append((Beside(kept), self._places(some)))
@@ -96,8 +100,8 @@ class PrefillPass:
                 levels.setdefault(len(span[0].chain()), []).append(span)
         grouped: set[int] = set()
         for level in levels.values():
-            for sized in near(level, lambda span: len(span[0].ids)):
-                for some in near(sized, lambda span: span[2] - span[1]):
+            for sized in near(level, lambda span: len(span[0].ids), self._factor):
+                for some in near(sized, lambda span: span[2] - span[1], self._factor):
                     if len(some) > 1:
                         kept = [[node.kv] for node, _, _ in some if node.kv is not None]
                         below = Readers([range(a, b) for _, a, b in some], len(self.ids), self.kv.device)
