@@ -21,12 +21,14 @@ from real_tasks.compare import compare
 __all__ = ["RUNS", "reproduce"]
 
 COURSES = "task.name=reasoning:course_schedule"
+SHORT = "team.max_tokens=64"
+"""A problem of courses is handed on word for word, a sum is not; slots for long answers take memory."""
 RUNS = {
     "team": ("reasoning",),
     "uniform": ("reasoning-uniform",),
     "single": ("reasoning-single",),
     "stop": ("reasoning-stop",),
-    "spawn-sum": ("reasoning-spawn",),
+    "spawn-sum": ("reasoning-spawn", SHORT),
     "spawn-course": ("reasoning-spawn", COURSES),
 }
 """A recipe and what is set in it, by the folder's name."""

@@ -34,8 +34,6 @@ __all__ = ["Batch", "Limits", "Row"]
 _UNIFORMS = 64
 _PREFILL_EVERY = 8
 """Steps that a call waits at most on a GPU for others to be prefilled with."""
-_SLOTS_SHARE = 1 / 4
-"""Of a GPU's free memory that empty slots may keep while weights change."""
 _GROUPED = 32
 """Ids of a stretch that few rows share, from which reading it once for them may be worth a call of its own."""
 
@@ -194,13 +192,13 @@ class Batch:
         return [each.data_ptr() for each in self._model.parameters()]
 
     def _room_for_slots(self) -> bool:
-        """Empty slots are kept where memory is plenty: touching new pages takes long, but a GPU's is for training."""
+        """Empty slots are kept, because touching new pages takes long; on a GPU, if there is as much for training."""
         device = self._shape.device
         if device.type != "cuda":
             return True
         free, _ = torch.cuda.mem_get_info(device)
         free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return sum(kv.nbytes for kv in self._pools.slots) <= _SLOTS_SHARE * free
+        return sum(kv.nbytes for kv in self._pools.slots) <= free
 
     def fail(self, error: EngineError) -> list[Row]:
         """After a pass broke: end every row with this error and forget everything computed."""
