@@ -21,7 +21,7 @@ GRPO_TRIED = (
     ("train.learning_rate=0.0007", "train.epochs=2", "train.batches=4"),
     ("train.learning_rate=0.0003", "train.epochs=2", "train.batches=4", "credit.0.estimator=mean"),
 )
-GRPO = GRPO_TRIED[1]
+GRPO = GRPO_TRIED[3]
 TRIED = "tried: "
 SAMPLED = (
     "credit="
