@@ -229,9 +229,14 @@ def agreement(model: Any, rows: list[Row], args: argparse.Namespace) -> float:
     found = []
     for packing in ("forest", "merged"):
         update(model, rows, args, packing, args.attention)
-        found.append(torch.cat([p.grad.flatten().float().cpu() for p in model.parameters()]))
-    a, b = (each.double() for each in found)
-    return float(a @ b / (a.norm() * b.norm()))
+        found.append([p.grad.flatten().clone() for p in model.parameters()])
+
+    def dot(a: list[torch.Tensor], b: list[torch.Tensor]) -> float:
+        # Where they are and one after the other: copied to the CPU, a large model's take longer than the update.
+        return sum(float(x.double() @ y.double()) for x, y in zip(a, b, strict=True))
+
+    a, b = found
+    return dot(a, b) / (dot(a, a) * dot(b, b)) ** 0.5
 
 
 def built(rows: list[Row], model: Any) -> float:

@@ -1,6 +1,6 @@
 """A real language model on real tasks: reasoning-gym's problems, on instances of the test split.
 
-    python benchmarks/real_task.py --reproduce runs/real --processes 6     # again, until it is finished
+    python benchmarks/real_task.py --reproduce runs/real --processes 3     # again, until it is finished
     python benchmarks/real_task.py --measure untrained
     python benchmarks/real_task.py --train reasoning --out runs/sums --minutes 9     # again, until it is finished
     python benchmarks/real_task.py --compare runs/sums runs/sums-uniform runs/sums-single

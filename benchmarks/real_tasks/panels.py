@@ -92,9 +92,10 @@ def _spawning(runs: Runs) -> Panel | None:
     return Panel(
         title="Spawning: where splitting pays, and not",
         x="step",
-        y="agents spawned per episode",
+        y="agents spawned per episode, a line for each seed",
         lines=lines,
         share=False,
+        every_seed=True,
         note=_seeds(runs),
     )
 

@@ -76,6 +76,8 @@ class Panel(Struct, frozen=True, kw_only=True):
     marks: tuple[Mark, ...] = ()
     share: bool = True
     """y goes from 0 to 1; else from 0 to what there is."""
+    every_seed: bool = False
+    """A line for each seed, where a mean would be of runs that went different ways."""
     note: str = ""
 
 
@@ -138,7 +140,10 @@ class _Axes:
         self.panel = panel
         self.width = width
         self.curves = [
-            (line, over_seeds([smooth(p) for p in line.seeds])) for line in panel.lines if not line.path
+            (line, over_seeds([smooth(points) for points in together]))
+            for line in panel.lines
+            if not line.path
+            for together in ([[points] for points in line.seeds] if panel.every_seed else [line.seeds])
         ]
         self.paths = [
             (line, _mean_path(line.seeds) if line.path == "learned" else list(line.seeds[0]))
@@ -200,6 +205,8 @@ class _Axes:
         return parts
 
     def _bands(self) -> list[str]:
+        if self.panel.every_seed:
+            return []
         parts = []
         for line, curve in self.curves:
             if len(line.seeds) > 1 and curve:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import time
@@ -120,8 +121,10 @@ def _play(waiting: list[_Run], processes: int, deadline: float, finish: bool) ->
 
 def _started(run: _Run, minutes: float, finish: bool) -> subprocess.Popen[bytes]:
     command = [*run.command, "--minutes", f"{minutes:.2f}", *(["--finish"] if finish else [])]
+    # What one run does not use is of use to the others.
+    env = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", **os.environ}
     with _log(run).open("ab") as log:
-        return subprocess.Popen(command, stdout=log, stderr=log)
+        return subprocess.Popen(command, stdout=log, stderr=log, env=env)
 
 
 def _log(run: _Run) -> Path:
@@ -130,4 +133,6 @@ def _log(run: _Run) -> Path:
 
 def _last_words(run: _Run) -> str:
     lines = _log(run).read_text("utf-8", "replace").strip().splitlines()
-    return f"{lines[-1] if lines else 'it said nothing'} (all of it: {_log(run)})"
+    last = lines[-1] if lines else "it said nothing"
+    advice = " Type the same command with fewer --processes." if "OutOfMemoryError" in last else ""
+    return f"{last} (all of it: {_log(run)}){advice}"

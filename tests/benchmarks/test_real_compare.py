@@ -169,7 +169,7 @@ def test_the_picture(folders: list[str], tmp_path: Path) -> None:
         "stops when found",
     ):  # fmt: skip
         assert label in words
-    assert len(list(root.iter(f"{SVG}polygon"))) == 5  # a band for each curve
+    assert len(list(root.iter(f"{SVG}polygon"))) == 3  # a band for each curve but those of spawning
     assert len(list(root.iter(f"{SVG}polyline"))) == 7
     assert len(list(root.iter(f"{SVG}circle"))) == 6
     text = place.read_text("utf-8")
