@@ -305,7 +305,8 @@ def _mean_path(seeds: Sequence[Points]) -> list[tuple[float, float]]:
 
 def _ticks(most: float, least: float = 0.0) -> list[float]:
     """Round numbers that hold both; from 0 on, unless that leaves half of the axis empty."""
-    least = least if least > most / 2 - 1e-9 and most > least else 0.0
+    # What differs by rounding alone is one number.
+    least = least if least > most / 2 - 1e-9 and most - least > 1e-6 * most else 0.0
     if most <= 0:
         return [0.0, 1.0]
     size = 10.0 ** math.floor(math.log10((most - least) / 4))

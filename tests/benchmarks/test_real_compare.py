@@ -10,7 +10,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 pytest.importorskip("reasoning_gym", reason="needs the extra `reasoning`")
@@ -170,7 +170,7 @@ def test_the_picture(folders: list[str], tmp_path: Path) -> None:
     ):  # fmt: skip
         assert label in words
     assert len(list(root.iter(f"{SVG}polygon"))) == 3  # a band for each curve but those of spawning
-    assert len(list(root.iter(f"{SVG}polyline"))) == 7
+    assert len(list(root.iter(f"{SVG}polyline"))) == 11  # of spawning, one for each of three seeds
     assert len(list(root.iter(f"{SVG}circle"))) == 6
     text = place.read_text("utf-8")
     assert "prefers-color-scheme:dark" in text
@@ -211,6 +211,7 @@ def test_a_run_that_has_only_begun(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 @given(st.floats(1e-3, 1e9), st.floats(0, 1))
+@example(1.0, 0.9999999999999999)
 def test_ticks_hold_what_is_drawn(most: float, share: float) -> None:
     least = most * share
     ticks = importlib.import_module("real_tasks.plot")._ticks(most, least)
