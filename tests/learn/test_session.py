@@ -46,8 +46,9 @@ def whole(out: Path, recipe: Any) -> list[dict[str, Any]]:
     [
         (NETWORK, {}),
         (GROUP, {"rollout__overlap": True, "rollout__replay": 2, "rollout__staleness": 2}),
+        (GROUP, {"rollout__overlap": True, "policies__main__train": "lora"}),
     ],
-    ids=["network", "overlap and replay"],
+    ids=["network", "overlap and replay", "overlap with an adapter"],
 )
 def test_a_run_that_is_cut_off_gives_the_same_numbers(
     tmp_path: Path, more: str, changes: dict[str, Any]

@@ -15,6 +15,8 @@ from small_run import GROUP, small
 
 from baton.errors import UsageError
 from baton.learn.buffer import Group, cut_off
+from baton.learn.policies import lora
+from baton.learn.recipe import RolloutPart
 from baton.learn.rollouts import Rollouts
 from baton.learn.rows import Row
 from baton.learn.trainer import Trainer
@@ -51,7 +53,10 @@ def test_on_policy_every_step_is_played_by_the_weights_before_it() -> None:
         assert {v for trace in trainer.step().traces for v in versions(trace)} == {str(number)}
 
 
-def test_overlap_plays_with_the_weights_of_one_step_before(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("train", ["full", "lora"])
+def test_overlap_plays_with_the_weights_of_one_step_before(
+    train: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     threads: list[str] = []
     play = Rollouts._play
 
@@ -60,7 +65,7 @@ def test_overlap_plays_with_the_weights_of_one_step_before(monkeypatch: pytest.M
         return play(self, number, version)
 
     monkeypatch.setattr(Rollouts, "_play", watched)
-    trainer = Trainer(small(rollout__overlap=True))
+    trainer = Trainer(small(rollout__overlap=True, policies__main__train=train))
     seen = [{v for trace in trainer.step().traces for v in versions(trace)} for _ in range(4)]
     assert seen == [{"0"}, {"0"}, {"1"}, {"2"}]
     assert threads[0] == "MainThread"
@@ -69,8 +74,9 @@ def test_overlap_plays_with_the_weights_of_one_step_before(monkeypatch: pytest.M
     trainer.close()
 
 
-def test_overlap_gives_the_same_numbers_whatever_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    recipe = small(rollout__overlap=True, loss__kind="reinforce")
+@pytest.mark.parametrize("train", ["full", "lora"])
+def test_overlap_gives_the_same_numbers_whatever_is_slow(train: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = small(rollout__overlap=True, loss__kind="reinforce", policies__main__train=train)
     expected = numbers(Trainer(recipe), 3)
     play, update = Rollouts._play, Trainer._update
 
@@ -88,6 +94,23 @@ def test_overlap_gives_the_same_numbers_whatever_is_slow(monkeypatch: pytest.Mon
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "_update", slow_update)
         assert numbers(Trainer(recipe), 3) == expected
+
+
+def test_a_copy_that_samples_has_the_adapters_first_weights() -> None:
+    """And those of every step after."""
+    recipe = small(rollout__overlap=True, policies__main__train="lora")
+    ahead, plain = (
+        Trainer(recipe),
+        Trainer(structs.replace(recipe, rollout=RolloutPart(groups=4, group_size=4))),
+    )
+    traces = [trainer.step().traces for trainer in (ahead, plain)]
+    assert [t.calls[0].logprobs for t in traces[0]] == [t.calls[0].logprobs for t in traces[1]]
+    policy = ahead.policies["main"]
+    ahead.close()
+    assert policy.sampler.base is not policy.model
+    ahead.rollouts.publish()
+    there, here = lora.state_of(policy.sampler.base, "main"), policy.state()
+    assert all(torch.equal(there[key], here[key]) for key in here)
 
 
 def test_stale_rollouts_are_corrected_for(monkeypatch: pytest.MonkeyPatch) -> None:

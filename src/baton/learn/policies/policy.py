@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from msgspec import structs
@@ -97,7 +97,8 @@ class Policy:
         """A sampler with a copy of its own gets the weights as they are. Waits for calls in flight."""
         engine = self.engine
         if self.apart and isinstance(engine, TorchEngine) and engine.version != str(self.version):
-            engine.publish(str(self.version), self.model.state_dict())
+            lora_only = self.part.train == "lora"
+            engine.publish(str(self.version), self.state() if lora_only else self.model.state_dict())
 
     def state(self) -> dict[str, torch.Tensor]:
         """What was trained, as a copy on the CPU: tied weights share no memory in it."""
@@ -162,20 +163,33 @@ def make_policies(
         raise UsageError(
             'every policy is frozen, so nothing can learn. Set train = "full" or "lora" for one.'
         )
-    bases: dict[PolicyPart, tuple[Any, Any]] = {}
+    bases: dict[PolicyPart, _Base] = {}
     alike = {name: _base(part) for name, part in recipe.policies.items() if part.train == "lora"}
     for part in dict.fromkeys(alike.values()):
         names = [name for name, base in alike.items() if base == part]
         model, tokenizer = load(part)
-        bases[part] = lora.attach(model, names, part.rank, 2 * part.rank, seed=recipe.train.seed), tokenizer
+        copies = [model, copy.deepcopy(model)] if recipe.rollout.overlap else [model]
+        for each in copies:
+            lora.attach(each, names, part.rank, 2 * part.rank, seed=recipe.train.seed)
+        bases[part] = _Base(model, tokenizer, copies[-1])
     made = {
         name: _make(recipe, name, part, mapped[name], load, bases) for name, part in recipe.policies.items()
     }
     for name, policy in made.items():
         if policy.part.train == "lora" and adapt is not None:
             policy.warm = adapt(name, policy.part, policy.roles, policy.model, policy.tokenizer)
+            if policy.apart:
+                policy.load(policy.state(), policy.version)
     _check_names(made)
     return made
+
+
+class _Base(NamedTuple):
+    """A model with adapters, and the one that answers: itself, or a copy of its own."""
+
+    model: Any
+    tokenizer: Any
+    sampler: Any
 
 
 def _base(part: PolicyPart) -> PolicyPart:
@@ -200,7 +214,7 @@ def _make(
     part: PolicyPart,
     roles: Sequence[str],
     load: Load,
-    bases: Mapping[PolicyPart, tuple[Any, Any]],
+    bases: Mapping[PolicyPart, _Base],
 ) -> Policy:
     if part.model.partition(":")[0] in ENGINES:
         if part.train != "frozen":
@@ -211,12 +225,8 @@ def _make(
         return Policy(name, part, roles, make_engine(part.model))
     overlap = recipe.rollout.overlap and part.train != "frozen"
     if part.train == "lora":
-        if overlap:
-            raise UsageError(
-                "rollout.overlap needs a copy of the model to sample from; with LoRA, leave it off."
-            )
-        model, tokenizer = bases[_base(part)]
-        engine = TorchEngine(lora.Adapted(model, name), tokenizer, name=name)
+        model, tokenizer, sampler = bases[_base(part)]
+        engine = TorchEngine(lora.Adapted(sampler, name), tokenizer, name=name)
     else:
         model, tokenizer = load(part)
         engine = TorchEngine(copy.deepcopy(model) if overlap else model, tokenizer, name=name)
