@@ -301,3 +301,20 @@ def test_groups_are_named_by_step_and_instance() -> None:
     groups = trainer.rollouts.take(1)
     names = {row.group for g in groups for t in g.traces for row in rows_with(trainer, t, team_credit(t))}
     assert len(names) == 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"policies__main__dtype": "float31"}, "dtype 'float31' is not known"),
+        ({"policies__main__device": "tpu9"}, "device 'tpu9' is not known"),
+        ({"policies__main__model": "no/such/folder"}, "there is no folder 'no/such/folder'"),
+    ],
+)
+def test_a_model_that_is_none_is_refused_before_anything_is_played(
+    changes: dict[str, Any], says: str
+) -> None:
+    told: list[str] = []
+    with pytest.raises(UsageError, match=says):
+        Trainer(small(**changes), progress=told.append)
+    assert told == []

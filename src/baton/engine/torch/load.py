@@ -15,13 +15,19 @@ from baton.engine.torch.pool import KVShape
 from baton.engine.torch.prefill import PrefillPass
 from baton.errors import UsageError
 
-__all__ = ["checked_forward", "context_length", "end_ids", "kv_shape", "open_folder"]
+__all__ = [
+    "check_dtype",
+    "check_folder",
+    "checked_forward",
+    "context_length",
+    "end_ids",
+    "kv_shape",
+    "open_folder",
+]
 
 
-def open_folder(folder: str | Path, device: str, dtype: str | None) -> tuple[Any, Any]:
-    """Model and tokenizer of a Hugging Face folder. Nothing is downloaded."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
+def check_folder(folder: str | Path) -> None:
+    """That it looks like a model's, before anything is loaded."""
     path = Path(folder)
     if not path.is_dir():
         raise UsageError(f"there is no folder {str(folder)!r}. Give the folder of a Hugging Face causal LM.")
@@ -30,8 +36,20 @@ def open_folder(folder: str | Path, device: str, dtype: str | None) -> tuple[Any
             f"{str(folder)!r} is not a model: it has no config.json. Give a folder written by "
             "save_pretrained, with config.json, model.safetensors and tokenizer.json."
         )
+
+
+def check_dtype(dtype: str | None) -> None:
     if dtype is not None and not isinstance(getattr(torch, dtype, None), torch.dtype):
         raise UsageError(f"dtype {dtype!r} is not known. Expected float32, bfloat16 or float16.")
+
+
+def open_folder(folder: str | Path, device: str, dtype: str | None) -> tuple[Any, Any]:
+    """Model and tokenizer of a Hugging Face folder. Nothing is downloaded."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    check_folder(folder)
+    check_dtype(dtype)
+    path = Path(folder)
     try:
         model: Any = AutoModelForCausalLM.from_pretrained(
             path, local_files_only=True, dtype="auto" if dtype is None else getattr(torch, dtype)

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 from baton.errors import MissingExtraError, UsageError, nearest
 from baton.team.policy import Engine
 
-__all__ = ["MODELS", "load_model", "model_engine"]
+__all__ = ["MODELS", "check_model", "load_model", "model_engine"]
 
 
 def _smollm2(device: str | None, dtype: str | None) -> tuple[Any, Any]:
@@ -38,20 +38,32 @@ MODELS: dict[str, tuple[Callable[[str | None, str | None], tuple[Any, Any]], str
 """Name -> how to load it on a device in a precision, and what it is."""
 
 
-def load_model(name: str, *, device: str | None = None, dtype: str | None = None) -> tuple[Any, Any]:
-    """Model and tokenizer. `device` is the GPU if there is one, `dtype` the one it was saved in."""
+def check_model(name: str, *, device: str | None = None, dtype: str | None = None) -> None:
+    """What can be told about a model without loading it: that it is one, and that there is a place for it."""
     try:
         import torch
         import transformers
     except ImportError as error:
         raise MissingExtraError("a local model", "torch") from error
     del torch, transformers
+    from baton.engine.torch.load import check_folder
+    from baton.learn.models.local import check_place
+
+    check_place(device, dtype)
     if name in MODELS:
-        return MODELS[name][0](device, dtype)
+        return
     if not Path(name).is_dir() and "/" not in name:
         raise UsageError(
             f"there is no model {name!r}. {nearest(name, MODELS)} Or give the folder of a Hugging Face model."
         )
+    check_folder(name)
+
+
+def load_model(name: str, *, device: str | None = None, dtype: str | None = None) -> tuple[Any, Any]:
+    """Model and tokenizer. `device` is the GPU if there is one, `dtype` the one it was saved in."""
+    check_model(name, device=device, dtype=dtype)
+    if name in MODELS:
+        return MODELS[name][0](device, dtype)
     from baton.learn.models.local import open_model
 
     return open_model(name, device=device, dtype=dtype)

@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from baton.engine.torch.load import open_folder
+from baton.engine.torch.load import check_dtype, open_folder
 from baton.errors import UsageError
 
-__all__ = ["free_bytes", "open_model", "placed"]
+__all__ = ["check_place", "free_bytes", "open_model", "placed"]
 
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
@@ -44,6 +44,12 @@ def _quiet() -> Iterator[None]:
     finally:
         if shown:
             logging.enable_progress_bar()  # type: ignore[no-untyped-call]  # transformers'
+
+
+def check_place(device: str | None, dtype: str | None) -> None:
+    """That there is such a device and such a precision."""
+    _device(device)
+    check_dtype(dtype)
 
 
 def placed(model: Any, device: str | None, dtype: str | None) -> Any:

@@ -21,7 +21,7 @@ from msgspec import structs
 from safetensors.torch import load_file, save_file
 
 from baton import __version__
-from baton.learn.models import load_model
+from baton.learn.models import check_model, load_model
 from baton.learn.models.cache import kept
 from baton.learn.models.tiny import make_tiny
 from baton.learn.policies import lora
@@ -44,6 +44,7 @@ def starting_models(
     """How to load a policy's first weights."""
 
     def load(part: PolicyPart) -> tuple[Any, Any]:
+        check_model(part.model, device=part.device, dtype=part.dtype)
         adapted = part.train == "lora"
         if part.model != "tiny" and (recipe.warm is None or adapted):
             return load_model(part.model, device=part.device, dtype=part.dtype)
