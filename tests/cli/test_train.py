@@ -79,6 +79,30 @@ def test_a_run_leaves_everything_in_its_folder(trained: Path) -> None:
     assert list((trained / "tensorboard").iterdir())
 
 
+def test_the_viewer_forks_a_trace_of_training_by_the_runs_checkpoint(trained: Path) -> None:
+    from starlette.testclient import TestClient
+
+    from baton.cli.view import attached
+    from baton.view.web.server import make_app
+    from baton.view.web.traces import Library
+
+    page = TestClient(make_app(Library([trained]), attached(forks=True)), base_url="http://127.0.0.1:8321")
+    setup = page.get("/api/setup").json()
+    place = next(each["key"] for each in setup["places"] if each["training"])
+    trace, first = next(
+        (trace, event)
+        for trace in read_all(trained / "traces")
+        for event in trace.events
+        if event.call is not None and event.status == "ok"
+    )
+    headers = {"origin": "http://127.0.0.1:8321", "x-baton-token": setup["token"]}
+    body = json.dumps({"at": first.id, "do": "stop", "text": "0"}).encode()
+    reply = page.post(f"/api/fork?place={place}&id={trace.trace_id}", headers=headers, content=body).json()
+    assert "error" not in reply, reply
+    assert reply["id"] != trace.trace_id
+    assert reply["id"] in {row["id"] for row in page.get(f"/api/rows?place={place}").json()["rows"]}
+
+
 def test_eval_gives_the_numbers_of_the_run_and_changes_nothing(
     trained: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,17 +7,15 @@ import asyncio
 from pathlib import Path
 
 from baton.cli.run import parse_policies
-from baton.cli.team import describe, make_team, one_trace, settings_of, store_path
-from baton.cli.trained import is_trained, kept_in, playing_team
+from baton.cli.team import describe, one_trace, store_path
+from baton.cli.trained import kept_in, team_of
 from baton.errors import UsageError
 from baton.team.action import VERBS
 from baton.team.intervene import BarAgent, Drop, Force, Intervention, Replace
 from baton.team.running import fork, fork_id
-from baton.team.setup import Assignment, Team
 from baton.team.surface import Lines, Parsed
 from baton.trace.formats import format_of_name, write
 from baton.trace.formats.sqlite_read import list_traces
-from baton.trace.trace import Trace
 
 __all__ = ["add_arguments", "run"]
 
@@ -62,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     changes = [_intervention(args)]
     out = store_path(args.out)
     _check_free(out, fork_id(trace, changes, args.replicate))
-    team, assignment, who = _team(args, trace)
+    team, assignment, who = team_of(args.path, trace, parse_policies(args.policy))
     made = asyncio.run(
         fork(
             trace,
@@ -86,18 +84,6 @@ def run(args: argparse.Namespace) -> int:
     print(f"changed  {len(made.invalidated)} of {len(trace.events)} events: {_some(made.invalidated)}")
     print(f"fork     {made.trace.trace_id} in {out}")
     return 0
-
-
-def _team(args: argparse.Namespace, trace: Trace) -> tuple[Team, Assignment, str | None]:
-    """Of a trace of `baton train`, with the checkpoint that answers."""
-    if not is_trained(trace):
-        return *make_team(settings_of(trace, parse_policies(args.policy))), None
-    if args.policy:
-        raise UsageError(
-            f"trace {trace.trace_id} was made by `baton train`: new answers are by the run's checkpoints. "
-            "Leave --policy out."
-        )
-    return playing_team(args.path, trace)
 
 
 def _check_free(out: Path, trace_id: str) -> None:

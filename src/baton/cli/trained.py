@@ -8,11 +8,14 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import structs
 
+from baton.cli.team import make_team, settings_of
 from baton.cli.train import need_torch
 from baton.errors import TraceError, UsageError
 from baton.learn.recipe import parse
@@ -23,7 +26,10 @@ from baton.trace.call import Call
 from baton.trace.numbers import Ints
 from baton.trace.trace import Trace
 
-__all__ = ["as_played", "is_trained", "kept_in", "playing_team", "recorded_team"]
+if TYPE_CHECKING:
+    from baton.learn.session import Session
+
+__all__ = ["as_played", "is_trained", "kept_in", "playing_team", "recorded_team", "team_of"]
 
 
 def kept_in(path: str) -> str:
@@ -52,18 +58,37 @@ def recorded_team(path: str, trace: Trace) -> tuple[Team, Assignment]:
 def playing_team(path: str, trace: Trace) -> tuple[Team, Assignment, str]:
     """The same with the weights of the checkpoint nearest to those that played it, whose name comes third."""
     from baton.learn import checkpoint
-    from baton.learn.session import Session
 
     need_torch()
     run = _run_of(path, trace)
     place = _nearest(run, trace)
     print(f"loading {place}", file=sys.stderr)
-    session = Session.open(run)
+    session = _opened(run)
     checkpoint.load_weights(place, session.trainer.policies)
     session.trainer.rollouts.publish()
     policies = session.trainer.policies.values()
     engines = {role: _Playing(policy.engine) for policy in policies for role in policy.roles}
     return *_set_up(session.trainer.stage, trace, engines), place.name
+
+
+@lru_cache(1)
+def _opened(run: Path) -> Session:
+    """A viewer's forks are of one run, mostly."""
+    from baton.learn.session import Session
+
+    return Session.open(run)
+
+
+def team_of(path: str, trace: Trace, policies: Mapping[str, str]) -> tuple[Team, Assignment, str | None]:
+    """Whoever can run a trace again; of one that `baton train` made, with the checkpoint that answers."""
+    if not is_trained(trace):
+        return *make_team(settings_of(trace, dict(policies))), None
+    if policies:
+        raise UsageError(
+            f"trace {trace.trace_id} was made by `baton train`: new answers are by the run's checkpoints. "
+            "Leave --policy out."
+        )
+    return playing_team(path, trace)
 
 
 def _set_up(stage: Stage, trace: Trace, engines: Mapping[str, Engine]) -> tuple[Team, Assignment]:

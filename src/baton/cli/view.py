@@ -8,7 +8,6 @@ from functools import lru_cache
 from pathlib import Path
 
 from baton.cli.run import parse_policies
-from baton.cli.team import make_team, settings_of
 from baton.credit.project import project
 from baton.errors import UsageError
 from baton.tasks.game import Game, State
@@ -70,7 +69,7 @@ def attached(*, forks: bool = False, policies: dict[str, str] | None = None) -> 
     return Attached(
         ledger=_ledger,
         advantages=_advantages,
-        fork=(lambda trace, change: _fork(trace, change, policies or {})) if forks else None,
+        fork=(lambda at, trace, change: _fork(at, trace, change, policies or {})) if forks else None,
     )
 
 
@@ -114,8 +113,10 @@ def _advantages(trace: Trace, unit: str, estimator: str) -> dict[str, Floats]:
     return project(trace, [one for one in trace.credits if one.unit == unit and one.estimator == estimator])
 
 
-def _fork(trace: Trace, change: Change, policies: dict[str, str]) -> Forked:
-    team, assignment = make_team(settings_of(trace, policies))
+def _fork(at: Path, trace: Trace, change: Change, policies: dict[str, str]) -> Forked:
+    from baton.cli.trained import team_of  # takes a while, and few look for forks
+
+    team, assignment, _ = team_of(str(at), trace, policies)
     made = asyncio.run(fork(trace, team, assignment, [_intervention(change)]))
     usage = made.usage
     return Forked(

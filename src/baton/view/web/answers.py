@@ -62,8 +62,9 @@ class Answers:
         """Run a trace again with one change; the fork is kept beside it."""
         if self._attached.fork is None:
             raise UsageError("no runtime is attached. Type: baton view PATH --fork")
-        made = self._attached.fork(self._of(query), change)
-        self._library.add_fork(_text(query, "place"), made.trace)
+        key = _text(query, "place")
+        made = self._attached.fork(self._library.place(key).path, self._of(query), change)
+        self._library.add_fork(key, made.trace)
         fields = msgspec.structs.asdict(made)
         return {"id": made.trace.trace_id, **{name: fields[name] for name in fields if name != "trace"}}
 

@@ -6,6 +6,7 @@ None means that nobody attached it: the page then says so and shows nothing in i
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct
@@ -67,6 +68,7 @@ class Attached(Struct, frozen=True, kw_only=True):
     """Raises `BatonError` for a trace that is of no game."""
     advantages: Callable[[Trace, str, str], dict[str, Floats]] | None = None
     """(trace, unit, estimator) -> call -> advantage of each completion token."""
-    fork: Callable[[Trace, Change], Forked] | None = None
+    fork: Callable[[Path, Trace, Change], Forked] | None = None
+    """(where the trace is, trace, change)"""
     labels: Labels = Labels()
     """Of tools, for taint."""
