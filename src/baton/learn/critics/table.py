@@ -122,7 +122,7 @@ class TableCritic:
             follow = {key for cell in self._cells[edge.pop()] for key in cell.after if key != _END}
             edge += follow - reached
             reached |= follow
-        stale = {key: self._asked[key] for key in sorted(reached - fresh)}
+        stale = {key: self._asked[key] for key in sorted(reached - fresh) if key in self._asked}
         found = self.ask(list(stale.values()))
         self._chances |= {key: found[asked] for key, asked in stale.items() if asked in found}
 
@@ -228,7 +228,8 @@ class TableCritic:
         for key, cells in state["cells"].items():
             self._cells[bytes.fromhex(key)] = [_cell(*each) for each in cells]
         self._chances = {bytes.fromhex(key): tuple(value) for key, value in state["chances"].items()}
-        self._asked = {bytes.fromhex(key): Asked.of(value) for key, value in state["asked"].items()}
+        asked = state.get("asked", {})  # of a checkpoint from before it was kept: none
+        self._asked = {bytes.fromhex(key): Asked.of(value) for key, value in asked.items()}
         self._depth = {bytes.fromhex(key): value for key, value in state["depth"].items()}
         self._values = {bytes.fromhex(key): value for key, value in state["values"].items()}
         self._solve()
