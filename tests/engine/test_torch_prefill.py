@@ -1,8 +1,8 @@
-"""Prefill in few calls, as on a GPU, gives what it gives in many."""
+"""Prefill in few calls, as on a GPU, gives what it gives in many; so does putting it into slots."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import pytest
@@ -10,49 +10,127 @@ import torch
 from tiny_model import tiny_model
 from torch import Tensor
 
+from baton.engine.torch import flat, load
+from baton.engine.torch.flat import FlatPass, prefill_pass
 from baton.engine.torch.forest import Forest, Ids, Node
 from baton.engine.torch.load import checked_forward, kv_shape
+from baton.engine.torch.pool import Pool, Seat
 from baton.engine.torch.prefill import PrefillPass
 
 MODEL = tiny_model()
 SHAPE = kv_shape(MODEL)
 FORWARD = checked_forward(MODEL, SHAPE)
+Make = Callable[[Iterable[Node]], PrefillPass | FlatPass]
 
 
-def prefilled(nodes: Iterable[Node], *, few_calls: bool) -> tuple[PrefillPass, Tensor]:
-    run = PrefillPass(nodes, SHAPE, few_calls=few_calls)
-    with torch.inference_mode():
-        FORWARD(run, *run.inputs())
-    run.keep()
-    return run, run.kv
+def ids(rng: np.random.Generator, length: int) -> Ids:
+    return rng.integers(0, 256, length).astype(np.int32)
 
 
-def grown(seed: int) -> list[list[Ids]]:
-    """A system prompt, questions of several lengths below it, several conversations below each of those."""
+def talks(seed: int) -> list[list[Ids]]:
+    """Prompts, round by round: a system prompt, questions of several lengths below it, several talks below each."""
     rng = np.random.default_rng(seed)
-
-    def ids(length: int) -> Ids:
-        return rng.integers(0, 256, length).astype(np.int32)
-
-    system = ids(20)
-    questions = [np.concatenate((system, ids(int(n)))) for n in rng.integers(3, 30, 7)]
-    talks = [
-        np.concatenate((question, ids(int(n))))
+    system = ids(rng, 20)
+    questions = [np.concatenate((system, ids(rng, int(n)))) for n in rng.integers(3, 30, 7)]
+    first = [
+        np.concatenate((question, ids(rng, int(n))))
         for question in questions
         for n in rng.integers(1, 12, int(rng.integers(1, 5)))
     ]
-    return [questions, talks]
+    second = [np.concatenate((each, ids(rng, int(rng.integers(1, 9))))) for each in first[::2]]
+    return [questions, first, [*second, ids(rng, 5)]]
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_few_calls_compute_what_many_do(seed: int) -> None:
+def computed(make: Make, seed: int, node_ids: int) -> list[Tensor]:
+    """What is kept of every round, with its logits."""
+    forest = Forest(10**6, node_ids)
     found = []
-    for few_calls in (False, True):
-        forest = Forest(10**6, 64)
-        for prompts in grown(seed):
-            cold = {n.number: n for ids in prompts for n in forest.plant(ids)[0].chain() if n.kv is None}
-            run, kv = prefilled(cold.values(), few_calls=few_calls)
-        found.append(kv)
-    assert run._continued
-    assert len(run._above) < 7
-    torch.testing.assert_close(*found, rtol=1e-5, atol=1e-5)
+    for prompts in talks(seed):
+        cold = {n.number: n for prompt in prompts for n in forest.plant(prompt)[0].chain() if n.kv is None}
+        run = make(cold.values())
+        with torch.inference_mode():
+            found.append(FORWARD(run, *run.inputs()))
+        run.keep()
+        found.append(run.kv)
+    return found
+
+
+@pytest.mark.parametrize("node_ids", [64, 6])  # long prompts are cut: a node's parents may be in its own pass
+@pytest.mark.parametrize("seed", range(3))
+def test_few_calls_compute_what_many_do(seed: int, node_ids: int) -> None:
+    many = computed(lambda nodes: PrefillPass(nodes, SHAPE), seed, node_ids)
+    few = computed(lambda nodes: FlatPass(nodes, SHAPE), seed, node_ids)
+    for a, b in zip(many, few, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_a_layer_takes_few_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    attend = flat.attend
+
+    def counted(*given: object) -> tuple[Tensor, Tensor]:
+        calls.append(given)
+        return attend(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(flat, "attend", counted)
+    computed(lambda nodes: FlatPass(nodes, SHAPE), 0, 64)
+    assert len(calls) == 3 * SHAPE.layers
+
+
+def test_what_is_too_much_to_copy_is_read_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Forest(100, 100).plant(ids(np.random.default_rng(0), 40))[0]
+    assert isinstance(prefill_pass([node], SHAPE), FlatPass)
+    for limit in ("_MOST_CELLS", "_MOST_SCORES"):
+        with monkeypatch.context() as patch:
+            patch.setattr(flat, limit, 39)
+            assert isinstance(prefill_pass([node], SHAPE), PrefillPass)
+    prefill_pass([node], SHAPE).keep()
+    below = Forest(100, 100)
+    below.plant(node.ids)[0].kv = node.kv
+    cold = below.plant(np.append(node.ids, node.ids[:3]))[0]
+    assert isinstance(prefill_pass([cold], SHAPE), FlatPass)
+    monkeypatch.setattr(flat, "_MOST_WARM", 39)
+    assert isinstance(prefill_pass([cold], SHAPE), PrefillPass)
+
+
+@torch.inference_mode()
+def test_few_calls_are_taken_only_if_they_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    chain = Forest(0, 5).plant(ids(np.random.default_rng(0), 8))[0].chain()
+    assert load._agree(FORWARD, chain, SHAPE)
+    assert load.checked_prefill(MODEL, FORWARD, SHAPE) is PrefillPass  # this is no GPU
+    right = FlatPass.attend
+
+    def wrong(self: FlatPass, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+        return right(self, layer, q, k, v, 2 * scale)
+
+    def refused(*_: object) -> Tensor:
+        raise RuntimeError("no kernel")
+
+    for attend in (wrong, refused):
+        monkeypatch.setattr(FlatPass, "attend", attend)
+        assert not load._agree(FORWARD, chain, SHAPE)
+
+
+@pytest.mark.parametrize("at_a_time", [1, 30, 10**6])
+def test_many_rows_are_put_into_slots_as_one_is(at_a_time: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("baton.engine.torch.pool._LARGE_TOKENS", at_a_time)
+    rng = np.random.default_rng(0)
+    pools, made = [], []
+    for _ in range(2):
+        pool = Pool(SHAPE, 32)
+        seats = [Seat() for _ in range(9)]
+        for seat in seats:
+            pool.add(seat)
+        pools.append(pool)
+        made.append(seats)
+    for one, other in zip(*made, strict=True):
+        stretches = [
+            torch.randn(SHAPE.layers, 2, SHAPE.heads, int(n), SHAPE.size)
+            for n in rng.integers(1, 9, int(rng.integers(0, 4)))
+        ]
+        one.length = other.length = sum(kv.shape[3] for kv in stretches)
+        pools[0].fill(one, stretches)
+        other.stretches = stretches  # type: ignore[attr-defined]
+    pools[1].fill_at_once([(seat, seat.stretches) for seat in made[1]])  # type: ignore[attr-defined]
+    assert torch.equal(pools[0].kv, pools[1].kv)
+    assert pools[0].kv.any()

@@ -9,7 +9,7 @@ already known costs nothing. Not thread-safe; `engine` owns it from one thread.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from msgspec import Struct
 from baton.engine.torch.beside import near
 from baton.engine.torch.decode import Stepper
 from baton.engine.torch.draw import Drawer
+from baton.engine.torch.flat import FlatPass
 from baton.engine.torch.forest import Forest, Ids, Node
 from baton.engine.torch.forward import Forward
 from baton.engine.torch.pool import KVShape, Pools, Seat
@@ -97,9 +98,11 @@ class Batch:
         context: int,
         limits: Limits,
         forward: Forward,
+        prefill: Callable[..., PrefillPass | FlatPass] = PrefillPass,
     ) -> None:
         self._model = model
         self._forward = forward
+        self._prefill_pass = prefill
         self._decoder = decoder
         self._shape = shape
         self._ends = ends
@@ -245,14 +248,13 @@ class Batch:
                     cold[node.number] = node
                     tokens += len(node.ids)
         if cold:
-            run = PrefillPass(cold.values(), self._shape)
+            run = self._prefill_pass(cold.values(), self._shape)
             self._forward(run, *run.inputs(), last_only=True)
             run.keep()
             self.prefilled_tokens += tokens
         ready = [row for row in self._filling if all(node.kv is not None for node in row.node.chain())]
-        grouped = self._grouped(ready)
-        for more, row in zip(range(len(ready) - 1, -1, -1), ready, strict=True):
-            self._join(row, grouped, more)
+        if ready:
+            self._join(ready, self._grouped(ready))
         self._filling = [row for row in self._filling if row not in ready]
 
     def _grouped(self, rows: Sequence[Row]) -> set[int]:
@@ -269,19 +271,23 @@ class Batch:
     def _by_many(self, node: Node) -> bool:
         return (node.users - 1) * len(node.ids) >= self._shared_reads
 
-    def _join(self, row: Row, grouped: set[int], more: int) -> None:
-        own = []
-        for node in row.node.chain():
-            assert node.kv is not None
-            if self._by_many(node):
-                row.shared.append(node.kv)
-            elif node.number in grouped:
-                row.grouped.append(node.kv)
-            else:
-                own.append(node.kv)
-        self._pools.seat(row, own, room=1 + min(row.limit, 256), more=more)
-        row.loaded = row.length
-        self._rows.append(row)
+    def _join(self, rows: Sequence[Row], grouped: set[int]) -> None:
+        seats = []
+        for row in rows:
+            own = []
+            for node in row.node.chain():
+                assert node.kv is not None
+                if self._by_many(node):
+                    row.shared.append(node.kv)
+                elif node.number in grouped:
+                    row.grouped.append(node.kv)
+                else:
+                    own.append(node.kv)
+            seats.append((row, own, 1 + min(row.limit, 256)))
+        self._pools.seat(seats)
+        for row in rows:
+            row.loaded = row.length
+        self._rows += rows
         self._drawer = None
 
     def _leave(self, row: Row) -> None:

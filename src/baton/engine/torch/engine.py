@@ -19,7 +19,14 @@ import numpy as np
 import torch
 
 from baton.engine.torch.batch import Batch, Limits, Row
-from baton.engine.torch.load import checked_forward, context_length, end_ids, kv_shape, open_folder
+from baton.engine.torch.load import (
+    checked_forward,
+    checked_prefill,
+    context_length,
+    end_ids,
+    kv_shape,
+    open_folder,
+)
 from baton.engine.torch.template import Encoder, PlainTemplate
 from baton.engine.torch.text import Decoder
 from baton.engine.torch.turn import turn
@@ -57,6 +64,7 @@ class TorchEngine:
         self.tokenizer = tokenizer
         self._encoder = Encoder(tokenizer, template)
         shape = kv_shape(model)
+        forward = checked_forward(model, shape)
         self._batch = Batch(
             model,
             Decoder(tokenizer),
@@ -64,7 +72,8 @@ class TorchEngine:
             ends=end_ids(model, tokenizer),
             context=context_length(model),
             limits=limits or Limits(),
-            forward=checked_forward(model, shape),
+            forward=forward,
+            prefill=checked_prefill(model, forward, shape),
         )
         self._batch.policy, self._batch.version = self.name, version
         self._changed = threading.Condition()

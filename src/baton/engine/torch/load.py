@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from baton.engine.torch.forest import Forest
+from baton.engine.torch.flat import FlatPass, prefill_pass
+from baton.engine.torch.forest import Forest, Node
 from baton.engine.torch.forward import Forward, ModelForward, forward_of
 from baton.engine.torch.pool import KVShape
 from baton.engine.torch.prefill import PrefillPass
@@ -19,6 +22,7 @@ __all__ = [
     "check_dtype",
     "check_folder",
     "checked_forward",
+    "checked_prefill",
     "context_length",
     "end_ids",
     "kv_shape",
@@ -112,9 +116,7 @@ def kv_shape(model: Any) -> KVShape:
 @torch.inference_mode()
 def checked_forward(model: Any, shape: KVShape) -> Forward:
     """The model's forward. A short prompt in two stretches through the engine's attention must give its own logits."""
-    # Ordinary tokens: on a row of special ones, which the first ids often are, half precision alone differs.
-    size = model.config.vocab_size
-    ids = ((size // 4 + 7 * np.arange(8)) % size).astype(np.int32)
+    ids = _probe_ids(model)
     own = model(input_ids=torch.from_numpy(ids).to(model.device, torch.long)[None], use_cache=False).logits[
         0, -1
     ]
@@ -125,10 +127,38 @@ def checked_forward(model: Any, shape: KVShape) -> Forward:
     run = PrefillPass(node.chain(), shape)
     forward = forward_of(model, run, *run.inputs())
     ours = forward(run, *run.inputs())[-1]
-    slack = (2e-3 if model.dtype == torch.float32 else 0.1) * max(1.0, float(own.abs().max()))
-    if float((own.float() - ours.float()).abs().max()) > slack:
+    if not _close(own, ours):
         raise UsageError(
             f"the torch engine's attention does not reproduce {type(model).__name__}'s logits. "
             "Serve this model with vLLM and use openai:MODEL@URL."
         )
     return forward
+
+
+@torch.inference_mode()
+def checked_prefill(model: Any, forward: Forward, shape: KVShape) -> Callable[..., PrefillPass | FlatPass]:
+    """How to prefill: on a GPU in few calls, if its kernels give what they give in many."""
+    if shape.device.type != "cuda":
+        return PrefillPass
+    chain = Forest(0, 5).plant(_probe_ids(model))[0].chain()
+    return prefill_pass if _agree(forward, chain, shape) else PrefillPass
+
+
+def _agree(forward: Forward, chain: Sequence[Node], shape: KVShape) -> bool:
+    try:
+        runs = PrefillPass(chain, shape), FlatPass(chain, shape)
+        return _close(*(forward(run, *run.inputs())[-1] for run in runs))
+    except RuntimeError:  # a kernel that is not there, or refuses these sizes
+        return False
+
+
+def _probe_ids(model: Any) -> NDArray[np.int32]:
+    # Ordinary tokens: on a row of special ones, which the first ids often are, half precision alone differs.
+    size = model.config.vocab_size
+    ids: NDArray[np.int32] = ((size // 4 + 7 * np.arange(8)) % size).astype(np.int32)
+    return ids
+
+
+def _close(expected: Tensor, found: Tensor) -> bool:
+    slack = (2e-3 if expected.dtype == torch.float32 else 0.1) * max(1.0, float(expected.abs().max()))
+    return float((expected.float() - found.float()).abs().max()) <= slack

@@ -7,8 +7,10 @@ there a step costs less by being one that was recorded than by reading less.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -62,6 +64,34 @@ class Pool:
         seat.pool, seat.slot = self, len(self.seats)
         self.seats.append(seat)
 
+    def fill(self, seat: Seat, stretches: Sequence[Tensor]) -> None:
+        """Put a row's first keys and values into its slot."""
+        start = 0
+        for kv in stretches:
+            end = start + kv.shape[-2]
+            self.kv[:, :, seat.slot, :, start:end] = kv
+            start = end
+
+    def fill_at_once(self, seats: Sequence[tuple[Seat, Sequence[Tensor]]]) -> None:
+        """The same for many, in few calls, some tokens at a time."""
+        some: list[tuple[Seat, Sequence[Tensor]]] = []
+        tokens = 0
+        for number, (seat, stretches) in enumerate(seats, 1):
+            some.append((seat, stretches))
+            tokens += seat.length
+            if tokens and (tokens > _LARGE_TOKENS or number == len(seats)):
+                self._fill_some(some, tokens)
+                some, tokens = [], 0
+
+    def _fill_some(self, seats: Sequence[tuple[Seat, Sequence[Tensor]]], tokens: int) -> None:
+        every = torch.cat([kv for _, stretches in seats for kv in stretches], 3)
+        slots = np.repeat([seat.slot for seat, _ in seats], [seat.length for seat, _ in seats])
+        columns = np.concatenate([np.arange(seat.length) for seat, _ in seats])
+        at = torch.from_numpy(np.stack((slots, columns))).to(self.kv.device)
+        assert every.shape[3] == tokens
+        # layers x 2 x slots x heads x columns x size: by slot and column
+        self.kv.permute(2, 4, 0, 1, 3, 5)[at[0], at[1]] = every.permute(3, 0, 1, 2, 4)
+
     def remove(self, seat: Seat) -> None:
         """Free a slot; the last row moves into it."""
         last = self.seats.pop()
@@ -101,15 +131,17 @@ class Pools:
         self.shape = shape
         self._pools: dict[int, Pool] = {}
 
-    def seat(self, seat: Seat, stretches: list[Tensor], room: int, more: int = 0) -> None:
-        """Give a row a slot that starts with these stretches of keys and values and has room for some tokens."""
-        length = sum(kv.shape[-2] for kv in stretches)
-        self._fitting(length + room).add(seat, more)
-        seat.length = 0
-        for kv in stretches:
-            end = seat.length + kv.shape[-2]
-            seat.pool.kv[:, :, seat.slot, :, seat.length : end] = kv
-            seat.length = end
+    def seat(self, seats: Sequence[tuple[Seat, Sequence[Tensor], int]]) -> None:
+        """Give rows slots that start with some stretches of keys and values and have room for as many tokens more."""
+        for number, (seat, stretches, room) in enumerate(seats, 1):
+            seat.length = sum(kv.shape[-2] for kv in stretches)
+            self._fitting(seat.length + room).add(seat, more=len(seats) - number)
+        if self.shape.device.type == "cuda":
+            for pool in {id(seat.pool): seat.pool for seat, *_ in seats}.values():
+                pool.fill_at_once([(seat, kept) for seat, kept, _ in seats if seat.pool is pool])
+        else:
+            for seat, stretches, _ in seats:
+                seat.pool.fill(seat, stretches)
 
     def make_room(self, seat: Seat) -> None:
         """Move a row whose slot is full."""

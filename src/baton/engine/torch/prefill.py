@@ -1,9 +1,9 @@
 """Prefill: the keys and values of cold nodes, any number of them in one forward pass.
 
-Nodes come in depth-first order, packed without padding, so the queries below any node are one slice, and
-each distinct token is computed once however many calls share it. Only attention pads: nodes of like
-length attend to themselves together, and so do nodes that continue their own conversations; on a GPU, where a call
-costs more than what it computes, also those below stretches of like length.
+Nodes come in depth-first order, packed without padding, so each distinct token is computed once however many calls
+share it. Only attention differs. `PrefillPass` reads each stretch where it is, once for all queries below it, which are
+one slice; it pads where nodes of like length attend to themselves together, and where nodes continue their own
+conversations. `FlatPass` copies what each node reads and attends once: more memory and arithmetic, far fewer calls.
 """
 
 from __future__ import annotations
@@ -19,46 +19,55 @@ from baton.engine.torch.beside import Beside, Readers, near
 from baton.engine.torch.forest import Node
 from baton.engine.torch.pool import KVShape
 
-__all__ = ["PrefillPass"]
+__all__ = ["Prefill", "PrefillPass"]
 
 
-class PrefillPass:
-    """Computes keys and values of cold nodes whose ancestors are warm or in the same pass."""
+class Prefill:
+    """Cold nodes whose ancestors are warm or in the same pass."""
 
-    def __init__(self, nodes: Iterable[Node], shape: KVShape, *, few_calls: bool | None = None) -> None:
+    def __init__(self, nodes: Iterable[Node], shape: KVShape) -> None:
         chains = sorted(
             ((node.chain(), node) for node in nodes), key=lambda pair: [n.number for n in pair[0]]
         )
+        self.chains = [chain for chain, _ in chains]
         self.nodes = [node for _, node in chains]
         starts = np.concatenate(([0], np.cumsum([len(node.ids) for node in self.nodes])))
-        self._at = {node.number: int(start) for node, start in zip(self.nodes, starts, strict=False)}
+        self.at = {node.number: int(start) for node, start in zip(self.nodes, starts, strict=False)}
         self.ids = np.concatenate([node.ids for node in self.nodes])
         self.positions = np.concatenate([node.start + np.arange(len(node.ids)) for node in self.nodes])
         self.kv = torch.empty(
             shape.layers, 2, shape.heads, len(self.ids), shape.size, dtype=shape.dtype, device=shape.device
         )
-        few_calls = shape.device.type == "cuda" if few_calls is None else few_calls
-        self._factor = 4 if few_calls else 2
-        """By how much sizes may differ that are padded to one."""
-        spans = self._spans([chain for chain, _ in chains])
-        own = near(self.nodes, lambda node: len(node.ids), self._factor)
-        self._own = [self._places(nodes) for nodes in own]
-        self._continued: list[tuple[Beside, Readers]] = []
-        grouped = self._continue(spans)
-        if few_calls:
-            grouped |= self._side_by_side([span for span in spans if span[0].number not in grouped])
-        self._above = [span for span in spans if span[0].number not in grouped]
 
     def inputs(self) -> tuple[Tensor, Tensor]:
         """Ids and positions for the forward pass."""
         device = self.kv.device
         return torch.from_numpy(self.ids).to(device, torch.long), torch.from_numpy(self.positions).to(device)
 
+    def keep(self) -> None:
+        """After the pass: the nodes are warm."""
+        for node in self.nodes:
+            at = self.at[node.number]
+            # A copy, so that dropping one node frees its memory whatever the others do.
+            node.kv = self.kv[:, :, :, at : at + len(node.ids)].clone()
+
+
+class PrefillPass(Prefill):
+    """Reads what is computed already where it is."""
+
+    def __init__(self, nodes: Iterable[Node], shape: KVShape) -> None:
+        super().__init__(nodes, shape)
+        spans = self._spans(self.chains)
+        self._own = [self._places(some) for some in near(self.nodes, lambda node: len(node.ids))]
+        self._continued: list[tuple[Beside, Readers]] = []
+        grouped = self._continue(spans)
+        self._above = [span for span in spans if span[0].number not in grouped]
+
     def _spans(self, chains: Sequence[list[Node]]) -> list[tuple[Node, int, int]]:
         """For each node with queries below it in this pass, their slice."""
         spans: dict[int, tuple[Node, int, int]] = {}
         for chain in chains:
-            start = self._at[chain[-1].number]
+            start = self.at[chain[-1].number]
             for node in chain[:-1]:
                 first = spans[node.number][1] if node.number in spans else start
                 spans[node.number] = node, first, start + len(chain[-1].ids)
@@ -66,13 +75,13 @@ class PrefillPass:
 
     def _places(self, nodes: Sequence[Node]) -> Readers:
         """The tokens of several nodes."""
-        starts = [self._at[node.number] for node in nodes]
+        starts = [self.at[node.number] for node in nodes]
         stretches = [range(at, at + len(node.ids)) for at, node in zip(starts, nodes, strict=True)]
         return Readers(stretches, len(self.ids), self.kv.device)
 
     def _continue(self, spans: Sequence[tuple[Node, int, int]]) -> set[int]:
         """Warm ancestors that a single node reads, like sizes together: one call instead of one for each."""
-        by_start = {self._at[node.number]: node for node in self.nodes}
+        by_start = {self.at[node.number]: node for node in self.nodes}
         below: dict[int, Node] = {}
         above: dict[int, list[Node]] = {}
         for node, a, b in spans:
@@ -85,28 +94,11 @@ class PrefillPass:
             return sum(len(node.ids) for node in above[reader.number])
 
         grouped: set[int] = set()
-        for some in near(list(below.values()), size, self._factor):
+        for some in near(list(below.values()), size):
             if len(some) > 1:
                 kept = [[node.kv for node in above[reader.number] if node.kv is not None] for reader in some]
                 self._continued.append((Beside(kept), self._places(some)))
                 grouped |= {node.number for reader in some for node in above[reader.number]}
-        return grouped
-
-    def _side_by_side(self, spans: Sequence[tuple[Node, int, int]]) -> set[int]:
-        """Warm stretches at one depth, which no query reads two of, like sizes with as many readers together."""
-        levels: dict[int, list[tuple[Node, int, int]]] = {}
-        for span in spans:
-            if span[0].kv is not None:
-                levels.setdefault(len(span[0].chain()), []).append(span)
-        grouped: set[int] = set()
-        for level in levels.values():
-            for sized in near(level, lambda span: len(span[0].ids), self._factor):
-                for some in near(sized, lambda span: span[2] - span[1], self._factor):
-                    if len(some) > 1:
-                        kept = [[node.kv] for node, _, _ in some if node.kv is not None]
-                        below = Readers([range(a, b) for _, a, b in some], len(self.ids), self.kv.device)
-                        self._continued.append((Beside(kept), below))
-                        grouped |= {node.number for node, _, _ in some}
         return grouped
 
     def attend(self, layer: int, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, scale: float) -> Tensor:
@@ -141,12 +133,5 @@ class PrefillPass:
     def _keys(self, node: Node, layer: int) -> Tensor:
         if node.kv is not None:
             return node.kv[layer]
-        at = self._at[node.number]
+        at = self.at[node.number]
         return self.kv[layer, :, :, at : at + len(node.ids)]
-
-    def keep(self) -> None:
-        """After the pass: the nodes are warm."""
-        for node in self.nodes:
-            at = self._at[node.number]
-            # A copy, so that dropping one node frees its memory whatever the others do.
-            node.kv = self.kv[:, :, :, at : at + len(node.ids)].clone()
