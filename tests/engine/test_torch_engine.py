@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import types
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from tiny_model import tiny_model, tiny_tokenizer
 from transformers import GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM
 
 from baton.engine.torch import PlainTemplate, TorchEngine
-from baton.engine.torch.batch import Limits
+from baton.engine.torch.batch import Limits, _kept_tokens
 from baton.engine.torch.beside import Beside
+from baton.engine.torch.load import kv_shape
 from baton.errors import UsageError
 from baton.team.policy import Answer, Engine, EngineError, Entry, Request
 from baton.trace.call import Sampling
@@ -49,6 +51,15 @@ def ask(which: TorchEngine, *requests: Request) -> list[Answer]:
 
 def ids_of(answers: list[Answer]) -> list[list[int]]:
     return [answer.completion_ids.tolist() for answer in answers if answer.completion_ids is not None]
+
+
+def test_what_is_kept_fits_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = kv_shape(MODEL)
+    assert _kept_tokens(shape) == 131_072
+    assert shape.token_bytes == 2 * 2 * 2 * 8 * 4  # layers, keys and values, heads, size, float32
+    small = types.SimpleNamespace(total_memory=16 * 1000 * shape.token_bytes)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: small)
+    assert _kept_tokens(shape._replace(device=torch.device("cuda"))) == 1000
 
 
 def test_is_an_engine() -> None:

@@ -33,6 +33,7 @@ from baton.trace.numbers import Floats, Ints
 __all__ = ["Batch", "Limits", "Row"]
 
 _UNIFORMS = 64
+_KEPT_TOKENS = 131_072
 _PREFILL_EVERY = 8
 """Steps that a call waits at most on a GPU for others to be prefilled with."""
 _GROUPED = 32
@@ -44,8 +45,9 @@ class Limits(Struct, frozen=True, kw_only=True):
 
     max_rows: int = 256
     """Calls decoded together; the rest wait."""
-    cache_tokens: int = 131_072
-    """Tokens of computed prefixes kept for later calls; 0 keeps nothing after a call ends."""
+    cache_tokens: int | None = None
+    """Tokens of computed prefixes kept for later calls; 0 keeps nothing after a call ends. None: 131,072, or as many as
+    a sixteenth of a GPU's memory holds."""
     prefill_tokens: int = 4096
     """Tokens of prefill between two decode steps."""
     shared_reads: int | None = None
@@ -85,6 +87,13 @@ class Row(Seat):
         return self._uniforms[at]
 
 
+def _kept_tokens(shape: KVShape) -> int:
+    if shape.device.type != "cuda":
+        return _KEPT_TOKENS
+    memory = torch.cuda.get_device_properties(shape.device).total_memory
+    return min(_KEPT_TOKENS, memory // 16 // shape.token_bytes)
+
+
 class Batch:
     """Every call in the engine."""
 
@@ -110,7 +119,8 @@ class Batch:
         self._limits = limits
         default = 2048 if shape.device.type == "cpu" else 65_536
         self._shared_reads = default if limits.shared_reads is None else limits.shared_reads
-        self._forest = Forest(limits.cache_tokens, limits.prefill_tokens)
+        self._cache_tokens = _kept_tokens(shape) if limits.cache_tokens is None else limits.cache_tokens
+        self._forest = Forest(self._cache_tokens, limits.prefill_tokens)
         self._pools = Pools(shape)
         self._damaged = False
         """The pools may hold what is not a number, which no mask hides."""
@@ -180,7 +190,7 @@ class Batch:
 
     def clear(self) -> None:
         """Forget everything computed, for new weights. Only when idle."""
-        self._forest = Forest(self._limits.cache_tokens, self._limits.prefill_tokens)
+        self._forest = Forest(self._cache_tokens, self._limits.prefill_tokens)
         if self._damaged or not self._room_for_slots():
             self._pools = Pools(self._shape)
             self._damaged = False
@@ -296,7 +306,7 @@ class Batch:
         kv = row.pool.kv[:, :, row.slot, :, row.loaded : row.length]
         self._forest.release(row.node)
         sound = not isinstance(row.result, EngineError)
-        if sound and self._limits.cache_tokens and row.length > row.loaded:
+        if sound and self._cache_tokens and row.length > row.loaded:
             self._forest.grow(row.node, computed[: row.length - row.loaded], kv)
         self._forest.trim()
         row.pool.remove(row)

@@ -35,6 +35,10 @@ class KVShape(NamedTuple):
     dtype: torch.dtype
     device: torch.device
 
+    @property
+    def token_bytes(self) -> int:
+        return self.layers * 2 * self.heads * self.size * self.dtype.itemsize
+
 
 class Seat:
     """A row's place in a pool. Subclasses are the rows."""
