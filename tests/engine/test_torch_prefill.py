@@ -14,7 +14,7 @@ from baton.engine.torch import flat, load
 from baton.engine.torch.flat import FlatPass, prefill_pass
 from baton.engine.torch.forest import Forest, Ids, Node
 from baton.engine.torch.load import checked_forward, kv_shape
-from baton.engine.torch.pool import Pool, Seat
+from baton.engine.torch.pool import Pool, Pools, Seat
 from baton.engine.torch.prefill import PrefillPass
 
 MODEL = tiny_model()
@@ -89,7 +89,7 @@ def test_what_is_too_much_to_copy_is_read_where_it_is(monkeypatch: pytest.Monkey
     below.plant(node.ids)[0].kv = node.kv
     cold = below.plant(np.append(node.ids, node.ids[:3]))[0]
     assert isinstance(prefill_pass([cold], SHAPE), FlatPass)
-    monkeypatch.setattr(flat, "_MOST_WARM", 39)
+    monkeypatch.setattr(flat, "_MOST_WARM_BYTES", 39 * SHAPE.token_bytes)
     assert isinstance(prefill_pass([cold], SHAPE), PrefillPass)
 
 
@@ -113,7 +113,7 @@ def test_few_calls_are_taken_only_if_they_give_the_same(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("at_a_time", [1, 30, 10**6])
 def test_many_rows_are_put_into_slots_as_one_is(at_a_time: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("baton.engine.torch.pool._LARGE_TOKENS", at_a_time)
+    monkeypatch.setattr("baton.engine.torch.pool._AT_ONCE_BYTES", at_a_time * SHAPE.token_bytes)
     rng = np.random.default_rng(0)
     pools, made = [], []
     for _ in range(2):
@@ -134,3 +134,22 @@ def test_many_rows_are_put_into_slots_as_one_is(at_a_time: int, monkeypatch: pyt
     pools[1].fill_at_once([(seat, seat.stretches) for seat in made[1]])  # type: ignore[attr-defined]
     assert torch.equal(pools[0].kv, pools[1].kv)
     assert pools[0].kv.any()
+
+
+def test_a_gpus_slots_are_as_many_as_the_rows_that_take_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One long row among short ones gets a slot, not one for each of them; all short ones are in one pool."""
+    on_gpu = SHAPE._replace(device=torch.device("cuda"))
+    monkeypatch.setattr(Pool, "_empty", lambda self, slots: torch.zeros(1, 1, slots, 1, self.capacity, 1))
+    monkeypatch.setattr(Pool, "fill_at_once", lambda self, seats: None)
+    monkeypatch.setattr(Pool, "_large", lambda self: False)
+    lengths = [20, 300, 3000, 700, *([100] * 60)]
+    for order in (lengths, lengths[::-1]):
+        pools = Pools(on_gpu)
+        rows = [Seat() for _ in order]
+        stretches = [torch.zeros(1, 2, 1, length, 1) for length in order]
+        pools.seat([(row, [kv], 8) for row, kv in zip(rows, stretches, strict=True)])
+        assert {kv.shape[4]: kv.shape[2] for kv in pools.slots} == {4096: 1, 1024: 64}
+        assert [row.length for row in rows] == order
+        assert len({(id(row.pool), row.slot) for row in rows}) == len(rows)
+        pools.tidy()
+        assert len(pools.slots) == 2

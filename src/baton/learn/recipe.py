@@ -179,7 +179,7 @@ class RolloutPart(_Part, frozen=True, kw_only=True):
     """Branches of each rollout after its first turn, of each of those after the second, and so on (a tree)."""
     overlap: bool = False
     """Play the next step's rollouts with the weights of before while training on this one's. False: strictly
-    on-policy."""
+    on-policy. On one GPU the two compute by turns, so that little is gained."""
     staleness: int = 1
     """Rollouts sampled by weights older than this many steps are not trained on."""
     replay: int = 0

@@ -243,10 +243,10 @@ class Batch:
         """A pass costs a GPU as much as several recorded steps, so calls that trickle in wait for others."""
         self._steps_waited += 1
         few = 4 * len(self._filling) < len(self._rows)
-        if few and self._steps_waited < _PREFILL_EVERY and self._shape.device.type == "cuda":
-            return False
-        self._steps_waited = 0
-        return True
+        # Some need no pass.
+        known = any(row.node.parent is None or row.node.kv is not None for row in self._filling)
+        waits = few and not known and self._steps_waited < _PREFILL_EVERY
+        return not (waits and self._shape.device.type == "cuda")
 
     def _prefill(self) -> None:
         """Compute cold nodes for the first rows in line, then let rows whose prompt is complete join."""
@@ -266,6 +266,8 @@ class Batch:
         if ready:
             self._join(ready, self._grouped(ready))
         self._filling = [row for row in self._filling if row not in ready]
+        # What is left has waited: a long prompt takes several passes, one after the other.
+        self._steps_waited = _PREFILL_EVERY if self._filling else 0
 
     def _grouped(self, rows: Sequence[Row]) -> set[int]:
         """Nodes that groups of rows share: all of them together are worth reading side by side, or none is."""
@@ -309,7 +311,10 @@ class Batch:
         if sound and self._cache_tokens and row.length > row.loaded:
             self._forest.grow(row.node, computed[: row.length - row.loaded], kv)
         self._forest.trim()
-        row.pool.remove(row)
+        pool = row.pool
+        pool.remove(row)
+        if not len(pool.kv[0, 0]):  # it was too large to be kept empty
+            self._stepper.forget(self._pools.slots)
         self._rows.remove(row)
         self._drawer = None
 

@@ -76,11 +76,11 @@ class Readers:
             self.where = self.where[self.real]
 
 
-def near(items: Sequence[T], size: Callable[[T], int], factor: int = 2) -> list[list[T]]:
-    """As few groups as may be in which sizes differ by at most a factor."""
+def near(items: Sequence[T], size: Callable[[T], int]) -> list[list[T]]:
+    """As few groups as may be in which sizes differ by at most a factor of two."""
     groups: list[list[T]] = []
     for item in sorted(items, key=size):
-        if groups and size(item) <= factor * size(groups[-1][0]):
+        if groups and size(item) <= 2 * size(groups[-1][0]):
             groups[-1].append(item)
         else:
             groups.append([item])

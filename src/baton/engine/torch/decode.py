@@ -204,9 +204,12 @@ class Stepper:
         if lane is None:
             lane = _Lane(DecodePass(parts, shared, self._device))
             now = {part.kv.shape[4]: part.kv for part in parts}
+            read = set(map(id, shared))
             for old, kept in list(self._lanes.items()):
-                # A pool that has grown is another tensor; what reads the old one will not come again.
-                if any(part.kv is not now.get(part.kv.shape[4], part.kv) for part in kept.run.parts):
+                # A pool that has grown is another tensor; what reads the old one will not come again. Nor, mostly, will
+                # what reads other shared stretches, and it would keep them.
+                other = kept.run.shared and read.isdisjoint(map(id, kept.run.shared))
+                if other or any(part.kv is not now.get(part.kv.shape[4], part.kv) for part in kept.run.parts):
                     del self._lanes[old]
             while len(self._lanes) >= _MAX_LAYOUTS:
                 del self._lanes[next(iter(self._lanes))]

@@ -161,11 +161,14 @@ class TorchEngine:
                 yield
             self._batch.version = version
         finally:
-            with self._changed:
-                self._batch.clear()
-                self.model.eval()
-                self._holds -= 1
-                self._changed.notify_all()
+            try:
+                with turn(self.model.device), self._changed:
+                    self._batch.clear()
+                    self.model.eval()
+            finally:
+                with self._changed:
+                    self._holds -= 1
+                    self._changed.notify_all()
 
     def _submit(self, rows: Sequence[Row]) -> None:
         with self._changed:

@@ -22,8 +22,8 @@ __all__ = ["FlatPass", "prefill_pass"]
 
 _MOST_CELLS = 1 << 18
 """Tokens that all nodes read together, padded: memory of one layer."""
-_MOST_WARM = 1 << 17
-"""Different tokens among them that are computed already: memory of all layers."""
+_MOST_WARM_BYTES = 4 << 30
+"""Of what is computed already among them, in all layers."""
 _MOST_SCORES = 1 << 26
 """Pairs of a query and what it may read, padded."""
 
@@ -31,15 +31,16 @@ _MOST_SCORES = 1 << 26
 def prefill_pass(nodes: Iterable[Node], shape: KVShape) -> PrefillPass | FlatPass:
     """In few calls, unless it is too much to copy."""
     some = list(nodes)
-    return FlatPass(some, shape) if _fit(some) else PrefillPass(some, shape)
+    return FlatPass(some, shape) if _fit(some, shape) else PrefillPass(some, shape)
 
 
-def _fit(nodes: Sequence[Node]) -> bool:
+def _fit(nodes: Sequence[Node], shape: KVShape) -> bool:
     read = max(node.start + len(node.ids) for node in nodes)
     asked = max(len(node.ids) for node in nodes)
     warm = {each.number: len(each.ids) for node in nodes for each in node.chain() if each.kv is not None}
     cells = len(nodes) * read
-    return cells <= _MOST_CELLS and cells * asked <= _MOST_SCORES and sum(warm.values()) <= _MOST_WARM
+    copied = sum(warm.values()) * shape.token_bytes
+    return cells <= _MOST_CELLS and cells * asked <= _MOST_SCORES and copied <= _MOST_WARM_BYTES
 
 
 class FlatPass(Prefill):
@@ -66,8 +67,8 @@ class FlatPass(Prefill):
         own, real = self._queries()
         self._own = torch.from_numpy((firsts[:, None] + own).ravel()).to(device)
         self._real = torch.from_numpy(np.flatnonzero(real)).to(device)
-        seen = (self._read - self._asked)[:, None] + own
-        unseen = torch.from_numpy(np.arange(cells.shape[1]) > seen[:, :, None]).to(device)
+        seen = torch.from_numpy((self._read - self._asked)[:, None] + own).to(device)
+        unseen = torch.arange(cells.shape[1], device=device) > seen[:, :, None]
         bias = torch.zeros(unseen.shape, dtype=shape.dtype, device=device)
         self._bias = bias.masked_fill_(unseen, -torch.inf)[:, None, :, None]
 

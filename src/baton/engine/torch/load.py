@@ -43,7 +43,8 @@ def check_folder(folder: str | Path) -> None:
 
 
 def check_dtype(dtype: str | None) -> None:
-    if dtype is not None and not isinstance(getattr(torch, dtype, None), torch.dtype):
+    kind = torch.float32 if dtype is None else getattr(torch, dtype, None)
+    if not (isinstance(kind, torch.dtype) and kind.is_floating_point):
         raise UsageError(f"dtype {dtype!r} is not known. Expected float32, bfloat16 or float16.")
 
 

@@ -7,6 +7,7 @@ there a step costs less by being one that was recorded than by reading less.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ _SHORT_GPU = 1024
 """Up to this capacity there is one pool on a GPU: that of the longest row so far."""
 _SMALL_TOKENS = 4096
 _LARGE_TOKENS = 65_536
+_AT_ONCE_BYTES = 1 << 30
 _LARGE_SHARE_GPU = 1 / 8
 """Of a GPU's memory."""
 
@@ -77,13 +79,14 @@ class Pool:
             start = end
 
     def fill_at_once(self, seats: Sequence[tuple[Seat, Sequence[Tensor]]]) -> None:
-        """The same for many, in few calls, some tokens at a time."""
+        """The same for many, in few calls, some of them at a time."""
         some: list[tuple[Seat, Sequence[Tensor]]] = []
         tokens = 0
         for number, (seat, stretches) in enumerate(seats, 1):
             some.append((seat, stretches))
             tokens += seat.length
-            if tokens and (tokens > _LARGE_TOKENS or number == len(seats)):
+            enough = tokens * self.shape.token_bytes > _AT_ONCE_BYTES
+            if tokens and (enough or number == len(seats)):
                 self._fill_some(some, tokens)
                 some, tokens = [], 0
 
@@ -137,10 +140,17 @@ class Pools:
 
     def seat(self, seats: Sequence[tuple[Seat, Sequence[Tensor], int]]) -> None:
         """Give rows slots that start with some stretches of keys and values and have room for as many tokens more."""
-        for number, (seat, stretches, room) in enumerate(seats, 1):
+        for seat, stretches, _ in seats:
             seat.length = sum(kv.shape[-2] for kv in stretches)
-            self._fitting(seat.length + room).add(seat, more=len(seats) - number)
-        if self.shape.device.type == "cuda":
+        cuda = self.shape.device.type == "cuda"
+        # Longest first on a GPU, where that tells which pool all short ones go to.
+        ordered = sorted(seats, key=lambda each: each[0].length + each[2], reverse=True) if cuda else seats
+        pools = [self._fitting(seat.length + room) for seat, _, room in ordered]
+        left = Counter(map(id, pools))
+        for (seat, *_), pool in zip(ordered, pools, strict=True):
+            left[id(pool)] -= 1
+            pool.add(seat, more=left[id(pool)])
+        if cuda:
             for pool in {id(seat.pool): seat.pool for seat, *_ in seats}.values():
                 pool.fill_at_once([(seat, kept) for seat, kept, _ in seats if seat.pool is pool])
         else:

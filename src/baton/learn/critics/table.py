@@ -2,7 +2,8 @@
 
 Every trace tells what followed a choice and what it earned. From all traces so far, whatever policy made them (what
 follows a choice does not depend on who chose it), the counts give Q, backwards, with the chances of options that the
-policy has now (a step's traces have them; for situations that may follow but did not come up, it is asked):
+policy has now (a step's traces have those of the weights that played them; for situations that may follow but did not
+come up, it is asked):
 
     Q(s, a) = mean of [r + V(s')] over everything that followed,   V(s) = sum_a pi(a | s) Q(s, a)
 

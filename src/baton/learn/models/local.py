@@ -47,7 +47,7 @@ def _quiet() -> Iterator[None]:
 
 
 def check_place(device: str | None, dtype: str | None) -> None:
-    """That there is such a device and such a precision."""
+    """That there is such a device, and that a model can have such a precision."""
     _device(device)
     check_dtype(dtype)
 
@@ -60,13 +60,19 @@ def placed(model: Any, device: str | None, dtype: str | None) -> Any:
 def _device(asked: str | None) -> str:
     device = asked or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        kind = torch.device(device).type
+        place = torch.device(device)
     except RuntimeError:
-        raise UsageError(f"device {device!r} is not known. Expected cpu, cuda or cuda:N.") from None
-    if kind == "cuda" and not torch.cuda.is_available():
+        place = None
+    if place is None or place.type not in ("cpu", "cuda"):
+        raise UsageError(f"device {device!r} is not known. Expected cpu, cuda or cuda:N.")
+    if place.type == "cuda" and not torch.cuda.is_available():
         raise UsageError(
             f"device is {device}, and torch sees no GPU. Leave it out or give cpu; for a GPU, install a CUDA build "
             "of torch and check nvidia-smi."
+        )
+    if place.type == "cuda" and (place.index or 0) >= torch.cuda.device_count():
+        raise UsageError(
+            f"device is {device}, and there are {torch.cuda.device_count()} GPUs, from cuda:0 on."
         )
     return device
 

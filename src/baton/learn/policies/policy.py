@@ -16,6 +16,7 @@ from msgspec import structs
 
 from baton.engine import ENGINES, make_engine
 from baton.engine.torch import TorchEngine
+from baton.engine.torch.turn import turn
 from baton.errors import UsageError, nearest
 from baton.learn.policies import lora
 from baton.learn.recipe import PolicyPart, Recipe
@@ -84,7 +85,7 @@ class Policy:
         engine = self.engine
         assert isinstance(engine, TorchEngine)
         after = self.version if version is None else version
-        hold = nullcontext() if self.apart else engine.updating(str(after))
+        hold = turn(self.model.device) if self.apart else engine.updating(str(after))
         with hold, lora.use(self.model, self.name) if self.part.train == "lora" else nullcontext():
             yield
 
@@ -168,7 +169,10 @@ def make_policies(
     for part in dict.fromkeys(alike.values()):
         names = [name for name, base in alike.items() if base == part]
         model, tokenizer = load(part)
-        copies = [model, copy.deepcopy(model)] if recipe.rollout.overlap else [model]
+        # A copy with adapters of its own over the same weights: those never change.
+        copies = [model]
+        if recipe.rollout.overlap:
+            copies.append(copy.deepcopy(model, {id(each): each for each in model.parameters()}))
         for each in copies:
             lora.attach(each, names, part.rank, 2 * part.rank, seed=recipe.train.seed)
         bases[part] = _Base(model, tokenizer, copies[-1])
