@@ -81,7 +81,17 @@ def _between(run: Told, low: float, high: float, what: Callable[[dict[str, Any]]
 
 def _worth(runs: Runs) -> Table:
     table: Table = [
-        ("run", "who", "success", "tokens", "answers that parse", "spawned", "turns of the leader", "n")
+        (
+            "run",
+            "who",
+            "success",
+            "tokens",
+            "answers that parse",
+            "spawned",
+            "turns of the leader",
+            "failed calls",
+            "n",
+        )
     ]
     for name, seeds in runs.items():
         whos = dict.fromkeys(line["who"] for run in seeds for line in run.measured)
@@ -91,7 +101,7 @@ def _worth(runs: Runs) -> Table:
                 (
                     name, who, _figure(lines, "success", 3), _figure(lines, "tokens", 0),
                     _figure(lines, "parsed", 3), _figure(lines, "spawned", 2), _turns(lines),
-                    _counts([line["episodes"] for line in lines]),
+                    _failed(lines), _counts([line["episodes"] for line in lines]),
                 )
             )  # fmt: skip
     return table
@@ -187,6 +197,12 @@ def _said(figure: Figure | None, places: int, sign: str = "") -> str:
     if figure.low is None or figure.high is None:
         return f"{figure.value:{sign}.{places}f}"
     return f"{figure.value:{sign}.{places}f} [{figure.low:{sign}.{places}f}, {figure.high:{sign}.{places}f}]"
+
+
+def _failed(lines: Sequence[dict[str, Any]]) -> str:
+    """Calls that no model answered, which make the other figures worthless."""
+    found = [line["failed"] for line in lines if "failed" in line]
+    return str(sum(found)) if found else "not measured"
 
 
 def _turns(lines: Sequence[dict[str, Any]]) -> str:

@@ -40,6 +40,8 @@ class Measured(Struct, frozen=True, kw_only=True):
     """Completion tokens of one episode."""
     spawned: Figure
     """Agents spawned in one episode."""
+    failed: int
+    """Calls that no model answered: where there are any, the other figures say little."""
 
 
 def played(
@@ -71,7 +73,8 @@ def played(
 def measured(traces: Sequence[Trace]) -> Measured:
     """Figures with their intervals."""
     invalid = sum(len(_calls(trace, "invalid")) for trace in traces)
-    answered = sum(len(trace.calls) - len(_calls(trace, "failed")) for trace in traces)
+    failed = sum(len(_calls(trace, "failed")) for trace in traces)
+    answered = sum(len(trace.calls) for trace in traces) - failed
     scores = [next(r.value for r in trace.rewards if r.by == "verifier") for trace in traces]
     return Measured(
         parsed=proportion(answered - invalid, answered),
@@ -79,6 +82,7 @@ def measured(traces: Sequence[Trace]) -> Measured:
         tokens=mean(float(trace.costs.get("tokens", 0)) for trace in traces),
         said=mean(float(sum(len(call.completion_ids or ()) for call in trace.calls)) for trace in traces),
         spawned=mean(float(sum(e.type == "spawn" for e in trace.events)) for trace in traces),
+        failed=failed,
     )
 
 

@@ -98,7 +98,8 @@ def _lines(
     yield {
         "who": who, "step": step, "episodes": len(traces), "success": _one_try(traces, tries),
         "parsed": _plain(found.parsed), "tokens": _plain(found.tokens), "said": _plain(found.said),
-        "spawned": _plain(found.spawned), "turns": dict(sorted(Counter(map(str, turns)).items())),
+        "spawned": _plain(found.spawned), "failed": found.failed,
+        "turns": dict(sorted(Counter(map(str, turns)).items())),
         **({"stopping": _stopping(traces, tries)} if searches(stage) else {}),
     }  # fmt: skip
     n = 2

@@ -133,7 +133,8 @@ def test_seeds_are_taken_together(folders: list[str], capsys: pytest.CaptureFixt
     assert [row[1] for row in found["When it stops, on test instances"][1:]] == [
         "warm", "trained", "fixed-1", "fixed-2", "fixed-3", "found",
     ]  # fmt: skip
-    assert len(head) == 8
+    assert len(head) == 9
+    assert trained[-2] == "not measured"
 
 
 def test_differences_are_of_the_same_seeds(folders: list[str], capsys: pytest.CaptureFixture[str]) -> None:

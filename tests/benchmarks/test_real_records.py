@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
+from statistics import mean, stdev
 
 import pytest
 
@@ -47,6 +49,21 @@ def test_figures_of_the_pages(capsys: pytest.CaptureFixture[str]) -> None:
         assert figure in tables
         assert figure in page
     assert "+0.133 [+0.109, +0.157]" in (ROOT / "README.md").read_text("utf-8")
+
+
+def test_what_stopping_earned_is_of_the_records() -> None:
+    """Success less 2 per 1,000 tokens, trained less the others, seed by seed."""
+    earned: dict[str, list[float]] = {}
+    for folder in sorted((ROOT / "benchmarks/real_tasks/results").glob("stop-*")):
+        for text in (folder / "measured.jsonl").read_text("utf-8").splitlines():
+            line = json.loads(text)
+            reward = line["success"]["value"] - 2 * line["tokens"]["value"] / 1000
+            earned.setdefault(line["who"], []).append(reward)
+    page = " ".join((ROOT / "docs/real_task.md").read_text("utf-8").split())
+    for who in ("warm", "fixed-1", "fixed-2", "fixed-3", "found"):
+        apart = [a - b for a, b in zip(earned["trained"], earned[who], strict=True)]
+        assert f"{mean(apart):+.3f} ± {4.303 * stdev(apart) / len(apart) ** 0.5:.3f}" in page
+        assert f"| {mean(earned[who]):.2f} |" in page
 
 
 def test_the_picture_is_drawn_from_the_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
