@@ -67,6 +67,8 @@ def read_run(folder: Path) -> Told:
     if not place.is_file():
         raise UsageError(
             f"{folder} holds no run. Type: python benchmarks/real_task.py --train reasoning --out {folder}"
+            if not any(Path(folder).glob("*/run.json"))
+            else f"{folder} holds runs and is none itself. Type: --compare {folder}/*"
         )
     about = json.loads(place.read_text("utf-8"))
     task = str(about["task"]).partition(":")[2]

@@ -15,7 +15,11 @@ SKILL = ("task.name=game:skill-bandit", "task.settings={}")
 CASES = {
     "an unknown key": ("dr-mas", ["rollout.group_sise=4"], "Did you mean 'group_size'"),
     "an unknown key in a list": ("dr-mas", ["credit.0.estimater=group"], "Did you mean 'estimator'"),
-    "a value of the wrong kind": ("dr-mas", ["train.steps=many"], "expected `int`"),
+    "a value of the wrong kind": ("dr-mas", ["train.steps=many"], "steps is 'many'; expected a number"),
+    "a rate that is none": ("dr-mas", ["train.learning_rate=nan"], "learning_rate is 'nan'; expected a number"),
+    "an unknown word": ("flagship", ["critic.backup=bset"], "backup is 'bset'. Did you mean 'best'"),
+    "an unknown word for a policy": ("dr-mas", ["policies.main.train=lorra"], "train is 'lorra'. Did you mean 'lora'"),
+    "too few steps": ("dr-mas", ["train.steps=0"], "train.steps is 0; expected 1 or more"),
     "an unknown estimator": ("dr-mas", ["credit.0.estimator=agent-grup"], "Did you mean 'agent-group'"),
     "an estimator's unknown setting": ("dr-mas", ["credit.0.settings.epss=1"], "Did you mean 'eps'"),
     "stop credit without a stop": ("marsrl", ["credit.0.estimator=stop-value"], "the decision to stop"),

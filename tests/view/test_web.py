@@ -387,8 +387,13 @@ class TestCommand:
     def test_mistakes_are_one_line(
         self, tmp_path: Path, file: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        assert main(["view", str(tmp_path / "nowhere")]) == 2
-        assert "baton run" in capsys.readouterr().err
+        for nothing in ("nowhere", "empty"):
+            assert main(["view", str(tmp_path / nothing)]) == 2
+            assert "baton run" in capsys.readouterr().err
+            (tmp_path / "empty").mkdir(exist_ok=True)
+        (tmp_path / "page.md").write_text("# no trace\n")
+        assert main(["view", str(tmp_path / "page.md")]) == 2
+        assert "which is no trace" in capsys.readouterr().err
         assert main(["view", str(file), "--policy", "table"]) == 2
         assert "--fork" in capsys.readouterr().err
         with pytest.raises(SystemExit):

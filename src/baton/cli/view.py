@@ -17,9 +17,11 @@ from baton.tasks.solve import Solution, solve
 from baton.team.action import Stop
 from baton.team.intervene import Drop, Force, Intervention, Replace
 from baton.team.running import fork
+from baton.trace.formats.detect import detect
 from baton.trace.numbers import Floats
 from baton.trace.trace import Trace
 from baton.view.web.attached import Attached, Change, Forked, Loss, RegretLedger
+from baton.view.web.places import find_places
 from baton.view.web.server import listen, make_app, serve
 from baton.view.web.traces import Library
 
@@ -50,6 +52,10 @@ def run(args: argparse.Namespace) -> int:
     for path in paths:
         if not path.exists():
             raise UsageError(f"there is no {path}. Type: baton run shard-sum --out {path}")
+        if not path.is_dir():
+            detect(path)  # says so if it is no trace
+        elif not find_places([path]):
+            raise UsageError(f"{path} holds no traces. Type: baton run shard-sum --out {path}")
     if args.policy and not args.fork:
         raise UsageError("--policy is for forks. Type: --fork as well")
     app = make_app(Library(paths), attached(forks=args.fork, policies=parse_policies(args.policy)))

@@ -18,7 +18,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 from msgspec import Struct, field, structs
@@ -334,11 +334,12 @@ def _change(table: dict[str, Any], change: str) -> None:
 
 
 def _check_keys(table: Mapping[str, Any], kind: type[Struct], where: str) -> None:
-    """msgspec refuses an unknown key as well, but cannot say which one was meant."""
+    """msgspec refuses an unknown key or word as well, but cannot say which one was meant."""
     known = {each.name: each.type for each in structs.fields(kind)}
     for key, value in table.items():
         if key not in known:
             raise UsageError(f"{where} has no setting {key!r}. {nearest(key, known)}")
+        _check_word(known[key], value, f"{where}: {key}")
         part = _part_of(known[key])
         if part is None:
             continue
@@ -354,6 +355,18 @@ def _check_keys(table: Mapping[str, Any], kind: type[Struct], where: str) -> Non
             for each in value:
                 if isinstance(each, dict):
                     _check_keys(each, kind_, inner)
+
+
+def _check_word(type_: Any, value: object, where: str) -> None:
+    """Text where only some words are known, or only a number."""
+    kinds = (type_, *get_args(type_))
+    words = [word for each in kinds if get_origin(each) is Literal for word in get_args(each)]
+    if not isinstance(value, str) or str in kinds or value in words:
+        return
+    if words:
+        raise UsageError(f"{where} is {value!r}. {nearest(value, words)}")
+    if float in kinds or int in kinds:
+        raise UsageError(f"{where} is {value!r}; expected a number.")
 
 
 def _part_of(type_: Any) -> tuple[type[Struct], Literal["one", "named", "list"]] | None:

@@ -68,11 +68,11 @@ def check_numbers(recipe: Recipe) -> None:
     for path, least in _LEAST.items():
         value = _setting(recipe, path)
         if value is not None and not value >= least:
-            raise UsageError(f"{path} is {value}; expected {least:g} or more.")
+            raise UsageError(f"{path} is {value:g}; expected {least:g} or more.")
     for path in _ABOVE_ZERO:
         value = _setting(recipe, path)
         if value is not None and not value > 0:
-            raise UsageError(f"{path} is {value}; expected more than 0.")
+            raise UsageError(f"{path} is {value:g}; expected more than 0.")
     rates = {f"policies.{name}.learning_rate": part.learning_rate for name, part in recipe.policies.items()}
     rates |= {path: _setting(recipe, path) for path in ("train.learning_rate", "critic.learning_rate")}
     for path, rate in rates.items():

@@ -96,9 +96,13 @@ def _detect_directory(place: Path) -> str:
         return "sqlite"
     inside = sorted(path.name for path in place.iterdir())
     what = f"has {', '.join(inside[:3])}{', …' if len(inside) > 3 else ''}" if inside else "is empty"
-    raise FormatError(
-        f"{place} {what}: neither sealed shards (.parquet) nor a store (.db). Give one file in it."
-    )
+    below = next((path for path in (place / "traces", *sorted(place.iterdir())) if _has_store(path)), None)
+    instead = "Give one file in it." if below is None else f"Type: {below}"
+    raise FormatError(f"{place} {what}: neither sealed shards (.parquet) nor a store (.db). {instead}")
+
+
+def _has_store(path: Path) -> bool:
+    return path.is_dir() and bool(stores_in(path))
 
 
 def _detect_content(head: bytes, place: Path) -> str:
