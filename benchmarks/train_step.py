@@ -153,8 +153,11 @@ class Trl:
     """TRL's trainer, run one step at a time through a generator of its own training loop."""
 
     def __init__(self, model: Any, tokenizer: Any, args: argparse.Namespace, place: str) -> None:
-        from datasets import Dataset
-        from trl import GRPOConfig, GRPOTrainer
+        try:
+            from datasets import Dataset
+            from trl import GRPOConfig, GRPOTrainer
+        except ImportError as error:
+            sys.exit(f"train_step: {error.name} is not installed. Type: pip install -e '.[bench]'")
 
         self.args = args
         self.given: list[list[Trace]] | None = None

@@ -44,10 +44,13 @@ def train(args: argparse.Namespace) -> int:
         _tell("measuring")
         session.evaluate()
         measure_run(session, args.instances, args.tries, _tell)
-        session.folder.tell({"status": "finished", "why": ""})
+        done, steps = session.trainer.step_number, session.recipe.train.steps
+        over = done >= steps
+        why = "" if over else f"measured after {done} of {steps} steps, as --finish asks"
+        session.folder.tell({"status": "finished" if over else "stopped", "why": why})
     finally:
         session.close()
-    print(f"finished. Type: python benchmarks/real_task.py --compare {out}")
+    print(f"{'finished' if over else why}. Type: python benchmarks/real_task.py --compare {out}")
     return 0
 
 
