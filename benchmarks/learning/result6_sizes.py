@@ -65,7 +65,7 @@ def table(records: list[Record]) -> str:
             row.append(shown((r["sizes"][str(size)]["invalid"] for r in group), ".2f"))
         for name in ("greedy", "random"):
             ledger = expected_regret(solution, reference(name, solution.game, solution))
-            row.append(f"{100 * ledger.regret / solution.value:.1f}")
+            row.append(f"{round(100 * ledger.regret / solution.value, 1) + 0.0:.1f}")  # no -0.0
         rows.append([*row, str(len(small))])
     k = SIZES[0]
     heading = [

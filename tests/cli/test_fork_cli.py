@@ -55,8 +55,8 @@ def test_replace_a_return(run: Path, capsys: pytest.CaptureFixture[str]) -> None
     trace = forked(run, "--at", "worker2#2", "--replace", "0")
     assert int(answer(trace) or "") == int(answer(before) or "") - said
     out = capsys.readouterr().out
-    assert "again    1 calls" in out
-    assert "9 calls" in out
+    assert "again    calls: 1 ran" in out
+    assert "9 were reused" in out
     assert "changed  2 of 22 events: worker2#2, orchestrator#6" in out
 
 

@@ -76,8 +76,8 @@ def run(args: argparse.Namespace) -> int:
     usage = made.usage
     print(f"before\n{describe(trace)}\nafter\n{describe(made.trace)}")
     print(
-        f"again    {usage.calls_run} calls ({usage.tokens_run:,} tokens) and {usage.tools_run} tools ran; "
-        f"{usage.calls_reused} calls ({usage.tokens_reused:,} tokens) and {usage.tools_reused} tools were reused"
+        f"again    calls: {usage.calls_run} ran ({usage.tokens_run:,} tokens), {usage.calls_reused} were reused "
+        f"({usage.tokens_reused:,} tokens); tools: {usage.tools_run} ran, {usage.tools_reused} were reused"
     )
     if who is not None:
         print(f"who      new answers are by checkpoint {who}")
