@@ -20,6 +20,8 @@ GRPO_TRIED = (
     ("train.learning_rate=0.0003", "train.epochs=2", "train.batches=4"),
     ("train.learning_rate=0.0007", "train.epochs=2", "train.batches=4"),
     ("train.learning_rate=0.0003", "train.epochs=2", "train.batches=4", "credit.0.estimator=mean"),
+    ("train.learning_rate=0.0007", "train.epochs=2", "train.batches=4", "credit.0.estimator=mean"),
+    ("train.learning_rate=0.001", "train.epochs=2", "train.batches=4", "credit.0.estimator=mean"),
 )
 GRPO = GRPO_TRIED[3]
 TRIED = "tried: "
