@@ -36,7 +36,7 @@ SAMPLED = (
     "critic.backup=best", "critic.temperature=0.01", "critic.optimism=0.02",
     "train.options=sampled", "train.steps=30", "train.learning_rate=0.0007", "train.invalid=2",
 )  # fmt: skip
-"""The same credit as a policy gradient on the options that were taken, at the settings found best for it."""
+"""The same credit as a policy gradient on the options that were taken, at settings chosen by hand."""
 SHARES = (0.5, 0.25, 0.15, 0.1)
 """Of the untrained team's regret: how many tokens until it is down to this."""
 

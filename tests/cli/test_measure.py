@@ -43,6 +43,18 @@ def test_a_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert row(out, "FM-3.2 no verification").startswith("1 [0.207, 1]")
 
 
+def test_one_of_several(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    place = made(tmp_path / "run")
+    capsys.readouterr()
+    assert main(["run", "shard-sum", "--policy", "reference", "--seed", "0", "--out", str(place)]) == 0
+    said = capsys.readouterr().out
+    assert "which holds 2 now" in said
+    name = next(line for line in said.splitlines() if line.startswith("Type: ")).split("--trace ")[1]
+    assert row(measured(capsys, place), "topology") == "centralized 2"
+    assert row(measured(capsys, place, "--trace", name), "topology") == "centralized 1"
+    assert "there is no trace 'x' in there" in refused(capsys, place, "--trace", "x")
+
+
 def test_bands_and_baselines(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     team, single = (
         made(tmp_path / "team", topology="debate"),

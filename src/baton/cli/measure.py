@@ -42,6 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "  baton measure runs/mail --safety --consequential send_money --html > report.html"
     )
     parser.add_argument("paths", nargs="+", metavar="PATH", help="files that hold traces")
+    parser.add_argument(
+        "--trace", action="append", default=[], metavar="ID", help="only this one; repeatable"
+    )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="everything, as JSON")
     form.add_argument("--md", action="store_true", help="tables in Markdown")
@@ -84,6 +87,7 @@ def run(args: argparse.Namespace) -> int:
     team = _readings(args.paths)
     if not team:
         raise UsageError(f"{', '.join(args.paths)}: no trace in there.")
+    team = _chosen(team, args.trace)
     _check_tools(args, team)
     safety = None
     if args.safety:
@@ -102,6 +106,14 @@ def run(args: argparse.Namespace) -> int:
 
 def _readings(paths: Sequence[str]) -> list[Reading]:
     return [Reading(trace, _gold(trace)) for path in paths for trace in read_all(path)]
+
+
+def _chosen(team: list[Reading], ids: Sequence[str]) -> list[Reading]:
+    known = [reading.trace.trace_id for reading in team]
+    for name in ids:
+        if name not in known:
+            raise UsageError(f"there is no trace {name!r} in there. {nearest(name, known)}")
+    return [reading for reading in team if not ids or reading.trace.trace_id in ids]
 
 
 def _check_tools(args: argparse.Namespace, team: Iterable[Reading]) -> None:

@@ -86,10 +86,9 @@ def run(args: argparse.Namespace) -> int:
         print(f"\nStopped; everything so far is kept. Type: baton resume {args.out}", file=sys.stderr)
         return 130
     print(describe(trace))
-    print(f"trace    {trace.trace_id} in {path}")
-    print(
-        f"Type: baton show {args.out}" + (f" --trace {trace.trace_id}" if len(list_traces(path)) > 1 else "")
-    )
+    count = len(list_traces(path))
+    print(f"trace    {trace.trace_id} in {path}" + (f", which holds {count} now" if count > 1 else ""))
+    print(f"Type: baton show {args.out}" + (f" --trace {trace.trace_id}" if count > 1 else ""))
     return 0
 
 
