@@ -66,6 +66,7 @@ def test_a_used_up_budget_is_said_to_have_forced_the_end(
         ("shard-sum --policy wroker=reference", "has no role 'wroker'. Did you mean 'worker'?"),
         ("shard-sum --policy scripte:echo", "there is no engine 'scripte'. Did you mean 'scripted'?"),
         ("shard-sum --policy smolm2", "there is no policy 'smolm2'. Did you mean 'smollm2'?"),
+        ("shard-sum --policy referense", "there is no policy 'referense'. Did you mean 'reference'?"),
         ("shard-sum --policy smollm2?devise=cpu", "there is no option 'devise'. Did you mean 'device'?"),
         ("shard-sum --policy scripted:ecko", "Did you mean 'echo'?"),
         ("shard-sum --policy scripted:baton.tasks.shard_sum_play:pley", "Did you mean 'play'?"),

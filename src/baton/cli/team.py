@@ -127,8 +127,8 @@ def _engine(settings: Settings, task: Task, assignment: Assignment, spec: str) -
         return _reference(settings, assignment)
     if spec.partition("?")[0] in MODELS:
         return model_engine(spec)
-    meant = get_close_matches(spec, [*ENGINES, *MODELS], n=1)
-    if meant and meant[0] in MODELS:
+    meant = get_close_matches(spec, [*ENGINES, *MODELS, "reference"], n=1)
+    if meant and meant[0] not in ENGINES:
         raise UsageError(f"there is no policy {spec!r}. Did you mean {meant[0]!r}?")
     return make_engine(spec)
 
