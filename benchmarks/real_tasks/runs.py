@@ -67,7 +67,7 @@ def read_run(folder: Path) -> Told:
     if not place.is_file():
         raise UsageError(
             f"{folder} holds no run. Type: python benchmarks/real_task.py --train reasoning --out {folder}"
-            if not any(Path(folder).glob("*/run.json"))
+            if not any(folder.glob("*/run.json"))
             else f"{folder} holds runs and is none itself. Type: --compare {folder}/*"
         )
     about = json.loads(place.read_text("utf-8"))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from tiny_model import tiny_model
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from baton.engine.torch import flat, load
 from baton.engine.torch.flat import FlatPass, prefill_pass
@@ -62,6 +64,27 @@ def test_few_calls_compute_what_many_do(seed: int, node_ids: int) -> None:
     few = computed(lambda nodes: FlatPass(nodes, SHAPE), seed, node_ids)
     for a, b in zip(many, few, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+class Counted(TorchDispatchMode):
+    """How many operations of torch there were."""
+
+    count = 0
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:  # torch's
+        self.count += 1
+        return function(*args, **(kwargs or {}))
+
+
+def test_copies_take_fewer_operations() -> None:
+    counts = []
+    for kind in (PrefillPass, FlatPass):
+        with Counted() as counted:
+            computed(lambda nodes, kind=kind: kind(nodes, SHAPE), 0, 64)
+        counts.append(counted.count)
+    assert 2 * counts[1] < counts[0]
 
 
 def test_a_layer_takes_few_calls(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,9 +8,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import structs
@@ -25,9 +23,6 @@ from baton.team.setup import Assignment, Team
 from baton.trace.call import Call
 from baton.trace.numbers import Ints
 from baton.trace.trace import Trace
-
-if TYPE_CHECKING:
-    from baton.learn.session import Session
 
 __all__ = ["as_played", "is_trained", "kept_in", "playing_team", "recorded_team", "team_of"]
 
@@ -58,25 +53,18 @@ def recorded_team(path: str, trace: Trace) -> tuple[Team, Assignment]:
 def playing_team(path: str, trace: Trace) -> tuple[Team, Assignment, str]:
     """The same with the weights of the checkpoint nearest to those that played it, whose name comes third."""
     from baton.learn import checkpoint
+    from baton.learn.session import Session
 
     need_torch()
     run = _run_of(path, trace)
     place = _nearest(run, trace)
     print(f"loading {place}", file=sys.stderr)
-    session = _opened(run)
+    session = Session.open(run)
     checkpoint.load_weights(place, session.trainer.policies)
     session.trainer.rollouts.publish()
     policies = session.trainer.policies.values()
     engines = {role: _Playing(policy.engine) for policy in policies for role in policy.roles}
     return *_set_up(session.trainer.stage, trace, engines), place.name
-
-
-@lru_cache(1)
-def _opened(run: Path) -> Session:
-    """A viewer's forks are of one run, mostly."""
-    from baton.learn.session import Session
-
-    return Session.open(run)
 
 
 def team_of(path: str, trace: Trace, policies: Mapping[str, str]) -> tuple[Team, Assignment, str | None]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import threading
 from functools import lru_cache
 from pathlib import Path
 
@@ -120,16 +119,11 @@ def _advantages(trace: Trace, unit: str, estimator: str) -> dict[str, Floats]:
     return project(trace, [one for one in trace.credits if one.unit == unit and one.estimator == estimator])
 
 
-_one_at_a_time = threading.Lock()
-"""Forks of training share the run's model, which has the weights of one checkpoint."""
-
-
 def _fork(at: Path, trace: Trace, change: Change, policies: dict[str, str]) -> Forked:
     from baton.cli.trained import team_of  # takes a while, and few look for forks
 
-    with _one_at_a_time:
-        team, assignment, _ = team_of(str(at), trace, policies)
-        made = asyncio.run(fork(trace, team, assignment, [_intervention(change)]))
+    team, assignment, _ = team_of(str(at), trace, policies)
+    made = asyncio.run(fork(trace, team, assignment, [_intervention(change)]))
     usage = made.usage
     return Forked(
         trace=made.trace,
