@@ -74,7 +74,7 @@ class Ours:
     name = "Baton torch engine"
 
     def __init__(self, model: Any) -> None:
-        limits = Limits(max_rows=512, prefill_tokens=8192 if model.device.type == "cuda" else 4096)
+        limits = Limits(max_rows=512)
         self.engine = TorchEngine(model, byte_tokenizer(), template=PlainTemplate(), limits=limits)
         self.runs = 0
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers import MistralConfig, MistralForCausalLM
 
 from baton.engine.torch.forest import Forest
-from baton.engine.torch.forward import Forward, LlamaForward, ModelForward, forward_of
+from baton.engine.torch.forward import Forward, LlamaForward, ModelForward, close, forward_of
 from baton.engine.torch.load import checked_forward, kv_shape
 from baton.engine.torch.prefill import PrefillPass
 from baton.learn.policies import lora
@@ -41,6 +41,16 @@ def test_the_same_bits(dtype: torch.dtype, heads: int, kv_heads: int, length: in
     for last_only in (False, True):
         own = logits(ModelForward(model), run, last_only=last_only)
         assert torch.equal(logits(lean, run, last_only=last_only), own)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_norms_in_one_operation_differ_by_rounding(dtype: torch.dtype) -> None:
+    """As a GPU computes them."""
+    model = tiny_model().to(dtype)
+    run = prompt(model, 40)
+    fused, own = logits(LlamaForward(model, fused=True), run), logits(ModelForward(model), run)
+    assert close(own, fused)
+    assert torch.allclose(own.float(), fused.float(), rtol=0, atol=1e-5 if dtype == torch.float32 else 0.05)
 
 
 def test_weights_are_those_of_the_moment() -> None:

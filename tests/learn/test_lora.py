@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from exact_model import exact_model, make_row, plain_logprobs
+from peft.tuners.lora import Linear
 from tiny_model import tiny_model, tiny_tokenizer
 from torch import Tensor
 
@@ -77,6 +79,32 @@ def rows() -> list[Row]:
         make_row(shared + rng.integers(0, 258, 6).tolist(), 12 + i % 2, rng=rng, call=str(i), sample=str(i))
         for i in range(4)
     ]
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_a_layer_is_pefts_in_fewer_operations(dtype: torch.dtype, bias: bool) -> None:
+    model = with_adapters(tiny_model().to(dtype))
+    layer = model.model.layers[0].self_attn.k_proj
+    random, found = torch.Generator().manual_seed(0), {}
+    if bias:
+        layer.base_layer.bias = torch.nn.Parameter(
+            torch.randn(layer.out_features, generator=random).to(dtype), requires_grad=False
+        )
+    given = torch.randn(3, 5, layer.in_features, generator=random).to(dtype)
+    weights = [layer.lora_A["worker"].weight, layer.lora_B["worker"].weight]
+    with use(model, "worker"):
+        for kind, forward in (("ours", layer), ("peft", partial(Linear.forward, layer))):
+            x = given.clone().requires_grad_()
+            out = forward(x)
+            out.float().square().sum().backward()
+            found[kind] = [out.detach(), x.grad, *(each.grad for each in weights)]
+            for each in weights:
+                each.grad = None
+    slack = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 0.02}[dtype]
+    for ours, pefts in zip(found["ours"], found["peft"], strict=True):
+        assert ours.dtype == pefts.dtype
+        assert float((ours - pefts).abs().max()) <= slack * float(pefts.abs().max())
 
 
 def test_a_new_adapter_changes_nothing_and_none_is_the_base() -> None:

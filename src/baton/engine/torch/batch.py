@@ -48,8 +48,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     cache_tokens: int | None = None
     """Tokens of computed prefixes kept for later calls; 0 keeps nothing after a call ends. None: 131,072, or as many as
     a sixteenth of a GPU's memory holds."""
-    prefill_tokens: int = 4096
-    """Tokens of prefill between two decode steps."""
+    prefill_tokens: int | None = None
+    """Tokens of prefill between two decode steps; None: 4,096, on a GPU 16,384, where a pass costs its launches."""
     shared_reads: int | None = None
     """Read a prefix once for all rows from this many saved token reads on; None: by device."""
 
@@ -120,7 +120,9 @@ class Batch:
         default = 2048 if shape.device.type == "cpu" else 65_536
         self._shared_reads = default if limits.shared_reads is None else limits.shared_reads
         self._cache_tokens = _kept_tokens(shape) if limits.cache_tokens is None else limits.cache_tokens
-        self._forest = Forest(self._cache_tokens, limits.prefill_tokens)
+        usual = 4096 if shape.device.type == "cpu" else 16_384
+        self._prefill_tokens = usual if limits.prefill_tokens is None else limits.prefill_tokens
+        self._forest = Forest(self._cache_tokens, self._prefill_tokens)
         self._pools = Pools(shape)
         self._damaged = False
         """The pools may hold what is not a number, which no mask hides."""
@@ -190,7 +192,7 @@ class Batch:
 
     def clear(self) -> None:
         """Forget everything computed, for new weights. Only when idle."""
-        self._forest = Forest(self._cache_tokens, self._limits.prefill_tokens)
+        self._forest = Forest(self._cache_tokens, self._prefill_tokens)
         if self._damaged or not self._room_for_slots():
             self._pools = Pools(self._shape)
             self._damaged = False
@@ -254,7 +256,7 @@ class Batch:
         tokens = 0
         for row in self._filling:
             for node in row.node.chain():
-                if node.kv is None and node.number not in cold and tokens < self._limits.prefill_tokens:
+                if node.kv is None and node.number not in cold and tokens < self._prefill_tokens:
                     cold[node.number] = node
                     tokens += len(node.ids)
         if cold:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from baton.engine.torch.flat import FlatPass, prefill_pass
 from baton.engine.torch.forest import Forest, Node
-from baton.engine.torch.forward import Forward, ModelForward, forward_of
+from baton.engine.torch.forward import Forward, ModelForward, close, forward_of
 from baton.engine.torch.pool import KVShape
 from baton.engine.torch.prefill import PrefillPass
 from baton.errors import UsageError
@@ -128,7 +128,7 @@ def checked_forward(model: Any, shape: KVShape) -> Forward:
     run = PrefillPass(node.chain(), shape)
     forward = forward_of(model, run, *run.inputs())
     ours = forward(run, *run.inputs())[-1]
-    if not _close(own, ours):
+    if not close(own, ours):
         raise UsageError(
             f"the torch engine's attention does not reproduce {type(model).__name__}'s logits. "
             "Serve this model with vLLM and use openai:MODEL@URL."
@@ -148,7 +148,7 @@ def checked_prefill(model: Any, forward: Forward, shape: KVShape) -> Callable[..
 def _agree(forward: Forward, chain: Sequence[Node], shape: KVShape) -> bool:
     try:
         runs = PrefillPass(chain, shape), FlatPass(chain, shape)
-        return _close(*(forward(run, *run.inputs())[-1] for run in runs))
+        return close(*(forward(run, *run.inputs())[-1] for run in runs))
     except RuntimeError:  # a kernel that is not there, or refuses these sizes
         return False
 
@@ -158,8 +158,3 @@ def _probe_ids(model: Any) -> NDArray[np.int32]:
     size = model.config.vocab_size
     ids: NDArray[np.int32] = ((size // 4 + 7 * np.arange(8)) % size).astype(np.int32)
     return ids
-
-
-def _close(expected: Tensor, found: Tensor) -> bool:
-    slack = (2e-3 if expected.dtype == torch.float32 else 0.1) * max(1.0, float(expected.abs().max()))
-    return float((expected.float() - found.float()).abs().max()) <= slack

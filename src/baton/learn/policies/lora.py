@@ -97,10 +97,13 @@ def _inject(
     try:
         from peft import LoraConfig, inject_adapter_in_model
         from peft.tuners.lora import LoraLayer
+
+        from baton.learn.policies.lora_layer import LoraLinear
     except ImportError as error:
         raise MissingExtraError("LoRA", "torch") from error
 
     config = LoraConfig(r=rank, lora_alpha=alpha, target_modules=list(targets), lora_dropout=0.0, bias="none")
+    config._register_custom_module({nn.Linear: LoraLinear})
     with torch.random.fork_rng(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Already found a `peft_config`")  # several are what is wanted
         torch.manual_seed(seed)
