@@ -43,7 +43,7 @@ def test_regret_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["game", "regret", "best-of-n", "--policy", "fixed-3"]) == 0
     head, columns, row = capsys.readouterr().out.splitlines()
     assert "V* = 0.582351" in head
-    assert columns.split() == ["policy", "value", "regret", "O1", "O2", "O3", "O4", "O5"]
+    assert columns.split() == ["policy", "value", "regret", "spawn", "delegate", "communicate", "aggregate", "stop"]
     assert row.split()[0] == "fixed-3"
     assert float(row.split()[2]) == pytest.approx(float(row.split()[3]))
 

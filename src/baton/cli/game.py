@@ -22,8 +22,6 @@ from baton.tasks.solve import solve
 
 __all__ = ["add_arguments", "run"]
 
-_NUMBERS = {choice: f"O{i + 1}" for i, choice in enumerate(CHOICES)}
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parts = parser.add_subparsers(dest="part", required=True, metavar="PART")
@@ -99,7 +97,7 @@ def _list(as_json: bool) -> int:
             ]
         )
     for name, kind in GAMES.items():
-        print(f"{name}  [{' '.join(_NUMBERS[choice] for choice in dict.fromkeys(kind.decisions))}]")
+        print(f"{name}  [{' '.join(dict.fromkeys(kind.decisions))}]")
         print(f"  {_about(kind)}")
         print("  " + "  ".join(f"{key}={_short(value)}" for key, value in _defaults(kind).items()))
     return 0
@@ -211,7 +209,7 @@ def _regret_of_traces(args: argparse.Namespace) -> int:
 
 def _show(head: str, out: Mapping[str, Ledger | SampledLedger]) -> int:
     print(head)
-    print(f"{'policy':<13} {'value':>16} {'regret':>16} " + " ".join(f"{_NUMBERS[c]:>16}" for c in CHOICES))
+    print(f"{'policy':<13} {'value':>16} {'regret':>16} " + " ".join(f"{c:>16}" for c in CHOICES))
     for name, ledger in out.items():
         numbers = [ledger.value, ledger.regret, *(ledger.parts[c] for c in CHOICES)]
         print(f"{name:<13} " + " ".join(f"{_figure(number):>16}" for number in numbers))
