@@ -14,7 +14,7 @@ from typing import Any
 from baton.measure.figure import Figure, mean
 from real_tasks.panels import matched, panels
 from real_tasks.plot import drawn
-from real_tasks.runs import Runs, Told, agents, combined, of_play, read_runs, success
+from real_tasks.runs import ALONE, Runs, Told, agents, combined, of_play, read_runs, success
 
 __all__ = ["compare"]
 
@@ -38,7 +38,7 @@ def compare(folders: Sequence[str], plot: str | None = None) -> int:
         ("Stopping: parts looked at per rollout, by tokens played", _curves(stopping, agents)),
         ("On test instances", _worth(runs)),
         ("What RL changed on test instances, seed by seed", _changes(runs)),
-        ("Team and single agent at the nearest tokens, on test instances", _nearest_tokens(runs)),
+        ("Team and single agent by what they cost, on test instances", _nearest_tokens(runs)),
         ("When it stops, on test instances", _stopping(stopping)),
         ("A step", _seconds(runs)),
         ("The supervised start", _warm(runs)),
@@ -119,16 +119,23 @@ def _changes(runs: Runs) -> Table:
     for name, seeds in runs.items():
         pairs = [(run.line("trained"), run.line("warm")) for run in seeds]
         _difference(table, f"{name}: trained less warm", pairs)
-    for name, other in (("reasoning", "reasoning-uniform"), ("reasoning", "reasoning-single")):
-        ours = {(run.family, run.seed): run for seeds in runs.values() for run in seeds if run.recipe == name}
-        theirs = {
-            (run.family, run.seed): run for seeds in runs.values() for run in seeds if run.recipe == other
-        }
-        pairs = [
-            (run.line("trained"), theirs[key].line("trained")) for key, run in ours.items() if key in theirs
-        ]
-        _difference(table, f"{name} less {other}, trained", pairs)
+    teams = _by_seed(runs, "reasoning")
+    for other in ("reasoning-uniform", *ALONE):
+        theirs = _by_seed(runs, other)
+        both = [(run, theirs[key]) for key, run in teams.items() if key in theirs]
+        pairs = [(one.line("trained"), run.line("trained")) for one, run in both]
+        _difference(table, f"reasoning less {other}, trained", pairs)
+        vote = (
+            matched([one for one, _ in both], [run for _, run in both]) if both and other in ALONE else None
+        )
+        for who in (vote[0], vote[0].replace("majority", "best")) if vote is not None else ():
+            pairs = [(one.line("trained"), run.line(who)) for one, run in both]
+            _difference(table, f"reasoning less {other}, {who}", pairs)
     return table
+
+
+def _by_seed(runs: Runs, recipe: str) -> dict[tuple[str, int], Told]:
+    return {(run.family, run.seed): run for seeds in runs.values() for run in seeds if run.recipe == recipe}
 
 
 def _difference(
@@ -137,30 +144,28 @@ def _difference(
     """A row, where anything was measured on both sides."""
     both = [(one, other) for one, other in pairs if one is not None and other is not None]
     if both:
-        cells = [
-            _said(mean(one[key]["value"] - other[key]["value"] for one, other in both), places, "+")
-            for key, places in (("success", 3), ("tokens", 0), ("spawned", 2))
-        ]
+        cells = []
+        for key, places in (("success", 3), ("tokens", 0), ("spawned", 2)):
+            known = [(one, other) for one, other in both if key in one and key in other]
+            gap = mean(one[key]["value"] - other[key]["value"] for one, other in known) if known else None
+            cells.append(_said(gap, places, "+"))
         table.append((what, *cells, str(len(both))))
 
 
 def _nearest_tokens(runs: Runs) -> Table:
-    """The trained team, and as many tries of the trained single agent as come nearest to its cost."""
-    table: Table = [("who", "success", "tokens")]
+    """The trained team, and what is picked from the trained single agent's tries; prefixes counted in three ways."""
+    table: Table = [("who", "success", "tokens", "each call whole", "each prefix once")]
     plain = of_play(runs)
-    singles = {seeds[0].family: seeds for seeds in plain.values() if seeds[0].recipe == "reasoning-single"}
+    teams = {seeds[0].family: seeds for seeds in plain.values() if seeds[0].recipe == "reasoning"}
+    rows = [(f"{seeds[0].name}, trained", seeds, "trained") for seeds in teams.values()]
     for name, seeds in plain.items():
-        family = seeds[0].family
-        if seeds[0].recipe == "reasoning-single" or family not in singles:
-            continue
-        vote = matched(seeds, singles[family])
-        if vote is not None:
-            rows = [(f"{name}, trained", seeds, "trained")]
-            whos = ("trained", vote[0], vote[0].replace("majority", "best"))
-            rows += [(f"single agent, {who}", singles[family], who) for who in whos]
-            for words, whose, who in rows:
-                lines = [line for run in whose for line in [run.line(who)] if line is not None]
-                table.append((words, _figure(lines, "success", 3), _figure(lines, "tokens", 0)))
+        if seeds[0].recipe in ALONE and seeds[0].family in teams:
+            tries = [line["who"] for line in seeds[0].measured if line["who"].startswith("trained, ")]
+            rows += [(f"{name}, {who}", seeds, who) for who in ("trained", *tries)]
+    for words, whose, who in rows if len(rows) > len(teams) else []:
+        lines = [line for run in whose for line in [run.line(who)] if line is not None]
+        counted = (_figure(lines, key, 0) for key in ("tokens", "whole", "distinct"))
+        table.append((words, _figure(lines, "success", 3), *counted))
     return table
 
 

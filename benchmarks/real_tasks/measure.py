@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Literal
 
 from msgspec import Struct, structs
 
+from baton.learn.answered import check_answered
 from baton.measure.figure import Figure, mean, proportion
 from baton.tasks.task import Split, Task
 from baton.team.harness import TEMPLATE
@@ -16,7 +18,7 @@ from baton.team.running import run
 from baton.team.setup import Team, Topology
 from baton.trace.trace import Trace
 
-__all__ = ["Measured", "Setting", "answer_of", "measured", "played"]
+__all__ = ["Measured", "Setting", "answer_of", "distinct_tokens", "measured", "played", "whole_tokens"]
 
 
 class Setting(Struct, frozen=True, kw_only=True):
@@ -67,7 +69,9 @@ def played(
         )
         return await run(team, assignment)
 
-    return asyncio.run(every())
+    traces = asyncio.run(every())
+    check_answered(traces)
+    return traces
 
 
 def measured(traces: Sequence[Trace]) -> Measured:
@@ -84,6 +88,30 @@ def measured(traces: Sequence[Trace]) -> Measured:
         spawned=mean(float(sum(e.type == "spawn" for e in trace.events)) for trace in traces),
         failed=failed,
     )
+
+
+def whole_tokens(traces: Sequence[Trace]) -> float:
+    """Every call's whole prompt and answer: what is computed where nothing is kept."""
+    return float(sum(len(ids) for trace in traces for ids in _ids(trace)))
+
+
+def distinct_tokens(traces: Sequence[Trace]) -> float:
+    """Every prefix once: what is computed where calls, agents and tries share what they begin with."""
+    every = sorted(ids for trace in traces for ids in _ids(trace))
+    shared = sum(_common(a, b) for a, b in pairwise(every))
+    return float(sum(map(len, every)) - shared)
+
+
+def _common(a: list[int], b: list[int]) -> int:
+    return next((n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+
+def _ids(trace: Trace) -> list[list[int]]:
+    return [
+        [*(trace.prompt_ids(call) or ()), *(call.completion_ids or ())]
+        for call in trace.calls
+        if call.completion_ids
+    ]
 
 
 def answer_of(trace: Trace) -> str | None:

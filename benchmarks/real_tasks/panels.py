@@ -7,7 +7,7 @@ from typing import Any
 
 from baton.measure.figure import Figure
 from real_tasks.plot import Level, Line, Mark, Panel
-from real_tasks.runs import Runs, Told, agents, combined, episode_tokens, of_play, success
+from real_tasks.runs import ALONE, Runs, Told, agents, combined, episode_tokens, of_play, success
 from real_tasks.stopping import ARMS
 
 __all__ = ["matched", "panels"]
@@ -16,9 +16,12 @@ SAID = {
     "reasoning": "team, credit by decision",
     "reasoning-uniform": "team, one advantage for all",
     "reasoning-single": "single agent",
+    "reasoning-worked": "single, writes working",
+    "reasoning-tools": "team, tool calls",
 }
+_ALONE_SAID = {"reasoning-single": "single", "reasoning-worked": "single with working"}
 _ARM_SAID = {"found": "stops when found"}
-COLOURS = 4
+COLOURS = 5
 _NEAR = 0.15
 """Costs that differ by less are called the same."""
 
@@ -59,7 +62,7 @@ def _learning(runs: Runs) -> Panel | None:
     for name, seeds in runs.items():
         first_team = name in teams[:1]
         if _single(seeds) or first_team:
-            who = "single" if _single(seeds) else "team"
+            who = _ALONE_SAID.get(seeds[0].recipe, "team")
             levels += _level(seeds, "warm", f"{who}, supervised start", colour[name])
             if first_team:
                 levels += _level(seeds, "base", "untrained", colour[name])
@@ -67,14 +70,15 @@ def _learning(runs: Runs) -> Panel | None:
             vote = matched(runs[teams[0]], seeds)
             if vote is not None:
                 who, cost = vote
-                levels += _level(seeds, who, f"single, {who.removeprefix('trained, ')}: {cost}", colour[name])
+                said = f"{_ALONE_SAID[seeds[0].recipe]}, {who.removeprefix('trained, ')}: {cost}"
+                levels += _level(seeds, who, said, colour[name])
     return Panel(
         title="Learning: right answers in rollouts",
         x="tokens played",
         y="share right",
         lines=lines,
         levels=tuple(levels),
-        note=f"{_seeds(runs)}; dashed: on test questions",
+        note=f"{_seeds(runs)}, over five steps; dashed: on test questions",
     )
 
 
@@ -96,7 +100,7 @@ def _spawning(runs: Runs) -> Panel | None:
         lines=lines,
         share=False,
         every_seed=True,
-        note=_seeds(runs),
+        note=f"{_seeds(runs)}, over five steps",
     )
 
 
@@ -129,7 +133,7 @@ def _stopping(runs: Runs) -> Panel | None:
         y="share right",
         lines=(learned, rounds),
         marks=(*arms, *(mark for mark in own if mark is not None)),
-        note=_seeds(runs),
+        note=f"{_seeds(runs)}, over five steps",
     )
 
 
@@ -166,7 +170,7 @@ def _cut(figure: Figure) -> tuple[float | None, float | None]:
 
 
 def _single(seeds: Sequence[Told]) -> bool:
-    return seeds[0].recipe == "reasoning-single"
+    return seeds[0].recipe in ALONE
 
 
 def _rank(run: Told) -> tuple[int, bool]:

@@ -22,9 +22,10 @@ LEFT, RIGHT, TOP, BOTTOM = 52, 14, 62, 46
 GRID = 60
 """Places at which seeds are brought together."""
 STYLE = """
-svg{--paper:#fff;--ink:#1f2328;--soft:#59636e;--rule:#d8dee4;--c0:#0969da;--c1:#bc4c00;--c2:#1a7f37;--c3:#8250df}
+svg{--paper:#fff;--ink:#1f2328;--soft:#59636e;--rule:#d8dee4;--c0:#0969da;--c1:#bc4c00;--c2:#1a7f37;--c3:#8250df;
+--c4:#9a6700}
 @media(prefers-color-scheme:dark){svg{--paper:#0d1117;--ink:#e6edf3;--soft:#9198a1;--rule:#30363d;--c0:#58a6ff;
---c1:#f0883e;--c2:#3fb950;--c3:#bc8cff}}
+--c1:#f0883e;--c2:#3fb950;--c3:#bc8cff;--c4:#d29922}}
 text{fill:var(--ink);font:12px system-ui,sans-serif}.soft{fill:var(--soft)}.title{font-weight:600;font-size:13px}
 .rule{stroke:var(--rule)}.level{stroke-dasharray:5 4;stroke-width:1.2;opacity:.8}.small{font-size:11px}
 .halo{stroke:var(--paper);stroke-width:4px;paint-order:stroke;stroke-linejoin:round}

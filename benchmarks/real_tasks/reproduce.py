@@ -18,21 +18,28 @@ from typing import NamedTuple
 from baton.errors import UsageError, nearest
 from baton.learn.folder import read_lines
 from real_tasks.compare import compare
+from real_tasks.runs import ALONE
 
 __all__ = ["RUNS", "reproduce"]
 
 COURSES = "task.name=reasoning:course_schedule"
 SHORT = "team.max_tokens=64"
 """A problem of courses is handed on word for word, a sum is not; slots for long answers take memory."""
+HALF = tuple(f"policies.{name}.dtype=bfloat16" for name in ("orchestrator", "worker"))
+"""Half of the memory: of long rounds and long answers much is kept."""
 RUNS = {
     "team": ("reasoning",),
     "uniform": ("reasoning-uniform",),
     "single": ("reasoning-single",),
-    "stop": ("reasoning-stop",),
+    "worked": ("reasoning-worked",),
+    "tools": ("reasoning-tools", *HALF),
+    "stop": ("reasoning-stop", *HALF),
     "spawn-sum": ("reasoning-spawn", SHORT),
     "spawn-course": ("reasoning-spawn", COURSES),
 }
 """A recipe and what is set in it, by the folder's name."""
+MORE_TRIES = 8
+"""Of an agent alone, which costs less: as many as a team's tokens buy however prefixes are counted."""
 _LOOK_SECONDS = 1.0
 _TELL_SECONDS = 20.0
 
@@ -90,7 +97,8 @@ def _run(out: Path, name: str, seed: int, args: argparse.Namespace) -> _Run:
     recipe, *changes = RUNS[name]
     folder = out / f"{name}-{seed}"
     command = [sys.executable, str(Path(__file__).parents[1] / "real_task.py"), "--train", recipe]
-    command += ["--out", str(folder), "--instances", str(args.instances), "--tries", str(args.tries)]
+    tries = args.tries * (MORE_TRIES if recipe in ALONE else 1)
+    command += ["--out", str(folder), "--instances", str(args.instances), "--tries", str(tries)]
     if not (folder / "run.json").exists():
         for change in (*changes, f"train.seed={seed}", *args.changes):
             command += ["--set", change]

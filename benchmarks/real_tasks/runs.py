@@ -6,6 +6,7 @@ Runs of one recipe and task are seeds of one thing.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from baton.learn.folder import read_lines
 from baton.measure.figure import Figure, mean
 
 __all__ = [
+    "ALONE",
     "Runs",
     "Told",
     "agents",
@@ -28,6 +30,8 @@ __all__ = [
     "success",
 ]
 
+ALONE = ("reasoning-single", "reasoning-worked")
+"""Recipes of one agent."""
 Runs = dict[str, list["Told"]]
 """Name -> its seeds."""
 
@@ -115,12 +119,16 @@ def episode_tokens(line: dict[str, Any]) -> float:
     return float(line["rollout_tokens"]) / float(line["episodes"])
 
 
+_BOUNDS = dict.fromkeys(("success", "parsed", "stops_when_found", "goes_on_when_not", "unheard"), (0.0, 1.0))
+"""Of shares; the others are counts."""
+
+
 def combined(lines: Sequence[dict[str, Any]], key: str) -> Figure | None:
     """One figure of several seeds with Student's interval over them; of one seed, with its own over instances."""
     found = [line[key] for line in lines if key in line and line[key]["value"] is not None]
     if not found:
         return None
     if len(found) > 1:
-        return mean(each["value"] for each in found)
+        return mean((each["value"] for each in found), _BOUNDS.get(key, (0.0, math.inf)))
     [only] = found
     return Figure(only["value"], only["low"], only["high"], 1)

@@ -26,7 +26,7 @@ from baton.measure.figure import Figure, mean, proportion
 from baton.team.policy import Engine
 from baton.trace.formats.jsonl import write_jsonl
 from baton.trace.trace import Trace
-from real_tasks.measure import answer_of, measured
+from real_tasks.measure import answer_of, distinct_tokens, measured, whole_tokens
 from real_tasks.stopping import ARMS, searches, stopping_rule, with_leader
 
 __all__ = ["measure_run", "picked"]
@@ -98,7 +98,7 @@ def _lines(
     yield {
         "who": who, "step": step, "episodes": len(traces), "success": _one_try(traces, tries),
         "parsed": _plain(found.parsed), "tokens": _plain(found.tokens), "said": _plain(found.said),
-        "spawned": _plain(found.spawned), "failed": found.failed,
+        "spawned": _plain(found.spawned), "failed": found.failed, **_computed([[trace] for trace in traces]),
         "turns": dict(sorted(Counter(map(str, turns)).items())),
         **({"stopping": _stopping(traces, tries)} if searches(stage) else {}),
     }  # fmt: skip
@@ -110,9 +110,17 @@ def _lines(
             tokens = mean(float(sum(t.costs.get("tokens", 0) for t in group)) for group in groups)
             yield {
                 "who": f"{who}, {how}-of-{n}", "step": step, "episodes": count,
-                "success": _plain(proportion(sum(scores), count)), "tokens": _plain(tokens),
+                "success": _plain(proportion(sum(scores), count)), "tokens": _plain(tokens), **_computed(groups),
             }  # fmt: skip
         n *= 2
+
+
+def _computed(groups: Sequence[Sequence[Trace]]) -> dict[str, Any]:
+    """Two other ways to count, between which `tokens` lies: a conversation's prefix once, and a try's anew."""
+    return {
+        "whole": _plain(mean(map(whole_tokens, groups))),
+        "distinct": _plain(mean(map(distinct_tokens, groups))),
+    }
 
 
 def picked(group: Sequence[Trace], how: str) -> float:

@@ -15,7 +15,7 @@ from baton.tasks.policies import REFERENCE
 def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["game", "list"]) == 0
     out = capsys.readouterr().out
-    assert all(f"{name}  [O" in out for name in GAMES)
+    assert all(f"{name}  [" in out for name in GAMES)
     assert main(["game", "list", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [row["name"] for row in rows] == list(GAMES)
@@ -43,7 +43,16 @@ def test_regret_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["game", "regret", "best-of-n", "--policy", "fixed-3"]) == 0
     head, columns, row = capsys.readouterr().out.splitlines()
     assert "V* = 0.582351" in head
-    assert columns.split() == ["policy", "value", "regret", "spawn", "delegate", "communicate", "aggregate", "stop"]
+    assert columns.split() == [
+        "policy",
+        "value",
+        "regret",
+        "spawn",
+        "delegate",
+        "communicate",
+        "aggregate",
+        "stop",
+    ]
     assert row.split()[0] == "fixed-3"
     assert float(row.split()[2]) == pytest.approx(float(row.split()[3]))
 

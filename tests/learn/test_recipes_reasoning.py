@@ -30,7 +30,15 @@ from baton.tasks.reasoning import FAMILIES, NONE, SHORT, Search  # noqa: E402
 from baton.trace.event import Event  # noqa: E402
 from baton.trace.trace import Trace  # noqa: E402
 
-NAMES = ("reasoning", "reasoning-uniform", "reasoning-single", "reasoning-spawn", "reasoning-stop")
+NAMES = (
+    "reasoning",
+    "reasoning-uniform",
+    "reasoning-single",
+    "reasoning-worked",
+    "reasoning-tools",
+    "reasoning-spawn",
+    "reasoning-stop",
+)
 SMALL = Tiny(width=48, layers=1, heads=2, vocabulary=400)
 
 
@@ -77,8 +85,9 @@ def test_uniform_credit_differs_in_credit_alone() -> None:
     ]
 
 
-def test_the_single_agent_has_the_teams_rows_and_weights() -> None:
-    team, single = load("reasoning"), load("reasoning-single")
+@pytest.mark.parametrize("name", ["reasoning-single", "reasoning-worked"])
+def test_the_single_agent_has_the_teams_rows_and_weights(name: str) -> None:
+    team, single = load("reasoning"), load(name)
     assert team.warm is not None
     assert single.warm is not None
     assert single.warm.steps * single.warm.rows == len(team.policies) * team.warm.steps * team.warm.rows

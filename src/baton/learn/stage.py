@@ -12,6 +12,7 @@ from msgspec import Struct, structs
 
 from baton.engine.scripted import ScriptedEngine
 from baton.errors import UsageError, nearest
+from baton.learn.answered import check_answered
 from baton.learn.recipe import Recipe
 from baton.tasks.catalog import REFERENCE, make_task
 from baton.tasks.game import Game, Policy, State
@@ -86,8 +87,10 @@ class Stage:
         )
 
     async def play(self, engines: Mapping[str, Engine], episodes: Sequence[Episode]) -> list[Trace]:
-        """All episodes side by side."""
-        return list(await asyncio.gather(*(self._one(engines, episode) for episode in episodes)))
+        """All episodes side by side. Raises where a model broke."""
+        traces = list(await asyncio.gather(*(self._one(engines, episode) for episode in episodes)))
+        check_answered(traces)
+        return traces
 
     async def _one(self, engines: Mapping[str, Engine], episode: Episode) -> Trace:
         assignment = self.assignment(episode.instance, episode.split)

@@ -16,11 +16,15 @@ from baton.errors import BatonError
 from baton.trace.call import Sampling
 from baton.trace.numbers import Floats, Ints
 
-__all__ = ["Answer", "Engine", "EngineError", "Entry", "Request"]
+__all__ = ["MODEL_FAILED", "Answer", "Engine", "EngineError", "Entry", "Request"]
 
 
 class EngineError(BatonError):
     """An engine could not answer. Recorded in the trace; the team decides what follows."""
+
+
+MODEL_FAILED = "the model failed"
+"""How the error of an engine begins whose model broke: that says nothing about the call."""
 
 
 class Entry(Struct, frozen=True):

@@ -30,7 +30,7 @@ from baton.engine.torch.load import (
 from baton.engine.torch.template import Encoder, PlainTemplate
 from baton.engine.torch.text import Decoder
 from baton.engine.torch.turn import turn
-from baton.team.policy import Answer, EngineError, Entry, Request
+from baton.team.policy import MODEL_FAILED, Answer, EngineError, Entry, Request
 from baton.trace.numbers import Ints
 
 __all__ = ["TorchEngine"]
@@ -213,7 +213,7 @@ class TorchEngine:
             with turn(self.model.device), torch.inference_mode():
                 return self._batch.step(admit=admit)
         except Exception as error:  # one broken pass must not end the worker
-            made = EngineError(f"the model failed: {type(error).__name__}: {error}")
+            made = EngineError(f"{MODEL_FAILED}: {type(error).__name__}: {error}")
             made.__cause__ = error
             return self._batch.fail(made)
 

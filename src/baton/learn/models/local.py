@@ -22,7 +22,7 @@ def open_model(folder: str | Path, *, device: str | None = None, dtype: str | No
     """Model and tokenizer, ready to sample from and to train."""
     place = _device(device)
     _check_memory(Path(folder), place, dtype)
-    with _quiet():
+    with _quiet(), _enough_memory(folder, place):
         model, tokenizer = open_folder(folder, place, dtype)
     if not getattr(tokenizer, "chat_template", None):
         raise UsageError(
@@ -44,6 +44,20 @@ def _quiet() -> Iterator[None]:
     finally:
         if shown:
             logging.enable_progress_bar()  # type: ignore[no-untyped-call]  # transformers'
+
+
+@contextmanager
+def _enough_memory(folder: str | Path, place: str) -> Iterator[None]:
+    """A limit that is not the machine's own shows only when it is met."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and "memory" not in str(error):
+            raise
+        raise UsageError(
+            f"{str(folder)!r} does not fit into the memory that there is on {place}. Take a smaller model, or free "
+            "memory."
+        ) from error
 
 
 def check_place(device: str | None, dtype: str | None) -> None:

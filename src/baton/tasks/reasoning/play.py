@@ -2,8 +2,8 @@
 
 Reads only what its agent was told, as a model would. Sequential problems are answered without a team. `Either` is
 for a start from which spawning can be learned: it splits or does not by a coin's toss, whatever the problem; `Search`
-is one from which stopping can be learned. Written in the lines surface; `baton.tasks.translate` says the same in
-another.
+is one from which stopping can be learned. `Worked` is one agent that writes down what a team would say. Written in
+the lines surface; `baton.tasks.translate` says the same in another.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from baton.team.action import Action, CallTool, Return, Spawn, Stop, Wait
 from baton.team.policy import Entry, Request
 from baton.team.surface.lines import Lines
 
-__all__ = ["PLAYS", "Either", "Play", "Search"]
+__all__ = ["PLAYS", "Either", "Play", "Search", "Worked"]
 
 Stops = Callable[[str, int, Sequence[str]], bool]
 """Whether to stop, from the question, how many parts were looked at, and what workers returned so far."""
@@ -58,9 +58,25 @@ class Play:
         if printed:
             done = Said(printed[-1])
         else:
-            done = self.family.alone(task) if alone else self.family.work(task)
+            done = self._alone(task) if alone else self.family.work(task)
         ends = Return(done.result) if request.role == "worker" else Stop(done.result)
         return _says(done.note, ends)
+
+    def _alone(self, question: str) -> Said:
+        return self.family.alone(question)
+
+
+class Worked(Play):
+    """An agent alone writes down the parts that a team would have, their results and how they are joined."""
+
+    def _alone(self, question: str) -> Said:
+        if not self.family.splittable:
+            return super()._alone(question)
+        parts = self.family.split(question, self.width)
+        results = [self.family.work(part).result for part in parts]
+        joined = self.family.join(question, results)
+        steps = [f"{part} = {result}" for part, result in zip(parts, results, strict=True)]
+        return Said(joined.result, "\n".join([*steps, *([joined.note] if joined.note else [])]))
 
 
 class Either(Play):
@@ -121,6 +137,7 @@ class Search(Play):
 
 
 PLAYS: dict[str, Callable[[Family], Play]] = {
+    "worked": Worked,
     "either": Either,
     "search": Search,
     "found": partial(Search, stops=when_found),
