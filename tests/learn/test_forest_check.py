@@ -28,7 +28,10 @@ def test_an_honest_model_passes(model: Any) -> None:
         check_forest(model, ROWS, packing)
 
 
-def test_a_dropped_mask_is_caught_before_the_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_dropped_mask_is_caught_before_the_first_step(
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
+) -> None:
     def causal_only(self: PartsPass, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
         q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
         out = torch.nn.functional.scaled_dot_product_attention(
@@ -37,7 +40,7 @@ def test_a_dropped_mask_is_caught_before_the_first_step(monkeypatch: pytest.Monk
         return out[0].transpose(0, 1)
 
     monkeypatch.setattr(PartsPass, "attend", causal_only)
-    model = tiny_model()
+    model = tiny_model().to(dtype)
     with pytest.raises(ForestError, match="ignores the prefix forest's mask"):
         Gradients(model, Loss(), Packed(packing="forest")).backward(ROWS)
     assert all(p.grad is None for p in model.parameters())
