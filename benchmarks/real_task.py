@@ -9,9 +9,9 @@
 `--reproduce` makes every run with three seeds, several at a time on one GPU, and compares them. `untrained` asks
 the model as it comes: it reads the commands in its system prompt and the problem, and knows nothing else. Parse
 rate is over answers, success and tokens over episodes; intervals are 95 %, Wilson's for shares. `--train` takes the
-recipes reasoning, reasoning-uniform, reasoning-single, reasoning-spawn and reasoning-stop, or a file; one slice per
-call, which goes on where the last one stopped. `--compare` needs no model. `speed` is the torch engine against
-transformers, and the update as a forest against rows, on the model and on rollouts of the recipe `reasoning`.
+recipes reasoning, reasoning-uniform, -single, -worked, -tools, -spawn and -stop, or a file; one slice per call,
+which goes on where the last one stopped. `--compare` needs no model. `speed` is the torch engine against transformers,
+and the update as a forest against rows, on the model and on rollouts of the recipe `reasoning`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _arguments() -> argparse.Namespace:
         "--processes", type=int, default=3, help="with --reproduce: runs at a time on the GPU (3)"
     )
     parser.add_argument(
-        "--model", default="smollm2", help="as in --policy, such as smollm2?device=cuda&dtype=bfloat16"
+        "--model", default="smollm2", help="or a folder, such as smollm2?device=cuda&dtype=bfloat16"
     )
     parser.add_argument("--families", nargs="+", choices=[*FAMILIES], default=[*FAMILIES], metavar="FAMILY")
     parser.add_argument(
@@ -67,6 +67,9 @@ def _arguments() -> argparse.Namespace:
     args = parser.parse_args()
     if args.train and not args.out:
         parser.error("--train needs --out DIR, the run's folder")
+    for name in ("tries", "processes", "seeds", "instances"):
+        if getattr(args, name) is not None and getattr(args, name) < 1:
+            parser.error(f"--{name} is {getattr(args, name)}; expected at least 1")
     if args.instances is None:
         args.instances = 128 if args.train or args.reproduce else 256 if args.measure == "speed" else 32
     return args

@@ -68,17 +68,17 @@ def _learning(runs: Runs) -> Panel | None:
                 levels += _level(seeds, "base", "untrained", colour[name])
         if _single(seeds) and teams:
             vote = matched(runs[teams[0]], seeds)
-            if vote is not None:
+            if vote is not None and _helps(seeds, vote[0]):
                 who, cost = vote
                 said = f"{_ALONE_SAID[seeds[0].recipe]}, {who.removeprefix('trained, ')}: {cost}"
                 levels += _level(seeds, who, said, colour[name])
     return Panel(
         title="Learning: right answers in rollouts",
         x="tokens played",
-        y="share right",
+        y="share right, over five steps",
         lines=lines,
         levels=tuple(levels),
-        note=f"{_seeds(runs)}, over five steps; dashed: on test questions",
+        note=f"{_seeds(runs)}; dashed: on test questions",
     )
 
 
@@ -96,11 +96,11 @@ def _spawning(runs: Runs) -> Panel | None:
     return Panel(
         title="Spawning: where splitting pays, and not",
         x="step",
-        y="agents spawned per episode, a line for each seed",
+        y="agents spawned per episode, over five steps, a line a seed",
         lines=lines,
         share=False,
         every_seed=True,
-        note=f"{_seeds(runs)}, over five steps",
+        note=_seeds(runs),
     )
 
 
@@ -126,15 +126,27 @@ def _stopping(runs: Runs) -> Panel | None:
         colour=1,
         path="dashed",
     )
-    own = [_mark(seeds, "warm", "start", 0, True), _mark(seeds, "trained", "trained", 0, False)]
+    own = [_mark(seeds, "warm", "start", 0, True), *_trained(seeds)]
     return Panel(
         title="Stopping: learned against fixed rounds",
         x="tokens of an episode",
-        y="share right",
+        y="share right, learned over five steps",
         lines=(learned, rounds),
         marks=(*arms, *(mark for mark in own if mark is not None)),
-        note=f"{_seeds(runs)}, over five steps",
+        note=_seeds(runs),
     )
+
+
+def _trained(seeds: Sequence[Told]) -> list[Mark | None]:
+    """All together, or each by itself where they were trained for longer and shorter."""
+    steps = [line["step"] for line in _lines(seeds, "trained")]
+    if len(set(steps)) < 2:
+        return [_mark(seeds, "trained", "trained", 0, False)]
+    return [
+        _mark([run], "trained", f"{line['step']} steps", 0, False)
+        for run in seeds
+        for line in _lines([run], "trained")
+    ]
 
 
 def _lines(seeds: Sequence[Told], who: str) -> list[dict[str, Any]]:
@@ -146,6 +158,12 @@ def _level(seeds: Sequence[Told], who: str, words: str, colour: int) -> list[Lev
     if figure is None or figure.value is None:
         return []
     return [Level(label=words, y=figure.value, colour=colour)]
+
+
+def _helps(seeds: Sequence[Told], vote: str) -> bool:
+    """Whether a vote is right more often than one try."""
+    one, many = (combined(_lines(seeds, who), "success") for who in ("trained", vote))
+    return one is None or many is None or (many.value or 0.0) > (one.value or 0.0)
 
 
 def _tokens(seeds: Sequence[Told], who: str) -> float | None:

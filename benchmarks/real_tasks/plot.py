@@ -239,7 +239,9 @@ class _Axes:
         found: list[tuple[Level, float]] = []
         below = math.inf
         for level in sorted(self.panel.levels, key=lambda level: level.y):
-            below = min(self.at(0, level.y)[1] - 4, below - 13)
+            line = self.at(0, level.y)[1]
+            # Near the top there is room below a line only.
+            below = min(line - 4 if line > TOP + 24 else line + 13, below - 13)
             found.append((level, below))
         return found
 

@@ -152,12 +152,15 @@ def test_the_single_agent_votes_with_the_teams_tokens(
     importlib.import_module("real_tasks.compare").compare(folders)
     rows = tables(capsys.readouterr().out)["Team and single agent by what they cost, on test instances"]
     found = {row[0]: row[2].split(" ")[0] for row in rows[1:]}
-    assert found.items() >= {
-        "reasoning (chain_sum), trained": "220",
-        "reasoning-single (chain_sum), trained": "55",
-        "reasoning-single (chain_sum), trained, majority-of-4": "220",
-        "reasoning-single (chain_sum), trained, best-of-4": "220",
-    }.items()
+    assert (
+        found.items()
+        >= {
+            "reasoning (chain_sum), trained": "220",
+            "reasoning-single (chain_sum), trained": "55",
+            "reasoning-single (chain_sum), trained, majority-of-4": "220",
+            "reasoning-single (chain_sum), trained, best-of-4": "220",
+        }.items()
+    )
 
 
 def test_the_picture(folders: list[str], tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ class ReasoningTask(Task):
                 return Instance(task=self.name, split=split, seed=seed, prompt=prompt, gold=gold, data=data)
         raise UsageError(
             f"{self.name} has no {split} question at size {self.size} in {_TRIES} draws: there are too few. "
-            f"Type: --set task.size={self.size + 1}"
+            f"Type: --set task.size={self.size + 1} (of a recipe: task.settings.size)."
         )
 
     def draw(self, random: np.random.Generator) -> tuple[str, Any, Any]:
