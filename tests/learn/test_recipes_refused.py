@@ -70,6 +70,20 @@ CASES = {
     "a reward's unknown setting": ("marsrl", ['reward.settings.solvrs=["executor"]'], "Did you mean 'solvers'"),
     "settings of no reward": ("magrpo", ["reward.settings.x=1"], "no recipe to change"),
     "an unknown loss": ("magrpo", ["loss.kind=pppo"], "Did you mean 'ppo'"),
+    "a negative seed": ("grpo", ["train.seed=-1"], "train.seed is -1; expected 0 or more"),
+    "no threads": ("grpo", ["train.threads=0"], "train.threads is 0; expected 1 or more"),
+    "a limit that is no number": ("grpo", ["team.limits.tokens=abc"], "team.limits.tokens=abc: expected `int"),
+    "a limit below zero": ("grpo", ["team.limits.tokens=-1"], "expected zero or more"),
+    "an unknown limit": ("grpo", ["team.limits.token=9"], "[team.limits] has no 'token'. Did you mean 'tokens'"),
+    "no turns": ("dr-mas", ["team.settings.max_turns=0"], "cannot have max_turns = 0; expected 1 or more"),
+    "turns that are no number": ("dr-mas", ["team.settings.max_turns=abc"], "team.settings.max_turns=abc: expected"),
+    "a task's setting of the wrong kind": ("dr-mas", ["task.settings.num_shards=x"], "task.settings.num_shards=x"),
+    "a template's unknown place": ("dr-mas", ["team.template={foo}"], "It may name {agent}, {role}"),
+    "a template's open brace": ("dr-mas", ["team.template={role"], "written twice, {{ or }}"),
+    "an estimator's setting of the wrong kind": ("grpo", ["credit.0.settings.eps=abc"], "eps is 'abc'; expected float"),
+    "a discount that is no number": ("puppeteer", ["credit.0.settings.gamma=abc"], "gamma is 'abc'; expected float"),
+    "an estimator's function": ("coma", ["credit.0.settings.q=abc"], "q is 'abc'; expected a function"),
+    "settings of a game's own team": ("grpo", ["team.settings.max_turns=3"], "which has no setting 'max_turns'"),
 }  # fmt: skip
 
 

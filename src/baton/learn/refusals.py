@@ -36,6 +36,8 @@ _LEAST: dict[str, float] = {
     "train.freeze_by_turns": 0,
     "train.invalid": 0,
     "train.forget": 0,
+    "train.seed": 0,
+    "train.threads": 1,
     "rollout.groups": 1,
     "rollout.group_size": 1,
     "rollout.staleness": 0,
@@ -47,6 +49,10 @@ _LEAST: dict[str, float] = {
     "critic.steps": 0,
     "critic.prior": 0,
     "critic.temperature": 0,
+    "critic.optimism": 0,
+    "loss.entropy": 0,
+    "loss.kl": 0,
+    "loss.length": 1,
     "warm.episodes": 1,
     "warm.steps": 0,
     "warm.rows": 1,
@@ -59,6 +65,7 @@ _ABOVE_ZERO = (
     "team.temperature",
     "critic.learning_rate",
 )
+_MOST = {"train.forget": 1.0, "train.seed": 2.0**63}
 _LARGEST_RATE = 10.0
 """Of learning: whoever writes more means something else."""
 
@@ -69,6 +76,10 @@ def check_numbers(recipe: Recipe) -> None:
         value = _setting(recipe, path)
         if value is not None and not value >= least:
             raise UsageError(f"{path} is {value:g}; expected {least:g} or more.")
+    for path, most in _MOST.items():
+        value = _setting(recipe, path)
+        if value is not None and not value <= most:
+            raise UsageError(f"{path} is {value:g}; expected {most:g} or less.")
     for path in _ABOVE_ZERO:
         value = _setting(recipe, path)
         if value is not None and not value > 0:
@@ -100,10 +111,11 @@ def check_numbers(recipe: Recipe) -> None:
 
 
 def _setting(recipe: Recipe, path: str) -> float | None:
-    """None where its table is left out."""
+    """None where it is none, or its table is left out."""
     table, _, name = path.partition(".")
     part = getattr(recipe, table)
-    return None if part is None else float(getattr(part, name))
+    value = None if part is None else getattr(part, name)
+    return None if value is None else float(value)
 
 
 def check_credit(recipe: Recipe, stage: Stage) -> None:
@@ -142,8 +154,12 @@ def _frozen_roles(recipe: Recipe, stage: Stage) -> frozenset[str]:
 
 def _check_settings(part: CreditPart, estimator: Estimator) -> None:
     """Its unit and its settings, as far as a recipe gives them; functions come later, from the run."""
-    later = {name: None for name, setting in estimator.settings.items() if setting.default is setting.empty}
+    later = {name: _later for name, setting in estimator.settings.items() if setting.default is setting.empty}
     estimator.bind(unit=part.unit, **{**later, **part.settings})
+
+
+def _later() -> None:
+    """Stands for a function that the run gives."""
 
 
 def _check_group(part: CreditPart, estimator: Estimator, recipe: Recipe) -> None:
