@@ -147,16 +147,20 @@ class CriticPart(_Part, frozen=True, kw_only=True):
 
 
 class LossPart(_Part, frozen=True, kw_only=True):
-    """See `baton.learn.losses`; the same words."""
+    """See `baton.learn.losses`; the same words. None: as the named loss has it."""
 
     kind: str = "ppo"
+    """ppo, gspo, cispo, reinforce, masked; or ppo as published: grpo, dr_grpo, dapo."""
     low: float | None = None
     high: float | None = None
     against_now: bool = False
     correction: Literal["auto", "off", "truncate", "mask"] = "auto"
+    """Of losses without a ratio to the sampler: reinforce, and others with `against_now`."""
+    correction_low: float | None = None
+    correction_high: float | None = None
     entropy: float = 0.0
     kl: float = 0.0
-    scale: tuple[Literal["group", "trace", "agent", "turn"], ...] = ()
+    scale: tuple[Literal["group", "trace", "agent", "turn"], ...] | None = None
     length: int | None = None
 
 
@@ -360,6 +364,11 @@ def _check_keys(table: Mapping[str, Any], kind: type[Struct], where: str) -> Non
 def _check_word(type_: Any, value: object, where: str) -> None:
     """Text where only some words are known, or only a number."""
     kinds = (type_, *get_args(type_))
+    if isinstance(value, list):
+        for listed in (kind for kind in kinds if get_origin(kind) is tuple):
+            for each in value:
+                _check_word(listed, each, where)
+        return
     words = [word for each in kinds if get_origin(each) is Literal for word in get_args(each)]
     if not isinstance(value, str) or str in kinds or value in words:
         return

@@ -28,12 +28,12 @@ from baton.learn.buffer import Buffer, Group, batches_of, cut_off
 from baton.learn.checkpoint import Saved
 from baton.learn.crediting import Credited, Crediting, advantages
 from baton.learn.critics import make_critic
+from baton.learn.idle import loss_of
 from baton.learn.judging import Judging
-from baton.learn.losses import Loss
 from baton.learn.metrics import interval, learned, rewards, sizes
 from baton.learn.models.start import starting_adapters, starting_models
 from baton.learn.monitors import Watch
-from baton.learn.options import option_rows
+from baton.learn.options import option_rows, trained_decisions
 from baton.learn.policies.lora import Adapted
 from baton.learn.policies.policy import Policy, make_policies
 from baton.learn.recipe import Recipe
@@ -76,14 +76,14 @@ class Trainer:
         self.recipe = recipe
         self.stage = Stage(recipe)
         check_credit(recipe, self.stage)
+        self.scoring = Scoring(recipe.reward)
+        check_balance(recipe, self.scoring.rules)
         self.policies = make_policies(
             recipe,
             self.stage.roles,
             starting_models(recipe, self.stage, progress),
             None if restored else starting_adapters(recipe, progress),
         )
-        self.scoring = Scoring(recipe.reward)
-        check_balance(recipe, self.scoring.rules)
         self.judging = Judging(self.stage, self.scoring.rules)
         self.critic = make_critic(recipe, self.policies, self.scoring.team_return)
         given = {"reward": self.scoring.team_return, "in_scope": self.judging.in_scope, **self.critic.given()}
@@ -93,7 +93,7 @@ class Trainer:
         self.watch = Watch(recipe)
         self.gradients = {
             name: Gradients(
-                policy.model, _loss(recipe), _packed(recipe), reference=_reference(recipe, policy)
+                policy.model, loss_of(recipe), _packed(recipe), reference=_reference(recipe, policy)
             )
             for name, policy in self.policies.items()
             if policy.learns
@@ -230,9 +230,10 @@ class Trainer:
             [trace for group in groups for trace in group.traces],
             {policy.engine.name: policy.tokenizer for policy in self.policies.values() if policy.learns},
             self.critic.given()["q"],
-            self.recipe.train.decisions,
+            trained_decisions(self.recipe),
             temperature=self.recipe.train.temperature,
             forget=self.recipe.train.forget,
+            cut_weight=self.recipe.rollout.cut_weight,
         )
 
     def _check_finite(self, traces: Sequence[Trace]) -> None:
@@ -318,12 +319,6 @@ class Trainer:
         self.crediting.load(told["crediting"])
         self.scoring.load(told["scoring"])
         self.watch.load(told["watch"])
-
-
-def _loss(recipe: Recipe) -> Loss:
-    if recipe.train.options == "all":  # the cross-entropy to a target: weights are the target's chances
-        return Loss(kind="reinforce", correction="off")
-    return Loss(**structs.asdict(recipe.loss))
 
 
 def _reference(recipe: Recipe, policy: Policy) -> Any:
