@@ -27,7 +27,7 @@ from baton.learn.balance import EVERY, alone, balanced, check_balance, norm_of
 from baton.learn.buffer import Buffer, Group, batches_of, cut_off
 from baton.learn.checkpoint import Saved
 from baton.learn.crediting import Credited, Crediting, advantages
-from baton.learn.critics import make_critic
+from baton.learn.critics import learns, make_critic
 from baton.learn.idle import loss_of
 from baton.learn.judging import Judging
 from baton.learn.metrics import interval, learned, rewards, sizes
@@ -54,6 +54,11 @@ __all__ = ["Diverged", "Step", "Trainer"]
 
 class Diverged(BatonError):
     """The loss or the gradient is no number any more."""
+
+    def __init__(self, message: str, lower: str | None = None) -> None:
+        """`lower` is the setting to lower; None: it is not known which."""
+        super().__init__(message)
+        self.lower = lower
 
 
 class Step(Struct, frozen=True, kw_only=True):
@@ -240,16 +245,20 @@ class Trainer:
         """Before weights are touched: a return or a value that is no number would make them none either."""
         wrong = next((c for trace in traces for c in trace.credits if not math.isfinite(c.value)), None)
         if wrong is not None:
+            lower = "critic.learning_rate" if learns(self.recipe.critic) else None
             raise Diverged(
                 f"the credit of {wrong.estimator} on {wrong.unit} {wrong.target} is {wrong.value} at step "
                 f"{self.step_number + 1}: the run has diverged. "
-                + ("Lower critic.learning_rate." if self.recipe.critic else "See what the reward gives.")
+                + (f"Lower {lower}." if lower else "See what the reward gives."),
+                lower,
             )
 
     def _optimise(self, policy: Policy, batch: list[Row], done: int) -> tuple[Report, float]:
         """One step of the optimiser, after `done` others on the same rollouts."""
         assert policy.optimizer is not None
         policy.optimizer.zero_grad()
+        own = policy.part.learning_rate is not None
+        rate = f"policies.{policy.name}.learning_rate" if own else "train.learning_rate"
         # After the first step these are no longer the weights that sampled, and losses correct for that.
         version = f"{policy.version}+{done}" if done else str(policy.version)
         report = self.gradients[policy.name].backward(batch, version=version)
@@ -258,14 +267,16 @@ class Trainer:
             policy.optimizer.zero_grad()
             raise Diverged(
                 f"the loss is {report.loss} and the gradient's norm {norm} at step {self.step_number + 1} "
-                f"(policy {policy.name}): the run has diverged. Lower train.learning_rate, or clip more with "
-                "train.clip_norm."
+                f"(policy {policy.name}): the run has diverged. Lower {rate}, or clip more with "
+                "train.clip_norm.",
+                rate,
             )
         policy.optimizer.step()
         if not all(bool(torch.isfinite(parameter).all()) for parameter in policy.parameters()):
             raise Diverged(
                 f"weights of policy {policy.name} are no numbers any more after step {self.step_number + 1}: the run "
-                "has diverged. Lower train.learning_rate."
+                f"has diverged. Lower {rate}.",
+                rate,
             )
         return report, norm
 
