@@ -212,7 +212,7 @@ class TrainPart(_Part, frozen=True, kw_only=True):
     checkpoint_every: int = 10
     invalid: float = 1.0
     """What an answer that cannot be carried out costs its tokens, on top of what credit they have; in units of what
-    credits are in that step (their root mean square)."""
+    credits are in that step (their root mean square). Of sampled options: otherwise no such answer is trained."""
     options: Literal["sampled", "all"] = "sampled"
     """all: where a task names the options and a critic knows them, move the policy towards the better ones, taken or
     not (see `baton.learn.options`); what credit says of them stays on the traces."""
@@ -221,7 +221,7 @@ class TrainPart(_Part, frozen=True, kw_only=True):
     forget: float = 0.1
     """Of `options = "all"`: how much of the policy's own preference fades at each step."""
     decision_only: bool = False
-    """Train the tokens that say a decision, and not the reasoning around them."""
+    """Train the tokens that say a decision, and not the reasoning around them. Of sampled options, likewise."""
 
 
 class EvalPart(_Part, frozen=True, kw_only=True):
@@ -252,6 +252,11 @@ class Recipe(_Part, frozen=True, kw_only=True):
     rollout: RolloutPart = RolloutPart()
     train: TrainPart = TrainPart()
     eval: EvalPart = EvalPart()
+
+    def rate_setting(self, policy: str) -> str:
+        """Which setting is a policy's rate of learning."""
+        own = self.policies[policy].learning_rate is not None
+        return f"policies.{policy}.learning_rate" if own else "train.learning_rate"
 
 
 def built_in() -> dict[str, Recipe]:

@@ -257,8 +257,7 @@ class Trainer:
         """One step of the optimiser, after `done` others on the same rollouts."""
         assert policy.optimizer is not None
         policy.optimizer.zero_grad()
-        own = policy.part.learning_rate is not None
-        rate = f"policies.{policy.name}.learning_rate" if own else "train.learning_rate"
+        rate = self.recipe.rate_setting(policy.name)
         # After the first step these are no longer the weights that sampled, and losses correct for that.
         version = f"{policy.version}+{done}" if done else str(policy.version)
         report = self.gradients[policy.name].backward(batch, version=version)
