@@ -138,6 +138,7 @@ def test_it_needs_a_critic() -> None:
         check_numbers(load("grpo", ["train.options=all"]))
 
 
-def test_a_loss_that_would_do_nothing_is_refused() -> None:
+@pytest.mark.parametrize("change", ["loss.kind=gspo", "loss.low=0.1"])
+def test_a_loss_that_would_do_nothing_is_refused(change: str) -> None:
     with pytest.raises(UsageError, match="has a loss of its own"):
-        check_numbers(load("flagship", ["loss.kind=gspo"]))
+        check_numbers(load("flagship", [change]))

@@ -18,9 +18,10 @@ _ALL = 'train.options = "all" moves the policy towards the options that the crit
 def check_idle(recipe: Recipe) -> None:
     """Whether everything that the recipe sets does something."""
     _check_learning(recipe)
-    _check_loss(recipe)
     if recipe.train.options == "all":
         _check_all_options(recipe)
+    else:
+        _check_loss(recipe)
     for name, part in recipe.policies.items():
         if part.train != "lora" and part.rank != PolicyPart().rank:
             raise UsageError(
@@ -62,7 +63,7 @@ def _check_learning(recipe: Recipe) -> None:
 
 
 def _check_all_options(recipe: Recipe) -> None:
-    """There the critic's values train, and credit is only told: of its settings, `decisions` and `roles` count."""
+    """There the critic's values train, and credit is only told: of its settings, `decisions` count."""
     if recipe.loss != LossPart():
         raise UsageError(
             'train.options = "all" has a loss of its own, the cross-entropy to a target, so [loss] would do nothing. '
