@@ -172,17 +172,20 @@ def test_a_run_that_diverges_keeps_its_report(
     from baton.learn.trainer import Diverged, Trainer
 
     def diverged(self: Trainer) -> None:
-        raise Diverged("the loss is nan at step 1: the run has diverged. Lower train.learning_rate.")
+        rate = "policies.main.learning_rate"
+        raise Diverged(f"the loss is nan at step 1: the run has diverged. Lower {rate}.", rate)
 
     monkeypatch.setattr(Trainer, "step", diverged)
     out = tmp_path / "run"
-    assert main(["train", "flagship", *SMALL, "--set", "train.steps=2", "--out", str(out)]) == 1
+    own = ["--set", "train.steps=2", "--set", "policies.main.learning_rate=0.3"]
+    assert main(["train", "flagship", *SMALL, *own, "--out", str(out)]) == 1
     said = capsys.readouterr()
     assert "baton train: the loss is nan at step 1" in said.err
+    assert f"train --resume --out {out} --set policies.main.learning_rate=0.1," in said.out
     assert f"eval {out}" in said.out
     report = (out / "report.html").read_text()
     assert "diverged" in report
-    assert "Lower train.learning_rate" in report
+    assert "Lower policies.main.learning_rate" in report
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,9 @@ from torch import Tensor
 
 from baton.errors import TraceError, UsageError
 from baton.learn import once
+from baton.learn.idle import loss_of
 from baton.learn.losses import KINDS, LOSSES, Loss, Tokens, total
+from baton.learn.recipe import load
 from baton.learn.update import Gradients, Packed
 
 T64 = torch.float64
@@ -151,3 +153,17 @@ def test_mistakes_are_named() -> None:
 def test_every_loss_says_where_it_is_from() -> None:
     assert all(kind.formula and kind.source and kind.evidence for kind in KINDS.values())
     assert {loss.kind for loss, _ in LOSSES.values()} == set(KINDS)
+
+
+def test_a_recipe_names_a_published_loss_and_changes_it() -> None:
+    assert loss_of(load("grpo", ["loss.kind=grpo"])) == Loss(kind="ppo", scale=("turn",))
+    assert loss_of(load("grpo", ["loss.kind=grpo", "loss.scale=[]"])) == Loss(kind="ppo")
+    assert loss_of(load("grpo", ["loss.kind=dapo", "loss.low=0.1", "loss.kl=0.5"])) == Loss(
+        kind="ppo", low=0.1, high=0.28, kl=0.5
+    )
+    assert loss_of(load("grpo", ["loss.kind=dr_grpo", "loss.length=64"])).length == 64
+    masked = loss_of(load("spiral", ["loss.correction=mask", "loss.correction_high=3"]))
+    assert (masked.correction, masked.correction_low, masked.correction_high) == ("mask", 0.5, 3.0)
+    assert loss_of(load("rema")).scale == ()
+    with pytest.raises(UsageError, match="Expected one of: cispo, dapo"):
+        loss_of(load("grpo", ["loss.kind=xyz"]))

@@ -41,8 +41,10 @@ def test_names_and_folders_that_are_none(tmp_path: Path) -> None:
         load_model(str(tmp_path / "nothing"))
     with pytest.raises(UsageError, match=r"no config\.json"):
         load_model(str(tmp_path))
-    (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(UsageError, match="cannot be opened as a causal LM"):
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    with pytest.raises(
+        UsageError, match=r"cannot be opened as a causal LM: .* Give a folder written by save_pretrained"
+    ):
         load_model(str(tmp_path))
 
 

@@ -152,8 +152,8 @@ def test_hacking_that_sets_in(told: bool) -> None:
 
 
 def test_large_steps() -> None:
-    def spoken(moved: Sequence[float | None], returns: Sequence[float]) -> list[str]:
-        watch, traces = Watch(small()), worked((1, 1))
+    def spoken(moved: Sequence[float | None], returns: Sequence[float], **changes: Any) -> list[str]:
+        watch, traces = Watch(small(**changes)), worked((1, 1))
         for far, value in zip(moved, returns, strict=True):
             said = watch.observe({"return": {"mean": value}, "moved": far}, traces)
         return [warned.message for warned in said]
@@ -161,7 +161,9 @@ def test_large_steps() -> None:
     falls = [0.8, 0.8, 0.8, 0.3, 0.3, 0.3]
     [message] = spoken([0.9] * 6, falls)
     assert "from 0.8 to 0.3" in message
-    assert "train.learning_rate" in message
+    assert "Lower train.learning_rate" in message
+    [message] = spoken([0.9] * 6, falls, policies__main__learning_rate=0.01)
+    assert "Lower policies.main.learning_rate" in message
     assert spoken([0.9] * 3 + [0.0] * 3, falls), "a policy that has collapsed is moved no more"
     assert not spoken([0.02] * 6, falls), "it falls for another reason"
     assert not spoken([0.9] * 6, [0.3] * 6), "large steps that do no harm"

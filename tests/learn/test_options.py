@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 
 from baton.errors import UsageError
 from baton.learn.buffer import batches_of
-from baton.learn.options import option_rows, target_of
+from baton.learn.options import option_rows, target_of, trained_decisions
 from baton.learn.recipe import load
 from baton.learn.refusals import check_numbers
 from baton.learn.trainer import Trainer
+from baton.tasks.game import CHOICES
+from baton.trace.trace import Trace
 
 SMALL = (
     "warm.episodes=200", "warm.steps=40", "rollout.groups=8", "train.steps=2", "train.epochs=1", "train.batches=1",
@@ -89,6 +91,41 @@ def test_rows_are_all_options_of_all_situations(trainer: Trainer) -> None:
     assert any(said in (options or ()) for _, options in met)
 
 
+def test_cut_off_rollouts_count_as_much_as_they_are_said_to(
+    trainer: Trainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    traces = trainer.step().traces
+    policy = trainer.policies["main"]
+    cut = {trace.trace_id for trace in traces[::2]}
+    monkeypatch.setattr("baton.learn.options.cut_off", lambda trace: trace.trace_id in cut)
+
+    def counted(some: list[Trace], weight: float) -> float:
+        rows = option_rows(
+            some,
+            {policy.engine.name: policy.tokenizer},
+            lambda _prefix, _option: 0.0,
+            CHOICES,
+            temperature=0.1,
+            forget=0.1,
+            cut_weight=weight,
+        )
+        assert all(row.weights[0] > 0 for row in rows)
+        return float(sum(row.weights[0] * row.advantages[0] for row in rows))
+
+    whole = [trace for trace in traces if trace.trace_id not in cut]
+    finished, everyone = counted(whole, 1.0), counted(traces, 1.0)
+    assert 0 < finished < everyone
+    assert counted(traces, 0.0) == pytest.approx(finished)
+    assert counted(traces, 0.5) == pytest.approx((finished + everyone) / 2)
+
+
+def test_credit_chooses_what_is_trained() -> None:
+    assert trained_decisions(load("flagship")) == set(CHOICES)
+    assert trained_decisions(load("flagship", ['credit.0.decisions=["stop", "spawn"]'])) == {"stop", "spawn"}
+    both = load("flagship", ['credit.0.decisions=["stop", "spawn"]', 'train.decisions=["stop", "delegate"]'])
+    assert trained_decisions(both) == {"stop"}
+
+
 def test_a_step_changes_the_weights(trainer: Trainer) -> None:
     before = trainer.policies["main"].state()
     trainer.step()
@@ -101,6 +138,7 @@ def test_it_needs_a_critic() -> None:
         check_numbers(load("grpo", ["train.options=all"]))
 
 
-def test_a_loss_that_would_do_nothing_is_refused() -> None:
+@pytest.mark.parametrize("change", ["loss.kind=gspo", "loss.low=0.1"])
+def test_a_loss_that_would_do_nothing_is_refused(change: str) -> None:
     with pytest.raises(UsageError, match="has a loss of its own"):
-        check_numbers(load("flagship", ["loss.kind=gspo"]))
+        check_numbers(load("flagship", [change]))

@@ -70,13 +70,73 @@ CASES = {
     "a reward's unknown setting": ("marsrl", ['reward.settings.solvrs=["executor"]'], "Did you mean 'solvers'"),
     "settings of no reward": ("magrpo", ["reward.settings.x=1"], "no recipe to change"),
     "an unknown loss": ("magrpo", ["loss.kind=pppo"], "Did you mean 'ppo'"),
+    "a negative seed": ("grpo", ["train.seed=-1"], "train.seed is -1; expected 0 or more"),
+    "no threads": ("grpo", ["train.threads=0"], "train.threads is 0; expected 1 or more"),
+    "a limit that is no number": ("grpo", ["team.limits.tokens=abc"], "team.limits.tokens=abc: expected `int"),
+    "a limit below zero": ("grpo", ["team.limits.tokens=-1"], "expected zero or more"),
+    "an unknown limit": ("grpo", ["team.limits.token=9"], "[team.limits] has no 'token'. Did you mean 'tokens'"),
+    "no turns": ("dr-mas", ["team.settings.max_turns=0"], "cannot have max_turns = 0; expected 1 or more"),
+    "turns that are no number": ("dr-mas", ["team.settings.max_turns=abc"], "team.settings.max_turns=abc: expected"),
+    "a task's setting of the wrong kind": ("dr-mas", ["task.settings.num_shards=x"], "task.settings.num_shards=x"),
+    "a template's unknown place": ("dr-mas", ["team.template={foo}"], "It may name {agent}, {role}"),
+    "a template's open brace": ("dr-mas", ["team.template={role"], "written twice, {{ or }}"),
+    "an estimator's setting of the wrong kind": ("grpo", ["credit.0.settings.eps=abc"], "eps is 'abc'; expected float"),
+    "a discount that is no number": ("puppeteer", ["credit.0.settings.gamma=abc"], "gamma is 'abc'; expected float"),
+    "an estimator's function": ("coma", ["credit.0.settings.q=abc"], "q is 'abc'; expected a function"),
+    "settings of a game's own team": ("grpo", ["team.settings.max_turns=3"], "which has no setting 'max_turns'"),
+    "no credit": ("grpo", ["credit=[]"], "the recipe has no credit"),
+    "credit that counts nothing": ("grpo", ["credit.0.weight=0"], "credit.0.weight is 0"),
+    "no decisions": ("grpo", ["train.decisions=[]"], "train.decisions is empty"),
+    "credit for what is not learned": (
+        "coma", ['credit.0.decisions=["stop"]', 'train.decisions=["spawn"]'], "credit.0 is for stop, and train",
+    ),
+    "no branches": ("flagship", ["rollout.fan_out=[0]"], "rollout.fan_out is [0]; expected 1 or more"),
+    "branches below none": ("grpo", ["rollout.fan_out=[-1,2]"], "rollout.fan_out is [-1, 2]"),
+    "a KL that drives away": ("grpo", ["loss.kl=-1"], "loss.kl is -1; expected 0 or more"),
+    "a price on entropy": ("grpo", ["loss.entropy=-5"], "loss.entropy is -5; expected 0 or more"),
+    "forgetting more than all": ("flagship", ["train.forget=2"], "train.forget is 2; expected 1 or less"),
+    "pessimism": ("flagship", ["critic.optimism=-3"], "critic.optimism is -3; expected 0 or more"),
+    "a negative eps": ("grpo", ["credit.0.settings.eps=-1"], "eps is -1; expected 0 or more"),
+    "a discount that grows": ("mappo", ["credit.0.settings.gamma=7"], "gamma is 7; expected 0 to 1"),
+    "a schedule into the past": (
+        "parl", ['reward.settings={"terms.1.weight.steps": -5}'], "cannot change over -5 steps; expected 0 or more",
+    ),
+    "a critic nobody asks": ("dr-mas", ["critic.kind=network"], "[critic] would do nothing: agent-group asks none"),
+    "LoRA's rank without LoRA": ("dr-mas", ["policies.worker.rank=3"], "policies.worker.rank is LoRA's"),
+    "a correction beside a ratio": ("dr-mas", ["loss.correction=mask"], "loss.correction is for losses without"),
+    "a correction's bound beside a ratio": ("dr-mas", ["loss.correction_high=3"], "Leave it and its bounds out"),
+    "a mask's bound without a mask": ("spiral", ["loss.correction_low=0.1"], 'Write correction = "mask"'),
+    "a bound of no correction": (
+        "spiral", ["loss.correction=off", "loss.correction_high=3"], "loss.correction is off, so loss.correction_high",
+    ),
+    "bounds of a loss without any": ("spiral", ["loss.low=0.1"], "loss.kind is reinforce, which has no ratio"),
+    "sequences whose parts are trained once": (
+        "grpo", ["loss.kind=gspo", "rollout.fan_out=[2]"], 'Set pack.duplicates = "row_exact"',
+    ),
+    "an unknown word in a list": ("grpo", ['loss.scale=["agents"]'], "scale is 'agents'. Did you mean 'agent'"),
+    "an unknown decision": ("grpo", ['train.decisions=["foo"]'], "Expected one of: aggregate, communicate"),
+    "a model without a type": ("magrpo", ["policies.main.model=UNTYPED"], "its config.json names no model_type. Give"),
+    "a model with a broken file": ("magrpo", ["policies.main.model=BROKEN"], "its config.json is not JSON. Give"),
+    "a credit's weight where all options are trained": (
+        "flagship", ["credit.0.weight=2"], "credit.0.weight = 2.0 would do nothing",
+    ),
+    "a credit's mean there": ("flagship", ["credit.0.centre=true"], "credit.0.centre = True would do nothing"),
+    "a credit's unit there": ("flagship", ["credit.0.unit=message"], "credit.0.unit = message would do nothing"),
+    "another estimator there": ("flagship", ["credit.0.estimator=group"], "estimator group would train nothing"),
+    "a price of invalid answers there": ("flagship", ["train.invalid=50"], "train.invalid = 50.0 would do nothing"),
+    "reasoning left alone there": (
+        "flagship", ["train.decision_only=true"], "train.decision_only = True would do nothing",
+    ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_one_message(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    (tmp_path / "EMPTY").mkdir()
+    for folder, config in {"EMPTY": None, "UNTYPED": "{}", "BROKEN": "{"}.items():
+        (tmp_path / folder).mkdir()
+        if config is not None:
+            (tmp_path / folder / "config.json").write_text(config)
     monkeypatch.chdir(tmp_path)
     name, changes, said = CASES[case]
     quick = ["warm.steps=0", "warm.episodes=4"]

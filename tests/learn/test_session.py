@@ -14,8 +14,8 @@ from small_run import COMA, GROUP, small
 from baton.errors import CorruptError, UsageError
 from baton.learn import checkpoint
 from baton.learn.folder import Folder, read_lines
-from baton.learn.recipe import parse
-from baton.learn.session import Session
+from baton.learn.recipe import load, parse
+from baton.learn.session import MAY_CHANGE, Session, may_change
 from baton.learn.trainer import Diverged, Trainer
 from baton.trace.formats import read_all
 from baton.trace.record import Credit
@@ -142,10 +142,32 @@ def test_a_run_goes_on_with_another_learning_rate(tmp_path: Path) -> None:
     assert not any(name.startswith("step-0003") for name in kept), "step 3 is played by other weights now"
 
 
+def test_rates_that_a_run_can_go_on_with_are_those_it_has() -> None:
+    assert may_change(small())[len(MAY_CHANGE) :] == ("policies.main.learning_rate",)
+    assert "critic.learning_rate" not in may_change(small(COMA))
+    assert "critic.learning_rate" in may_change(small(NETWORK))
+    assert "policies.workers.learning_rate" not in may_change(load("parl"))
+
+
+def test_a_policys_own_rate_is_what_to_lower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "run"
+    session = Session.begin(small(policies__main__learning_rate=0.003), "small", out)
+    monkeypatch.setattr("torch.nn.utils.clip_grad_norm_", lambda *_: float("nan"))
+    with pytest.raises(Diverged, match=r"Lower policies\.main\.learning_rate") as caught:
+        next(session.steps())
+    session.close()
+    assert caught.value.lower == "policies.main.learning_rate"
+    again = Session.resume(out, changes=["policies.main.learning_rate=0.001"])
+    optimizer = again.trainer.policies["main"].optimizer
+    assert optimizer is not None
+    assert [group["lr"] for group in optimizer.param_groups] == [0.001]
+    again.close()
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ("rollout.groups=2", "Expected one of: train.checkpoint_every"),
+        ("rollout.groups=2", "Expected one of: policies.main.learning_rate, train.checkpoint_every"),
         ("train.stepz=9", "Did you mean 'train.steps'"),
         ("train.steps=1", "and 2 are done"),
         ("train.learning_rate=-1", "more than 0"),

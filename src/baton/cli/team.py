@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
-from inspect import signature
 from pathlib import Path
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct, field, structs
@@ -20,6 +19,7 @@ from baton.tasks.game_task import GameTask
 from baton.tasks.task import Task
 from baton.tasks.translate import translated
 from baton.team.budget import Ledger, Limits
+from baton.team.declared import make_struct, typed_settings
 from baton.team.driver import Latency
 from baton.team.policy import Engine
 from baton.team.run import Run
@@ -66,7 +66,7 @@ class Settings(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def task_of(settings: Settings) -> Task:
     """The task that settings describe."""
-    return make_task(settings.task, **_typed(TASKS.get(settings.task), settings.task_settings, "task"))
+    return make_task(settings.task, **_typed(TASKS, settings.task, settings.task_settings, "task"))
 
 
 def make_team(settings: Settings, task: Task | None = None) -> tuple[Team, Assignment]:
@@ -101,7 +101,7 @@ def make_team(settings: Settings, task: Task | None = None) -> tuple[Team, Assig
 def _topology(settings: Settings, task: Task, assignment: Assignment) -> Topology:
     own = task.topology()
     if own is None:
-        params = _typed(TOPOLOGIES.get(settings.topology), settings.topology_settings, "topology")
+        params = _typed(TOPOLOGIES, settings.topology, settings.topology_settings, "topology")
         if assignment.tools:
             params.setdefault("tools", tuple(assignment.tools))
         return make_topology(settings.topology, **params)
@@ -159,31 +159,12 @@ def _reference(settings: Settings, assignment: Assignment) -> Engine:
 
 
 def _struct(kind: Any, given: Mapping[str, Any], what: str) -> Any:
-    for name in given:
-        if name not in kind.__struct_fields__:
-            raise UsageError(f"{what} has no {name!r}. {nearest(name, kind.__struct_fields__)}")
-    hints = get_type_hints(kind)
-    return kind(**{name: _converted(f"{what}.{name}", value, hints[name]) for name, value in given.items()})
+    return make_struct(kind, given, what, f"--set {what}.")
 
 
-def _typed(build: Callable[..., Any] | None, given: Mapping[str, Any], what: str) -> dict[str, Any]:
-    """Settings as the types that `build` declares for them; unknown names are left for it to refuse."""
-    if build is None:
-        return dict(given)
-    hints = get_type_hints(build.__init__ if isinstance(build, type) else build)  # type: ignore[misc]  # a class's own
-    known = signature(build).parameters
-    return {
-        name: _converted(f"{what}.{name}", value, hints[name]) if name in known and name in hints else value
-        for name, value in given.items()
-    }
-
-
-def _converted(name: str, value: Any, type_: Any) -> Any:
-    try:
-        return msgspec.convert(value, type_)
-    except msgspec.ValidationError as error:
-        reason = str(error).partition(" - at ")[0]
-        raise UsageError(f"--set {name}={value}: {reason[0].lower()}{reason[1:]}.") from None
+def _typed(builds: Mapping[str, Any], name: str, given: Mapping[str, Any], what: str) -> dict[str, Any]:
+    """A name that is not known is refused by whoever is asked for it."""
+    return typed_settings(builds[name], given, f"--set {what}.") if name in builds else dict(given)
 
 
 def parse_settings(pairs: Sequence[str]) -> dict[str, dict[str, Any]]:

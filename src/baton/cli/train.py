@@ -8,7 +8,7 @@ import shutil
 import sys
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from baton.cli.train_ending import Ending, Terminated
 from baton.errors import MissingExtraError, UsageError
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
             print("Stopped before the first step: nothing was trained.", file=sys.stderr)
             return _code(stop)
         try:
-            code = _go(session, out, display, ending)
+            code, following = _go(session, out, display, ending)
         finally:
             session.close()
         display.note("writing the report")
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
         emit(outcome(read_run(out)))
         print()
     print(f"report   {out / 'report.html'}")
-    print(f"Type: {_next(code, out)}", flush=True)
+    print(f"Type: {following}", flush=True)
     return code
 
 
@@ -106,10 +106,11 @@ def _resumed(args: argparse.Namespace, display: Display) -> tuple[Session, Path]
     return session, out
 
 
-def _go(session: Session, out: Path, display: Display, ending: Ending) -> int:
-    """All steps that are left; the exit code."""
+def _go(session: Session, out: Path, display: Display, ending: Ending) -> tuple[int, str]:
+    """All steps that are left; the exit code, and what to type next."""
     from baton.learn.trainer import Diverged
 
+    baton, place = _typed(), shlex.quote(str(out))
     display.begin(read_run(out))
     try:
         for line in session.steps():
@@ -123,15 +124,16 @@ def _go(session: Session, out: Path, display: Display, ending: Ending) -> int:
         session.finish()
     except Diverged as error:
         print(f"baton train: {error}", file=sys.stderr)
-        return 1
+        worth = f"{baton} eval {place}, for what its last good checkpoint is worth"
+        return 1, worth if error.lower is None else f"{_slower(baton, out, error.lower)}; or {worth}"
     except KeyboardInterrupt as stop:
         why = "terminated" if isinstance(stop, Terminated) else "interrupted"
         session.folder.tell({"status": "stopped", "why": why})
         kept = (session.folder.checkpoints / "latest").read_text("utf-8").strip()
         done = session.trainer.step_number
         print(f"Stopped after step {done}; the last checkpoint is {kept}.", file=sys.stderr)
-        return _code(stop)
-    return 0
+        return _code(stop), f"{baton} train --resume --out {place}"
+    return 0, f"{baton} view {place}"
 
 
 def _code(stop: KeyboardInterrupt) -> int:
@@ -139,17 +141,14 @@ def _code(stop: KeyboardInterrupt) -> int:
     return 143 if isinstance(stop, Terminated) else 130
 
 
-def _next(code: int, out: Path) -> str:
-    place = shlex.quote(str(out))
-    baton = _typed()
-    if code == 0:
-        return f"{baton} view {place}"
-    if code in (130, 143):
-        return f"{baton} train --resume --out {place}"
-    slower = load(str(out / "recipe.toml")).train.learning_rate / 3
+def _slower(baton: str, out: Path, setting: str) -> str:
+    """How to go on with a lower rate of learning."""
+    value: Any = load(str(out / "recipe.toml"))
+    for name in setting.split("."):
+        value = value[name] if isinstance(value, dict) else getattr(value, name)
     return (
-        f"{baton} train --resume --out {place} --set train.learning_rate={slower:.2g}, to go on from its last good "
-        f"checkpoint; or {baton} eval {place}, for what that is worth"
+        f"{baton} train --resume --out {shlex.quote(str(out))} --set {setting}={value / 3:.2g}, to go on from there "
+        "more slowly"
     )
 
 

@@ -24,6 +24,7 @@ from typing import (
     get_type_hints,
 )
 
+import msgspec
 from msgspec import Struct
 
 from baton.errors import BatonError, UsageError, nearest
@@ -184,6 +185,21 @@ def make_credit(
     )
 
 
+_Bound = tuple[Callable[[float], bool], str]
+_SHARE: _Bound = (lambda value: 0 <= value <= 1, "0 to 1")
+_CHANCE: _Bound = (lambda value: 0 < value <= 1, "above 0 and up to 1")
+_SOME: _Bound = (lambda value: value >= 1, "1 or more")
+_BOUNDS: dict[str, _Bound] = {
+    "eps": (lambda value: value >= 0, "0 or more"),
+    **dict.fromkeys(("gamma", "lambda_", "discount"), _SHARE),
+    **dict.fromkeys(("rate", "replay_probability"), _CHANCE),
+    **dict.fromkeys(
+        ("num_alternatives", "num_continuations", "num_replicates", "max_steps", "max_evaluations"), _SOME
+    ),
+}
+"""Settings that mean the same in every estimator -> what they can be."""
+
+
 class Estimator(Struct, frozen=True, kw_only=True):
     """One way to say who earned what."""
 
@@ -230,10 +246,7 @@ class Estimator(Struct, frozen=True, kw_only=True):
                     f"estimator {self.name} has no setting {name!r}. "
                     + (nearest(name, self.settings) if self.settings else "It has none.")
                 )
-        for name, value in settings.items():
-            known = get_args(self.hints.get(name)) if get_origin(self.hints.get(name)) is Literal else ()
-            if known and value not in known:
-                raise UsageError(f"estimator {self.name}: {name} is {value!r}. {nearest(str(value), known)}")
+            self._check(name, settings[name])
         for name, parameter in self.settings.items():
             if parameter.default is inspect.Parameter.empty and name not in settings:
                 raise CreditError(
@@ -246,6 +259,21 @@ class Estimator(Struct, frozen=True, kw_only=True):
                 "Type: baton credit --list"
             )
         return settings if unit is None or len(self.units) == 1 else {**settings, "unit": unit}
+
+    def _check(self, name: str, value: Any) -> None:
+        """Refuse a value that is of another type, no known word, or out of bounds."""
+        hint = self.hints.get(name, Any)
+        known = get_args(hint) if get_origin(hint) is Literal else ()
+        if known and value not in known:
+            raise UsageError(f"estimator {self.name}: {name} is {value!r}. {nearest(str(value), known)}")
+        try:
+            msgspec.convert(value, hint)
+        except msgspec.ValidationError as error:
+            wanted = str(error).partition(",")[0].lower().replace("callable", "a function").replace("`", "")
+            raise UsageError(f"estimator {self.name}: {name} is {value!r}; {wanted}.") from None
+        holds, bounds = _BOUNDS.get(name, (None, ""))
+        if holds is not None and not holds(value):
+            raise UsageError(f"estimator {self.name}: {name} is {value}; expected {bounds}.")
 
     def __call__(self, group: Group, **given: Any) -> Credits:
         """Estimate without a runtime. Those that fork are awaited instead: `await e.function(group, ...)`."""

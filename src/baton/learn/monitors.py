@@ -146,10 +146,12 @@ class Watch:
             return None
         if returns[1] >= returns[0] - 0.05 * max(1.0, abs(returns[0])):
             return None
+        learning = [name for name, part in self.recipe.policies.items() if part.train != "frozen"]
+        rates = " and ".join(dict.fromkeys(map(self.recipe.rate_setting, learning)))
         return Warned(
             monitor="large-steps",
             message=f"a step changes an answer's chances by {max(pair):.2g} (KL), and the return went from "
-            f"{returns[0]:.3g} to {returns[1]:.3g}. Lower train.learning_rate (to a third, for a start), or play more "
+            f"{returns[0]:.3g} to {returns[1]:.3g}. Lower {rates} (to a third, for a start), or play more "
             "rollouts a step (rollout.groups).",
         )
 

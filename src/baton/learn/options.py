@@ -8,8 +8,8 @@ Where a task names the options and a critic knows their values, the step's targe
 sum_a target(a) grad log pi(a). An option that the policy has all but given up still has a gradient here; in a policy
 gradient over samples it has none until it is drawn again. And only answers that are options are trained on, so the
 grammar holds. `forget` bounds how sure the policy can become. The answers are put through the model as rows of the
-prefix forest; a situation met n times counts n times. All options of a situation go into one batch: a batch with some
-of them would raise those, whatever they are worth.
+prefix forest; a situation met n times counts n times, and less in rollouts that count less. All options of a situation
+go into one batch: a batch with some of them would raise those, whatever they are worth.
 """
 
 from __future__ import annotations
@@ -20,10 +20,21 @@ from typing import Any
 import numpy as np
 
 from baton.credit.contract import Prefix
+from baton.learn.buffer import cut_off
+from baton.learn.recipe import Recipe
 from baton.learn.rows import Row, answer_row
 from baton.trace.trace import Trace
 
-__all__ = ["option_rows", "target_of"]
+__all__ = ["option_rows", "target_of", "trained_decisions"]
+
+
+def trained_decisions(recipe: Recipe) -> frozenset[str]:
+    """Those that are learned and that some credit is for."""
+    return frozenset(
+        decision
+        for decision in recipe.train.decisions
+        if any(not part.decisions or decision in part.decisions for part in recipe.credit)
+    )
 
 
 def target_of(
@@ -44,10 +55,17 @@ def option_rows(
     *,
     temperature: float,
     forget: float,
+    cut_weight: float = 1.0,
 ) -> list[Row]:
-    """One row for each option of each situation in which one of `decisions` was made. `tokenizers` by policy."""
-    met: dict[tuple[str, bytes, tuple[str, ...], float], tuple[int, Trace, int]] = {}
+    """One row for each option of each situation in which one of `decisions` was made. `tokenizers` by policy.
+
+    Situations of rollouts that a budget cut off count `cut_weight`.
+    """
+    met: dict[tuple[str, bytes, tuple[str, ...], float], tuple[float, Trace, int]] = {}
     for trace in traces:
+        level = cut_weight if cut_off(trace) else 1.0
+        if not level:
+            continue
         for place, event in enumerate(trace.events):
             call = trace.call_by_id.get(event.call or "")
             if event.options is None or event.choice is None or event.status != "ok" or call is None:
@@ -63,7 +81,7 @@ def option_rows(
                 continue
             drawn_at = 1.0 if call.sampling is None else call.sampling.temperature
             key = (call.policy, prompt.numpy().astype(np.int32).tobytes(), event.options, drawn_at)
-            met[key] = (met[key][0] + 1 if key in met else 1, trace, place)
+            met[key] = (met[key][0] + level if key in met else level, trace, place)
     rows: list[Row] = []
     for number, ((policy, prompt_ids, options, drawn_at), (count, trace, place)) in enumerate(met.items()):
         event = trace.events[place]

@@ -147,16 +147,20 @@ class CriticPart(_Part, frozen=True, kw_only=True):
 
 
 class LossPart(_Part, frozen=True, kw_only=True):
-    """See `baton.learn.losses`; the same words."""
+    """See `baton.learn.losses`; the same words. None: as the named loss has it."""
 
     kind: str = "ppo"
+    """ppo, gspo, cispo, reinforce, masked; or ppo as published: grpo, dr_grpo, dapo."""
     low: float | None = None
     high: float | None = None
     against_now: bool = False
     correction: Literal["auto", "off", "truncate", "mask"] = "auto"
+    """Of losses without a ratio to the sampler: reinforce, and others with `against_now`."""
+    correction_low: float | None = None
+    correction_high: float | None = None
     entropy: float = 0.0
     kl: float = 0.0
-    scale: tuple[Literal["group", "trace", "agent", "turn"], ...] = ()
+    scale: tuple[Literal["group", "trace", "agent", "turn"], ...] | None = None
     length: int | None = None
 
 
@@ -208,7 +212,7 @@ class TrainPart(_Part, frozen=True, kw_only=True):
     checkpoint_every: int = 10
     invalid: float = 1.0
     """What an answer that cannot be carried out costs its tokens, on top of what credit they have; in units of what
-    credits are in that step (their root mean square)."""
+    credits are in that step (their root mean square). Of sampled options: otherwise no such answer is trained."""
     options: Literal["sampled", "all"] = "sampled"
     """all: where a task names the options and a critic knows them, move the policy towards the better ones, taken or
     not (see `baton.learn.options`); what credit says of them stays on the traces."""
@@ -217,7 +221,7 @@ class TrainPart(_Part, frozen=True, kw_only=True):
     forget: float = 0.1
     """Of `options = "all"`: how much of the policy's own preference fades at each step."""
     decision_only: bool = False
-    """Train the tokens that say a decision, and not the reasoning around them."""
+    """Train the tokens that say a decision, and not the reasoning around them. Of sampled options, likewise."""
 
 
 class EvalPart(_Part, frozen=True, kw_only=True):
@@ -248,6 +252,11 @@ class Recipe(_Part, frozen=True, kw_only=True):
     rollout: RolloutPart = RolloutPart()
     train: TrainPart = TrainPart()
     eval: EvalPart = EvalPart()
+
+    def rate_setting(self, policy: str) -> str:
+        """Which setting is a policy's rate of learning."""
+        own = self.policies[policy].learning_rate is not None
+        return f"policies.{policy}.learning_rate" if own else "train.learning_rate"
 
 
 def built_in() -> dict[str, Recipe]:
@@ -360,6 +369,11 @@ def _check_keys(table: Mapping[str, Any], kind: type[Struct], where: str) -> Non
 def _check_word(type_: Any, value: object, where: str) -> None:
     """Text where only some words are known, or only a number."""
     kinds = (type_, *get_args(type_))
+    if isinstance(value, list):
+        for listed in (kind for kind in kinds if get_origin(kind) is tuple):
+            for each in value:
+                _check_word(listed, each, where)
+        return
     words = [word for each in kinds if get_origin(each) is Literal for word in get_args(each)]
     if not isinstance(value, str) or str in kinds or value in words:
         return

@@ -6,8 +6,9 @@ from baton.credit import find
 from baton.credit.contract import Estimator
 from baton.errors import UsageError, nearest
 from baton.learn.decisions import DECISIONS
+from baton.learn.idle import check_idle
 from baton.learn.policies.policy import roles_of
-from baton.learn.recipe import CreditPart, LossPart, Recipe
+from baton.learn.recipe import CreditPart, Recipe
 from baton.learn.stage import Stage
 from baton.tasks.games import GAMES
 from baton.team.setup import Topology
@@ -36,6 +37,8 @@ _LEAST: dict[str, float] = {
     "train.freeze_by_turns": 0,
     "train.invalid": 0,
     "train.forget": 0,
+    "train.seed": 0,
+    "train.threads": 1,
     "rollout.groups": 1,
     "rollout.group_size": 1,
     "rollout.staleness": 0,
@@ -47,6 +50,11 @@ _LEAST: dict[str, float] = {
     "critic.steps": 0,
     "critic.prior": 0,
     "critic.temperature": 0,
+    "critic.optimism": 0,
+    "loss.entropy": 0,
+    "loss.kl": 0,
+    "loss.correction_low": 0,
+    "loss.length": 1,
     "warm.episodes": 1,
     "warm.steps": 0,
     "warm.rows": 1,
@@ -58,17 +66,23 @@ _ABOVE_ZERO = (
     "train.clip_norm",
     "team.temperature",
     "critic.learning_rate",
+    "loss.correction_high",
 )
+_MOST = {"train.forget": 1.0, "train.seed": 2.0**63}
 _LARGEST_RATE = 10.0
 """Of learning: whoever writes more means something else."""
 
 
 def check_numbers(recipe: Recipe) -> None:
-    """Whether every number is one that a run can have."""
+    """Whether every number is one that a run can have, and does something there."""
     for path, least in _LEAST.items():
         value = _setting(recipe, path)
         if value is not None and not value >= least:
             raise UsageError(f"{path} is {value:g}; expected {least:g} or more.")
+    for path, most in _MOST.items():
+        value = _setting(recipe, path)
+        if value is not None and not value <= most:
+            raise UsageError(f"{path} is {value:g}; expected {most:g} or less.")
     for path in _ABOVE_ZERO:
         value = _setting(recipe, path)
         if value is not None and not value > 0:
@@ -78,15 +92,9 @@ def check_numbers(recipe: Recipe) -> None:
     for path, rate in rates.items():
         if rate is not None and not 0 < rate <= _LARGEST_RATE:
             raise UsageError(f"{path} is {rate}; expected more than 0, and 0.001 or so.")
-    if recipe.train.options == "all" and recipe.loss != LossPart():
+    if any(width < 1 for width in recipe.rollout.fan_out):
         raise UsageError(
-            'train.options = "all" has a loss of its own, the cross-entropy to a target, so [loss] would do nothing. '
-            "Leave [loss] out, or leave options out."
-        )
-    if recipe.train.options == "all" and (recipe.critic is None or recipe.critic.kind == "agents"):
-        raise UsageError(
-            'train.options = "all" asks a critic what options not taken are worth, and the recipe has none that can '
-            'tell. Add [critic] with kind = "table" or "network", or leave options out.'
+            f"rollout.fan_out is {list(recipe.rollout.fan_out)}; expected 1 or more at each depth: how many branches."
         )
     for name, part in recipe.policies.items():
         size = part.tiny
@@ -97,13 +105,15 @@ def check_numbers(recipe: Recipe) -> None:
             )
         if part.rank < 1:
             raise UsageError(f"policies.{name}.rank is {part.rank}; expected 1 or more.")
+    check_idle(recipe)
 
 
 def _setting(recipe: Recipe, path: str) -> float | None:
-    """None where its table is left out."""
+    """None where it is none, or its table is left out."""
     table, _, name = path.partition(".")
     part = getattr(recipe, table)
-    return None if part is None else float(getattr(part, name))
+    value = None if part is None else getattr(part, name)
+    return None if value is None else float(value)
 
 
 def check_credit(recipe: Recipe, stage: Stage) -> None:
@@ -125,6 +135,7 @@ def check_credit(recipe: Recipe, stage: Stage) -> None:
                 f"[[credit]] {estimator.name} is for {', '.join(part.roles)}, whose weights are frozen and cannot "
                 'learn. Set train = "full" or "lora" for the policy, or leave this credit out.'
             )
+    _check_asked(recipe)
 
 
 def _frozen_roles(recipe: Recipe, stage: Stage) -> frozenset[str]:
@@ -142,8 +153,12 @@ def _frozen_roles(recipe: Recipe, stage: Stage) -> frozenset[str]:
 
 def _check_settings(part: CreditPart, estimator: Estimator) -> None:
     """Its unit and its settings, as far as a recipe gives them; functions come later, from the run."""
-    later = {name: None for name, setting in estimator.settings.items() if setting.default is setting.empty}
+    later = {name: _later for name, setting in estimator.settings.items() if setting.default is setting.empty}
     estimator.bind(unit=part.unit, **{**later, **part.settings})
+
+
+def _later() -> None:
+    """Stands for a function that the run gives."""
 
 
 def _check_group(part: CreditPart, estimator: Estimator, recipe: Recipe) -> None:
@@ -173,6 +188,22 @@ def _check_critic(part: CreditPart, estimator: Estimator, recipe: Recipe) -> Non
         raise UsageError(
             f"estimator {estimator.name} asks a critic of kind {' or '.join(map(repr, kinds))}, and the recipe has "
             f'{there}. Write under [critic]: kind = "{kinds[-1]}".'
+        )
+
+
+def _check_asked(recipe: Recipe) -> None:
+    """A critic is there for somebody: some estimators go without, and ask where there is one."""
+    found = [find(part.estimator) for part in recipe.credit]
+    asking = [
+        name
+        for estimator in found
+        for name, setting in estimator.settings.items()
+        if name in ("value", "q") and setting.default in (setting.empty, None)
+    ]
+    if recipe.critic is not None and not asking:
+        raise UsageError(
+            f"[critic] would do nothing: {', '.join(estimator.name for estimator in found)} asks none. Leave it out "
+            "(--set critic=null), or take an estimator that asks one (baton credit --list: values)."
         )
 
 

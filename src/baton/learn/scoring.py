@@ -38,7 +38,7 @@ class Scoring:
             raise UsageError('[reward] has settings and no recipe to change. Add recipe = "NAME".')
         if self.recipe is not None:
             self.recipe = structs.replace(self.recipe, rules=_changed(self.recipe.rules, part.settings))
-
+        self.weights()  # one that cannot be is an error now, and not after the first rollouts
         self._gold: dict[str, Gold] = {}
         """Of the step's traces."""
 

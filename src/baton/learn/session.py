@@ -15,6 +15,7 @@ from typing import Any
 
 from baton.errors import BatonError, UsageError, nearest
 from baton.learn import checkpoint
+from baton.learn.critics import learns
 from baton.learn.evaluate import best_of, held_out, optimum_of, references, regrets, summary
 from baton.learn.folder import Folder, read_lines
 from baton.learn.recipe import Recipe, parse
@@ -22,10 +23,11 @@ from baton.learn.refusals import check_numbers
 from baton.learn.trainer import Diverged, Trainer
 from baton.trace.trace import Trace
 
-__all__ = ["MAY_CHANGE", "Session"]
+__all__ = ["MAY_CHANGE", "Session", "may_change"]
 
 MAY_CHANGE = ("train.steps", "train.learning_rate", "train.clip_norm", "train.checkpoint_every")
-"""Settings with which a run can go on that it did not begin with: what is done stays as it is."""
+"""Settings with which a run can go on that it did not begin with: what is done stays as it is. So are other rates of
+learning, where there are such (see `may_change`)."""
 
 EXAMPLES = 4
 """Traces kept of what a team does before and after."""
@@ -127,7 +129,7 @@ class Session:
         except Diverged as error:
             why = f"{error} {self._last_good()}"
             self.folder.tell({"status": "diverged", "why": why})
-            raise Diverged(why) from error
+            raise Diverged(why, error.lower) from error
         except KeyboardInterrupt:
             self.folder.tell({"status": "stopped", "why": "interrupted"})
             raise
@@ -166,7 +168,8 @@ class Session:
         if not checkpoint.finite(remembered):
             raise Diverged(
                 f"the critic's weights are no numbers any more after step {trainer.step_number}: the run has diverged. "
-                "Lower critic.learning_rate."
+                "Lower critic.learning_rate.",
+                "critic.learning_rate",
             )
         return checkpoint.save(
             self.folder.checkpoints,
@@ -222,16 +225,25 @@ class Session:
         self.folder.close()
 
 
+def may_change(recipe: Recipe) -> tuple[str, ...]:
+    """What a run of this recipe can go on with otherwise than it began."""
+    learning = [name for name, part in recipe.policies.items() if part.train != "frozen"]
+    critics = ["critic.learning_rate"] if learns(recipe.critic) else []
+    return (*MAY_CHANGE, *(f"policies.{name}.learning_rate" for name in learning), *critics)
+
+
 def _recipe(out: Path, changes: Sequence[str] = ()) -> Recipe:
     """The run's recipe, with changes that a run can go on with."""
+    text = (out / "recipe.toml").read_text("utf-8")
+    known = may_change(parse(text, "recipe.toml"))
     for change in changes:
         path = change.partition("=")[0]
-        if path not in MAY_CHANGE:
+        if path not in known:
             raise UsageError(
-                f"--set {change}: a run goes on with the settings it began with. {nearest(path, MAY_CHANGE)} "
+                f"--set {change}: a run goes on with the settings it began with. {nearest(path, known)} "
                 "For others, train anew into another --out."
             )
-    recipe = parse((out / "recipe.toml").read_text("utf-8"), "recipe.toml", changes)
+    recipe = parse(text, "recipe.toml", changes)
     check_numbers(recipe)
     return recipe
 

@@ -13,21 +13,22 @@ from msgspec import Struct, structs
 from baton.engine.scripted import ScriptedEngine
 from baton.errors import UsageError, nearest
 from baton.learn.answered import check_answered
-from baton.learn.recipe import Recipe
-from baton.tasks.catalog import REFERENCE, make_task
+from baton.learn.recipe import Recipe, TaskPart
+from baton.tasks.catalog import REFERENCE, TASKS, make_task
 from baton.tasks.game import Game, Policy, State
 from baton.tasks.game_task import GameTask
 from baton.tasks.reasoning import PLAYS, ReasoningTask
-from baton.tasks.task import Split
+from baton.tasks.task import Split, Task
 from baton.tasks.translate import translated
-from baton.team.budget import Limits
-from baton.team.harness import TEMPLATE
+from baton.team.budget import Ledger, Limits
+from baton.team.declared import make_struct, typed_settings
+from baton.team.harness import TEMPLATE, check_template
 from baton.team.policy import Engine
 from baton.team.run import Run
 from baton.team.running import header_of
 from baton.team.setup import Assignment, Team, Topology
 from baton.team.surface import Lines, Tools
-from baton.team.topology import make_topology
+from baton.team.topology import TOPOLOGIES, make_topology
 from baton.trace.trace import Trace
 
 __all__ = ["Episode", "Stage", "eager"]
@@ -51,9 +52,11 @@ class Stage:
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
-        self.task = make_task(recipe.task.name, **recipe.task.settings)
+        self.task = _task(recipe.task)
         self.topology = self._topology()
-        self.limits = _limits(recipe.team.limits)
+        self.limits = make_struct(Limits, recipe.team.limits, "[team.limits]", "team.limits.")
+        Ledger(self.limits)  # a limit that makes no sense is an error before anything is played
+        check_template(self._template)
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -75,12 +78,11 @@ class Stage:
         for role in self.topology.roles:
             if role.name not in self.roles:
                 everyone[role.name] = ScriptedEngine("nature", lambda _: "return done")
-        template = self.recipe.team.template
         return Team.of(
             self.topology,
             everyone,
             surface=self.recipe.team.surface,
-            template=TEMPLATE if template is None else template,
+            template=self._template,
             tools=assignment.tools,
             limits=self.limits,
             seed=seed,
@@ -116,19 +118,27 @@ class Stage:
             )
         return ScriptedEngine("reference", translated(REFERENCE[self.task.name], surface))
 
+    @property
+    def _template(self) -> str:
+        given = self.recipe.team.template
+        return TEMPLATE if given is None else given
+
     def _topology(self) -> Topology:
         given = self.recipe.team
-        own = self.task.topology()
-        if own is None:
-            tools = tuple(self.assignment(0).tools)
-            topology = make_topology(given.topology, **({"tools": tools} if tools else {}), **given.settings)
-        else:
-            if given.topology != own.name:
-                raise UsageError(
-                    f"{self.task.name} is played by a {own.name} team of its own, not by {given.topology!r}. "
-                    f'Write topology = "{own.name}" under [team], or leave it out.'
-                )
-            topology = own
+        topology = self.task.topology()
+        if topology is None:
+            topology = self._built()
+        elif given.topology != topology.name:
+            raise UsageError(
+                f"{self.task.name} is played by a {topology.name} team of its own, not by {given.topology!r}. "
+                f'Write topology = "{topology.name}" under [team], or leave it out.'
+            )
+        elif given.settings:
+            name = next(iter(given.settings))
+            raise UsageError(
+                f"{self.task.name} is played by a team of its own, which has no setting {name!r}. "
+                "Leave [team.settings] out; what the task can be set to goes under [task.settings]."
+            )
         roles = []
         for role in topology.roles:
             sampling = structs.replace(
@@ -136,6 +146,14 @@ class Stage:
             )
             roles.append(structs.replace(role, sampling=sampling, memory=given.memory))
         return structs.replace(topology, roles=tuple(roles))
+
+    def _built(self) -> Topology:
+        """By name, where the task brings no team of its own."""
+        name, settings = self.recipe.team.topology, self.recipe.team.settings
+        if name in TOPOLOGIES:
+            settings = typed_settings(TOPOLOGIES[name], settings, "team.settings.")
+        tools = tuple(self.assignment(0).tools)
+        return make_topology(name, **{"tools": tools} if tools else {}, **settings)
 
 
 def eager(game: Game) -> Policy:
@@ -149,8 +167,7 @@ def eager(game: Game) -> Policy:
     return policy
 
 
-def _limits(given: Mapping[str, object]) -> Limits:
-    for name in given:
-        if name not in Limits.__struct_fields__:
-            raise UsageError(f"[team.limits] has no {name!r}. {nearest(name, Limits.__struct_fields__)}")
-    return Limits(**given)  # type: ignore[arg-type]  # checked by the ledger
+def _task(part: TaskPart) -> Task:
+    known = TASKS.get(part.name)
+    settings = part.settings if known is None else typed_settings(known, part.settings, "task.settings.")
+    return make_task(part.name, **settings)

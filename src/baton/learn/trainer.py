@@ -27,13 +27,13 @@ from baton.learn.balance import EVERY, alone, balanced, check_balance, norm_of
 from baton.learn.buffer import Buffer, Group, batches_of, cut_off
 from baton.learn.checkpoint import Saved
 from baton.learn.crediting import Credited, Crediting, advantages
-from baton.learn.critics import make_critic
+from baton.learn.critics import learns, make_critic
+from baton.learn.idle import loss_of
 from baton.learn.judging import Judging
-from baton.learn.losses import Loss
 from baton.learn.metrics import interval, learned, rewards, sizes
 from baton.learn.models.start import starting_adapters, starting_models
 from baton.learn.monitors import Watch
-from baton.learn.options import option_rows
+from baton.learn.options import option_rows, trained_decisions
 from baton.learn.policies.lora import Adapted
 from baton.learn.policies.policy import Policy, make_policies
 from baton.learn.recipe import Recipe
@@ -54,6 +54,11 @@ __all__ = ["Diverged", "Step", "Trainer"]
 
 class Diverged(BatonError):
     """The loss or the gradient is no number any more."""
+
+    def __init__(self, message: str, lower: str | None = None) -> None:
+        """`lower` is the setting to lower; None: it is not known which."""
+        super().__init__(message)
+        self.lower = lower
 
 
 class Step(Struct, frozen=True, kw_only=True):
@@ -76,14 +81,14 @@ class Trainer:
         self.recipe = recipe
         self.stage = Stage(recipe)
         check_credit(recipe, self.stage)
+        self.scoring = Scoring(recipe.reward)
+        check_balance(recipe, self.scoring.rules)
         self.policies = make_policies(
             recipe,
             self.stage.roles,
             starting_models(recipe, self.stage, progress),
             None if restored else starting_adapters(recipe, progress),
         )
-        self.scoring = Scoring(recipe.reward)
-        check_balance(recipe, self.scoring.rules)
         self.judging = Judging(self.stage, self.scoring.rules)
         self.critic = make_critic(recipe, self.policies, self.scoring.team_return)
         given = {"reward": self.scoring.team_return, "in_scope": self.judging.in_scope, **self.critic.given()}
@@ -93,7 +98,7 @@ class Trainer:
         self.watch = Watch(recipe)
         self.gradients = {
             name: Gradients(
-                policy.model, _loss(recipe), _packed(recipe), reference=_reference(recipe, policy)
+                policy.model, loss_of(recipe), _packed(recipe), reference=_reference(recipe, policy)
             )
             for name, policy in self.policies.items()
             if policy.learns
@@ -230,25 +235,29 @@ class Trainer:
             [trace for group in groups for trace in group.traces],
             {policy.engine.name: policy.tokenizer for policy in self.policies.values() if policy.learns},
             self.critic.given()["q"],
-            self.recipe.train.decisions,
+            trained_decisions(self.recipe),
             temperature=self.recipe.train.temperature,
             forget=self.recipe.train.forget,
+            cut_weight=self.recipe.rollout.cut_weight,
         )
 
     def _check_finite(self, traces: Sequence[Trace]) -> None:
         """Before weights are touched: a return or a value that is no number would make them none either."""
         wrong = next((c for trace in traces for c in trace.credits if not math.isfinite(c.value)), None)
         if wrong is not None:
+            lower = "critic.learning_rate" if learns(self.recipe.critic) else None
             raise Diverged(
                 f"the credit of {wrong.estimator} on {wrong.unit} {wrong.target} is {wrong.value} at step "
                 f"{self.step_number + 1}: the run has diverged. "
-                + ("Lower critic.learning_rate." if self.recipe.critic else "See what the reward gives.")
+                + (f"Lower {lower}." if lower else "See what the reward gives."),
+                lower,
             )
 
     def _optimise(self, policy: Policy, batch: list[Row], done: int) -> tuple[Report, float]:
         """One step of the optimiser, after `done` others on the same rollouts."""
         assert policy.optimizer is not None
         policy.optimizer.zero_grad()
+        rate = self.recipe.rate_setting(policy.name)
         # After the first step these are no longer the weights that sampled, and losses correct for that.
         version = f"{policy.version}+{done}" if done else str(policy.version)
         report = self.gradients[policy.name].backward(batch, version=version)
@@ -257,14 +266,16 @@ class Trainer:
             policy.optimizer.zero_grad()
             raise Diverged(
                 f"the loss is {report.loss} and the gradient's norm {norm} at step {self.step_number + 1} "
-                f"(policy {policy.name}): the run has diverged. Lower train.learning_rate, or clip more with "
-                "train.clip_norm."
+                f"(policy {policy.name}): the run has diverged. Lower {rate}, or clip more with "
+                "train.clip_norm.",
+                rate,
             )
         policy.optimizer.step()
         if not all(bool(torch.isfinite(parameter).all()) for parameter in policy.parameters()):
             raise Diverged(
                 f"weights of policy {policy.name} are no numbers any more after step {self.step_number + 1}: the run "
-                "has diverged. Lower train.learning_rate."
+                f"has diverged. Lower {rate}.",
+                rate,
             )
         return report, norm
 
@@ -318,12 +329,6 @@ class Trainer:
         self.crediting.load(told["crediting"])
         self.scoring.load(told["scoring"])
         self.watch.load(told["watch"])
-
-
-def _loss(recipe: Recipe) -> Loss:
-    if recipe.train.options == "all":  # the cross-entropy to a target: weights are the target's chances
-        return Loss(kind="reinforce", correction="off")
-    return Loss(**structs.asdict(recipe.loss))
 
 
 def _reference(recipe: Recipe, policy: Policy) -> Any:

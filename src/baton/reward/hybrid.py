@@ -220,6 +220,12 @@ class Hybrid(Rule, tag="hybrid", frozen=True, kw_only=True):
         self.require(bool(self.terms), "terms", "give at least one")
         self.require(0 <= self.progress_decay < 1, "progress_decay", "it must be at least 0 and below 1")
         self.require(self.max_ratio >= 1, "max_ratio", "it must be at least 1")
+        for term in self.terms:
+            if isinstance(term.weight, Linear | Cosine) and term.weight.steps < 0:
+                raise UsageError(
+                    f"hybrid {self.name!r}: the weight of {term.of.name!r} cannot change over {term.weight.steps} "
+                    "steps; expected 0 or more."
+                )
         names = [term.of.name for term in self.terms]
         if twice := {name for name in names if names.count(name) > 1}:
             raise UsageError(

@@ -21,9 +21,11 @@ from baton.team.surface import Lines, Surface, Tools
 from baton.team.tool import Registry
 from baton.trace.call import Sampling
 
-__all__ = ["TEMPLATE", "Harness", "Role"]
+__all__ = ["TEMPLATE", "Harness", "Role", "check_template"]
 
 TEMPLATE = "You are {agent}, the {role} of a team. {instructions}\n{commands}"
+_PLACES = ("agent", "role", "instructions", "commands")
+"""What a template may name."""
 
 
 class Role(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -57,6 +59,18 @@ class Role(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     game's state). After an answer that was not valid it reads the same again."""
 
 
+def check_template(template: str) -> None:
+    """Refuse a system entry that cannot be filled in."""
+    try:
+        template.format(**dict.fromkeys(_PLACES, ""))
+    except (KeyError, IndexError, ValueError, AttributeError) as error:
+        places = ", ".join(f"{{{place}}}" for place in _PLACES)
+        raise UsageError(
+            f"the template {template!r} cannot be filled in ({error}). It may name {places}; a brace that is only text "
+            "is written twice, {{ or }}."
+        ) from None
+
+
 class Harness(Struct, frozen=True, kw_only=True, dict=True):
     """Prompt template, surface, roles and tools."""
 
@@ -66,6 +80,7 @@ class Harness(Struct, frozen=True, kw_only=True, dict=True):
     tools: Registry = field(default_factory=lambda: Registry(()))
 
     def __post_init__(self) -> None:
+        check_template(self.template)
         names = [role.name for role in self.roles]
         if len(set(names)) != len(names):
             raise UsageError(f"a harness needs roles with different names; given: {', '.join(names)}.")

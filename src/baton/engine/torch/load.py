@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,16 +31,29 @@ __all__ = [
 ]
 
 
+_EXPECTED = (
+    "Give a folder written by save_pretrained, with config.json, model.safetensors and tokenizer.json."
+)
+
+
 def check_folder(folder: str | Path) -> None:
     """That it looks like a model's, before anything is loaded."""
     path = Path(folder)
     if not path.is_dir():
         raise UsageError(f"there is no folder {str(folder)!r}. Give the folder of a Hugging Face causal LM.")
-    if not (path / "config.json").is_file():
-        raise UsageError(
-            f"{str(folder)!r} is not a model: it has no config.json. Give a folder written by "
-            "save_pretrained, with config.json, model.safetensors and tokenizer.json."
+    try:
+        config = json.loads((path / "config.json").read_text("utf-8"))
+        wrong = (
+            ""
+            if isinstance(config, dict) and "model_type" in config
+            else "its config.json names no model_type"
         )
+    except OSError:
+        wrong = "it has no config.json"
+    except ValueError:
+        wrong = "its config.json is not JSON"
+    if wrong:
+        raise UsageError(f"{str(folder)!r} is not a model: {wrong}. {_EXPECTED}")
 
 
 def check_dtype(dtype: str | None) -> None:
@@ -62,7 +76,7 @@ def open_folder(folder: str | Path, device: str, dtype: str | None) -> tuple[Any
         tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
     except (OSError, ValueError, KeyError) as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise UsageError(f"{str(folder)!r} cannot be opened as a causal LM: {first}") from error
+        raise UsageError(f"{str(folder)!r} cannot be opened as a causal LM: {first} {_EXPECTED}") from error
     return model.to(device), tokenizer
 
 

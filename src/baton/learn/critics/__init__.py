@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from baton.credit.contract import RewardOf
-from baton.learn.recipe import Recipe
+from baton.learn.recipe import CriticPart, Recipe
 from baton.trace.trace import Trace
 
 if TYPE_CHECKING:
     from baton.learn.critics.table import Ask
     from baton.learn.propensities import Asked
 
-__all__ = ["Critic", "NoCritic", "make_critic"]
+__all__ = ["Critic", "NoCritic", "learns", "make_critic"]
 
 
 class Critic(Protocol):
@@ -44,6 +44,11 @@ class NoCritic:
 
     def load(self, state: Mapping[str, Any]) -> None:
         pass
+
+
+def learns(part: CriticPart | None) -> bool:
+    """Whether a critic has weights, and so a rate of learning; a table counts."""
+    return part is not None and part.kind != "table"
 
 
 def make_critic(recipe: Recipe, policies: Mapping[str, Any], reward: RewardOf) -> Critic:

@@ -3,18 +3,7 @@
 from __future__ import annotations
 
 from baton.learn.losses.contract import Kind, Tokens, tokens_of
+from baton.learn.losses.named import LOSSES, named_loss
 from baton.learn.losses.total import KINDS, Loss, total
 
-__all__ = ["KINDS", "LOSSES", "Kind", "Loss", "Tokens", "tokens_of", "total"]
-
-LOSSES: dict[str, tuple[Loss, str]] = {
-    "reinforce": (Loss(kind="reinforce"), "Williams 1992 [M]"),
-    "ppo": (Loss(kind="ppo"), "arXiv 1707.06347 [P]"),
-    "grpo": (Loss(kind="ppo", scale=("turn",)), "arXiv 2402.03300 [P]: the mean over calls of token means"),
-    "dr_grpo": (Loss(kind="ppo", length=1024), "arXiv 2503.20783 [P]: a constant length; set it to yours"),
-    "dapo": (Loss(kind="ppo", low=0.2, high=0.28), "arXiv 2503.14476 [P]: asymmetric clip, mean over tokens"),
-    "gspo": (Loss(kind="gspo", scale=("turn",)), "arXiv 2507.18071 [P]"),
-    "cispo": (Loss(kind="cispo"), "arXiv 2506.13585 [P]"),
-    "masked": (Loss(kind="masked"), "Kimi PARL [A]"),
-}
-"""Name -> settings and where they are from. Advantages (with or without a deviation) are credit's."""
+__all__ = ["KINDS", "LOSSES", "Kind", "Loss", "Tokens", "named_loss", "tokens_of", "total"]

@@ -20,7 +20,7 @@ def _each(tokens: Tokens, low: float, high: float) -> Tensor:
     if not tokens.whole:
         raise UsageError(
             "gspo needs whole sequences, and some rows gave tokens to the fork they were sampled in. "
-            "Set duplicates='row_exact', or take a token-level loss (ppo, cispo)."
+            'Set pack.duplicates = "row_exact", or take a token-level loss (ppo, cispo).'
         )
     difference = tokens.new - tokens.old
     count = torch.bincount(tokens.sequence).to(difference.dtype)

@@ -35,7 +35,9 @@ def make_topology(name: str, **params: Any) -> Topology:
         raise UsageError(f"there is no topology {name!r}. {nearest(name, TOPOLOGIES)}")
     build = TOPOLOGIES[name]
     known = inspect.signature(build).parameters
-    for given in params:
+    for given, value in params.items():
         if given not in known:
             raise UsageError(f"topology {name!r} has no setting {given!r}. {nearest(given, known)}")
+        if isinstance(value, int) and not isinstance(value, bool) and value < 1:
+            raise UsageError(f"topology {name!r} cannot have {given} = {value}; expected 1 or more.")
     return structs.replace(build(**params), built_from={"name": name, **params})
