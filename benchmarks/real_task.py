@@ -29,7 +29,12 @@ def main() -> None:
         sys.exit(_run(args))
     except BatonError as error:
         print(f"real_task: {error}", file=sys.stderr)
-        sys.exit(1)
+    except ImportError as error:
+        print(
+            f"real_task: {error.name} is not installed. Type: pip install -e '.[train,reasoning]'",
+            file=sys.stderr,
+        )
+    sys.exit(1)
 
 
 def _arguments() -> argparse.Namespace:

@@ -7,8 +7,7 @@ from typing import Any
 
 from baton.measure.figure import Figure
 from real_tasks.plot import Level, Line, Mark, Panel
-from real_tasks.runs import ALONE, Runs, Told, agents, combined, episode_tokens, of_play, success
-from real_tasks.stopping import ARMS
+from real_tasks.runs import ALONE, ARMS, Runs, Told, agents, combined, episode_tokens, of_play, success
 
 __all__ = ["matched", "panels"]
 

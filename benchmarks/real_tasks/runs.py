@@ -19,6 +19,8 @@ from baton.measure.figure import Figure, mean
 
 __all__ = [
     "ALONE",
+    "ARMS",
+    "PARTS",
     "Runs",
     "Told",
     "agents",
@@ -32,6 +34,10 @@ __all__ = [
 
 ALONE = ("reasoning-single", "reasoning-worked")
 """Recipes of one agent."""
+PARTS = 3
+"""That a search has."""
+ARMS = (*(f"fixed-{k}" for k in range(1, PARTS + 1)), "found")
+"""Scripted leaders of one."""
 Runs = dict[str, list["Told"]]
 """Name -> its seeds."""
 

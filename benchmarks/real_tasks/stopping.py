@@ -22,12 +22,9 @@ from baton.team.policy import Answer, Engine, EngineError, Entry, Request
 from baton.trace.numbers import Ints
 from baton.trace.trace import Trace
 from real_tasks.measure import answer_of
+from real_tasks.runs import PARTS
 
-__all__ = ["ARMS", "PARTS", "Counted", "searches", "stopping_rule", "with_leader"]
-
-PARTS = 3
-"""That a search has."""
-ARMS = (*(f"fixed-{k}" for k in range(1, PARTS + 1)), "found")
+__all__ = ["Counted", "searches", "stopping_rule", "with_leader"]
 
 
 def searches(stage: Stage) -> bool:

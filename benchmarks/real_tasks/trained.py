@@ -27,7 +27,8 @@ from baton.team.policy import Engine
 from baton.trace.formats.jsonl import write_jsonl
 from baton.trace.trace import Trace
 from real_tasks.measure import answer_of, distinct_tokens, measured, whole_tokens
-from real_tasks.stopping import ARMS, searches, stopping_rule, with_leader
+from real_tasks.runs import ARMS
+from real_tasks.stopping import searches, stopping_rule, with_leader
 
 __all__ = ["measure_run", "picked"]
 

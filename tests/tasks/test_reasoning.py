@@ -17,7 +17,7 @@ from baton.errors import MissingExtraError, UsageError
 from baton.reward.contract import Gold
 from baton.reward.orchestration import Split
 from baton.tasks.catalog import REFERENCE, make_task
-from baton.tasks.reasoning import FAMILIES, SHORT, Play, ReasoningTask
+from baton.tasks.reasoning import FAMILIES, SHORT, Play, ReasoningTask, Worked
 from baton.tasks.reasoning.family import halves, run_of
 from baton.tasks.reasoning.task import split_of
 from baton.tasks.task import Instance
@@ -33,11 +33,15 @@ SPLITTABLE = [name for name, family in FAMILIES.items() if family.splittable]
 
 
 def played(
-    task: ReasoningTask, instance: Instance, surface: Literal["lines", "tools"] = "lines", width: int = 2
+    task: ReasoningTask,
+    instance: Instance,
+    surface: Literal["lines", "tools"] = "lines",
+    width: int = 2,
+    kind: type[Play] = Play,
 ) -> Trace:
     assignment = task.assignment(instance)
     speaks = Lines() if surface == "lines" else Tools(assignment.tools)
-    engine = ScriptedEngine("reference", translated(Play(task.family, width), speaks))
+    engine = ScriptedEngine("reference", translated(kind(task.family, width), speaks))
     topology = task.topology()
     assert topology is not None
     team = Team.of(topology, engine, surface=surface, template=SHORT, tools=assignment.tools)
@@ -125,6 +129,21 @@ def test_one_agent_alone(name: str) -> None:
     trace = played(task, task.instance(1))
     assert reward(trace) == 1.0
     assert {call.agent for call in trace.calls} == {"solver"}
+
+
+@pytest.mark.parametrize("name", SPLITTABLE)
+def test_one_agent_writes_down_what_a_team_would_say(name: str) -> None:
+    task, team = made(name, team="single"), made(name)
+    for seed in range(3):
+        instance = task.instance(seed)
+        trace = played(task, instance, kind=Worked)
+        together = played(team, instance)
+        assert reward(trace) == reward(together) == 1
+        assert len(trace.calls) == 1
+        said = trace.text(trace.calls[0].completion_ref) or ""
+        for event in together.events:
+            if event.type == "spawn":
+                assert (together.text(event.content_ref) or "") in said
 
 
 @pytest.mark.parametrize("name", ["chain_sum", "products", "count_primes", "letter_counting"])

@@ -6,13 +6,13 @@ from baton.tasks.reasoning.arithmetic import ChainSum, CountPrimes, Products
 from baton.tasks.reasoning.family import NONE, Family
 from baton.tasks.reasoning.grid import ModuloGrid
 from baton.tasks.reasoning.lists import LetterCounting, NeedleHaystack, NumberFiltering, WordSorting
-from baton.tasks.reasoning.play import PLAYS, Either, Play, Search
+from baton.tasks.reasoning.play import PLAYS, Either, Play, Search, Worked
 from baton.tasks.reasoning.sequential import CourseSchedule, ShortestPath, TowerOfHanoi
 from baton.tasks.reasoning.task import PREFIX, ReasoningTask
 from baton.tasks.reasoning.team import SHORT
 
 __all__ = [
-    "FAMILIES", "NONE", "PLAYS", "PREFIX", "SHORT", "Either", "Play", "ReasoningTask", "Search",
+    "FAMILIES", "NONE", "PLAYS", "PREFIX", "SHORT", "Either", "Play", "ReasoningTask", "Search", "Worked",
 ]  # fmt: skip
 
 FAMILIES: dict[str, Family] = {
