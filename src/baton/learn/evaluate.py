@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from baton.errors import UsageError
+from baton.learn.answered import failures
 from baton.learn.recipe import Recipe
 from baton.learn.stage import Episode, Stage
 from baton.tasks.game import CHOICES, Game
@@ -96,6 +97,7 @@ def summary(
         "regret": regrets(game, traces),
         "tokens": sum(trace.costs.get("tokens", 0.0) for trace in traces) / len(returns),
         "invalid": sum(e.status == "invalid" for t in traces for e in t.events) / len(returns),
+        "failed": sum(1 for t in traces for _ in failures(t)) / len(returns),
     }
 
 

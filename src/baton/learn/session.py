@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -69,12 +69,9 @@ class Session:
             self.folder.add("evals", line)
         if progress is not None:
             progress("measuring the untrained team")
-        try:
+        with self._telling("interrupted before the first step"):
             self.evaluate("untrained")
             self.checkpoint()
-        except KeyboardInterrupt:
-            self.folder.tell({"status": "stopped", "why": "interrupted before the first step"})
-            raise
         return self
 
     @classmethod
@@ -121,15 +118,21 @@ class Session:
 
     def steps(self) -> Iterator[dict[str, Any]]:
         """Every step that is left, one line of metrics at a time; then the last evaluation."""
-        try:
+        with self._telling("interrupted"):
             while self.trainer.step_number < self.recipe.train.steps:
                 yield self._step()
+
+    @contextmanager
+    def _telling(self, interrupted: str) -> Iterator[None]:
+        """What ends the body ends the run, and run.json says why."""
+        try:
+            yield
         except Diverged as error:
             why = f"{error} {self._last_good()}"
             self.folder.tell({"status": "diverged", "why": why})
             raise Diverged(why) from error
         except KeyboardInterrupt:
-            self.folder.tell({"status": "stopped", "why": "interrupted"})
+            self.folder.tell({"status": "stopped", "why": interrupted})
             raise
         except BatonError as error:
             with suppress(UsageError):  # the disk may be what failed

@@ -45,6 +45,8 @@ class Standing(Struct, frozen=True, kw_only=True):
     """Per episode."""
     invalid: float | None
     """Answers per episode that could not be carried out."""
+    failed: float | None
+    """Calls per episode that were not answered."""
 
 
 class TrainingRun(Struct, frozen=True, kw_only=True):
@@ -177,6 +179,7 @@ def _standing(who: str, line: Mapping[str, Any]) -> Standing:
         regret={name: figure(line, "regret", name) for name in ("total", *DECISIONS)},
         tokens=figure(line, "tokens"),
         invalid=figure(line, "invalid"),
+        failed=figure(line, "failed"),
     )
 
 
