@@ -8,6 +8,7 @@ from html import escape
 from baton.view.text import count, duration, number, percent, printable
 from baton.view.training_run import DECISIONS, Standing, TrainingRun, standing, standings
 from baton.view.training_svg import Series, areas, bar, curves, shown
+from baton.view.training_text import matched
 
 __all__ = ["SECTIONS", "heading"]
 
@@ -100,6 +101,9 @@ def _comparison(run: TrainingRun) -> str:
     head = ("", "return", "", "regret", *DECISIONS, "tokens", "invalid", "failed", "episodes")
     body = []
     for row in rows:
+        if row.why_not:
+            body.append(_row(row.who, [f'<td colspan="{len(head) - 1}" class="none">{escape(matched(row))}']))
+            continue
         kind = "after" if row.who == "trained" else "before"
         cells = ["<td>" + _interval(row), "<td>" + bar([(row.mean, kind)], most, mark=run.optimum)]
         cells += _regrets(row)
@@ -112,10 +116,18 @@ def _comparison(run: TrainingRun) -> str:
         body.append(_row(row.who, cells, "team" if row.who == "trained" else ""))
     return _table(head, body) + (
         '<p class="muted small">± is a 95 % interval over held-out episodes; the line on each bar is the optimum. '
-        "<b>best of n</b> lets the untrained team try n times, for about the tokens of the trained one, and keeps the "
-        "try with the best true score: an upper bound on what trying more often can do, and it may beat the optimum "
-        "by luck. <b>single agent</b> is the best that can be done without spawning anybody. Tokens, "
-        "invalid answers and failed calls are per episode.</p>"
+        "<b>best of n</b> keeps the try with the best true score: an upper bound on what trying more often can do, and "
+        "it may beat the optimum by luck. n is such that the tokens of all tries come nearest to the trained team’s. "
+        "<b>alone</b> has the trained weights and may not spawn; what it did not learn to do alone shows as invalid "
+        f"answers. {_matched(rows)}<b>single agent</b> is the best that can be done without spawning anybody, by the "
+        "solver. Tokens, invalid answers and failed calls are per episode.</p>"
+    )
+
+
+def _matched(rows: Iterable[Standing]) -> str:
+    """Both token counts of everyone who was given the trained team's."""
+    return "".join(
+        f"{escape(f'{row.who}: {matched(row)}')}. " for row in rows if matched(row) and not row.why_not
     )
 
 

@@ -9,9 +9,9 @@ from baton.view.text import count, duration, number, percent
 from baton.view.training_run import DECISIONS, Standing, TrainingRun, standing, standings
 from baton.view.tree import Line
 
-__all__ = ["course", "outcome", "standing_table", "worth"]
+__all__ = ["course", "matched", "outcome", "standing_table", "worth"]
 
-_SHOWN = ("untrained", "trained", "best of", "single agent", "optimum")
+_SHOWN = ("untrained", "trained", "best of", "alone", "single agent", "optimum")
 _TICKS = "▁▂▃▄▅▆▇█"
 _COURSE_WIDTH = 24
 
@@ -34,9 +34,23 @@ def standing_table(rows: Sequence[Standing]) -> list[Line]:
         [("  ".join(_aligned(row, widths)), "bold" if row is table[0] else "")] for row in table
     ]
     notes = ["–: not measured"] if any("–" in row for row in table) else []
-    if any(row.who.startswith("best of") for row in shown):
+    if any("best of" in row.who for row in shown):
         notes.append("best of n keeps the try with the best true score, so it bounds trying more often")
-    return [*lines, [("; ".join(notes), "dim")]] if notes else lines
+    said = ["; ".join(notes)] if notes else []
+    said += [f"{row.who}: {told}" for row in shown if (told := matched(row))]
+    return [*lines, *([(note, "dim")] for note in said)]
+
+
+def matched(row: Standing) -> str:
+    """What its tries cost beside the trained team, and what one of them is worth; or why there is nothing to tell."""
+    if row.why_not:
+        return f"{NOT_MEASURED}: {row.why_not}"
+    if row.tokens is None or row.team_tokens is None:
+        return ""
+    return (
+        f"{row.tokens:,.0f} tokens an episode against the trained team's {row.team_tokens:,.0f}; "
+        f"one try is worth {worth(row.one_try)}"
+    )
 
 
 def _ledger(run: TrainingRun) -> list[Line]:
