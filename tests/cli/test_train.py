@@ -61,6 +61,7 @@ def test_a_run_says_where_it_stands_and_what_came_of_it(
     for who in ("untrained", "trained", "single agent", "optimum"):
         assert who in table
     assert any(who.startswith("best of") for who in table)
+    assert any(who.startswith("alone, best of") for who in table)
     for decision in ("spawn", "delegate", "communicate", "aggregate", "stop", "total"):
         assert "→" in table[decision]
     assert f"report   {out}/report.html" in said.out

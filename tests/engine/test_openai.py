@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -294,6 +295,19 @@ def test_a_server_that_hangs(server: Server, cue: str) -> None:
 def test_nobody_there() -> None:
     said = failure("http://127.0.0.1:9/v1", limits={"retries": 1})
     assert "Is the server running?" in said
+
+
+def test_it_says_whether_it_can_be_reached(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    asyncio.run(OpenAIEngine("m", server.url).reach())  # 501 to a GET, and yet somebody is there
+    assert not server.bodies
+    with pytest.raises(EngineError, match=r"cannot connect to http://127\.0\.0\.1:9/v1"):
+        asyncio.run(OpenAIEngine("m", "http://127.0.0.1:9/v1").reach())
+    monkeypatch.setattr("baton.engine.openai._REACH_SECONDS", 0.05)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        pytest.raises(EngineError, match=r"within 0\.05 s"),
+    ):
+        asyncio.run(OpenAIEngine("m", f"http://127.0.0.1:{silent.getsockname()[1]}/v1").reach())
 
 
 def test_garbage_is_tried_again(server: Server) -> None:

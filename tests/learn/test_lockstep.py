@@ -103,3 +103,28 @@ def test_a_cancelled_call_is_not_asked() -> None:
 def test_it_answers_under_the_name_and_version_of_the_engine() -> None:
     engine = Lockstep(Slow("a", 0))
     assert (engine.name, engine.version) == ("a", "7")
+
+
+class Down(Slow):
+    """Fails at everything, as a server that is down does after its tries."""
+
+    async def answer(self, requests: Sequence[Request]) -> list[Answer | EngineError]:
+        await super().answer(requests)
+        return [EngineError("down") for _ in requests]
+
+
+@pytest.mark.parametrize(("patience", "asked"), [(0.0, 1), (60.0, 3)])
+def test_an_engine_without_hope_is_not_asked_again(
+    monkeypatch: pytest.MonkeyPatch, patience: float, asked: int
+) -> None:
+    monkeypatch.setattr("baton.learn.lockstep._PATIENCE_SECONDS", patience)
+    inner = Down("a", 0)
+
+    async def play() -> list[str]:
+        engine = Lockstep(inner)
+        return [str((await engine.answer([request(str(n))]))[0]) for n in range(3)]
+
+    said = asyncio.run(play())
+    assert said[0] == "down"
+    assert len(inner.batches) == asked
+    assert said.count("not asked: all calls before failed") == 3 - asked

@@ -22,7 +22,7 @@ from baton.learn.crediting import Crediting  # noqa: E402
 from baton.learn.models import smollm2  # noqa: E402
 from baton.learn.models.tiny import Tiny  # noqa: E402
 from baton.learn.policies import lora  # noqa: E402
-from baton.learn.recipe import Recipe, load  # noqa: E402
+from baton.learn.recipe import Recipe, built_in, load  # noqa: E402
 from baton.learn.session import Session  # noqa: E402
 from baton.learn.stage import Episode, Stage  # noqa: E402
 from baton.learn.trainer import Trainer  # noqa: E402
@@ -30,15 +30,12 @@ from baton.tasks.reasoning import FAMILIES, NONE, SHORT, Search  # noqa: E402
 from baton.trace.event import Event  # noqa: E402
 from baton.trace.trace import Trace  # noqa: E402
 
-NAMES = (
-    "reasoning",
-    "reasoning-uniform",
-    "reasoning-single",
-    "reasoning-worked",
-    "reasoning-tools",
-    "reasoning-spawn",
-    "reasoning-stop",
+NAMES = sorted(
+    name
+    for name, recipe in built_in().items()
+    if any(part.model != "tiny" for part in recipe.policies.values())
 )
+"""All that test_recipes.py leaves."""
 SMALL = Tiny(width=48, layers=1, heads=2, vocabulary=400)
 
 

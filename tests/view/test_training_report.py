@@ -220,6 +220,31 @@ def test_standings_are_in_order_and_the_last_measurement_counts(folder: Path) ->
     assert rows[2].mean is None
 
 
+def test_the_single_agent_has_both_token_counts_or_a_reason(folder: Path) -> None:
+    run = read_run(folder)
+    line = {"who": "alone-3", "step": 5, "episodes": 2, "return": {"mean": 0.5, "half": 0.1}, "tokens": 310.0}
+    line |= {"invalid": 0.0, "failed": 0.0, "one_try": 0.25, "team_tokens": 300.0}
+    why = {"who": "alone", "step": 5, "episodes": 0, "why": f"nobody {SCRIPT}"}
+    told = "310 tokens an episode against the trained team's 300; one try is worth 0.250"
+    for each, words in ((line, f"alone, best of 3: {told}"), (why, f"not measured: nobody {SCRIPT}")):
+        measured = structs.replace(run, evals=[*run.evals, each])
+        assert words in checked(report_page(measured)).text
+        said = ["".join(text for text, _ in line) for line in outcome(measured)]
+        assert any(words in line for line in said)
+        assert [row.who for row in standings(measured)].index("single agent") == 3
+    assert not any("exact" in line for line in said if line.startswith("alone"))
+
+
+def test_failed_calls_have_a_column_where_there_are_any(folder: Path) -> None:
+    run = read_run(folder)
+    header = ["".join(text for text, _ in line) for line in outcome(run)][2]
+    assert not header.endswith("failed")
+    broken = structs.replace(run, evals=[line | {"failed": 1.5} for line in run.evals])
+    said = ["".join(text for text, _ in line) for line in outcome(broken)]
+    assert said[2].endswith("failed")
+    assert said[3].endswith("1.50")
+
+
 def test_regret_per_choice_is_not_measured_where_there_was_no_choice(folder: Path) -> None:
     run = read_run(folder)
     first = {"regret": {"spawn": 0.5}, "episodes": 4, "credit": {"spawn": {"num": 8}}}

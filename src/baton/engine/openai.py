@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OpenAIEngine", "ServerLimits"]
 
+_REACH_SECONDS = 10.0
 _PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 
 
@@ -114,6 +115,24 @@ class OpenAIEngine:
 
     async def answer(self, requests: Sequence[Request]) -> list[Answer | EngineError]:
         return list(await asyncio.gather(*map(self._answer, requests)))
+
+    async def reach(self) -> None:
+        """Raise where nobody listens. Any reply will do: servers differ in what they offer besides completions."""
+        import httpx
+
+        try:
+            async with (
+                asyncio.timeout(_REACH_SECONDS),
+                httpx.AsyncClient(timeout=None) as client,
+                client.stream("GET", self._url),
+            ):
+                return
+        except TimeoutError:
+            raise EngineError(f"{self._url} did not answer within {_REACH_SECONDS:g} s") from None
+        except (httpx.ConnectError, httpx.InvalidURL) as error:
+            raise EngineError(f"cannot connect to {self._url}: {error}") from None
+        except httpx.HTTPError:
+            return
 
     async def close(self) -> None:
         """Close this event loop's connections."""

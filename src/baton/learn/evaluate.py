@@ -2,8 +2,9 @@
 
     team          the policies as they are
     untrained     the weights the run started from
-    best-of-n     n tries of the untrained team on the same instance, the best kept by its true score, for about the
-                  tokens of the trained team: an upper bound on what trying more often can do
+    best-of-n     n tries of the untrained team on the same instance, the best kept by its true score; n is such that
+                  their tokens come nearest to the trained team's: an upper bound on what trying more often can do
+    alone-n       the same of a single agent with the trained weights (`baton.learn.alone`)
     single-agent  of games, the best that can be done without spawning, by the solver
     optimum       of games, by the solver
 
@@ -21,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from baton.errors import UsageError
+from baton.learn.answered import failures
 from baton.learn.recipe import Recipe
 from baton.learn.stage import Episode, Stage
 from baton.tasks.game import CHOICES, Game
@@ -31,7 +33,10 @@ from baton.tasks.solve import Solution, solve
 from baton.team.policy import Engine
 from baton.trace.trace import Trace
 
-__all__ = ["best_of", "held_out", "ledger_of", "optimum_of", "references", "regrets", "summary"]
+__all__ = [
+    "best_of", "best_summary", "held_out", "ledger_of", "mean_tokens", "optimum_of", "references", "regrets",
+    "summary", "tries_for",
+]  # fmt: skip
 
 _REFERENCES = (
     ("optimum", "optimal"),
@@ -41,8 +46,9 @@ _REFERENCES = (
 )
 
 
-def held_out(recipe: Recipe, name: str, step: int, *, tries: int = 1) -> list[Episode]:
-    """The same instances and draws for everyone who is measured, apart from all that is trained on."""
+def held_out(recipe: Recipe, name: str, step: int, *, tries: int = 1, first: int = 0) -> list[Episode]:
+    """The same instances and draws for everyone who is measured, apart from all that is trained on. Of several tries
+    at each, those from the `first` on."""
     seed = recipe.train.seed
     return [
         Episode(
@@ -53,7 +59,7 @@ def held_out(recipe: Recipe, name: str, step: int, *, tries: int = 1) -> list[Ep
             step=step,
         )
         for n in range(recipe.eval.episodes)
-        for k in range(tries)
+        for k in range(first, tries)
     ]
 
 
@@ -83,6 +89,15 @@ def regrets(game: Game | None, traces: Sequence[Trace]) -> dict[str, float] | No
     return {"total": math.fsum(parts.values()), **parts}
 
 
+def mean_tokens(traces: Sequence[Trace]) -> float:
+    return sum(trace.costs.get("tokens", 0.0) for trace in traces) / len(traces)
+
+
+def tries_for(tokens: float, per_try: float, most: int) -> int:
+    """How many tries come nearest to these tokens."""
+    return max(1, min(most, round(tokens / per_try))) if per_try > 0 else 1
+
+
 def summary(
     game: Game | None, who: str, step: int, traces: Sequence[Trace], returns: Sequence[float]
 ) -> dict[str, Any]:
@@ -96,6 +111,7 @@ def summary(
         "regret": regrets(game, traces),
         "tokens": sum(trace.costs.get("tokens", 0.0) for trace in traces) / len(returns),
         "invalid": sum(e.status == "invalid" for t in traces for e in t.events) / len(returns),
+        "failed": sum(1 for t in traces for _ in failures(t)) / len(returns),
     }
 
 
@@ -123,9 +139,19 @@ def references(game: Game | None) -> list[dict[str, Any]]:
 
 def best_of(
     stage: Stage, engines: Mapping[str, Engine], recipe: Recipe, tries: int, score: Any
-) -> tuple[list[Trace], list[float]]:
-    """`tries` rollouts of each test instance; all traces, and the best return of each instance."""
+) -> tuple[list[Trace], list[list[float]]]:
+    """`tries` rollouts of each test instance: all traces, and the returns of each instance."""
     episodes = held_out(recipe, f"best-of-{tries}", 0, tries=tries)
     traces = asyncio.run(stage.play(engines, episodes))
     returns = [score(trace) for trace in traces]
-    return traces, [max(returns[at : at + tries]) for at in range(0, len(returns), tries)]
+    return traces, [returns[at : at + tries] for at in range(0, len(returns), tries)]
+
+
+def best_summary(
+    who: str, step: int, traces: Sequence[Trace], returns: Sequence[Sequence[float]], team_tokens: float
+) -> dict[str, Any]:
+    """A line of evals of the best of several tries: how many, for which tokens, and what one try is worth."""
+    tries = len(returns[0])
+    line = summary(None, f"{who}-{tries}", step, traces, [max(each) for each in returns])
+    one = float(np.mean(returns))
+    return line | {"tries": tries, "one_try": one, "team_tokens": team_tokens}

@@ -9,6 +9,7 @@ threads were, also with several engines: the same seed gives the same batches, h
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping, Sequence
 
 from baton.team.policy import Answer, Engine, EngineError, Entry, Request
@@ -19,13 +20,17 @@ __all__ = ["Lockstep", "lockstep"]
 _QUIET_ROUNDS = 8
 """Rounds of the loop without a new call after which all runs wait; a run needs two or three between calls."""
 
+_PATIENCE_SECONDS = 5.0
+"""An engine that failed all calls of this many seconds is not asked again in this play: its tries would add up to
+minutes, call after call."""
+
 Outcome = asyncio.Future["Answer | EngineError"]
 
 
 def lockstep(engines: Mapping[str, Engine]) -> dict[str, Lockstep]:
     """These engines, asked together."""
     rounds = _Rounds()
-    return {name: Lockstep(engine, rounds) for name, engine in engines.items()}
+    return {name: Lockstep(engine, rounds, policy=name) for name, engine in engines.items()}
 
 
 class _Rounds:
@@ -67,7 +72,7 @@ class _Rounds:
             for engine, each in waiting.items()
         }
         found = await asyncio.gather(
-            *(engine.engine.answer([request for request, _ in each]) for engine, each in asked.items()),
+            *(engine.ask([request for request, _ in each]) for engine, each in asked.items()),
             return_exceptions=True,  # whatever an engine raised belongs to those who asked it
         )
         for each, answers in zip(asked.values(), found, strict=True):
@@ -86,10 +91,14 @@ class _Rounds:
 class Lockstep:
     """An engine that asks another one, with everything that was asked meanwhile."""
 
-    def __init__(self, engine: Engine, rounds: _Rounds | None = None) -> None:
+    def __init__(self, engine: Engine, rounds: _Rounds | None = None, *, policy: str | None = None) -> None:
         self.name = engine.name
         self.engine = engine
+        self.policy = policy
+        """The policy that it answers for, by the recipe's name."""
         self._rounds = rounds or _Rounds()
+        self._answered = False
+        self._failing_seconds = 0.0
 
     @property
     def version(self) -> str:
@@ -100,3 +109,15 @@ class Lockstep:
 
     async def answer(self, requests: Sequence[Request]) -> list[Answer | EngineError]:
         return [await each for each in self._rounds.add(self, requests)]
+
+    async def ask(self, requests: Sequence[Request]) -> list[Answer | EngineError]:
+        """Ask the engine itself, unless there is no hope."""
+        if not self._answered and self._failing_seconds > _PATIENCE_SECONDS:
+            return [EngineError("not asked: all calls before failed") for _ in requests]
+        began = time.monotonic()
+        answers = await self.engine.answer(requests)
+        if any(isinstance(each, Answer) for each in answers):
+            self._answered = True
+        else:
+            self._failing_seconds += time.monotonic() - began
+        return answers

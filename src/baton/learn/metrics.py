@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from baton.learn.answered import failures
 from baton.learn.buffer import cut_off
 from baton.learn.update import Report
 from baton.trace.trace import Trace
@@ -39,6 +40,7 @@ def sizes(traces: Sequence[Trace]) -> dict[str, float]:
         "calls": mean(lambda t: len(t.calls)),
         "messages": mean(lambda t: sum(e.type == "message" for e in t.events)),
         "invalid": mean(lambda t: sum(e.status == "invalid" for e in t.events)),
+        "failed": mean(lambda t: sum(1 for _ in failures(t))),
         "cut_off": mean(lambda t: int(cut_off(t))),
     }
 

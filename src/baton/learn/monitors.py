@@ -5,11 +5,13 @@
     over-communication    messages grow while the return does not (O3)
     aggregation-leakage   the final answer is one source's, whatever the others said (O4)
     large-steps           each step changes the policy a lot, and the return falls
+    failed-calls          some calls were not answered (where none is, the run stops: `baton.learn.answered`)
 
 and the survey's five hacking modes (`baton.reward.monitors`), on some of the traces. Each compares the last steps with
 the run's own first ones, so a team that never spawned is not called collapsed, and a game whose agents are always idle
-does not ride free. A monitor speaks when it begins to see something, not at every step that it still does.
-Thresholds are ours [I]; the modes are the survey's, but for large-steps.
+does not ride free; failed-calls alone looks at the step itself. A monitor speaks when it begins to see something, not
+at every step that it still does.
+Thresholds are ours [I]; the modes are the survey's, but for the last two.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from typing import Any
 from msgspec import Struct
 
 from baton.errors import TraceError
+from baton.learn.answered import failures, first_line
 from baton.learn.recipe import Recipe
 from baton.reward import monitors as hacking
 from baton.reward.reading import final_event, last_said, plain
@@ -67,7 +70,7 @@ class Watch:
                 self._first[name].append(value)
             else:
                 self._last[name] = [*self._last.get(name, []), value][-_STEPS:]
-        found = [*self._collapsed(), *self._hacked(advice)]
+        found = [*_unanswered(traces), *self._collapsed(), *self._hacked(advice)]
         new = [warned for warned in found if warned.monitor not in self._firing]
         self._firing = [warned.monitor for warned in found]
         return new
@@ -163,6 +166,22 @@ class Watch:
                 told = f"{message} (The first steps: {pair[0]:.0%}; the last: {pair[1]:.0%}.)"
                 found.append(Warned(monitor=mode.replace("_", "-"), message=told))
         return found
+
+
+def _unanswered(traces: Sequence[Trace]) -> list[Warned]:
+    failed = [failure for trace in traces for failure in failures(trace)]
+    if not failed:
+        return []
+    roles = ", ".join(dict.fromkeys(role for role, _ in failed))
+    calls = sum(len(trace.calls) for trace in traces)
+    return [
+        Warned(
+            monitor="failed-calls",
+            message=f"{len(failed)} of {calls} calls were not answered (role {roles}). The first error: "
+            f"{first_line(failed[0][1])}. What the team did without them is trained on as it is. Where a server "
+            "answers: see its log, or ask it for less at once (rollout.groups, rollout.group_size).",
+        )
+    ]
 
 
 def _figures(traces: Sequence[Trace], advice: dict[str, str]) -> dict[str, float | None]:

@@ -9,14 +9,25 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from baton.errors import BatonError, UsageError, nearest
 from baton.learn import checkpoint
+from baton.learn.alone import NotAlone, alone_at_tokens
+from baton.learn.answered import Unanswered
 from baton.learn.critics import learns
-from baton.learn.evaluate import best_of, held_out, optimum_of, references, regrets, summary
+from baton.learn.evaluate import (
+    best_of,
+    best_summary,
+    held_out,
+    optimum_of,
+    references,
+    regrets,
+    summary,
+    tries_for,
+)
 from baton.learn.folder import Folder, read_lines
 from baton.learn.recipe import Recipe, parse
 from baton.learn.refusals import check_numbers
@@ -71,12 +82,9 @@ class Session:
             self.folder.add("evals", line)
         if progress is not None:
             progress("measuring the untrained team")
-        try:
+        with self._telling("interrupted before the first step"):
             self.evaluate("untrained")
             self.checkpoint()
-        except KeyboardInterrupt:
-            self.folder.tell({"status": "stopped", "why": "interrupted before the first step"})
-            raise
         return self
 
     @classmethod
@@ -123,15 +131,21 @@ class Session:
 
     def steps(self) -> Iterator[dict[str, Any]]:
         """Every step that is left, one line of metrics at a time; then the last evaluation."""
-        try:
+        with self._telling("interrupted"):
             while self.trainer.step_number < self.recipe.train.steps:
                 yield self._step()
+
+    @contextmanager
+    def _telling(self, interrupted: str) -> Iterator[None]:
+        """What ends the body ends the run, and run.json says why."""
+        try:
+            yield
         except Diverged as error:
             why = f"{error} {self._last_good()}"
             self.folder.tell({"status": "diverged", "why": why})
             raise Diverged(why, error.lower) from error
         except KeyboardInterrupt:
-            self.folder.tell({"status": "stopped", "why": "interrupted"})
+            self.folder.tell({"status": "stopped", "why": interrupted})
             raise
         except BatonError as error:
             with suppress(UsageError):  # the disk may be what failed
@@ -192,28 +206,54 @@ class Session:
         return line
 
     def finish(self) -> list[dict[str, Any]]:
-        """The last measurements: the trained team, and what the same tokens buy the untrained one."""
-        after = self.evaluate()
-        before = next(
-            line for line in read_lines(self.folder.path / "evals.jsonl") if line["who"] == "untrained"
-        )
-        tries = max(1, min(self.recipe.eval.best_of, round(after["tokens"] / before["tokens"])))
-        lines = [after]
-        trainer = self.trainer
-        trained = {name: policy.state() for name, policy in trainer.policies.items() if policy.learns}
-        first = sorted(self.folder.checkpoints.glob("step-*"))[0]
-        versions = {name: policy.version for name, policy in trainer.policies.items()}
-        checkpoint.load_weights(first, trainer.policies)
-        traces, returns = best_of(
-            trainer.stage, trainer.engines(), self.recipe, tries, trainer.scoring.own_return
-        )
-        for name, state in trained.items():
-            trainer.policies[name].load(state, versions[name])
-        line = summary(None, f"best-of-{tries}", trainer.step_number, traces, returns)
-        self.folder.add("evals", line)
-        lines.append(line)
+        """The last measurements: the trained team, and what its tokens buy the untrained one and a single agent."""
+        with self._telling("interrupted"):
+            after = self.evaluate()
+            tokens = after["tokens"]
+            alone = self._alone(tokens)
+            with self._first_weights():
+                best = self._best_of(tokens)
+            for line in (best, alone):
+                self.folder.add("evals", line)
         self.folder.tell({"status": "finished", "why": ""})
-        return lines
+        return [after, best, alone]
+
+    @contextmanager
+    def _first_weights(self) -> Iterator[None]:
+        """The body has the weights that the run started from."""
+        policies = self.trainer.policies
+        trained = {name: policy.state() for name, policy in policies.items() if policy.learns}
+        versions = {name: policy.version for name, policy in policies.items()}
+        first = sorted(self.folder.checkpoints.glob("step-*"))[0]
+        checkpoint.load_weights(first, policies)
+        self.trainer.rollouts.publish()
+        try:
+            yield
+        finally:
+            for name, state in trained.items():
+                policies[name].load(state, versions[name])
+
+    def _best_of(self, tokens: float) -> dict[str, Any]:
+        """What these tokens buy the team as it is."""
+        trainer = self.trainer
+        known = read_lines(self.folder.path / "evals.jsonl")
+        one = next(line for line in known if line["who"] == "untrained")
+        tries = tries_for(tokens, one["tokens"], self.recipe.eval.best_of)
+        score = trainer.scoring.own_return
+        traces, returns = best_of(trainer.stage, trainer.engines(), self.recipe, tries, score)
+        return best_summary("best-of", trainer.step_number, traces, returns, tokens)
+
+    def _alone(self, tokens: float) -> dict[str, Any]:
+        """What they buy a single agent with these weights, or why that is not measured."""
+        trainer = self.trainer
+        trainer.rollouts.publish()
+        try:
+            traces, returns = alone_at_tokens(
+                trainer.stage, trainer.policies, self.recipe, tokens, trainer.scoring.own_return
+            )
+        except (NotAlone, Unanswered) as error:  # what was trained stands without this row
+            return {"step": trainer.step_number, "who": "alone", "episodes": 0, "why": str(error)}
+        return best_summary("alone", trainer.step_number, traces, returns, tokens)
 
     def _summary(self, who: str, traces: Sequence[Trace]) -> dict[str, Any]:
         trainer = self.trainer

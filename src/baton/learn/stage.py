@@ -89,9 +89,9 @@ class Stage:
         )
 
     async def play(self, engines: Mapping[str, Engine], episodes: Sequence[Episode]) -> list[Trace]:
-        """All episodes side by side. Raises where a model broke."""
+        """All episodes side by side. Raises where a model broke, or all calls of a policy failed."""
         traces = list(await asyncio.gather(*(self._one(engines, episode) for episode in episodes)))
-        check_answered(traces)
+        check_answered(traces, {role: self._known_as(engine) for role, engine in engines.items()})
         return traces
 
     async def _one(self, engines: Mapping[str, Engine], episode: Episode) -> Trace:
@@ -100,6 +100,12 @@ class Stage:
         header = header_of(team, assignment, episode.name)
         told = {"step": episode.step, "instance": episode.instance, "split": episode.split}
         return await Run(team, assignment, structs.replace(header, meta=header.meta | {"train": told})).go()
+
+    def _known_as(self, engine: Engine) -> str:
+        """Who answers, for people: a policy of the recipe, or else an engine."""
+        policy = getattr(engine, "policy", None)
+        part = self.recipe.policies.get(policy) if policy is not None else None
+        return f"engine {engine.name!r}" if part is None else f"policy {policy!r} ({part.model})"
 
     def script(self, name: str) -> Engine:
         """Scripted play of this task: a reference policy of a game, or the task's own."""

@@ -17,7 +17,7 @@ from baton.errors import UsageError, nearest
 from baton.tasks.game import Game, Policy, State
 from baton.tasks.solve import Solution, solve
 
-__all__ = ["REFERENCE", "Greedy", "reference"]
+__all__ = ["REFERENCE", "Greedy", "by_spawns", "reference"]
 
 REFERENCE = ("random", "always-spawn", "never-spawn", "fixed-k", "greedy", "optimal")
 _TIE = 1e-12
@@ -72,17 +72,17 @@ def reference(name: str, game: Game, solution: Solution | None = None) -> Policy
     if name == "greedy":
         return greedy
     if name == "always-spawn":
-        return lambda state: {greedy.among(state, _by_spawns(game, state, 10**9)): 1.0}
+        return lambda state: {greedy.among(state, by_spawns(game, state, 10**9)): 1.0}
     if name == "never-spawn":
-        return lambda state: {greedy.among(state, _by_spawns(game, state, 0)): 1.0}
+        return lambda state: {greedy.among(state, by_spawns(game, state, 0)): 1.0}
     match = re.fullmatch(r"fixed-(k|\d+)", name)
     if match is None:
         raise UsageError(f"there is no reference policy {name!r}. {nearest(name, REFERENCE)}")
     k = 2 if match[1] == "k" else int(match[1])
-    return lambda state: {greedy.among(state, _by_spawns(game, state, max(0, k - game.spawned(state)))): 1.0}
+    return lambda state: {greedy.among(state, by_spawns(game, state, max(0, k - game.spawned(state)))): 1.0}
 
 
-def _by_spawns(game: Game, state: State, wanted: int) -> tuple[str, ...]:
+def by_spawns(game: Game, state: State, wanted: int) -> tuple[str, ...]:
     """The options that add as near as can be to `wanted` agents."""
     gap = {option: abs(wanted - game.spawns(state, option)) for option in game.options(state)}
     least = min(gap.values())

@@ -90,5 +90,8 @@ class Engine(Protocol):
         ...
 
     async def answer(self, requests: Sequence[Request]) -> list[Answer | EngineError]:
-        """Answer a batch, in order. Engines that batch continuously may be called concurrently."""
+        """Answer a batch, in order. Engines that batch continuously may be called concurrently.
+
+        An engine that may be out of reach can have `async def reach()` besides, which raises an EngineError then.
+        """
         ...

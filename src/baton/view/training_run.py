@@ -20,7 +20,7 @@ __all__ = ["DECISIONS", "Standing", "TrainingRun", "figure", "read_run", "standi
 
 DECISIONS = ("spawn", "delegate", "communicate", "aggregate", "stop")
 
-_ORDER = ("untrained", "trained", "best of", "single agent", "greedy play", "random play", "optimum")
+_ORDER = ("untrained", "trained", "best of", "alone", "single agent", "greedy play", "random play", "optimum")
 _LABELS = {
     "team": "trained",
     "single-agent": "single agent",
@@ -33,7 +33,7 @@ class Standing(Struct, frozen=True, kw_only=True):
     """What one way of playing was measured to be worth."""
 
     who: str
-    """As people read it: untrained, trained, best of 4, single agent, optimum."""
+    """As people read it: untrained, trained, best of 4, alone, single agent, optimum."""
     step: int | None
     episodes: int | None
     """None: exact, from the solver."""
@@ -45,6 +45,14 @@ class Standing(Struct, frozen=True, kw_only=True):
     """Per episode."""
     invalid: float | None
     """Answers per episode that could not be carried out."""
+    failed: float | None
+    """Calls per episode that were not answered."""
+    one_try: float | None
+    """What one of several tries is worth, where the best of them counts."""
+    team_tokens: float | None
+    """The trained team's, which the tries were to match."""
+    why_not: str
+    """Why it was not measured, where that is known."""
 
 
 class TrainingRun(Struct, frozen=True, kw_only=True):
@@ -177,6 +185,10 @@ def _standing(who: str, line: Mapping[str, Any]) -> Standing:
         regret={name: figure(line, "regret", name) for name in ("total", *DECISIONS)},
         tokens=figure(line, "tokens"),
         invalid=figure(line, "invalid"),
+        failed=figure(line, "failed"),
+        one_try=figure(line, "one_try"),
+        team_tokens=figure(line, "team_tokens"),
+        why_not=printable(why) if isinstance(why := line.get("why"), str) else "",
     )
 
 
@@ -184,6 +196,8 @@ def _label(who: Any) -> str:
     name = str(who)
     if name.startswith("best-of-"):
         return f"best of {printable(name.removeprefix('best-of-'))}, untrained"
+    if name.startswith("alone-"):
+        return f"alone, best of {printable(name.removeprefix('alone-'))}"
     return _LABELS.get(name, printable(name))
 
 

@@ -8,6 +8,7 @@ from html import escape
 from baton.view.text import count, duration, number, percent, printable
 from baton.view.training_run import DECISIONS, Standing, TrainingRun, standing, standings
 from baton.view.training_svg import Series, areas, bar, curves, shown
+from baton.view.training_text import matched
 
 __all__ = ["SECTIONS", "heading"]
 
@@ -97,25 +98,36 @@ def _comparison(run: TrainingRun) -> str:
         return '<p class="none">Nobody has been measured yet.</p>'
     values = [row.mean for row in rows if row.mean is not None]
     most = max([0.0, *values])
-    head = ("", "return", "", "regret", *DECISIONS, "tokens", "invalid", "episodes")
+    head = ("", "return", "", "regret", *DECISIONS, "tokens", "invalid", "failed", "episodes")
     body = []
     for row in rows:
+        if row.why_not:
+            body.append(_row(row.who, [f'<td colspan="{len(head) - 1}" class="none">{escape(matched(row))}']))
+            continue
         kind = "after" if row.who == "trained" else "before"
         cells = ["<td>" + _interval(row), "<td>" + bar([(row.mean, kind)], most, mark=run.optimum)]
         cells += _regrets(row)
         if row.episodes is None:
-            cells.append('<td colspan="3" class="muted">exact, by the solver')
+            cells.append('<td colspan="4" class="muted">exact, by the solver')
         else:
             tokens = _NONE if row.tokens is None else f"{row.tokens:,.0f}"
-            invalid = _NONE if row.invalid is None else f"{row.invalid:.2f}"
-            cells += [f"<td>{tokens}", f"<td>{invalid}", f"<td>{row.episodes:,}"]
+            broken = [_NONE if n is None else f"{n:.2f}" for n in (row.invalid, row.failed)]
+            cells += [f"<td>{tokens}", *(f"<td>{each}" for each in broken), f"<td>{row.episodes:,}"]
         body.append(_row(row.who, cells, "team" if row.who == "trained" else ""))
     return _table(head, body) + (
         '<p class="muted small">± is a 95 % interval over held-out episodes; the line on each bar is the optimum. '
-        "<b>best of n</b> lets the untrained team try n times, for about the tokens of the trained one, and keeps the "
-        "try with the best true score: an upper bound on what trying more often can do, and it may beat the optimum "
-        "by luck. <b>single agent</b> is the best that can be done without spawning anybody. Tokens and "
-        "invalid answers are per episode.</p>"
+        "<b>best of n</b> keeps the try with the best true score: an upper bound on what trying more often can do, and "
+        "it may beat the optimum by luck. n is such that the tokens of all tries come nearest to the trained team’s. "
+        "<b>alone</b> has the trained weights and may not spawn; what it did not learn to do alone shows as invalid "
+        f"answers. {_matched(rows)}<b>single agent</b> is the best that can be done without spawning anybody, by the "
+        "solver. Tokens, invalid answers and failed calls are per episode.</p>"
+    )
+
+
+def _matched(rows: Iterable[Standing]) -> str:
+    """Both token counts of everyone who was given the trained team's."""
+    return "".join(
+        f"{escape(f'{row.who}: {matched(row)}')}. " for row in rows if matched(row) and not row.why_not
     )
 
 
@@ -257,6 +269,8 @@ def _team(run: TrainingRun) -> str:
         "invalid": "Invalid answers per episode",
         "cut_off": "Share of episodes a budget cut off",
     }
+    if any(run.series("sizes", "failed")):
+        titles["failed"] = "Calls per episode that were not answered"
     return _plots(
         curves(title, steps, [Series(name=name, values=run.series("sizes", name), hue=hue)])
         for hue, (name, title) in enumerate(titles.items())

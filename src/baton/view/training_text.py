@@ -9,15 +9,16 @@ from baton.view.text import count, duration, number, percent
 from baton.view.training_run import DECISIONS, Standing, TrainingRun, standing, standings
 from baton.view.tree import Line
 
-__all__ = ["course", "outcome", "standing_table", "worth"]
+__all__ = ["course", "matched", "outcome", "standing_table", "worth"]
 
-_SHOWN = ("untrained", "trained", "best of", "single agent", "optimum")
+_SHOWN = ("untrained", "trained", "best of", "alone", "single agent", "optimum")
 _TICKS = "▁▂▃▄▅▆▇█"
 _COURSE_WIDTH = 24
 
 
 def standing_table(rows: Sequence[Standing]) -> list[Line]:
-    """Returns with intervals, regret in all and by decision, tokens and invalid answers per episode."""
+    """Returns with intervals, regret in all and by decision, tokens and invalid answers per episode; failed calls where
+    there are any."""
     shown = [row for row in rows if row.who.startswith(_SHOWN)]
     measured = any(value is not None for row in shown for value in row.regret.values())
     regrets = ("total", *DECISIONS) if measured else ("total",)
@@ -25,14 +26,31 @@ def standing_table(rows: Sequence[Standing]) -> list[Line]:
     title = "held out" if episodes is None else f"{episodes:,} held-out episodes"
     header = [title, "return", "", "regret", *regrets[1:], "tokens", "invalid"]
     table = [header, *([row.who, *_cells(row, regrets)] for row in shown)]
-    widths = [max(len(row[i]) for row in table) for i in range(len(header))]
+    if any(row.failed for row in shown):
+        failed = [_per_episode(row.failed) for row in shown]
+        table = [[*cells, last] for cells, last in zip(table, ["failed", *failed], strict=True)]
+    widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
     lines: list[Line] = [
-        [("  ".join(_aligned(row, widths)), "bold" if row is header else "")] for row in table
+        [("  ".join(_aligned(row, widths)), "bold" if row is table[0] else "")] for row in table
     ]
     notes = ["–: not measured"] if any("–" in row for row in table) else []
-    if any(row.who.startswith("best of") for row in shown):
+    if any("best of" in row.who for row in shown):
         notes.append("best of n keeps the try with the best true score, so it bounds trying more often")
-    return [*lines, [("; ".join(notes), "dim")]] if notes else lines
+    said = ["; ".join(notes)] if notes else []
+    said += [f"{row.who}: {told}" for row in shown if (told := matched(row))]
+    return [*lines, *([(note, "dim")] for note in said)]
+
+
+def matched(row: Standing) -> str:
+    """What its tries cost beside the trained team, and what one of them is worth; or why there is nothing to tell."""
+    if row.why_not:
+        return f"{NOT_MEASURED}: {row.why_not}"
+    if row.tokens is None or row.team_tokens is None:
+        return ""
+    return (
+        f"{row.tokens:,.0f} tokens an episode against the trained team's {row.team_tokens:,.0f}; "
+        f"one try is worth {worth(row.one_try)}"
+    )
 
 
 def _ledger(run: TrainingRun) -> list[Line]:
@@ -99,8 +117,12 @@ def worth(value: float | None, digits: int = 3) -> str:
 def _cells(row: Standing, regrets: Sequence[str]) -> list[str]:
     half = "exact" if row.episodes is None else "" if row.half is None else f"±{worth(row.half)}"
     tokens = "–" if row.tokens is None else f"{row.tokens:,.0f}"
-    invalid = "–" if row.invalid is None else f"{row.invalid:.2f}"
-    return [worth(row.mean), half, *(worth(row.regret[name]) for name in regrets), tokens, invalid]
+    regret = (worth(row.regret[name]) for name in regrets)
+    return [worth(row.mean), half, *regret, tokens, _per_episode(row.invalid)]
+
+
+def _per_episode(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"
 
 
 def _aligned(row: Sequence[str], widths: Sequence[int]) -> list[str]:

@@ -6,6 +6,7 @@ nothing; a frozen policy may be any engine, remote ones too. The sampler and the
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -20,7 +21,7 @@ from baton.engine.torch.turn import turn
 from baton.errors import UsageError, nearest
 from baton.learn.policies import lora
 from baton.learn.recipe import PolicyPart, Recipe
-from baton.team.policy import Engine
+from baton.team.policy import Engine, EngineError
 
 __all__ = ["Policy", "make_policies", "roles_of", "samplers"]
 
@@ -164,6 +165,7 @@ def make_policies(
         raise UsageError(
             'every policy is frozen, so nothing can learn. Set train = "full" or "lora" for one.'
         )
+    elsewhere = {name: _elsewhere(name, part) for name, part in recipe.policies.items() if _is_spec(part)}
     bases: dict[PolicyPart, _Base] = {}
     alike = {name: _base(part) for name, part in recipe.policies.items() if part.train == "lora"}
     for part in dict.fromkeys(alike.values()):
@@ -177,7 +179,10 @@ def make_policies(
             lora.attach(each, names, part.rank, 2 * part.rank, seed=recipe.train.seed)
         bases[part] = _Base(model, tokenizer, copies[-1])
     made = {
-        name: _make(recipe, name, part, mapped[name], load, bases) for name, part in recipe.policies.items()
+        name: Policy(name, part, mapped[name], elsewhere[name])
+        if name in elsewhere
+        else _make(recipe, name, part, mapped[name], load, bases)
+        for name, part in recipe.policies.items()
     }
     for name, policy in made.items():
         if policy.part.train == "lora" and adapt is not None:
@@ -212,6 +217,30 @@ def _check_names(policies: Mapping[str, Policy]) -> None:
             )
 
 
+def _is_spec(part: PolicyPart) -> bool:
+    """Whether an engine is named, as on the command line, and no local model to train."""
+    return part.model.partition(":")[0] in ENGINES
+
+
+def _elsewhere(name: str, part: PolicyPart) -> Engine:
+    """An engine that is not trained from here; refused where it says that it cannot be reached."""
+    if part.train != "frozen":
+        raise UsageError(
+            f"[policies.{name}]: {part.model} is not trained from here; its weights are elsewhere. "
+            'Write train = "frozen", or name a local model.'
+        )
+    engine = make_engine(part.model)
+    if (reach := getattr(engine, "reach", None)) is not None:
+        try:
+            asyncio.run(reach())
+        except EngineError as error:
+            raise UsageError(
+                f"[policies.{name}]: {part.model} cannot be reached: {error}. Start the server, or name another: "
+                f"--set policies.{name}.model=openai:MODEL@URL"
+            ) from error
+    return engine
+
+
 def _make(
     recipe: Recipe,
     name: str,
@@ -220,13 +249,6 @@ def _make(
     load: Load,
     bases: Mapping[PolicyPart, _Base],
 ) -> Policy:
-    if part.model.partition(":")[0] in ENGINES:
-        if part.train != "frozen":
-            raise UsageError(
-                f"[policies.{name}]: {part.model} is not trained from here; its weights are elsewhere. "
-                'Write train = "frozen", or name a local model.'
-            )
-        return Policy(name, part, roles, make_engine(part.model))
     overlap = recipe.rollout.overlap and part.train != "frozen"
     if part.train == "lora":
         model, tokenizer, sampler = bases[_base(part)]
