@@ -70,7 +70,7 @@ def played(
         return await run(team, assignment)
 
     traces = asyncio.run(every())
-    check_answered(traces)
+    check_answered(traces, {})
     return traces
 
 
