@@ -13,13 +13,8 @@ from msgspec import structs
 
 from baton.credit.contract import CreditError
 from baton.credit.forking import Forks
-from baton.credit.stop_replay import (
-    continued,
-    decisions_of,
-    majority_draft,
-    shadow_scores,
-    stop_value,
-)
+from baton.credit.stop_choice import decisions_of, majority_draft
+from baton.credit.stop_replay import continued, shadows, stop_value
 from baton.credit.stop_value import advantages, backward, cell_fit, ridge_fit
 from baton.tasks.games.stopping_chain import StoppingChain
 from baton.tasks.solve import evaluate, solve
@@ -235,10 +230,12 @@ def test_forced_continuation_and_shadow_scores() -> None:
         decisions = [e for e in decisions_of(whole) if e.options is not None]
         lengths.add(len(decisions_of(trace)))
         before = forks.cost
-        scores = asyncio.run(shadow_scores(forks, whole, decisions))
+        drafted = asyncio.run(shadows(forks, whole, decisions, draft=majority_draft))
         assert forks.cost == before  # a shadow stop asks nobody
-        drafts = [majority_draft(whole, e) for e in decisions]
-        assert scores == [float(d) for d in drafts]
+        assert [each.score for each in drafted] == [float(majority_draft(whole, e)) for e in decisions]
+        opened = asyncio.run(shadows(forks, whole, decisions))
+        votes = [e.options[0].removeprefix("stop ") for e in decisions if e.options is not None]
+        assert [each.score for each in opened] == [float(vote) for vote in votes]
     assert len(lengths) > 1
 
 

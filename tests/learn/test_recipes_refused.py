@@ -48,6 +48,17 @@ CASES = {
     "spawn credit where a program spawns": ("mappo", ["credit.0.estimator=spawn-fork"], "the decision to spawn"),
     "decisions of a whole agent": ("dr-mas", ['credit.0.decisions=["stop"]'], "no single decision"),
     "agent-wise groups of one": ("dr-mas", ["rollout.group_size=1"], "Set rollout.group_size to 2 or more"),
+    "stop credit from too few instances": (
+        "stop", ["credit.0.estimator=stop-value", "rollout.groups=5", "rollout.group_size=2"], "so there are 5.",
+    ),
+    "stop credit from one instance": (
+        "stop", ["credit.0.estimator=stop-value", "credit.0.group_by=instance", "rollout.group_size=8"],
+        'so there is 1. Set group_by = "task" and rollout.groups to 6 or more',
+    ),
+    "one rollout over all instances": (
+        "grpo", ["credit.0.group_by=task", "rollout.groups=1", "rollout.group_size=1"],
+        "at least 2, and there is 1. Set rollout.group_size to 2 or more.",
+    ),
     "nothing learns": ("magrpo", ["policies.main.train=frozen"], "every policy is frozen"),
     "a frozen policy's credit": (
         "shapley",

@@ -213,6 +213,8 @@ class Estimator(Struct, frozen=True, kw_only=True):
     evidence: str
     """P the paper's text, C the authors' code, A abstract or secondary, M textbook, I our inference."""
     function: Callable[..., Any]
+    at_least: int = 2
+    """Rollouts that it needs to compare, where it needs a group."""
 
     @property
     def settings(self) -> Mapping[str, inspect.Parameter]:
@@ -292,7 +294,12 @@ ESTIMATORS: dict[str, Estimator] = {}
 
 
 def estimator(
-    name: str, *units: CreditUnit, source: str, evidence: str, needs: Iterable[str] = ()
+    name: str,
+    *units: CreditUnit,
+    source: str,
+    evidence: str,
+    needs: Iterable[str] = (),
+    at_least: int = 2,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """List a function as an estimator; the function itself stays as it is."""
 
@@ -306,6 +313,7 @@ def estimator(
             source=source,
             evidence=evidence,
             function=function,
+            at_least=at_least,
         )
         return function
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 from baton.credit import find
 from baton.credit.contract import Estimator
 from baton.errors import UsageError, nearest
 from baton.learn.decisions import DECISIONS
 from baton.learn.idle import check_idle
 from baton.learn.policies.policy import roles_of
-from baton.learn.recipe import CreditPart, Recipe
+from baton.learn.recipe import CreditPart, Recipe, RolloutPart
 from baton.learn.stage import Stage
 from baton.tasks.games import GAMES
 from baton.team.setup import Topology
@@ -125,7 +127,7 @@ def check_credit(recipe: Recipe, stage: Stage) -> None:
         _check_decisions(part, estimator, stage)
         _check_options(estimator, stage)
         _check_settings(part, estimator)
-        _check_group(part, estimator, recipe)
+        _check_group(part, estimator, recipe, stage)
         _check_critic(part, estimator, recipe)
         for role in part.roles:
             if role not in stage.roles:
@@ -161,15 +163,32 @@ def _later() -> None:
     """Stands for a function that the run gives."""
 
 
-def _check_group(part: CreditPart, estimator: Estimator, recipe: Recipe) -> None:
-    size = recipe.rollout.group_size
-    for width in recipe.rollout.fan_out:
-        size *= width
-    compared = size if part.group_by == "instance" else size * recipe.rollout.groups
-    if "group" in estimator.needs and compared < 2:
+def _check_group(part: CreditPart, estimator: Estimator, recipe: Recipe, stage: Stage) -> None:
+    """Whether enough rollouts are compared with each other."""
+    rollout = recipe.rollout
+    if "group" not in estimator.needs:
+        return
+    if estimator.name == "stop-value" and stage.game is not None:
+        _check_lucks(part, estimator, rollout)
+    each = math.prod(rollout.fan_out) * (rollout.groups if part.group_by == "task" else 1)
+    compared = rollout.group_size * each
+    if compared < estimator.at_least:
+        least = math.ceil(estimator.at_least / max(1, each))
+        other = ', or group_by = "task"' if part.group_by == "instance" else ""
         raise UsageError(
-            f"estimator {estimator.name} compares rollouts of one {part.group_by}, and there is {compared}: every "
-            'credit would be 0. Set rollout.group_size to 2 or more, or group_by = "task".'
+            f"estimator {estimator.name} compares rollouts of one {part.group_by}, at least {estimator.at_least}, and "
+            f"there {'is' if compared == 1 else 'are'} {compared}. Set rollout.group_size to {least} or more{other}."
+        )
+
+
+def _check_lucks(part: CreditPart, estimator: Estimator, rollout: RolloutPart) -> None:
+    """What going on is worth is learned over the luck of several instances, or it would be known in hindsight."""
+    lucks = rollout.groups if part.group_by == "task" else 1
+    if lucks < estimator.at_least:
+        raise UsageError(
+            f"estimator {estimator.name} learns what going on is worth from rollouts with luck of their own, at least "
+            f"{estimator.at_least}; those of one instance of a game share it, so there {'is' if lucks == 1 else 'are'} "
+            f'{lucks}. Set group_by = "task" and rollout.groups to {estimator.at_least} or more.'
         )
 
 

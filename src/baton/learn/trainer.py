@@ -43,6 +43,7 @@ from baton.learn.rows import Row, rows_of
 from baton.learn.scales import learned_weights
 from baton.learn.scoring import Scoring
 from baton.learn.stage import Stage
+from baton.learn.stopping import stop_settings
 from baton.learn.update import Gradients, Packed, Report
 from baton.reward.contract import Gold
 from baton.team.policy import Engine
@@ -92,6 +93,7 @@ class Trainer:
         self.judging = Judging(self.stage, self.scoring.rules)
         self.critic = make_critic(recipe, self.policies, self.scoring.team_return)
         given = {"reward": self.scoring.team_return, "in_scope": self.judging.in_scope, **self.critic.given()}
+        given |= stop_settings(self.stage.game, self.policies, recipe.pack.max_tokens)
         self.crediting = Crediting(recipe, given)
         self.rollouts = Rollouts(recipe, self.stage, self.policies)
         self.buffer = Buffer(recipe.rollout.staleness)

@@ -12,14 +12,13 @@ from baton.cli.credit_bench.figures import Figure, judge
 from baton.credit import ESTIMATORS
 from baton.credit.contract import Credits
 from baton.credit.forking import Forks
-from baton.credit.stop_replay import decisions_of, stop_chance
+from baton.credit.stop_choice import decisions_of, stop_chance, stopped
 from baton.engine.scripted import ScriptedEngine
 from baton.tasks.game import State
 from baton.tasks.game_task import GameTask
 from baton.tasks.game_team import read_state
 from baton.tasks.games.stopping_chain import StoppingChain
 from baton.tasks.solve import Solution, solve
-from baton.team.action import Action, Wait
 from baton.team.running import run
 from baton.team.setup import Assignment, Team
 from baton.trace.event import Event
@@ -57,7 +56,7 @@ async def _measured(num_groups: int, group_size: int) -> list[Figure]:
             assignments[f"stop-{k}"] = assignment
         forks = Forks(Team.of(task.topology(), engine), lambda trace, of=assignments: of[_name(trace)])  # type: ignore[misc]  # a default, to bind it now
         credits += await ESTIMATORS["stop-value"].function(
-            traces, runner=forks, draft=_draft, onward=_onward, features=_features, score_known=True
+            traces, runner=forks, features=_features, score_known=True
         )
         truths += [_truth(trace, solution) for trace in traces]
         tokens += forks.cost.tokens
@@ -79,14 +78,6 @@ def _name(trace: Trace) -> str:
     return trace.trace_id.partition("~")[0]
 
 
-def _draft(trace: Trace, event: Event) -> str:  # noqa: ARG001 (the game knows what the draft is worth)
-    return "draft"
-
-
-def _onward(trace: Trace, event: Event) -> Action | None:  # noqa: ARG001 (what an `Onward` is given)
-    return Wait(mode="any") if _WAIT in (event.options or ()) else None
-
-
 def _features(trace: Trace, event: Event) -> list[float]:  # noqa: ARG001 (what features are given)
     _, good, out = read_state(event.extra["step"]["state"])
     return [float(good), float(out), float(good) ** 2]
@@ -98,5 +89,5 @@ def _truth(trace: Trace, solution: Solution) -> Mapping[str, float]:
         if len(event.options or ()) > 1:
             q = solution.q(read_state(event.extra["step"]["state"]))
             p, gap = stop_chance(event), q[_WAIT] - q[_STOP]
-            found[event.id] = -(1 - p) * gap if event.decision == "stop" else p * gap
+            found[event.id] = -(1 - p) * gap if stopped(event) else p * gap
     return found

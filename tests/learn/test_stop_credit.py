@@ -1,0 +1,52 @@
+"""Counterfactual stop credit trains the stop policy: regret falls, what is forced is open, caps are not trained."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from small_run import small
+
+from baton.learn.trainer import Step, Trainer
+from baton.tasks.game_trace import regret_of_trace
+from baton.tasks.solve import solve
+
+pytestmark = pytest.mark.usefixtures("first_weights")
+STOP_VALUE = '[[credit]]\nestimator = "stop-value"\ngroup_by = "task"\n'
+
+
+def trained(num_steps: int, **changes: Any) -> list[Step]:
+    sizes = {"rollout__groups": 48, "rollout__group_size": 1, "train__steps": num_steps, "train__batches": 2}
+    trainer = Trainer(small(STOP_VALUE, **(sizes | changes)))
+    return [trainer.step() for _ in range(num_steps)]
+
+
+def test_regret_falls() -> None:
+    steps = trained(8)
+    solutions: dict[Any, Any] = {}
+    regrets = [
+        np.mean([regret_of_trace(t, lambda g: solutions.setdefault(g, solve(g))).regret for t in step.traces])
+        for step in steps
+    ]
+    assert np.mean(regrets[-3:]) < 0.5 * regrets[0]
+    assert all(step.metrics["credit"]["stop"]["num"] > 48 for step in steps)
+    assert all(step.metrics["fork_tokens"] > 0 for step in steps)
+
+
+@pytest.mark.parametrize("game", ["sequential-test", "batch-search", "parallel-pandora"])
+def test_stops_of_other_games_are_found_and_carried_out(game: str) -> None:
+    """Several ways to stop, a stop that is a wait, and stops among other decisions."""
+    changes = {"task__name": f"game:{game}", "task__settings": {}, "rollout__groups": 16}
+    if game == "sequential-test":
+        changes["task__settings"] = {"max_tests": 6}
+    (step,) = trained(1, team__max_tokens=24, **changes)
+    assert any(credit.estimator == "stop-value" for trace in step.traces for credit in trace.credits)
+
+
+def test_a_stop_by_a_cap_is_not_trained() -> None:
+    (step,) = trained(1, team__limits={"calls": 2})
+    capped = [{event.id for event in trace.events if event.status == "forced"} for trace in step.traces]
+    assert any(capped)
+    for trace, forced in zip(step.traces, capped, strict=True):
+        assert not forced & {credit.target for credit in trace.credits}
