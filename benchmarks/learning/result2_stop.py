@@ -60,6 +60,7 @@ def jobs(num_seeds: int, quick: bool) -> list[Job]:
         terminator = [
             *task,
             "credit.0.estimator=reinforce-cost",
+            "credit.0.group_by=task",
             "critic=null",
             "train.options=sampled",
             "train.learning_rate=0.0003",

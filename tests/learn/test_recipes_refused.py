@@ -49,10 +49,10 @@ CASES = {
     "decisions of a whole agent": ("dr-mas", ['credit.0.decisions=["stop"]'], "no single decision"),
     "agent-wise groups of one": ("dr-mas", ["rollout.group_size=1"], "Set rollout.group_size to 2 or more"),
     "stop credit from too few instances": (
-        "stop", ["credit.0.estimator=stop-value", "rollout.groups=5", "rollout.group_size=2"], "so there are 5.",
+        "stop-value", ["rollout.groups=5", "rollout.group_size=2"], "so there are 5.",
     ),
     "stop credit from one instance": (
-        "stop", ["credit.0.estimator=stop-value", "credit.0.group_by=instance", "rollout.group_size=8"],
+        "stop-value", ["credit.0.group_by=instance", "rollout.group_size=8"],
         'so there is 1. Set group_by = "task" and rollout.groups to 6 or more',
     ),
     "one rollout over all instances": (
