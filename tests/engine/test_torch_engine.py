@@ -464,8 +464,9 @@ def test_what_is_not_a_model_folder(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no config\.json"):
         TorchEngine.open(tmp_path)
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(UsageError, match="cannot be opened"):
+    with pytest.raises(UsageError, match="names no model_type"):
         TorchEngine.open(tmp_path, device="cpu")
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
     with pytest.raises(UsageError, match="dtype"):
         TorchEngine.open(tmp_path, device="cpu", dtype="float31")
 
