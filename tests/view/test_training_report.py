@@ -243,6 +243,8 @@ def test_failed_calls_have_a_column_where_there_are_any(folder: Path) -> None:
     said = ["".join(text for text, _ in line) for line in outcome(broken)]
     assert said[2].endswith("failed")
     assert said[3].endswith("1.50")
+    assert "<th>failed" not in report_page(run)
+    assert "<th>failed" in report_page(broken)
 
 
 def test_regret_per_choice_is_not_measured_where_there_was_no_choice(folder: Path) -> None:

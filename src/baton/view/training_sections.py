@@ -98,7 +98,8 @@ def _comparison(run: TrainingRun) -> str:
         return '<p class="none">Nobody has been measured yet.</p>'
     values = [row.mean for row in rows if row.mean is not None]
     most = max([0.0, *values])
-    head = ("", "return", "", "regret", *DECISIONS, "tokens", "invalid", "failed", "episodes")
+    failed = ("failed",) if any(row.failed for row in rows) else ()
+    head = ("", "return", "", "regret", *DECISIONS, "tokens", "invalid", *failed, "episodes")
     body = []
     for row in rows:
         if row.why_not:
@@ -108,10 +109,11 @@ def _comparison(run: TrainingRun) -> str:
         cells = ["<td>" + _interval(row), "<td>" + bar([(row.mean, kind)], most, mark=run.optimum)]
         cells += _regrets(row)
         if row.episodes is None:
-            cells.append('<td colspan="4" class="muted">exact, by the solver')
+            cells.append(f'<td colspan="{3 + len(failed)}" class="muted">exact, by the solver')
         else:
             tokens = _NONE if row.tokens is None else f"{row.tokens:,.0f}"
-            broken = [_NONE if n is None else f"{n:.2f}" for n in (row.invalid, row.failed)]
+            counts = (row.invalid, row.failed)[: 1 + len(failed)]
+            broken = [_NONE if n is None else f"{n:.2f}" for n in counts]
             cells += [f"<td>{tokens}", *(f"<td>{each}" for each in broken), f"<td>{row.episodes:,}"]
         body.append(_row(row.who, cells, "team" if row.who == "trained" else ""))
     return _table(head, body) + (
