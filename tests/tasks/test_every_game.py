@@ -11,8 +11,8 @@ from baton.errors import UsageError
 from baton.tasks.game import CHOICES
 from baton.tasks.games import GAMES, make_game
 from baton.tasks.ledger import expected_regret
-from baton.tasks.policies import REFERENCE, reference
-from baton.tasks.solve import Solution, solve
+from baton.tasks.policies import REFERENCE, best_alone, reference
+from baton.tasks.solve import Solution, evaluate, solve
 from baton.testing.tasks import check_game
 
 PAGES = Path(__file__).parents[2] / "docs" / "games"
@@ -54,6 +54,13 @@ def test_ledger_adds_up(name: str, policy: str) -> None:
     assert all(part >= -1e-9 for part in ledger.parts.values())
     if policy == "optimal":
         assert ledger.regret == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize("name", GAMES)
+def test_the_best_alone_is_between_greedy_play_without_agents_and_the_optimum(name: str) -> None:
+    game = make_game(name)
+    value = evaluate(game, best_alone(game)).value
+    assert evaluate(game, reference("never-spawn", game)).value - 1e-9 <= value <= solved(name).value + 1e-9
 
 
 @pytest.mark.parametrize("name", GAMES)

@@ -28,7 +28,7 @@ from baton.learn.stage import Episode, Stage
 from baton.tasks.game import CHOICES, Game
 from baton.tasks.game_trace import regret_of_trace
 from baton.tasks.ledger import Ledger, expected_regret
-from baton.tasks.policies import reference
+from baton.tasks.policies import best_alone, reference
 from baton.tasks.solve import Solution, solve
 from baton.team.policy import Engine
 from baton.trace.trace import Trace
@@ -38,12 +38,7 @@ __all__ = [
     "summary", "tries_for",
 ]  # fmt: skip
 
-_REFERENCES = (
-    ("optimum", "optimal"),
-    ("single-agent", "never-spawn"),
-    ("random", "random"),
-    ("greedy", "greedy"),
-)
+_REFERENCES = {"optimum": "optimal", "random": "random", "greedy": "greedy"}
 
 
 def held_out(recipe: Recipe, name: str, step: int, *, tries: int = 1, first: int = 0) -> list[Episode]:
@@ -121,8 +116,9 @@ def references(game: Game | None) -> list[dict[str, Any]]:
     if game is None or solution is None:
         return []
     lines: list[dict[str, Any]] = []
-    for who, name in _REFERENCES:
-        ledger = expected_regret(solution, reference(name, game, solution))
+    policies = {who: reference(name, game, solution) for who, name in _REFERENCES.items()}
+    for who, policy in (policies | {"single-agent": best_alone(game)}).items():
+        ledger = expected_regret(solution, policy)
         parts: dict[str, float] = {choice: ledger.parts[choice] for choice in CHOICES}
         lines.append(
             {

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any, cast
 
 from baton.errors import UsageError, nearest
 from baton.tasks.game import Game, Policy, State
 from baton.tasks.solve import Solution, solve
 
-__all__ = ["REFERENCE", "Greedy", "by_spawns", "reference"]
+__all__ = ["REFERENCE", "Greedy", "best_alone", "by_spawns", "reference"]
 
 REFERENCE = ("random", "always-spawn", "never-spawn", "fixed-k", "greedy", "optimal")
 _TIE = 1e-12
@@ -80,6 +81,24 @@ def reference(name: str, game: Game, solution: Solution | None = None) -> Policy
         raise UsageError(f"there is no reference policy {name!r}. {nearest(name, REFERENCE)}")
     k = 2 if match[1] == "k" else int(match[1])
     return lambda state: {greedy.among(state, by_spawns(game, state, max(0, k - game.spawned(state)))): 1.0}
+
+
+def best_alone(game: Game) -> Policy:
+    """The best policy of those that add as few agents as can be."""
+    return solve(cast(Game, _Unspawned(game))).policy
+
+
+class _Unspawned:
+    """A game with no other options than those."""
+
+    def __init__(self, game: Game) -> None:
+        self._game = game
+
+    def options(self, state: State) -> tuple[str, ...]:
+        return by_spawns(self._game, state, 0) if self._game.options(state) else ()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._game, name)
 
 
 def by_spawns(game: Game, state: State, wanted: int) -> tuple[str, ...]:
