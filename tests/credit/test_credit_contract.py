@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import inspect
 
+import numpy as np
 import pytest
 from credit_teams import group_of, make_trace
 
@@ -102,3 +103,9 @@ def test_a_prefix_is_a_trace_of_its_own() -> None:
     trace = make_trace()
     assert Prefix(trace, 0).graph().events == ()
     assert Prefix(trace, 3).graph().events == trace.events[:3]
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    assert find("return-to-go").bind(gamma=np.float64(0.9))["gamma"] == 0.9
+    with pytest.raises(UsageError, match="expected 0 to 1"):
+        find("return-to-go").bind(gamma=np.float64(7))

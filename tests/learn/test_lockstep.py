@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from baton.learn.lockstep import Lockstep, lockstep
+from baton.learn.lockstep import NOT_ASKED, Lockstep, lockstep
 from baton.team.policy import Answer, EngineError, Entry, Request
 from baton.trace.call import Sampling
 from baton.trace.numbers import Ints
@@ -113,18 +113,19 @@ class Down(Slow):
         return [EngineError("down") for _ in requests]
 
 
-@pytest.mark.parametrize(("patience", "asked"), [(0.0, 1), (60.0, 3)])
+@pytest.mark.parametrize(("seconds", "patient", "asked"), [(0.0, False, 3), (0.0, True, 5), (60.0, False, 5)])
 def test_an_engine_without_hope_is_not_asked_again(
-    monkeypatch: pytest.MonkeyPatch, patience: float, asked: int
+    monkeypatch: pytest.MonkeyPatch, seconds: float, patient: bool, asked: int
 ) -> None:
-    monkeypatch.setattr("baton.learn.lockstep._PATIENCE_SECONDS", patience)
+    """After three rounds and some seconds; forks always ask."""
+    monkeypatch.setattr("baton.learn.lockstep._PATIENCE_SECONDS", seconds)
     inner = Down("a", 0)
 
     async def play() -> list[str]:
-        engine = Lockstep(inner)
-        return [str((await engine.answer([request(str(n))]))[0]) for n in range(3)]
+        engine = Lockstep(inner, patient=patient)
+        return [str((await engine.answer([request(str(n))]))[0]) for n in range(5)]
 
     said = asyncio.run(play())
     assert said[0] == "down"
     assert len(inner.batches) == asked
-    assert said.count("not asked: all calls before failed") == 3 - asked
+    assert said.count(NOT_ASKED) == 5 - asked

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from baton.errors import UsageError
 from baton.learn.buffer import batches_of
+from baton.learn.idle import check_idle
 from baton.learn.options import option_rows, target_of, trained_decisions
 from baton.learn.recipe import load
-from baton.learn.refusals import check_numbers
 from baton.learn.trainer import Trainer
 from baton.tasks.game import CHOICES
 from baton.trace.trace import Trace
@@ -135,10 +135,10 @@ def test_a_step_changes_the_weights(trainer: Trainer) -> None:
 
 def test_it_needs_a_critic() -> None:
     with pytest.raises(UsageError, match='options = "all" asks a critic'):
-        check_numbers(load("grpo", ["train.options=all"]))
+        check_idle(load("grpo", ["train.options=all"]))
 
 
 @pytest.mark.parametrize("change", ["loss.kind=gspo", "loss.low=0.1"])
 def test_a_loss_that_would_do_nothing_is_refused(change: str) -> None:
     with pytest.raises(UsageError, match="has a loss of its own"):
-        check_numbers(load("flagship", [change]))
+        check_idle(load("flagship", [change]))

@@ -8,6 +8,7 @@ import pytest
 
 from baton.cli import main
 from baton.errors import BatonError
+from baton.learn.idle import check_idle
 from baton.learn.recipe import load
 from baton.learn.trainer import Trainer
 
@@ -81,6 +82,11 @@ CASES = {
     "a reward's unknown setting": ("marsrl", ['reward.settings.solvrs=["executor"]'], "Did you mean 'solvers'"),
     "settings of no reward": ("magrpo", ["reward.settings.x=1"], "no recipe to change"),
     "an unknown loss": ("magrpo", ["loss.kind=pppo"], "Did you mean 'ppo'"),
+    "a seed whose multiples are no seeds": ("grpo", ["train.seed=9223372036854775807"], "expected 9e+06 or less"),
+    "a target's temperature without one": (
+        "grpo", ["train.temperature=0.2"], 'train.temperature is for train.options = "all"',
+    ),
+    "groups where nothing is compared": ("flagship", ["credit.0.group_by=task"], "credit.0.group_by = task would do"),
     "a negative seed": ("grpo", ["train.seed=-1"], "train.seed is -1; expected 0 or more"),
     "no threads": ("grpo", ["train.threads=0"], "train.threads is 0; expected 1 or more"),
     "a limit that is no number": ("grpo", ["team.limits.tokens=abc"], "team.limits.tokens=abc: expected `int"),
@@ -155,6 +161,16 @@ def test_one_message(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         Trainer(load(name, [*quick, *changes]))
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_run_goes_on_with_what_it_began_with() -> None:
+    """Also where that would be refused of a new one, or was written by an older version."""
+    Trainer(load("flagship", ["warm.steps=0", "warm.episodes=4", "train.invalid=2"]), restored=True)
+    check_idle(load("flagship", ["loss.scale=[]"]))
+
+
+def test_one_branch_shares_nothing() -> None:
+    check_idle(load("grpo", ["loss.kind=gspo", "rollout.fan_out=[1]"]))
 
 
 def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,6 +25,7 @@ from typing import (
 )
 
 import msgspec
+import numpy as np
 from msgspec import Struct
 
 from baton.errors import BatonError, UsageError, nearest
@@ -268,8 +269,9 @@ class Estimator(Struct, frozen=True, kw_only=True):
         known = get_args(hint) if get_origin(hint) is Literal else ()
         if known and value not in known:
             raise UsageError(f"estimator {self.name}: {name} is {value!r}. {nearest(str(value), known)}")
+        plain = value.item() if isinstance(value, np.generic) else value
         try:
-            msgspec.convert(value, hint)
+            msgspec.convert(plain, hint)
         except msgspec.ValidationError as error:
             wanted = str(error).partition(",")[0].lower().replace("callable", "a function").replace("`", "")
             raise UsageError(f"estimator {self.name}: {name} is {value!r}; {wanted}.") from None

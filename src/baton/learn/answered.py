@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from baton.errors import BatonError
+from baton.learn.lockstep import NOT_ASKED
 from baton.team.policy import MODEL_FAILED
 from baton.trace.trace import Trace
 
@@ -38,6 +39,8 @@ def check_answered(traces: Sequence[Trace], answering: Mapping[str, str]) -> Non
     failed: dict[str, list[str]] = {}
     for trace in traces:
         for role, error in failures(trace):
+            if error == NOT_ASKED:
+                continue
             failed.setdefault(answering.get(role, ""), []).append(error)
     if not failed:
         return

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 from msgspec import structs
 
+from baton.credit import find
 from baton.errors import UsageError
 from baton.learn.losses import KINDS, Loss, named_loss
 from baton.learn.recipe import CreditPart, LossPart, PolicyPart, Recipe, TrainPart
 
-__all__ = ["check_idle", "loss_of"]
+__all__ = ["check_asked", "check_idle", "loss_of"]
 
 _OPTIONS_CREDIT = "coma"
 """The credit that says on the traces what `options = "all"` trains by: values of options, by the critic."""
@@ -22,6 +25,12 @@ def check_idle(recipe: Recipe) -> None:
         _check_all_options(recipe)
     else:
         _check_loss(recipe)
+        for name in ("temperature", "forget"):
+            if getattr(recipe.train, name) != getattr(TrainPart(), name):
+                raise UsageError(
+                    f'train.{name} is for train.options = "all", and options is {recipe.train.options!r}, so it would '
+                    "do nothing. Leave it out."
+                )
     for name, part in recipe.policies.items():
         if part.train != "lora" and part.rank != PolicyPart().rank:
             raise UsageError(
@@ -64,7 +73,8 @@ def _check_learning(recipe: Recipe) -> None:
 
 def _check_all_options(recipe: Recipe) -> None:
     """There the critic's values train, and credit is only told: of its settings, `decisions` count."""
-    if recipe.loss != LossPart():
+    # Runs of old write an empty scale where none was given.
+    if structs.replace(recipe.loss, scale=recipe.loss.scale or None) != LossPart():
         raise UsageError(
             'train.options = "all" has a loss of its own, the cross-entropy to a target, so [loss] would do nothing. '
             "Leave [loss] out, or leave options out."
@@ -81,7 +91,7 @@ def _check_all_options(recipe: Recipe) -> None:
                 f'Write estimator = "{_OPTIONS_CREDIT}", or options = "sampled".'
             )
         plain = CreditPart(estimator=part.estimator)
-        for name in ("unit", "settings", "weight", "centre", "normalise"):
+        for name in ("unit", "settings", "weight", "centre", "normalise", "group_by", "roles"):
             _check_default(f"credit.{number}.{name}", getattr(part, name), getattr(plain, name))
     for name in ("invalid", "decision_only"):
         _check_default(f"train.{name}", getattr(recipe.train, name), getattr(TrainPart(), name))
@@ -91,6 +101,22 @@ def _check_default(path: str, value: object, default: object) -> None:
     if value != default:
         raise UsageError(
             f'{_ALL}, so {path} = {value} would do nothing. Leave it out, or write options = "sampled".'
+        )
+
+
+def check_asked(recipe: Recipe) -> None:
+    """A critic is there for somebody: some estimators go without, and ask where there is one."""
+    found = [find(part.estimator) for part in recipe.credit]
+    asking = [
+        name
+        for estimator in found
+        for name, setting in estimator.settings.items()
+        if name in ("value", "q") and setting.default in (setting.empty, None)
+    ]
+    if recipe.critic is not None and not asking:
+        raise UsageError(
+            f"[critic] would do nothing: {', '.join(estimator.name for estimator in found)} asks none. Leave it out "
+            "(--set critic=null), or take an estimator that asks one (baton credit --list: values)."
         )
 
 
@@ -116,7 +142,7 @@ def _check_loss(recipe: Recipe) -> None:
         raise UsageError(
             "loss.correction is off, so loss.correction_high would do nothing. Leave one of them out."
         )
-    if loss.kind == "gspo" and recipe.rollout.fan_out and recipe.pack.duplicates == "once":
+    if loss.kind == "gspo" and math.prod(recipe.rollout.fan_out) > 1 and recipe.pack.duplicates == "once":
         raise UsageError(
             "loss gspo needs whole answers, and with rollout.fan_out branches share some, of which each is trained "
             'once. Set pack.duplicates = "row_exact", or take a loss of single tokens (ppo, cispo).'

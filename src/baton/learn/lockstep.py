@@ -15,22 +15,24 @@ from collections.abc import Mapping, Sequence
 from baton.team.policy import Answer, Engine, EngineError, Entry, Request
 from baton.trace.numbers import Ints
 
-__all__ = ["Lockstep", "lockstep"]
+__all__ = ["NOT_ASKED", "Lockstep", "lockstep"]
 
 _QUIET_ROUNDS = 8
 """Rounds of the loop without a new call after which all runs wait; a run needs two or three between calls."""
 
 _PATIENCE_SECONDS = 5.0
-"""An engine that failed all calls of this many seconds is not asked again in this play: its tries would add up to
-minutes, call after call."""
+_PATIENCE_ROUNDS = 3
+"""An engine that failed all calls of so many rounds, and for so long, is not asked again in this play: its tries would
+add up to minutes, call after call."""
+NOT_ASKED = "not asked: all calls before failed"
 
 Outcome = asyncio.Future["Answer | EngineError"]
 
 
-def lockstep(engines: Mapping[str, Engine]) -> dict[str, Lockstep]:
-    """These engines, asked together."""
+def lockstep(engines: Mapping[str, Engine], *, patient: bool = False) -> dict[str, Lockstep]:
+    """These engines, asked together. `patient`: however often they fail."""
     rounds = _Rounds()
-    return {name: Lockstep(engine, rounds, policy=name) for name, engine in engines.items()}
+    return {name: Lockstep(engine, rounds, policy=name, patient=patient) for name, engine in engines.items()}
 
 
 class _Rounds:
@@ -91,13 +93,21 @@ class _Rounds:
 class Lockstep:
     """An engine that asks another one, with everything that was asked meanwhile."""
 
-    def __init__(self, engine: Engine, rounds: _Rounds | None = None, *, policy: str | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        rounds: _Rounds | None = None,
+        *,
+        policy: str | None = None,
+        patient: bool = False,
+    ) -> None:
         self.name = engine.name
         self.engine = engine
         self.policy = policy
         """The policy that it answers for, by the recipe's name."""
         self._rounds = rounds or _Rounds()
-        self._answered = False
+        self._patient = patient
+        self._failed_rounds = 0
         self._failing_seconds = 0.0
 
     @property
@@ -112,12 +122,14 @@ class Lockstep:
 
     async def ask(self, requests: Sequence[Request]) -> list[Answer | EngineError]:
         """Ask the engine itself, unless there is no hope."""
-        if not self._answered and self._failing_seconds > _PATIENCE_SECONDS:
-            return [EngineError("not asked: all calls before failed") for _ in requests]
+        long = self._failed_rounds >= _PATIENCE_ROUNDS and self._failing_seconds > _PATIENCE_SECONDS
+        if long and not self._patient:
+            return [EngineError(NOT_ASKED) for _ in requests]
         began = time.monotonic()
         answers = await self.engine.answer(requests)
         if any(isinstance(each, Answer) for each in answers):
-            self._answered = True
+            self._patient = True
         else:
+            self._failed_rounds += 1
             self._failing_seconds += time.monotonic() - began
         return answers

@@ -83,14 +83,15 @@ class Rollouts:
             self._pool = None
         self._ahead = None
 
-    def engines(self) -> dict[str, Engine]:
+    def engines(self, *, patient: bool = False) -> dict[str, Engine]:
         """By role, in lockstep."""
-        wrapped = lockstep({name: policy.engine for name, policy in self.policies.items()})
+        wrapped = lockstep({name: policy.engine for name, policy in self.policies.items()}, patient=patient)
         return {role: wrapped[name] for name, policy in self.policies.items() for role in policy.roles}
 
     def forks(self) -> Forks:
         """Runs traces again under the weights that answer now."""
-        team = self.stage.team(self.engines(), self.stage.assignment(0), 0)
+        # Nobody looks whether forks were answered, so that none may be left unasked.
+        team = self.stage.team(self.engines(patient=True), self.stage.assignment(0), 0)
         return Forks(team, self._assigned)
 
     def _assigned(self, trace: Trace) -> Assignment:

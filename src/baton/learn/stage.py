@@ -159,7 +159,7 @@ class Stage:
         if name in TOPOLOGIES:
             settings = typed_settings(TOPOLOGIES[name], settings, "team.settings.")
         tools = tuple(self.assignment(0).tools)
-        return make_topology(name, **{"tools": tools} if tools else {}, **settings)
+        return make_topology(name, **({"tools": tools} if tools else {}) | settings)
 
 
 def eager(game: Game) -> Policy:

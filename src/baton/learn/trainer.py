@@ -28,7 +28,7 @@ from baton.learn.buffer import Buffer, Group, batches_of, cut_off
 from baton.learn.checkpoint import Saved
 from baton.learn.crediting import Credited, Crediting, advantages
 from baton.learn.critics import learns, make_critic
-from baton.learn.idle import loss_of
+from baton.learn.idle import check_asked, check_idle, loss_of
 from baton.learn.judging import Judging
 from baton.learn.metrics import interval, learned, rewards, sizes
 from baton.learn.models.start import starting_adapters, starting_models
@@ -75,13 +75,18 @@ class Trainer:
     def __init__(
         self, recipe: Recipe, *, progress: Callable[[str], None] | None = None, restored: bool = False
     ) -> None:
-        """`restored`: a checkpoint's weights follow, so adapters need no supervised start."""
+        """`restored`: a checkpoint's weights follow, so adapters need no supervised start; and what the run began with
+        cannot be changed any more, so nothing of it is refused for doing nothing."""
         check_numbers(recipe)
+        if not restored:
+            check_idle(recipe)
         if recipe.train.threads is not None:
             torch.set_num_threads(recipe.train.threads)
         self.recipe = recipe
         self.stage = Stage(recipe)
         check_credit(recipe, self.stage)
+        if not restored:
+            check_asked(recipe)
         self.scoring = Scoring(recipe.reward)
         check_balance(recipe, self.scoring.rules)
         self.policies = make_policies(
