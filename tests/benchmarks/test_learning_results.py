@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +37,23 @@ def test_a_table_is_printed_from_the_records_kept_and_stands_in_the_readme(name:
 
 def test_there_are_six_results() -> None:
     assert [name[: len("result1")] for name in COMMANDS] == [f"result{n}" for n in range(1, 7)]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_recipes_of_a_result_are_not_refused(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from baton.learn.idle import check_asked, check_idle
+    from baton.learn.recipe import load
+    from baton.learn.refusals import check_credit, check_numbers
+    from baton.learn.stage import Stage
+
+    monkeypatch.syspath_prepend(str(LEARNING))
+    jobs = importlib.import_module(command.removesuffix(".py")).jobs(1, False)
+    for name, changes in {(job["recipe"], tuple(job["changes"])) for job in jobs if "recipe" in job}:
+        recipe = load(name, list(changes))
+        check_numbers(recipe)
+        check_idle(recipe)
+        check_credit(recipe, Stage(recipe))
+        check_asked(recipe)
 
 
 @pytest.mark.slow

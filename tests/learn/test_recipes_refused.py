@@ -83,9 +83,6 @@ CASES = {
     "settings of no reward": ("magrpo", ["reward.settings.x=1"], "no recipe to change"),
     "an unknown loss": ("magrpo", ["loss.kind=pppo"], "Did you mean 'ppo'"),
     "a seed whose multiples are no seeds": ("grpo", ["train.seed=9223372036854775807"], "expected 9e+06 or less"),
-    "a target's temperature without one": (
-        "grpo", ["train.temperature=0.2"], 'train.temperature is for train.options = "all"',
-    ),
     "groups where nothing is compared": ("flagship", ["credit.0.group_by=task"], "credit.0.group_by = task would do"),
     "a negative seed": ("grpo", ["train.seed=-1"], "train.seed is -1; expected 0 or more"),
     "no threads": ("grpo", ["train.threads=0"], "train.threads is 0; expected 1 or more"),

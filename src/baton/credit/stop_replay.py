@@ -92,8 +92,8 @@ async def continued(
 ) -> Trace:
     """The trace run on to the end, whatever its policy wanted.
 
-    Without `onward`: by the likeliest open option that is no stop; where the task names no options, by waiting for
-    those whom the stop cut off.
+    Without `onward`: by the likeliest open option that is no stop, or the first where chances are not on record, as
+    after a fork; where the task names no options, by waiting for those whom the stop cut off.
     """
     for _ in range(max_steps):
         said = (event for event in reversed(trace.events) if event.call is not None and event.status == "ok")

@@ -19,18 +19,13 @@ _ALL = 'train.options = "all" moves the policy towards the options that the crit
 
 
 def check_idle(recipe: Recipe) -> None:
-    """Whether everything that the recipe sets does something."""
+    """Whether what the recipe sets does something. Settings of the targets of all options may stay where a recipe is
+    switched to sampled ones."""
     _check_learning(recipe)
     if recipe.train.options == "all":
         _check_all_options(recipe)
     else:
         _check_loss(recipe)
-        for name in ("temperature", "forget"):
-            if getattr(recipe.train, name) != getattr(TrainPart(), name):
-                raise UsageError(
-                    f'train.{name} is for train.options = "all", and options is {recipe.train.options!r}, so it would '
-                    "do nothing. Leave it out."
-                )
     for name, part in recipe.policies.items():
         if part.train != "lora" and part.rank != PolicyPart().rank:
             raise UsageError(
