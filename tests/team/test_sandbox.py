@@ -380,13 +380,17 @@ def _until(condition):  # type: ignore[no-untyped-def]
 
 
 def test_as_a_tool() -> None:
-    python = python_tool(SandboxLimits(wall_seconds=0.5))
+    python, hurried = python_tool(QUICK), python_tool(SandboxLimits(wall_seconds=0.5))
 
     async def main() -> None:
         good, bad, slow = await asyncio.gather(
             *(
-                invoke(python, {"code": code}, idempotency_key="")
-                for code in ("6 * 7", "1 / 0", "import time; time.sleep(9)")
+                invoke(tool, {"code": code}, idempotency_key="")
+                for tool, code in (
+                    (python, "6 * 7"),
+                    (python, "1 / 0"),
+                    (hurried, "import time; time.sleep(9)"),
+                )
             )
         )
         assert (good.ok, good.text) == (True, "42\n")
