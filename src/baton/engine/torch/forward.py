@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -63,14 +64,14 @@ class LlamaForward:
     ) -> None:
         self._model = model
         self._computing = computing
-        self._norm = _normed_at_once if fused else _normed
+        self._fused = fused
 
     def __call__(self, run: Pass, ids: Tensor, positions: Tensor, *, last_only: bool = False) -> Tensor:
         with self._computing():
             return self._logits(run, ids, positions, last_only)
 
     def _logits(self, run: Pass, ids: Tensor, positions: Tensor, last_only: bool) -> Tensor:
-        decoder, normed = self._model.model, self._norm
+        decoder, normed = self._model.model, partial(_normed, fused=self._fused)
         x = decoder.embed_tokens(ids)
         cos, sin = decoder.rotary_emb(x[None], position_ids=positions[None])
         half = sin.shape[-1] // 2
@@ -108,20 +109,15 @@ def _projected(layer: Any, x: Tensor) -> Tensor:
     return found
 
 
-def _normed(layer: Any, x: Tensor) -> Tensor:
+def _normed(layer: Any, x: Tensor, *, fused: bool) -> Tensor:
     if type(layer) is not LlamaRMSNorm or _hooked(layer):
         found: Tensor = layer(x)
         return found
+    if fused:
+        return rms_norm(x, layer.weight.shape, layer.weight, layer.variance_epsilon)
     wide = x.float()
     size = wide.pow(2).mean(-1, keepdim=True).add_(layer.variance_epsilon)
     return layer.weight * (wide * size.rsqrt_()).to(x.dtype)
-
-
-def _normed_at_once(layer: Any, x: Tensor) -> Tensor:
-    if type(layer) is not LlamaRMSNorm or _hooked(layer):
-        found: Tensor = layer(x)
-        return found
-    return rms_norm(x, layer.weight.shape, layer.weight, layer.variance_epsilon)
 
 
 def _hooked(layer: nn.Module) -> bool:
