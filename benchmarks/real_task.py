@@ -4,13 +4,15 @@
     python benchmarks/real_task.py --measure untrained
     python benchmarks/real_task.py --train reasoning --out runs/sums --minutes 9     # again, until it is finished
     python benchmarks/real_task.py --compare runs/sums runs/sums-uniform runs/sums-single
+    python benchmarks/real_task.py --measure seen
     python benchmarks/real_task.py --measure speed
 
 `--reproduce` makes every run with three seeds, several at a time on one GPU, and compares them. `untrained` asks
 the model as it comes: it reads the commands in its system prompt and the problem, and knows nothing else. Parse
 rate is over answers, success and tokens over episodes; intervals are 95 %, Wilson's for shares. `--train` takes the
 recipes reasoning, reasoning-uniform, -single, -worked, -tools, -spawn and -stop, or a file; one slice per call,
-which goes on where the last one stopped. `--compare` needs no model. `speed` is the torch engine against transformers,
+which goes on where the last one stopped. `--compare` needs no model, and `seen`, what of the test questions came up in
+training and what an episode costs by three counts, none either. `speed` is the torch engine against transformers,
 and the update as a forest against rows, on the model and on rollouts of the recipe `reasoning`.
 """
 
@@ -18,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 
 from baton.errors import BatonError
 from baton.tasks.reasoning import FAMILIES
@@ -42,7 +45,7 @@ def _arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--measure", choices=["untrained", "speed"])
+    what.add_argument("--measure", choices=["untrained", "seen", "speed"])
     what.add_argument("--train", metavar="RECIPE", help="a recipe's name, or a TOML file")
     what.add_argument("--compare", metavar="DIR", nargs="+", help="folders of finished or begun runs")
     what.add_argument("--reproduce", metavar="DIR", help="all runs, all seeds, compared and drawn")
@@ -76,7 +79,8 @@ def _arguments() -> argparse.Namespace:
         if getattr(args, name) is not None and getattr(args, name) < 1:
             parser.error(f"--{name} is {getattr(args, name)}; expected at least 1")
     if args.instances is None:
-        args.instances = 128 if args.train or args.reproduce else 256 if args.measure == "speed" else 32
+        known = {"speed": 256, "untrained": 32}
+        args.instances = known.get(args.measure, 128)
     return args
 
 
@@ -97,16 +101,26 @@ def _run(args: argparse.Namespace) -> int:
         from real_tasks.speed import speed
 
         return speed(args)
+    if args.measure == "seen":
+        from real_tasks.seen import COST_HEAD, SEEN_HEAD, costs, seen
+
+        _print(SEEN_HEAD, seen(args.instances, args.seeds))
+        print()
+        _print(COST_HEAD, costs(64))
+        return 0
     from real_tasks.untrained import HEAD, untrained
     from table import machine
 
-    rows = untrained(args)
-    print("| " + " | ".join(HEAD) + " |")
-    print("|" + "---|" * len(HEAD))
-    for row in rows:
-        print("| " + " | ".join(row) + " |")
+    _print(HEAD, untrained(args))
     print(f"\n{args.model}, temperature {args.temperature:g}; {machine()}")
     return 0
+
+
+def _print(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    print("| " + " | ".join(head) + " |")
+    print("|" + "---|" * len(head))
+    for row in rows:
+        print("| " + " | ".join(row) + " |")
 
 
 if __name__ == "__main__":

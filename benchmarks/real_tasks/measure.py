@@ -18,7 +18,16 @@ from baton.team.running import run
 from baton.team.setup import Team, Topology
 from baton.trace.trace import Trace
 
-__all__ = ["Measured", "Setting", "answer_of", "distinct_tokens", "measured", "played", "whole_tokens"]
+__all__ = [
+    "Measured",
+    "Setting",
+    "answer_of",
+    "distinct",
+    "distinct_tokens",
+    "measured",
+    "played",
+    "whole_tokens",
+]
 
 
 class Setting(Struct, frozen=True, kw_only=True):
@@ -97,9 +106,13 @@ def whole_tokens(traces: Sequence[Trace]) -> float:
 
 def distinct_tokens(traces: Sequence[Trace]) -> float:
     """Every prefix once: what is computed where calls, agents and tries share what they begin with."""
-    every = sorted(ids for trace in traces for ids in _ids(trace))
-    shared = sum(_common(a, b) for a, b in pairwise(every))
-    return float(sum(map(len, every)) - shared)
+    return distinct([ids for trace in traces for ids in _ids(trace)])
+
+
+def distinct(calls: Sequence[list[int]]) -> float:
+    """How many tokens these calls have between them, every prefix once."""
+    every = sorted(calls)
+    return float(sum(map(len, every)) - sum(_common(a, b) for a, b in pairwise(every)))
 
 
 def _common(a: list[int], b: list[int]) -> int:

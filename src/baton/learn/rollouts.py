@@ -27,9 +27,9 @@ from baton.team.policy import Engine
 from baton.team.setup import Assignment
 from baton.trace.trace import Trace
 
-__all__ = ["Rollouts", "check_rollouts"]
+__all__ = ["SEEDS", "Rollouts", "check_rollouts"]
 
-_SEEDS = 1_000_003
+SEEDS = 1_000_003
 """Apart: instances of a run from those of its evaluation, draws of one rollout from those of the next."""
 
 
@@ -125,8 +125,8 @@ class Rollouts:
         return [
             Episode(
                 name=f"step-{number:04d}/{group:02d}-{member:02d}",
-                instance=seed * _SEEDS + number * rollout.groups + group,
-                seed=(number * rollout.groups + group) * _SEEDS + member + seed * _SEEDS**2,
+                instance=seed * SEEDS + number * rollout.groups + group,
+                seed=(number * rollout.groups + group) * SEEDS + member + seed * SEEDS**2,
                 step=number,
             )
             for group in range(rollout.groups)

@@ -22,7 +22,7 @@ from baton.learn.update import Gradients, Packed
 from baton.team.policy import Entry
 from baton.trace.trace import Trace
 
-__all__ = ["Spoken", "spoken_in", "texts_of", "warm_start"]
+__all__ = ["Spoken", "spoken_in", "spoken_rows", "texts_of", "warm_start"]
 
 Spoken = tuple[tuple[tuple[str, str], ...], str]
 """A whole context as (speaker, text) pairs, and what was said there."""
@@ -67,7 +67,7 @@ def warm_start(
 
     `parameters` are those that learn; None: all.
     """
-    every = _rows(tokenizer, spoken)
+    every = spoken_rows(tokenizer, spoken)
     chance = np.array(list(spoken.values()), float)
     chance /= chance.sum()
     gradients = Gradients(model, Loss(kind="reinforce", correction="off"), Packed(duplicates="row_exact"))
@@ -88,7 +88,8 @@ def warm_start(
     return loss
 
 
-def _rows(tokenizer: Any, spoken: Iterable[Spoken]) -> list[Row]:
+def spoken_rows(tokenizer: Any, spoken: Iterable[Spoken]) -> list[Row]:
+    """Each call as a model would read and say it."""
     encoder = Encoder(tokenizer, None)
     found = []
     for number, (context, said) in enumerate(spoken):

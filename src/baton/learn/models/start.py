@@ -30,9 +30,9 @@ from baton.learn.stage import Episode, Stage
 from baton.learn.warm import spoken_in, texts_of, warm_start
 from baton.trace.trace import Trace
 
-__all__ = ["starting_adapters", "starting_models"]
+__all__ = ["WARM_SEEDS", "starting_adapters", "starting_models"]
 
-_WARM_SEEDS = 10**9
+WARM_SEEDS = 10**9
 """Scripted play is on instances that no training step and no evaluation sees."""
 _ROOM = 1 << 20
 Progress = Callable[[str], None]
@@ -161,9 +161,7 @@ def _scripted(recipe: Recipe) -> list[Trace]:
     # A script's tokens are characters, and what it says is never cut.
     stage = Stage(structs.replace(recipe, team=structs.replace(recipe.team, max_tokens=_ROOM)))
     script = stage.script(play)
-    episodes = [
-        Episode(name=f"warm-{n}", instance=_WARM_SEEDS + n, seed=_WARM_SEEDS + n) for n in range(count)
-    ]
+    episodes = [Episode(name=f"warm-{n}", instance=WARM_SEEDS + n, seed=WARM_SEEDS + n) for n in range(count)]
     return asyncio.run(stage.play(dict.fromkeys(stage.roles, script), episodes))
 
 

@@ -1,7 +1,7 @@
 """peft's linear layer with an adapter, in as few operations as there are: on a GPU each costs its launch.
 
-peft's own forward scales and adds in steps of their own, and over half precision casts its input up and its result down,
-in each of a layer's seven projections. Weights, names and files are peft's.
+peft's own forward scales and adds in steps of their own, and over half precision casts its input up and its result
+down, in each of a layer's seven projections. Weights, names and files are peft's.
 """
 
 from __future__ import annotations
