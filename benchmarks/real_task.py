@@ -10,10 +10,10 @@
 `--reproduce` makes every run with three seeds, several at a time on one GPU, and compares them. `untrained` asks
 the model as it comes: it reads the commands in its system prompt and the problem, and knows nothing else. Parse
 rate is over answers, success and tokens over episodes; intervals are 95 %, Wilson's for shares. `--train` takes the
-recipes reasoning, reasoning-uniform, -single, -worked, -tools, -spawn and -stop, or a file; one slice per call,
-which goes on where the last one stopped. `--compare` needs no model, and `seen`, what of the test questions came up in
-training and what an episode costs by three counts, none either. `speed` is the torch engine against transformers,
-and the update as a forest against rows, on the model and on rollouts of the recipe `reasoning`.
+recipes reasoning, reasoning-uniform, -single, -worked, -tools, -spawn, -stop and -stop-uniform, or a file; one slice
+per call, which goes on where the last one stopped. `--compare` needs no model, and `seen`, what of the test questions
+came up in training and what an episode costs by three counts, none either. `speed` is the torch engine against
+transformers, and the update as a forest against rows, on the model and on rollouts of the recipe `reasoning`.
 """
 
 from __future__ import annotations

@@ -14,12 +14,17 @@ from typing import Any
 from baton.measure.figure import Figure, mean
 from real_tasks.panels import matched, panels
 from real_tasks.plot import drawn
-from real_tasks.runs import ALONE, Runs, Told, agents, combined, of_play, read_runs, success
+from real_tasks.runs import ALONE, ARMS, Runs, Told, agents, combined, of_play, read_runs, reward, success
 
 __all__ = ["compare"]
 
 BINS = 6
 """Rows of a learning curve, at most."""
+PAIRS = (
+    *(("reasoning", other) for other in ("reasoning-uniform", "reasoning-tools", *ALONE)),
+    ("reasoning-stop", "reasoning-stop-uniform"),
+)
+"""Recipes of which one is less the other."""
 Table = list[tuple[str, ...]]
 
 
@@ -35,6 +40,7 @@ def compare(folders: Sequence[str], plot: str | None = None) -> int:
         ("Spawning: share of rollouts that were right, by tokens played", _curves(spawning, success)),
         ("Spawning: agents spawned per rollout, by tokens played", _curves(spawning, agents)),
         ("Stopping: share of rollouts that were right, by tokens played", _curves(stopping, success)),
+        ("Stopping: what rollouts earned, by tokens played", _curves(stopping, reward)),
         ("Stopping: parts looked at per rollout, by tokens played", _curves(stopping, agents)),
         ("On test instances", _worth(runs)),
         ("What RL changed on test instances, seed by seed", _changes(runs)),
@@ -115,22 +121,26 @@ def _counts(counts: Sequence[int]) -> str:
 
 def _changes(runs: Runs) -> Table:
     """Trained less warm of each seed, and one recipe less another of the same seeds."""
-    table: Table = [("what", "success", "tokens", "spawned", "seeds")]
+    table: Table = [("what", "success", "tokens", "spawned", "reward", "seeds")]
     for name, seeds in runs.items():
         pairs = [(run.line("trained"), run.line("warm")) for run in seeds]
         _difference(table, f"{name}: trained less warm", pairs)
-    teams = _by_seed(runs, "reasoning")
-    for other in ("reasoning-uniform", *ALONE):
+    for name, other in PAIRS:
         theirs = _by_seed(runs, other)
-        both = [(run, theirs[key]) for key, run in teams.items() if key in theirs]
+        both = [(run, theirs[key]) for key, run in _by_seed(runs, name).items() if key in theirs]
         pairs = [(one.line("trained"), run.line("trained")) for one, run in both]
-        _difference(table, f"reasoning less {other}, trained", pairs)
+        _difference(table, f"{name} less {other}, trained", pairs)
         vote = (
             matched([one for one, _ in both], [run for _, run in both]) if both and other in ALONE else None
         )
         for who in (vote[0], vote[0].replace("majority", "best")) if vote is not None else ():
             pairs = [(one.line("trained"), run.line(who)) for one, run in both]
-            _difference(table, f"reasoning less {other}, {who}", pairs)
+            _difference(table, f"{name} less {other}, {who}", pairs)
+    for name, seeds in of_play(runs, "search").items():
+        for arm in ARMS:
+            _difference(
+                table, f"{name}: trained less {arm}", [(run.line("trained"), run.line(arm)) for run in seeds]
+            )
     return table
 
 
@@ -145,7 +155,7 @@ def _difference(
     both = [(one, other) for one, other in pairs if one is not None and other is not None]
     if both:
         cells = []
-        for key, places in (("success", 3), ("tokens", 0), ("spawned", 2)):
+        for key, places in (("success", 3), ("tokens", 0), ("spawned", 2), ("reward", 3)):
             known = [(one, other) for one, other in both if key in one and key in other]
             gap = mean(one[key]["value"] - other[key]["value"] for one, other in known) if known else None
             cells.append(_said(gap, places, "+"))
@@ -173,7 +183,7 @@ def _stopping(runs: Runs) -> Table:
     """Of teams that search part by part."""
     table: Table = [
         (
-            "run", "who", "success", "tokens", "parts looked at", "stops at once when found",
+            "run", "who", "success", "tokens", "reward", "parts looked at", "stops at once when found",
             "goes on when not found", "answers nobody returned",
         )
     ]  # fmt: skip
@@ -185,7 +195,7 @@ def _stopping(runs: Runs) -> Table:
             table.append(
                 (
                     name, who, _figure(mine, "success", 3), _figure(mine, "tokens", 0),
-                    _figure(mine, "spawned", 2), _figure(rule, "stops_when_found", 3),
+                    _figure(mine, "reward", 3), _figure(mine, "spawned", 2), _figure(rule, "stops_when_found", 3),
                     _figure(rule, "goes_on_when_not", 3), _figure(rule, "unheard", 3),
                 )
             )  # fmt: skip

@@ -18,6 +18,10 @@ SAID = {
     "reasoning-worked": "single, writes working",
     "reasoning-tools": "team, tool calls",
 }
+_STOP_SAID = {
+    "reasoning-stop": "learned, credit by decision",
+    "reasoning-stop-uniform": "learned, one advantage for all",
+}
 _ALONE_SAID = {"reasoning-single": "single", "reasoning-worked": "single with working"}
 _ARM_SAID = {"found": "stops when found"}
 COLOURS = 5
@@ -106,17 +110,21 @@ def _spawning(runs: Runs) -> Panel | None:
 def _stopping(runs: Runs) -> Panel | None:
     if not runs:
         return None
-    [seeds, *_] = runs.values()
-    learned = Line(
-        label="learned, step by step",
-        seeds=tuple([(episode_tokens(line), success(line)) for line in run.steps] for run in seeds),
-        colour=0,
-        path="learned",
+    [first, *_] = runs.values()
+    colour = {name: number % COLOURS for name, number in zip(runs, (0, *range(2, COLOURS)), strict=False)}
+    learned = tuple(
+        Line(
+            label=_STOP_SAID.get(seeds[0].recipe, name) if len(runs) > 1 else "learned, step by step",
+            seeds=tuple([(episode_tokens(line), success(line)) for line in run.steps] for run in seeds),
+            colour=colour[name],
+            path="learned",
+        )
+        for name, seeds in runs.items()
     )
     arms = [
         mark
         for arm in ARMS
-        for mark in [_mark(seeds, arm, _ARM_SAID.get(arm, arm.replace("-", " ")), 1, arm != "found")]
+        for mark in [_mark(first, arm, _ARM_SAID.get(arm, arm.replace("-", " ")), 1, arm != "found")]
         if mark is not None
     ]
     rounds = Line(
@@ -125,24 +133,26 @@ def _stopping(runs: Runs) -> Panel | None:
         colour=1,
         path="dashed",
     )
-    own = [_mark(seeds, "warm", "start", 0, True), *_trained(seeds)]
+    own = [_mark(first, "warm", "start", 0, True)]
+    for name, seeds in runs.items():
+        own += _trained(seeds, colour[name])
     return Panel(
         title="Stopping: learned against fixed rounds",
         x="tokens of an episode",
         y="share right, learned over five steps",
-        lines=(learned, rounds),
+        lines=(*learned, rounds),
         marks=(*arms, *(mark for mark in own if mark is not None)),
         note=_seeds(runs),
     )
 
 
-def _trained(seeds: Sequence[Told]) -> list[Mark | None]:
+def _trained(seeds: Sequence[Told], colour: int) -> list[Mark | None]:
     """All together, or each by itself where they were trained for longer and shorter."""
     steps = [line["step"] for line in _lines(seeds, "trained")]
     if len(set(steps)) < 2:
-        return [_mark(seeds, "trained", "trained", 0, False)]
+        return [_mark(seeds, "trained", "trained", colour, False)]
     return [
-        _mark([run], "trained", f"{line['step']} steps", 0, False)
+        _mark([run], "trained", f"{line['step']} steps", colour, False)
         for run in seeds
         for line in _lines([run], "trained")
     ]

@@ -34,6 +34,7 @@ RUNS = {
     "worked": ("reasoning-worked",),
     "tools": ("reasoning-tools", *HALF),
     "stop": ("reasoning-stop", *HALF),
+    "stop-uniform": ("reasoning-stop-uniform", *HALF),
     "spawn-sum": ("reasoning-spawn", SHORT),
     "spawn-course": ("reasoning-spawn", COURSES),
 }

@@ -29,6 +29,7 @@ __all__ = [
     "of_play",
     "read_run",
     "read_runs",
+    "reward",
     "success",
 ]
 
@@ -115,6 +116,11 @@ def success(line: dict[str, Any]) -> float:
     return float(line["rewards"]["shared"])
 
 
+def reward(line: dict[str, Any]) -> float:
+    """Mean of what a step's rollouts earned."""
+    return float(line["return"]["mean"])
+
+
 def agents(line: dict[str, Any]) -> float:
     """Spawned agents of one of a step's rollouts."""
     return float(line["sizes"]["agents"]) - 1.0
@@ -125,8 +131,9 @@ def episode_tokens(line: dict[str, Any]) -> float:
     return float(line["rollout_tokens"]) / float(line["episodes"])
 
 
-_BOUNDS = dict.fromkeys(("success", "parsed", "stops_when_found", "goes_on_when_not", "unheard"), (0.0, 1.0))
-"""Of shares; the others are counts."""
+_SHARES = ("success", "parsed", "stops_when_found", "goes_on_when_not", "unheard")
+_BOUNDS = {**dict.fromkeys(_SHARES, (0.0, 1.0)), "reward": (-math.inf, math.inf)}
+"""The others are counts."""
 
 
 def combined(lines: Sequence[dict[str, Any]], key: str) -> Figure | None:

@@ -53,13 +53,13 @@ def measure_run(
         with _weights(trainer.policies, state):
             many = 1 if who == "base" else tries
             traces = _played(stage, {who: engines}, instances, many)[who]
-            add(_lines(stage, who, traces, many, trainer.step_number))
+            add(_lines(trainer, who, traces, many))
             _keep(folder / "examples", who, traces[:: max(1, many)])
         tell(f"{who}: success {next(line for line in lines if line['who'] == who)['success']['value']:.3f}")
     if searches(stage):
         arms = {arm: with_leader(stage, engines, arm) for arm in ARMS}
         for arm, traces in _played(stage, arms, instances, tries).items():
-            add([next(_lines(stage, arm, traces, tries, trainer.step_number))])
+            add([next(_lines(trainer, arm, traces, tries))])
         tell("fixed rounds measured")
     return lines
 
@@ -90,14 +90,14 @@ def _played(
     return dict(zip(arms, asyncio.run(every()), strict=True))
 
 
-def _lines(
-    stage: Stage, who: str, traces: Sequence[Trace], tries: int, step: int
-) -> Iterator[dict[str, Any]]:
+def _lines(trainer: Any, who: str, traces: Sequence[Trace], tries: int) -> Iterator[dict[str, Any]]:
+    stage, step = trainer.stage, trainer.step_number
     found = measured(traces)
     count = len(traces) // tries
     turns = [_turns_of_leader(trace) for trace in traces]
     yield {
         "who": who, "step": step, "episodes": len(traces), "success": _one_try(traces, tries),
+        "reward": _reward(trainer, traces, tries),
         "parsed": _plain(found.parsed), "tokens": _plain(found.tokens), "said": _plain(found.said),
         "spawned": _plain(found.spawned), "failed": found.failed, **_computed([[trace] for trace in traces]),
         "turns": dict(sorted(Counter(map(str, turns)).items())),
@@ -139,9 +139,18 @@ def _one_try(traces: Sequence[Trace], tries: int) -> dict[str, Any]:
     scores = [next(r.value for r in trace.rewards if r.by == "verifier") for trace in traces]
     if tries == 1:
         return _plain(proportion(sum(scores), len(scores)))
-    return _plain(
-        mean((sum(scores[at : at + tries]) / tries for at in range(0, len(scores), tries)), (0.0, 1.0))
-    )
+    return _plain(mean(_by_instance(scores, tries), (0.0, 1.0)))
+
+
+def _reward(trainer: Any, traces: Sequence[Trace], tries: int) -> dict[str, Any]:
+    """What is trained on: success, less the price of tokens where they have one."""
+    gold, _ = asyncio.run(trainer.judging.gold(traces, trainer.rollouts.forks))
+    earned = [trainer.scoring.team_return(trace) for trace in trainer.scoring.score(traces, gold)]
+    return _plain(mean(_by_instance(earned, tries)))
+
+
+def _by_instance(values: Sequence[float], tries: int) -> list[float]:
+    return [sum(values[at : at + tries]) / tries for at in range(0, len(values), tries)]
 
 
 def _stopping(traces: Sequence[Trace], tries: int) -> dict[str, Any]:

@@ -46,8 +46,8 @@ def write(
     steps = [
         {
             "step": k, "episodes": 2, "rollout_tokens": 2000, "total_tokens": 2000 * k,
-            "rewards": {"shared": value}, "sizes": {"agents": 1.0 + 2 * value}, "seconds": float(k),
-            "rollout_seconds": 0.5, "update_seconds": 0.2, "computed_tokens": 10, "row_tokens": 50,
+            "rewards": {"shared": value}, "return": {"mean": value}, "sizes": {"agents": 1.0 + 2 * value},
+            "seconds": float(k), "rollout_seconds": 0.5, "update_seconds": 0.2, "computed_tokens": 10, "row_tokens": 50,
         }
         for k, value in enumerate(success, 1)
     ]  # fmt: skip
@@ -88,7 +88,7 @@ def folders(tmp_path: Path) -> list[str]:
             for key, value in (("stops_when_found", 0.9), ("goes_on_when_not", 0.8), ("unheard", 0.0))
         }
         arms = [
-            arm(who, success + shift, tokens, parts, stopping=rule)
+            arm(who, success + shift, tokens, parts, stopping=rule, reward=figure(success + shift - tokens / 500))
             for who, success, tokens, parts in (
                 ("warm", 0.58, 310.0, 1.75), ("trained", 0.97, 340.0, 2.05), ("fixed-1", 0.33, 228.0, 1.0),
                 ("fixed-2", 0.66, 338.0, 2.0), ("fixed-3", 0.98, 448.0, 3.0), ("found", 0.98, 338.0, 2.0),
@@ -141,7 +141,12 @@ def test_differences_are_of_the_same_seeds(folders: list[str], capsys: pytest.Ca
     importlib.import_module("real_tasks.compare").compare(folders)
     rows = tables(capsys.readouterr().out)["What RL changed on test instances, seed by seed"]
     [credit] = [row for row in rows if row[0] == "reasoning less reasoning-uniform, trained"]
-    assert credit[1:] == ["+0.100 [+0.100, +0.100]", "+0 [+0, +0]", "+0.00 [+0.00, +0.00]", "3"]
+    assert credit[1:] == [
+        "+0.100 [+0.100, +0.100]", "+0 [+0, +0]", "+0.00 [+0.00, +0.00]", "not measured", "3",
+    ]  # fmt: skip
+    [rounds] = [row for row in rows if row[0] == "reasoning-stop (needle_haystack): trained less fixed-2"]
+    assert rounds[1] == "+0.310 [+0.310, +0.310]"
+    assert rounds[4] == "+0.306 [+0.306, +0.306]"
     [spawned] = [row for row in rows if row[0].startswith("reasoning-spawn (course_schedule)")]
     assert spawned[3] == "-0.80 [-0.80, -0.80]"
 

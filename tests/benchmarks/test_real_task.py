@@ -120,7 +120,10 @@ def test_stopping_beside_fixed_rounds(tmp_path: Path, typed: Typed) -> None:
     table = said.partition("**When it stops, on test instances**")[2].partition("**A step**")[0]
     rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| reasoning")]
     assert [row[1] for row in rows] == ["base", "warm", "trained", "fixed-1", "fixed-2", "fixed-3", "found"]
-    assert [row[4][:4] for row in rows[3:6]] == ["1.00", "2.00", "3.00"]
+    assert [row[5][:4] for row in rows[3:6]] == ["1.00", "2.00", "3.00"]
+    for row in rows:
+        right, tokens, earned = (float(cell.split()[0]) for cell in row[2:5])
+        assert earned == pytest.approx(right - 2 * tokens / 1000, abs=0.002)
 
 
 def test_a_folder_without_a_run_is_said(tmp_path: Path, typed: Typed) -> None:

@@ -74,8 +74,9 @@ def test_the_templates_are_the_short_one() -> None:
     assert {load(name).team.template for name in NAMES} == {SHORT}
 
 
-def test_uniform_credit_differs_in_credit_alone() -> None:
-    one, other = load("reasoning"), load("reasoning-uniform")
+@pytest.mark.parametrize("name", ["reasoning", "reasoning-stop"])
+def test_uniform_credit_differs_in_credit_alone(name: str) -> None:
+    one, other = load(name), load(f"{name}-uniform")
     changed = {"about", "source", "evidence", "cells", "credit"}
     assert [f for f in one.__struct_fields__ if getattr(one, f) != getattr(other, f)] == [
         f for f in one.__struct_fields__ if f in changed

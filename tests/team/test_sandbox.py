@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from baton.team import sandbox
 from baton.team.sandbox import LAYERS, SandboxLimits, SandboxResult, python_tool, run_python
 from baton.team.tool import invoke
 
@@ -401,6 +402,37 @@ def test_as_a_tool() -> None:
     asyncio.run(main())
     assert python.pure
     assert python.schema["required"] == ["code"]
+
+
+def test_waiting_for_a_seat_costs_no_time_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox, "_SEATS", threading.BoundedSemaphore(1))
+    hurried = python_tool(SandboxLimits(wall_seconds=2.0))
+    others = set(psutil.Process().children())
+    at_once: list[int] = []
+
+    async def count() -> None:
+        while True:
+            at_once.append(len(set(psutil.Process().children()) - others))
+            await asyncio.sleep(0.05)
+
+    async def main() -> None:
+        counting = asyncio.create_task(count())
+        code = "import time; time.sleep(0.5); print('done')"
+        every = [invoke(hurried, {"code": code}, idempotency_key="") for _ in range(6)]
+        assert [(done.ok, done.text) for done in await asyncio.gather(*every)] == [(True, "done\n")] * 6
+        counting.cancel()
+
+    asyncio.run(main())
+    assert max(at_once) == 1
+
+
+def test_one_that_waits_for_a_seat_can_be_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = threading.BoundedSemaphore(1)
+    taken.acquire()
+    monkeypatch.setattr(sandbox, "_SEATS", taken)
+    cancelled = threading.Event()
+    cancelled.set()
+    assert run_python("print(1)", cancelled=cancelled).stopped == "cancelled"
 
 
 def test_cancelling_the_tool_kills_the_process() -> None:

@@ -31,6 +31,11 @@ __all__ = ["LAYERS", "SandboxError", "SandboxLimits", "SandboxResult", "python_t
 LAYERS = ("limits", "namespaces", "capabilities", "landlock", "seccomp")
 _CHILD = Path(__file__).with_name("sandbox_child.py")
 _LOOK_SECONDS = 0.05  # between looks at the directory and at whether the run was cancelled
+_SEATS = threading.BoundedSemaphore(max(4, 2 * (os.cpu_count() or 1)))
+"""Processes at a time. A run waits for its seat before its own time begins: of a thousand agents that compute at
+once, most would else be stopped for the time the others took."""
+_SEAT_SECONDS = 600
+"""That a tool's call may wait for one."""
 
 
 class SandboxError(BatonError):
@@ -91,7 +96,7 @@ def python_tool(limits: SandboxLimits | None = None) -> Tool:
     made = tool(
         pure=True,
         idempotent=True,
-        timeout_seconds=limits.wall_seconds + 5,
+        timeout_seconds=limits.wall_seconds + _SEAT_SECONDS,
         max_output_bytes=limits.output_bytes + 1_000,
     )
     return made(python)
@@ -101,19 +106,29 @@ def run_python(
     code: str, limits: SandboxLimits | None = None, cancelled: threading.Event | None = None
 ) -> SandboxResult:
     """Run code to its end, or to a limit's. Never raises; setting `cancelled` stops it within 50 ms."""
-    limits = limits or SandboxLimits()
+    limits, cancelled = limits or SandboxLimits(), cancelled or threading.Event()
+    while not _SEATS.acquire(timeout=_LOOK_SECONDS):
+        if cancelled.is_set():
+            return _not_run("cancelled", "")
+    try:
+        return _seated(code, limits, cancelled)
+    finally:
+        _SEATS.release()
+
+
+def _seated(code: str, limits: SandboxLimits, cancelled: threading.Event) -> SandboxResult:
     began = time.monotonic()
     try:
         directory = Path(tempfile.mkdtemp(prefix="baton-sandbox-"))
     except OSError as error:
-        return _not_started(f"no working directory ({error})")
+        return _not_run("start", f"no working directory ({error})")
     try:
         run = _Run(code, directory, limits)
     except OSError as error:
         _remove(directory)
-        return _not_started(str(error))
+        return _not_run("start", str(error))
     try:
-        return run.watch(began, cancelled or threading.Event())
+        return run.watch(began, cancelled)
     finally:
         run.end()
         _remove(directory)
@@ -225,8 +240,8 @@ class _Run:
             os.close(self._status_fd)
 
 
-def _not_started(reason: str) -> SandboxResult:
-    return SandboxResult(output=reason, exit_code=None, stopped="start", layers=(), duration_s=0.0)
+def _not_run(stopped: Literal["start", "cancelled"], reason: str) -> SandboxResult:
+    return SandboxResult(output=reason, exit_code=None, stopped=stopped, layers=(), duration_s=0.0)
 
 
 def _explained(result: SandboxResult, limits: SandboxLimits) -> str:
