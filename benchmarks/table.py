@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 __all__ = ["machine", "print_table", "row"]
@@ -21,12 +22,12 @@ def row(
     return what, value, against, against_value, shown, where, f"`{command}`"
 
 
-def print_table(rows: list[tuple[str, ...]]) -> None:
-    """Markdown, on standard output."""
+def print_table(rows: Iterable[tuple[str, ...]]) -> None:
+    """Markdown, on standard output, each row as soon as it is there."""
     print("| " + " | ".join(COLUMNS) + " |")
-    print("|" + "---|" * len(COLUMNS))
+    print("|" + "---|" * len(COLUMNS), flush=True)
     for each in rows:
-        print("| " + " | ".join(cell.replace("|", "\\|") for cell in each) + " |")
+        print("| " + " | ".join(cell.replace("|", "\\|") for cell in each) + " |", flush=True)
 
 
 def machine(extra: str = "") -> str:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 from baton.learn.models import load_model
 from baton.learn.models.local import free_bytes
-from baton.learn.recipe import load
+from baton.learn.recipe import Recipe, load
 from baton.learn.rows import Row, rows_of
 from baton.learn.trainer import Trainer
 from baton.learn.update import Gradients, Packed
@@ -28,29 +29,23 @@ REPEATS = 3
 
 
 def speed(args: argparse.Namespace) -> int:
-    """Both tables."""
+    """Rows as they come: the engine's need no supervised start."""
+    recipe = load("reasoning", args.changes)
+    print_table(each for part in (_engines, _updates) for each in part(recipe, args.instances))
+    free = free_bytes(recipe.policies["worker"].device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    print(f"\nmemory free at the end: {'not measured' if free is None else f'{free / 1e9:.1f} GB'}")
+    return 0
+
+
+def _engines(recipe: Recipe, agents: int) -> Iterator[tuple[str, ...]]:
     from engine import Continuous, Generate, Ours, measure, workers
 
-    trainer = Trainer(load("reasoning", args.changes), progress=lambda words: print(words, file=sys.stderr))
-    policy = trainer.policies["worker"]
-    model = policy.model
-    device = str(model.device)
-    where = torch.cuda.get_device_name() if model.device.type == "cuda" else machine()
-    where += f", {str(model.dtype).removeprefix('torch.')}, torch {torch.__version__}"
-    lines = []
-    rows = _rows(trainer, policy)
-    best = {packing: _update(policy, rows, packing) for packing in ("forest", "merged", "rows")}
-    for packing in ("merged", "rows"):
-        what = f"update, LoRA: {len(rows)} calls of {len(rows[0].ids)} tokens or so, forest"
-        ratio = best[packing] / best["forest"]
-        lines.append(row(what, f"{best['forest']:.3f} s", packing, f"{best[packing]:.3f} s", ratio, where))
-    size = argparse.Namespace(
-        shared=256, own=32, new=32, workers=args.instances, repeats=REPEATS, device=device
-    )
-    model, _ = load_model(
-        policy.part.model, device=policy.part.device, dtype=policy.part.dtype
-    )  # no adapters
+    part = recipe.policies["worker"]
+    model, _ = load_model(part.model, device=part.device, dtype=part.dtype)  # no adapters
     model.config.eos_token_id = model.generation_config.eos_token_id = None  # all do the same work
+    size = argparse.Namespace(
+        shared=256, own=32, new=32, workers=agents, repeats=REPEATS, device=str(model.device)
+    )
     words = f"{size.workers} agents, {size.shared} shared + {size.own} own, {size.new} new"
     speeds = measure([Ours(model), Generate(model)], {words: workers}, size)
     try:
@@ -59,17 +54,28 @@ def speed(args: argparse.Namespace) -> int:
         last.close()
     except (RuntimeError, ValueError, ImportError, AttributeError, TypeError) as error:
         print(f"{Continuous.name}: {type(error).__name__}: {str(error)[:300]}", file=sys.stderr)
+    ours = speeds[Ours.name, words]
     for name in (Generate.name, Continuous.name):
         theirs = speeds.get((name, words))
         shown = "not measured" if theirs is None else f"{theirs:,.0f} tok/s"
-        ours = speeds[Ours.name, words]
-        lines.append(
-            row(words, f"{ours:,.0f} tok/s", name, shown, None if theirs is None else ours / theirs, where)
-        )
-    print_table(lines)
-    free = free_bytes(device)
-    print(f"\nmemory free at the end: {'not measured' if free is None else f'{free / 1e9:.1f} GB'}")
-    return 0
+        ratio = None if theirs is None else ours / theirs
+        yield row(words, f"{ours:,.0f} tok/s", name, shown, ratio, _where(model))
+
+
+def _updates(recipe: Recipe, _agents: int) -> Iterator[tuple[str, ...]]:
+    trainer = Trainer(recipe, progress=lambda words: print(words, file=sys.stderr))
+    policy = trainer.policies["worker"]
+    rows = _rows(trainer, policy)
+    best = _update(policy, rows, "forest")
+    what = f"update, LoRA: {len(rows)} calls of {len(rows[0].ids)} tokens or so, forest"
+    for packing in ("merged", "rows"):
+        theirs = _update(policy, rows, packing)
+        yield row(what, f"{best:.3f} s", packing, f"{theirs:.3f} s", theirs / best, _where(policy.model))
+
+
+def _where(model: Any) -> str:
+    name = torch.cuda.get_device_name() if model.device.type == "cuda" else machine()
+    return f"{name}, {str(model.dtype).removeprefix('torch.')}, torch {torch.__version__}"
 
 
 def _rows(trainer: Trainer, policy: Any) -> list[Row]:

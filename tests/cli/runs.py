@@ -15,10 +15,15 @@ from baton.trace.trace import Trace
 
 SLOW = """
 import asyncio
+import os
 from baton.tasks.shard_sum_play import play as quick
 
+left = int(os.environ.get("PLAYED", 1_000_000))
+
 async def play(request):
-    await asyncio.sleep(0.1)
+    global left
+    left -= 1
+    await asyncio.sleep(0.1 if left >= 0 else 600)
     return quick(request)
 """
 
@@ -34,12 +39,12 @@ def traces(place: Path) -> list[Trace]:
 
 
 def started(folder: Path, command: Sequence[str], *, until_events: int) -> subprocess.Popen[str]:
-    """A `baton` process with a slow script, that has written some events to its store already."""
+    """A `baton` process that has written some events to its store, and hangs in its third call."""
     (folder / "slow_play.py").write_text(SLOW)
     process = subprocess.Popen(
         [sys.executable, "-m", "baton", *command],
         cwd=folder,
-        env=slow_environment(folder),
+        env={**slow_environment(folder), "PLAYED": "2"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
