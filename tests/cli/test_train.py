@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -218,6 +219,21 @@ def test_a_mistake_is_one_line(
     assert len(error.splitlines()) == 1
     assert error.startswith(f"baton {args[0]}: ")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "typed", [["nosuch"], ["grpo", "--set", "train.stepz=3"], ["--resume", "--out", "nothing"]]
+)
+def test_a_mistyped_command_is_answered_without_loading_torch(typed: list[str], tmp_path: Path) -> None:
+    said = "import sys; from baton.cli import main; print(main(sys.argv[1:]), 'torch' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", said, "train", *typed],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "2 False\n"
 
 
 @pytest.mark.parametrize("absent", ["torch", "transformers", "tomli_w"])

@@ -19,8 +19,12 @@ from baton.view.training_run import read_run
 from baton.view.training_text import outcome
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from baton.cli.train_display import Display
     from baton.learn.session import Session
+
+    Begin = Callable[[], tuple[Session, Path]]
 
 __all__ = ["add_arguments", "need_torch", "run"]
 
@@ -51,9 +55,10 @@ def run(args: argparse.Namespace) -> int:
     from baton.cli.train_display import Display
 
     with Display() as display, Ending() as ending:
-        need_torch()
+        begin = _resumed(args, display) if args.resume else _begun(args, display)
+        need_torch()  # takes seconds, and a mistake is answered at once
         try:
-            session, out = _resumed(args, display) if args.resume else _begun(args, display)
+            session, out = begin()
         except KeyboardInterrupt as stop:
             print("Stopped before the first step: nothing was trained.", file=sys.stderr)
             return _code(stop)
@@ -80,9 +85,7 @@ def need_torch() -> None:
         raise MissingExtraError("training", "train") from error
 
 
-def _begun(args: argparse.Namespace, display: Display) -> tuple[Session, Path]:
-    from baton.learn.session import Session
-
+def _begun(args: argparse.Namespace, display: Display) -> Begin:
     if args.recipe is None:
         raise UsageError("which recipe? Type: baton recipes, for all of them, or: baton train flagship")
     recipe = load(args.recipe, args.changes)
@@ -90,20 +93,30 @@ def _begun(args: argparse.Namespace, display: Display) -> tuple[Session, Path]:
     out = Path(args.out or f"runs/{name}-{datetime.now():%Y%m%d-%H%M%S}")
     if out.exists() and not out.is_dir():
         raise UsageError(f"{out} is a file. Give a folder: --out runs/{name}")
-    return Session.begin(recipe, name, out, display.note), out
+
+    def begin() -> tuple[Session, Path]:
+        from baton.learn.session import Session
+
+        return Session.begin(recipe, name, out, display.note), out
+
+    return begin
 
 
-def _resumed(args: argparse.Namespace, display: Display) -> tuple[Session, Path]:
-    from baton.learn.session import Session
-
+def _resumed(args: argparse.Namespace, display: Display) -> Begin:
     if args.out is None or args.recipe:
         raise UsageError("to go on with a run, name its folder alone. Type: baton train --resume --out DIR")
     out = Path(args.out)
     if not (out / "run.json").is_file():
         raise UsageError(f"{out} holds no run: it has no run.json. Type: baton train RECIPE --out {out}")
-    session = Session.resume(out, display.note, args.changes)
-    display.note(f"going on after step {session.trainer.step_number} of {session.recipe.train.steps}")
-    return session, out
+
+    def begin() -> tuple[Session, Path]:
+        from baton.learn.session import Session
+
+        session = Session.resume(out, display.note, args.changes)
+        display.note(f"going on after step {session.trainer.step_number} of {session.recipe.train.steps}")
+        return session, out
+
+    return begin
 
 
 def _go(session: Session, out: Path, display: Display, ending: Ending) -> tuple[int, str]:
