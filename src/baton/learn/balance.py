@@ -15,6 +15,7 @@ from msgspec import structs
 from baton.credit import find
 from baton.errors import TraceError, UsageError
 from baton.learn.recipe import Recipe
+from baton.learn.terms import hybrids
 from baton.reward.contract import Gold, Rule
 from baton.reward.hybrid import Hybrid
 from baton.trace.trace import Trace
@@ -30,8 +31,14 @@ def balanced(rules: Iterable[Rule]) -> list[Hybrid]:
     return [rule for rule in rules if isinstance(rule, Hybrid) and rule.balance == "gradient"]
 
 
-def check_balance(recipe: Recipe, rules: Iterable[Rule]) -> None:
-    """Refuse estimators that cannot credit one term alone."""
+def check_balance(recipe: Recipe, rules: Sequence[Rule]) -> None:
+    """Refuse estimators that cannot credit one term alone, and what cannot be one."""
+    inner = [rule for rule in hybrids(rules) if rule.balance == "gradient" and rule not in balanced(rules)]
+    if inner:
+        raise UsageError(
+            f"hybrid {inner[0].name!r} is a term of another, and gradients are measured of a whole reward's terms. "
+            'Set its balance = "variance" or "none".'
+        )
     if not balanced(rules):
         return
     for part in recipe.credit:

@@ -10,15 +10,15 @@ Invariant: an agent that leads cannot be barred; without it there is no answer, 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
 from baton.credit.acts import agents
 from baton.credit.forking import Forks
 from baton.learn.stage import Stage
+from baton.learn.terms import flat
 from baton.reward.contract import Gold, Judge, Rule
-from baton.reward.hybrid import Hybrid
 from baton.reward.individual import Difference, SoloGap
 from baton.reward.role import ProposerSolverJudge
 from baton.team.intervene import BarAgent
@@ -53,7 +53,7 @@ class Judging(Struct, frozen=True):
 
     async def gold(self, traces: Sequence[Trace], runner: Callable[[], Forks]) -> tuple[list[Gold], int]:
         """For each trace, and the tokens it took to run some of them again."""
-        every = list(_flat(self.rules))
+        every = list(flat(self.rules))
         needs_forks = any(isinstance(rule, Difference | SoloGap) for rule in every)
         forks = runner() if needs_forks else None
         found = list(await asyncio.gather(*(self._one(trace, every, forks) for trace in traces)))
@@ -89,13 +89,6 @@ class Judging(Struct, frozen=True):
         """Whether what an agent returned answers the subtask it was given; None: it returned nothing."""
         said = [e for e in trace.events if e.agent == agent and e.type == "return" and e.status == "ok"]
         return None if not said else _judge(self.stage, trace, ())(trace, said[-1].id) >= 0.5
-
-
-def _flat(rules: Sequence[Rule]) -> Iterator[Rule]:
-    for rule in rules:
-        yield rule
-        if isinstance(rule, Hybrid):
-            yield from _flat([term.of for term in rule.terms])
 
 
 def _judge(stage: Stage, trace: Trace, rules: Sequence[Rule]) -> Judge:

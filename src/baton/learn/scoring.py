@@ -2,7 +2,7 @@
 
 A hybrid's schedules (linear, cosine, or tied to measured progress) and balances advance by one `observe` per step.
 A rollout that a rule cannot read (nobody answered, a verdict on nothing) earns 0 there: it is data, and not an error,
-unless it is so of all of them.
+unless it is so of all of them. Forks that an estimator compares with earn by the same rules.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ from msgspec import structs
 from baton.credit.contract import team_return, whole
 from baton.errors import TraceError, UsageError
 from baton.learn.recipe import RewardPart
+from baton.learn.terms import each_hybrid, hybrids, of_forks, state_of, with_state
 from baton.reward.contract import Gold, Rule, settings_in
-from baton.reward.hybrid import Hybrid, MixState
+from baton.reward.hybrid import Hybrid
 from baton.reward.recipe import Recipe as RewardRecipe
 from baton.reward.recipe import load, rule_of, with_rewards
 from baton.trace.forest import Forest
 from baton.trace.record import Reward
 from baton.trace.trace import Trace
+from baton.trace.vocabulary import CreditUnit
 
 __all__ = ["Scoring"]
 
@@ -41,6 +43,10 @@ class Scoring:
         self.weights()  # one that cannot be is an error now, and not after the first rollouts
         self._gold: dict[str, Gold] = {}
         """Of the step's traces."""
+        self._of_task: dict[str, Gold] = {}
+        """Of the step's instances, for forks of whatever generation."""
+        self._units: list[set[CreditUnit]] = []
+        """Whom each rule rewards."""
 
     @property
     def rules(self) -> tuple[Rule, ...]:
@@ -49,9 +55,13 @@ class Scoring:
     def score(self, traces: Sequence[Trace], gold: Sequence[Gold]) -> list[Trace]:
         """The traces with their rewards."""
         self._gold = {trace.trace_id: known for trace, known in zip(traces, gold, strict=True)}
+        self._of_task = {trace.header.task_id: known for trace, known in zip(traces, gold, strict=True)}
+        self._units = []
         found: list[list[Reward]] = [[] for _ in traces]
         for rule in self.rules:
-            for mine, new in zip(found, _scored(rule, traces, gold), strict=True):
+            every = _scored(rule, traces, gold)
+            self._units.append({reward.unit for new in every for reward in new})
+            for mine, new in zip(found, every, strict=True):
                 mine += new
         return [
             with_rewards(trace, mine) if mine else trace for trace, mine in zip(traces, found, strict=True)
@@ -59,14 +69,24 @@ class Scoring:
 
     def team_return(self, trace: Trace) -> float:
         """What the team earned: by the recipe's rules where they say something of the team, else by the task."""
-        known = self._gold.get(trace.header.meta.get("forked_from", ""))
-        if known is not None and trace.trace_id not in self._gold:  # a run that an estimator compares with
-            scored = [reward for rule in self.rules for reward in _scored(rule, [trace], [known])[0]]
-            trace = with_rewards(trace, scored)
         mine = [r for r in trace.rewards if r.unit == "team" and settings_in(r.by or "") is not None]
+        if not mine and "forked_from" in trace.header.meta:
+            mine = self._of_fork(trace)
         if mine:
             return math.fsum(reward.value for reward in whole(mine))
         return team_return(trace)
+
+    def _of_fork(self, trace: Trace) -> list[Reward]:
+        """What the rules give the team of a run that an estimator compares with."""
+        known = self._of_task.get(trace.header.task_id)
+        if known is None:
+            return []
+        found: list[Reward] = []
+        for rule, units in zip(self.rules, self._units, strict=True):
+            if "team" in units:
+                read = _read(of_forks(rule), trace, known)
+                found += _nothing(rule, trace, units) if read is None else read
+        return [reward for reward in found if reward.unit == "team"]
 
     @staticmethod
     def own_return(trace: Trace) -> float:
@@ -81,14 +101,12 @@ class Scoring:
         if self.recipe is None:
             return
         success = sum(_success(trace) for trace in traces) / len(traces)
-        rules = tuple(
-            rule.observe(
-                self._totals(rule, traces), success=success, gradient_norms=(norms or {}).get(rule.name)
-            )
-            if isinstance(rule, Hybrid)
-            else rule
-            for rule in self.recipe.rules
-        )
+
+        def moved(rule: Hybrid) -> Hybrid:
+            mine = (norms or {}).get(rule.name)
+            return rule.observe(self._totals(rule, traces), success=success, gradient_norms=mine)
+
+        rules = tuple(each_hybrid(rule, moved) for rule in self.recipe.rules)
         self.recipe = structs.replace(self.recipe, rules=rules)
 
     def _totals(self, rule: Hybrid, traces: Sequence[Trace]) -> list[dict[str, float]]:
@@ -102,22 +120,15 @@ class Scoring:
         """Each hybrid term's weight now."""
         if self.recipe is None:
             return {}
-        hybrids = [rule for rule in self.recipe.rules if isinstance(rule, Hybrid)]
-        return {name: weight for rule in hybrids for name, weight in rule.weights().items()}
+        return {name: weight for rule in hybrids(self.rules) for name, weight in rule.weights().items()}
 
     def state(self) -> list[Any]:
-        rules = () if self.recipe is None else self.recipe.rules
-        return [msgspec.to_builtins(rule.state) if isinstance(rule, Hybrid) else None for rule in rules]
+        return [state_of(rule) for rule in self.rules]
 
     def load(self, state: Sequence[Mapping[str, Any] | None]) -> None:
         if self.recipe is None:
             return
-        rules = tuple(
-            structs.replace(rule, state=msgspec.convert(kept, MixState))
-            if isinstance(rule, Hybrid) and kept
-            else rule
-            for rule, kept in zip(self.recipe.rules, state, strict=True)
-        )
+        rules = tuple(with_state(rule, kept) for rule, kept in zip(self.recipe.rules, state, strict=True))
         self.recipe = structs.replace(self.recipe, rules=rules)
 
 
@@ -142,21 +153,22 @@ def _changed(rules: tuple[Rule, ...], settings: Mapping[str, Any]) -> tuple[Rule
 
 
 def _scored(rule: Rule, traces: Sequence[Trace], gold: Sequence[Gold]) -> list[list[Reward]]:
-    found: list[list[Reward] | None] = []
-    error: TraceError | None = None
-    for trace, known in zip(traces, gold, strict=True):
-        try:
-            found.append(rule.score(trace, known))
-        except TraceError as caught:
-            error = caught
-            found.append(None)
+    found = [_read(rule, trace, known) for trace, known in zip(traces, gold, strict=True)]
     units = {reward.unit for mine in found if mine is not None for reward in mine}
-    if error is not None and all(mine is None for mine in found):
-        raise error
+    if found and all(mine is None for mine in found):
+        rule.score(traces[-1], gold[-1])  # raises, with what is wrong
     return [
         _nothing(rule, trace, units) if mine is None else mine
         for trace, mine in zip(traces, found, strict=True)
     ]
+
+
+def _read(rule: Rule, trace: Trace, known: Gold) -> list[Reward] | None:
+    """None: it cannot be read."""
+    try:
+        return rule.score(trace, known)
+    except TraceError:
+        return None
 
 
 def _nothing(rule: Rule, trace: Trace, units: set[Any]) -> list[Reward]:
