@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from runs import SLOW_RUN, made, started, traces
+from runs import SLOW_RUN, VIRTUAL_RUN, made, started, traces
 
 from baton.cli import main
 from baton.trace.canonical import canonical_hash
@@ -39,6 +39,24 @@ def test_a_killed_run_is_finished(killed: Path, capsys: pytest.CaptureFixture[st
     (after,) = traces(killed)
     assert after.finished
     assert after.events[: len(before.events)] == before.events  # nothing is done again, nothing is lost
+
+
+@pytest.mark.parametrize(("played", "events"), [(0, 0), (1, 4)])
+def test_what_a_slow_model_said_is_kept_on_a_virtual_clock_too(
+    played: int, events: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = started(tmp_path, VIRTUAL_RUN, until_events=events, played=played)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "slow_play", raising=False)
+    (before,) = traces(tmp_path / "out")
+    assert not before.finished
+    assert main(["resume", str(tmp_path / "out")]) == 0
+    (after,) = traces(tmp_path / "out")
+    assert after.finished
+    assert after.events[: len(before.events)] == before.events
+    assert main(["replay", str(tmp_path / "out")]) == 0
 
 
 def test_the_end_is_that_of_a_run_that_was_never_killed(killed: Path, tmp_path: Path) -> None:

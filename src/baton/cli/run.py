@@ -99,6 +99,7 @@ def run_into(path: Path, settings: Settings, task: Task | None = None) -> Trace 
     header = header_of(team, assignment, _free_id(path, settings), settings=msgspec.to_builtins(settings))
     with Store.open(path, durability="process") as store:
         going = Run(team, assignment, header, journal=StoreJournal(store, store.begin(header)))
+        store.commit()  # killed before its first answer, it is known by name
         try:
             with live_line(at_work(going)):
                 return asyncio.run(going.go())
