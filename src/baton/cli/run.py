@@ -13,12 +13,15 @@ from baton.cli.live import live_line
 from baton.cli.team import Settings, at_work, describe, make_team, parse_settings, store_path
 from baton.engine import ENGINES
 from baton.errors import UsageError
+from baton.learn.answered import failures, first_line
 from baton.learn.models import MODELS
 from baton.tasks.catalog import TASKS
 from baton.tasks.policies import REFERENCE as POLICIES
 from baton.tasks.task import Task
+from baton.team.policy import EngineError
 from baton.team.run import Run
 from baton.team.running import StoreJournal, header_of
+from baton.team.setup import Team
 from baton.team.topology import TOPOLOGIES
 from baton.trace.formats.sqlite import Store
 from baton.trace.formats.sqlite_read import list_traces
@@ -89,12 +92,27 @@ def run(args: argparse.Namespace) -> int:
     count = len(list_traces(path))
     print(f"trace    {trace.trace_id} in {path}" + (f", which holds {count} now" if count > 1 else ""))
     print(f"Type: baton show {args.out}" + (f" --trace {trace.trace_id}" if count > 1 else ""))
-    return 0
+    return _given_up(trace)
+
+
+def _given_up(trace: Trace) -> int:
+    """1 where an agent's last call was not answered: the reward then tells nothing of the team."""
+    last = {call.agent: call for call in trace.calls}
+    if all(call.finish_reason != "error" for call in last.values()):
+        return 0
+    errors = [error for _, error in failures(trace)]
+    print(
+        f"baton run: {len(errors)} of {len(trace.calls)} calls were not answered, so the reward tells nothing of the "
+        f"team. The first error: {first_line(errors[0])}.",
+        file=sys.stderr,
+    )
+    return 1
 
 
 def run_into(path: Path, settings: Settings, task: Task | None = None) -> Trace | None:
     """Run what settings describe, into a store. None: it was interrupted; what there is is kept."""
     team, assignment = make_team(settings, task)
+    asyncio.run(_reach(team))
     path.parent.mkdir(parents=True, exist_ok=True)
     header = header_of(team, assignment, _free_id(path, settings), settings=msgspec.to_builtins(settings))
     with Store.open(path, durability="process") as store:
@@ -106,6 +124,19 @@ def run_into(path: Path, settings: Settings, task: Task | None = None) -> Trace 
         except KeyboardInterrupt:
             store.commit()
             return None
+
+
+async def _reach(team: Team) -> None:
+    """Refuse a policy that says it cannot be reached, before anything is written."""
+    for name, engine in team.engines.items():
+        if (reach := getattr(engine, "reach", None)) is not None:
+            try:
+                await reach()
+            except EngineError as error:
+                raise UsageError(
+                    f"the policy of {name} cannot be reached: {error}. Start the server, or name another: "
+                    "--policy openai:MODEL@URL"
+                ) from error
 
 
 def parse_policies(given: list[str]) -> dict[str, str]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Struct, field, structs
+from msgspec import Meta, Struct, field, structs
 
 from baton.engine import ENGINES, make_engine
 from baton.engine.scripted import ScriptedEngine
@@ -16,6 +16,7 @@ from baton.errors import TraceError, UsageError, nearest
 from baton.learn.models import MODELS, model_engine
 from baton.tasks.catalog import REFERENCE, TASKS, make_task
 from baton.tasks.game_task import GameTask
+from baton.tasks.policies import REFERENCE as POLICIES
 from baton.tasks.task import Task
 from baton.tasks.translate import translated
 from baton.team.budget import Ledger, Limits
@@ -43,6 +44,13 @@ __all__ = [
 ]
 
 STORE = "run.db"
+_SAMPLED = {
+    "temperature": Annotated[float, Meta(ge=0)],
+    "top_p": Annotated[float, Meta(gt=0, le=1)],
+    "top_k": Annotated[int, Meta(ge=1)] | None,
+    "max_tokens": Annotated[int, Meta(ge=1)] | None,
+}
+"""What may be asked for; a trace from elsewhere may hold anything."""
 
 
 class Settings(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -120,13 +128,18 @@ def _topology(settings: Settings, task: Task, assignment: Assignment) -> Topolog
 
 
 def _engine(settings: Settings, task: Task, assignment: Assignment, spec: str) -> Engine:
-    if isinstance(task, GameTask) and spec.partition(":")[0] not in ENGINES:
+    model = spec.partition("?")[0] in MODELS
+    if isinstance(task, GameTask) and not model and spec.partition(":")[0] not in ENGINES:
         name = "optimal" if spec == "reference" else spec
         return ScriptedEngine(name, task.script(name))
     if spec == "reference":
         return _reference(settings, assignment)
-    if spec.partition("?")[0] in MODELS:
+    if model:
         return model_engine(spec)
+    if spec in POLICIES:
+        raise UsageError(
+            f"{spec} plays games, such as game:pandora; {settings.task} is none. Type: --policy reference"
+        )
     meant = get_close_matches(spec, [*ENGINES, *MODELS, "reference"], n=1)
     if meant and meant[0] not in ENGINES:
         raise UsageError(f"there is no policy {spec!r}. Did you mean {meant[0]!r}?")
@@ -142,7 +155,7 @@ def _sampled(topology: Topology, given: Mapping[str, Any]) -> Topology:
         role, dot, name = key.rpartition(".")
         if dot and role not in roles:
             raise UsageError(f"topology {topology.name!r} has no role {role!r}. {nearest(role, roles)}")
-        changed = _struct(Sampling, {name: given[key]}, "sampling")
+        changed = make_struct(Sampling, {name: given[key]}, "sampling", "--set sampling.", _SAMPLED)
         for each in [role] if dot else list(roles):
             sampling = structs.replace(roles[each].sampling, **{name: getattr(changed, name)})
             roles[each] = structs.replace(roles[each], sampling=sampling)
