@@ -1,4 +1,4 @@
-"""A line on stderr about what is going on, where it takes over two seconds and a person looks; in a log, now and then."""
+"""A line on stderr about what is going on: on a terminal after two seconds, in a log now and then."""
 
 from __future__ import annotations
 
