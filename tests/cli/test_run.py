@@ -186,6 +186,8 @@ def test_wrong_sampling_is_one_line(setting: str, tmp_path: Path, capsys: pytest
         (("--set", "sampling.worker.top_p=7"), "top_p=7: expected `float` <= 1.0"),
         (("--set", "sampling.max_tokens=0"), "max_tokens=0: expected `int` >= 1"),
         (("--set", "task.num_shards=1000000000"), "expected at most 1,000,000 numbers"),
+        (("--seed", "-1"), "--seed -1: expected a whole number from 0"),
+        (("--seed", "99999999999999999999999999"), "expected a whole number from 0"),
         (("--policy", "optimal"), "optimal plays games, such as game:pandora; shard-sum is none"),
         (("--policy", "openai:m@http://127.0.0.1:1/v1"), "cannot be reached"),
     ],

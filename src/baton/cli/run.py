@@ -68,6 +68,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if not 0 <= args.seed < 2**63:
+        raise UsageError(f"--seed {args.seed}: expected a whole number from 0 to 2^63 - 1.")
     groups = parse_settings(args.set)
     settings = Settings(
         task=args.task,

@@ -74,7 +74,7 @@ class Game(Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=T
         if not holds:
             given = getattr(self, field)
             raise UsageError(
-                f"{self.name}: {field} = {given!r} is not possible; {limit}. Type: --set {field}=VALUE"
+                f"{self.name}: {field} = {given!r} is not possible; {limit}."
             )
 
     def start(self) -> Sequence[Branch]:
