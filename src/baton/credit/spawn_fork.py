@@ -149,7 +149,7 @@ async def pair(
     found = effect_of(np.array(differences))
     return SpawnPair(
         tau=found.value,
-        stderr=found.stderr if found.stderr is not None and found.stderr > 1e-12 else None,
+        stderr=found.stderr,
         differences=found.terms,
         cost=Cost(runner.cost.tokens - before.tokens, runner.cost.calls - before.calls),
     )
