@@ -175,8 +175,10 @@ class Crediting:
         values = [credit.value for _, credits in kept for credit in credits]
         if part.centre and values:
             level = math.fsum(values) / len(values)
-        size = math.sqrt(math.fsum((v - level) ** 2 for v in values) / len(values)) if values else 0.0
-        if size <= ROUNDING * max(map(abs, values), default=0.0):
+        largest = max(map(abs, values), default=0.0)
+        values = [value - level for value in values]
+        size = math.sqrt(math.fsum(v * v for v in values) / len(values)) if values else 0.0
+        if size <= ROUNDING * largest:
             scale = 0.0  # all alike: what their mean is off by is no credit
         elif part.normalise:
             scale = part.weight / size
