@@ -213,3 +213,14 @@ def test_mappo_improves_a_policy() -> None:
     trainer = Trainer(small(critic(steps=5), rollout__groups=8, train__steps=16))
     returns = [trainer.step().metrics["return"]["mean"] for _ in range(16)]
     assert np.mean(returns[-8:]) > np.mean(returns[:3]) + 0.06
+
+
+def test_targets_that_are_all_alike_have_no_scale_of_their_own() -> None:
+    """Divided by the rounding of their mean, the first other target would be 1e16 off."""
+    net = network(Trainer(small(critic(steps=1)))).net
+    net.fit_scale(np.full(6, 0.7))
+    assert (float(net.shift), float(net.scale)) == (pytest.approx(0.7), 1.0)
+    net.fit_scale(np.array([0.0, 2.0]))
+    assert (float(net.shift), float(net.scale)) == (1.0, 1.0)
+    net.fit_scale(np.array([0.0, 1.0]))
+    assert (float(net.shift), float(net.scale)) == (0.5, 0.5)

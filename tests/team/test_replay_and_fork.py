@@ -11,12 +11,13 @@ from chaos import TOPOLOGY_NAMES, make_team, without_name
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from baton.engine.scripted import ScriptedEngine
-from baton.errors import TraceError
+from baton.errors import TraceError, UsageError
 from baton.team.action import Stop
 from baton.team.budget import Limits
-from baton.team.intervene import BarAgent, Drop, Force, Intervention, Replace
+from baton.team.intervene import BarAgent, Drop, Force, Intervention, MuteAgent, Replace
 from baton.team.outside import ForkRefused
 from baton.team.policy import Request
 from baton.team.running import fork, replay, run, start
@@ -102,6 +103,54 @@ def test_barred_agent_is_unavailable_and_the_rest_goes_on() -> None:
     assert validate(made.trace) == []
     assert {e.to for e in made.trace.events if e.type == "spawn"} == {"worker2"}
     assert any(e.status == "failed" and e.extra.get("agent") == "worker1" for e in made.trace.events)
+
+
+def test_a_muted_agent_works_and_nobody_hears_it() -> None:
+    def script(request: Request) -> str:
+        turn = sum(entry.speaker == "assistant" for entry in request.entries)
+        if request.role == "worker":
+            return ("send orchestrator: secret", "return secret")[turn]
+        return ("spawn worker: a\nspawn worker: b\nwait all", "wait all", "stop done")[turn]
+
+    team = Team.of(make_topology("centralized"), ScriptedEngine("script", script))
+    assignment = Assignment(task_id="t", prompt="p")
+    trace = asyncio.run(run(team, assignment))
+    made = asyncio.run(fork(trace, team, assignment, [MuteAgent("worker1")]))
+    assert validate(made.trace) == []
+    said = {
+        e.id: made.trace.text(e.content_ref) for e in made.trace.events if e.type in ("message", "return")
+    }
+    assert said == {"worker1#1": "", "worker1#2": "", "worker2#1": "secret", "worker2#2": "secret"}
+    assert made.trace.event("worker1#1").extra == {"intervention": "mute"}
+    assert asyncio.run(replay(made.trace, team, assignment)) == made.trace
+    with pytest.raises(UsageError, match=r"no agent 'worker9' .* Did you mean 'worker"):
+        asyncio.run(fork(trace, team, assignment, [MuteAgent("worker9")]))
+
+
+@pytest.mark.parametrize("end", ["return secret", "nonsense"])
+def test_a_muted_agent_is_not_heard_through_its_transcript_or_its_giving_up(end: str) -> None:
+    heard: list[str] = []
+
+    def script(request: Request) -> str:
+        turn = sum(entry.speaker == "assistant" for entry in request.entries)
+        if request.role == "orchestrator":
+            heard.extend(entry.text for entry in request.entries if entry.speaker == "user")
+            return ("spawn lead: a\nwait all", "stop done")[min(turn, 1)]
+        if request.role == "worker":
+            return "return secret"
+        return ("spawn worker: a\nwait all", "aggregate first", end)[min(turn, 2)]
+
+    topology = make_topology("hierarchical")
+    roles = tuple(structs.replace(r, returns="transcript") if r.name == "lead" else r for r in topology.roles)
+    team = Team.of(structs.replace(topology, roles=roles), ScriptedEngine("script", script))
+    assignment = Assignment(task_id="t", prompt="p")
+    trace = asyncio.run(run(team, assignment))
+    assert any("secret" in text for text in heard)
+    heard.clear()
+    made = asyncio.run(fork(trace, team, assignment, [MuteAgent("lead1")]))
+    assert validate(made.trace) == []
+    assert heard
+    assert not any("secret" in text for text in heard)
 
 
 def test_forced_stop_cancels_what_is_in_flight() -> None:

@@ -23,7 +23,7 @@ from msgspec import Struct, structs
 
 from baton.credit.contract import Cost, CreditError
 from baton.errors import UsageError
-from baton.team.intervene import BarAgent, Intervention
+from baton.team.intervene import BarAgent, Intervention, OnEvent
 from baton.team.outside import Usage
 from baton.team.policy import Answer, Engine, EngineError, Entry, Request
 from baton.team.running import Fork, fork
@@ -92,7 +92,7 @@ class Forks:
         if said is not None:
             recording = _saying(recording, said)
         if redraw is not None:
-            named = {change.at for change in interventions if not isinstance(change, BarAgent)}
+            named = {change.at for change in interventions if isinstance(change, OnEvent)}
             recording = _forgetting(recording, cone(trace, redraw), named | {redraw})
         made = await fork(
             _barring(recording, barred) if barred else recording,

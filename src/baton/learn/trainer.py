@@ -142,7 +142,7 @@ class Trainer:
             "rollout_tokens": tokens,
             "fork_tokens": again_tokens,
             "total_tokens": self.total_tokens,
-            "return": interval([self.scoring.team_return(trace) for trace in traces]),
+            "return": interval([list(map(self.scoring.team_return, group.traces)) for group in groups]),
             "rewards": rewards(traces),
             "weights": self.scoring.weights(),
             "credit": {k: {"mean_abs": m, "num": n} for k, (m, n) in credited.by_decision.items()},

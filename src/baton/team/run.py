@@ -20,7 +20,7 @@ from baton.errors import BatonError, TraceError
 from baton.team.agent import Agent, CarryOut, Item, Program, Waiting, act
 from baton.team.budget import Ledger, Refusal
 from baton.team.driver import Driver, Op, Resting
-from baton.team.intervene import BarAgent, Drop, Force, Intervention, Replace
+from baton.team.intervene import BarAgent, Drop, Force, Intervention, MuteAgent, OnEvent, Replace
 from baton.team.outside import Outside
 from baton.team.policy import Entry
 from baton.team.recording import Recording, moment
@@ -60,10 +60,11 @@ class Run(Scribe):
         self.team = team
         self.harness = team.harness
         self.assignment = assignment
-        self.interventions = {i.at: i for i in interventions if not isinstance(i, BarAgent)}
+        self.interventions = {i.at: i for i in interventions if isinstance(i, OnEvent)}
         self.invalidated: dict[str, list[str]] = {}
         """Edited event -> the recorded events that followed from it."""
         self.barred = {i.agent for i in interventions if isinstance(i, BarAgent)}
+        self.muted = {i.agent for i in interventions if isinstance(i, MuteAgent)}
         self.replicate = replicate
         """Names the random stream of what is run anew; 0 draws as the recorded run did."""
         self.ledger = ledger or Ledger(team.limits)
@@ -280,17 +281,18 @@ class Run(Scribe):
             )
             self.answer, self.stopped = agent.answered, True
             return
+        had = "" if agent.id in self.muted else agent.answered
         event = self.emit(
             agent,
             "return",
             from_=agent.id,
             to=agent.parent.id,
-            text=agent.answered,
+            text=had,
             status="forced",
             extra={"why": reason},
         )
-        text = f"{agent.id} gave up: {reason}." + (f" It had: {agent.answered}" if agent.answered else "")
-        self.hand_over(agent, Item(event.id, "return", agent.id, text, result=agent.answered))
+        text = f"{agent.id} gave up: {reason}." + (f" It had: {had}" if had else "")
+        self.hand_over(agent, Item(event.id, "return", agent.id, text, result=had))
 
     # -- time and people ------------------------------------------------------------------------
 

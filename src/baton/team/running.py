@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 
 from baton.errors import TraceError, UsageError
 from baton.team.budget import Ledger
-from baton.team.intervene import BarAgent, Intervention, check_fits
+from baton.team.intervene import Intervention, OnEvent, check_fits
 from baton.team.outside import Outside, Usage
 from baton.team.recording import Recording, moment
 from baton.team.run import Run
@@ -268,15 +268,11 @@ def _same(trace: Trace, id_: str, event: Any) -> bool:
 
 def _cones(trace: Trace, interventions: Sequence[Intervention]) -> dict[str, list[str]]:
     """For a person's edits: what followed from each edited event."""
-    edited = [i for i in interventions if not isinstance(i, BarAgent) and i.by is not None]
+    edited = [i for i in interventions if isinstance(i, OnEvent) and i.by is not None]
     if not edited:
         return {}
     graph = Graph.of(trace)
-    return {
-        i.at: [trace.events[int(k)].id for k in graph.descendants(trace.position[i.at])]
-        for i in edited
-        if not isinstance(i, BarAgent)
-    }
+    return {i.at: [trace.events[int(k)].id for k in graph.descendants(trace.position[i.at])] for i in edited}
 
 
 def _invalidated_before(trace: Trace) -> dict[str, list[str]]:

@@ -36,6 +36,7 @@ from baton.learn.recipe import Recipe
 from baton.learn.rows import Row
 from baton.learn.split import split
 from baton.trace.call import Call
+from baton.trace.rounding import ROUNDING
 from baton.trace.trace import Trace
 
 __all__ = ["NetworkCritic", "returns_to_go"]
@@ -284,7 +285,8 @@ class _Net(nn.Module):
 
     def fit_scale(self, targets: NDArray[np.float64]) -> None:
         self.shift.fill_(float(targets.mean()))
-        self.scale.fill_(float(targets.std()) or 1.0)
+        spread = float(targets.std())
+        self.scale.fill_(spread if spread > ROUNDING * float(np.abs(targets).max()) else 1.0)
 
     def at(self, layout: Any, nodes: NDArray[np.int32]) -> Tensor:
         """Values behind these tokens of the layout."""

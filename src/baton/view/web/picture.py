@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from baton.errors import BatonError
-from baton.measure.critical import critical_path
 from baton.measure.scale import scale
+from baton.trace.critical import critical_path
 from baton.trace.graph import Graph
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import DECISIONS, EDGE_TYPES, EVENT_TYPES, STATUSES
