@@ -37,6 +37,22 @@ def cone(trace: Trace, ids: Iterable[str]) -> set[str]:
     return {trace.events[int(i)].id for i in Graph.of(trace).descendants([trace.position[x] for x in ids])}
 
 
+def cut_off(trace: Trace, forked: Trace) -> set[str]:
+    """What was not done by the time the fork stopped, which ends what does not depend on the change, too."""
+    over = max(event.t for event in forked.events)
+    return {event.id for event in trace.events if event.t + (event.duration_s or 0.0) >= over}
+
+
+def test_a_fork_that_stops_sooner_cuts_others_off() -> None:
+    team, assignment = make_team("hierarchical", 248, limits=Limits(agents=500, tokens=10**7))
+    trace = asyncio.run(run(team, assignment))
+    forked = asyncio.run(fork(trace, team, assignment, [Drop("lead2#1")]))
+    now = {"lead2#1"} | cone(forked.trace, ["lead2#1"])
+    others = set(forked.invalidated) - (now | cone(trace, now & set(trace.position)))
+    assert others == {"lead1.worker2#3", "lead1.worker2#3r", "lead1.worker2#4"}
+    assert others <= cut_off(trace, forked.trace)
+
+
 @pytest.mark.parametrize("topology", TOPOLOGY_NAMES)
 @given(seed=st.integers(0, 10**6), data=st.data())
 @hypothesis_settings(max_examples=25)
@@ -63,7 +79,8 @@ def test_replay_is_exact_and_forks_stay_in_their_cone(topology: str, seed: int, 
     if not isinstance(change, Force):  # a forced stop ends what does not depend on it, too
         # What follows from the change: from what it was, from what it is now, and from what that changed.
         now = {at} | cone(forked.trace, [at])
-        assert set(forked.invalidated) <= now | cone(trace, now & set(trace.position)) | {at}
+        follows = now | cone(trace, now & set(trace.position)) | {at}
+        assert set(forked.invalidated) <= follows | cut_off(trace, forked.trace)
     # A fork is a trace like any other: it replays, and it forks again.
     assert asyncio.run(replay(forked.trace, team, assignment)) == forked.trace
     again = asyncio.run(fork(forked.trace, team, assignment, []))
