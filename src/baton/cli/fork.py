@@ -9,6 +9,7 @@ from pathlib import Path
 from baton.cli.run import parse_policies
 from baton.cli.team import describe, one_trace, store_path
 from baton.cli.trained import kept_in, team_of
+from baton.cli.trust import add_trust
 from baton.errors import UsageError
 from baton.team.action import VERBS
 from baton.team.intervene import BarAgent, Drop, Force, Intervention, Replace
@@ -49,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--policy", metavar="P", action="append", default=[], help="another engine: P or ROLE=P"
     )
+    add_trust(parser)
     parser.add_argument("--allow-impure", action="store_true", help="let tools act on the world again")
     parser.add_argument(
         "--out", metavar="PATH", required=True, help="where the fork goes: DIR, .jsonl or .db"
@@ -60,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     changes = [_intervention(args)]
     out = store_path(args.out)
     _check_free(out, fork_id(trace, changes, args.replicate))
-    team, assignment, who = team_of(args.path, trace, parse_policies(args.policy))
+    team, assignment, who = team_of(args.path, trace, parse_policies(args.policy), trust=args.trust_policies)
     made = asyncio.run(
         fork(
             trace,

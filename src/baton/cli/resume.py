@@ -8,7 +8,8 @@ import sys
 
 from baton.cli.live import live_line
 from baton.cli.run import parse_policies
-from baton.cli.team import at_work, describe, make_team, settings_of, store_path
+from baton.cli.team import at_work, describe, resume_command, store_path
+from baton.cli.trust import add_trust, team_again
 from baton.errors import UsageError
 from baton.team.running import StoreJournal, resuming
 from baton.trace.formats.sqlite import Store
@@ -23,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--policy", metavar="P", action="append", default=[], help="another engine: P or ROLE=P"
     )
+    add_trust(parser)
     parser.add_argument(
         "--instruct",
         metavar="AGENT=TEXT",
@@ -52,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     with Store.open(path, durability="process") as store:
         for trace_id in todo:
             (before,) = read_store(path, [trace_id])
-            team, assignment = make_team(settings_of(before, parse_policies(args.policy)))
+            team, assignment = team_again(before, parse_policies(args.policy), trust=args.trust_policies)
             journal = StoreJournal(store, store.writer(trace_id))
             again = resuming(before, team, assignment, journal, instructions=instructions)
             try:
@@ -60,10 +62,10 @@ def run(args: argparse.Namespace) -> int:
                     trace = asyncio.run(again.go())
             except KeyboardInterrupt:
                 store.commit()
-                print(
-                    f"\nStopped; everything so far is kept. Type: baton resume {args.directory}",
-                    file=sys.stderr,
+                go_on = resume_command(
+                    args.directory, trace_id=args.trace, policies=args.policy, trust=args.trust_policies
                 )
+                print(f"\nStopped; everything so far is kept. Type: {go_on}", file=sys.stderr)
                 return 130
             print(
                 f"{trace_id}: {len(before.events)} events were there, {len(trace.events) - len(before.events)} are new"
