@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import shlex
 import sys
 
 from baton.cli.live import live_line
 from baton.cli.run import parse_policies
-from baton.cli.team import at_work, describe, resume_command, store_path
+from baton.cli.stores import resume_command, store_to_resume
+from baton.cli.team import at_work, describe
 from baton.cli.trust import add_trust, team_again
 from baton.errors import UsageError
 from baton.team.running import StoreJournal, resuming
@@ -35,12 +37,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    path = store_path(args.directory)
-    if not path.exists():
-        raise UsageError(f"there is no run in {args.directory}: {path} does not exist.")
+    path = store_to_resume(args.directory)
     found = list_traces(path)
     if args.trace is not None and args.trace not in {summary.trace_id for summary in found}:
-        raise UsageError(f"there is no trace {args.trace!r} in {path}. Type: baton stats {path}")
+        known = f"Type: baton stats {shlex.quote(str(path))}"
+        raise UsageError(f"there is no trace {args.trace!r} in {path}. {known}")
     todo = [s.trace_id for s in found if not s.finished and args.trace in (None, s.trace_id)]
     if not todo:
         print(f"Nothing to resume in {path}: {len(found)} of {len(found)} runs are finished.")
@@ -63,7 +64,10 @@ def run(args: argparse.Namespace) -> int:
             except KeyboardInterrupt:
                 store.commit()
                 go_on = resume_command(
-                    args.directory, trace_id=args.trace, policies=args.policy, trust=args.trust_policies
+                    args.directory,
+                    trace_id=args.trace,
+                    policies=tuple(args.policy),
+                    trust=args.trust_policies,
                 )
                 print(f"\nStopped; everything so far is kept. Type: {go_on}", file=sys.stderr)
                 return 130

@@ -11,15 +11,8 @@ from pathlib import Path
 import msgspec
 
 from baton.cli.live import live_line
-from baton.cli.team import (
-    Settings,
-    at_work,
-    describe,
-    make_team,
-    parse_settings,
-    resume_command,
-    store_path,
-)
+from baton.cli.stores import resume_command, store_to_write
+from baton.cli.team import Settings, at_work, describe, make_team, parse_settings
 from baton.cli.trust import needs_trust
 from baton.engine import ENGINES
 from baton.errors import UsageError
@@ -95,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
         clock=args.clock,
         surface=args.surface,
     )
-    path = store_path(args.out)
+    path = store_to_write(args.out)
     trace = run_into(path, settings)
     if trace is None:
         go_on = resume_command(args.out, trust=any(map(needs_trust, settings.policies.values())))

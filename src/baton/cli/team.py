@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct, field, structs
 
-from baton.cli.trust import TRUST
 from baton.engine import ENGINES, make_engine
 from baton.engine.scripted import ScriptedEngine
 from baton.errors import TraceError, UsageError, nearest
@@ -40,13 +37,10 @@ __all__ = [
     "make_team",
     "one_trace",
     "parse_settings",
-    "resume_command",
     "settings_of",
-    "store_path",
     "task_of",
 ]
 
-STORE = "run.db"
 _SAMPLED = {
     "temperature": Annotated[float, Meta(ge=0)],
     "top_p": Annotated[float, Meta(gt=0, le=1)],
@@ -247,22 +241,6 @@ def one_trace(path: str, trace_id: str | None) -> Trace:
     if trace_id is None and len(ids) > 1:
         raise UsageError(f"{path} holds {len(ids)} traces. Type: --trace ID, for example --trace {ids[0]}")
     return first
-
-
-def store_path(place: str) -> Path:
-    """The store of a run's directory, or the store itself."""
-    path = Path(place)
-    return path / STORE if path.is_dir() or not path.suffix else path
-
-
-def resume_command(
-    place: str, *, trace_id: str | None = None, policies: Sequence[str] = (), trust: bool = False
-) -> str:
-    """What to type to go on with the runs in a place."""
-    words = ["baton", "resume", place, *(("--trace", trace_id) if trace_id else ())]
-    for policy in policies:
-        words += ["--policy", policy]
-    return shlex.join([*words, *([TRUST] if trust else [])])
 
 
 def describe(trace: Trace) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import shlex
 from functools import lru_cache
 from pathlib import Path
 
@@ -52,11 +53,11 @@ def run(args: argparse.Namespace) -> int:
     paths = [Path(path) for path in args.paths]
     for path in paths:
         if not path.exists():
-            raise UsageError(f"there is no {path}. Type: baton run shard-sum --out {path}")
+            raise UsageError(f"there is no {path}. Type: {_make(path)}")
         if not path.is_dir():
             detect(path)  # says so if it is no trace
         elif not find_places([path]):
-            raise UsageError(f"{path} holds no traces. Type: baton run shard-sum --out {path}")
+            raise UsageError(f"{path} holds no traces. Type: {_make(path)}")
     for given, option in ((args.policy, "--policy"), (args.trust_policies, TRUST)):
         if given and not args.fork:
             raise UsageError(f"{option} is for forks. Type: --fork as well")
@@ -66,6 +67,10 @@ def run(args: argparse.Namespace) -> int:
     print(f"Open http://127.0.0.1:{at.getsockname()[1]}/ in a browser. Ctrl-C ends it.", flush=True)
     serve(app, at)
     return 0
+
+
+def _make(path: Path) -> str:
+    return shlex.join(["baton", "run", "shard-sum", "--out", str(path)])
 
 
 def _port(text: str) -> int:
