@@ -69,7 +69,8 @@ def _num_events(store: Path) -> int:
 
 
 def slow_environment(folder: Path) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(folder)}
+    places = [str(folder), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}
 
 
 VIRTUAL_RUN = ("run", "shard-sum", "--policy", "scripted:slow_play:play", "--out", "out")

@@ -6,6 +6,7 @@ Invariant: OUT is replaced whole or not at all, and what is there is replaced on
 from __future__ import annotations
 
 import argparse
+import shlex
 import shutil
 import sys
 import tempfile
@@ -115,7 +116,8 @@ def _to_file(traces: Iterable[Trace], target: Path, kind: str) -> int:
 def _check_target(target: Path, kind: str, force: bool) -> None:
     if not target.exists():
         if not target.parent.is_dir():
-            raise UsageError(f"there is no folder {target.parent}. Type: mkdir -p {target.parent}")
+            make = f"mkdir -p {shlex.quote(str(target.parent))}"
+            raise UsageError(f"there is no folder {target.parent}. Type: {make}")
         return
     if not target.is_file() and not target.is_dir():
         raise UsageError(f"{target} is neither a file nor a folder. For standard output, give - as OUT.")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import shlex
 import sys
 from pathlib import Path
 
 import msgspec
 
 from baton.cli.live import live_line
-from baton.cli.team import Settings, at_work, describe, make_team, parse_settings, store_path
+from baton.cli.stores import resume_command, store_to_write
+from baton.cli.team import Settings, at_work, describe, make_team, parse_settings
+from baton.cli.trust import needs_trust
 from baton.engine import ENGINES
 from baton.errors import UsageError
 from baton.learn.answered import failures, first_line
@@ -85,15 +88,17 @@ def run(args: argparse.Namespace) -> int:
         clock=args.clock,
         surface=args.surface,
     )
-    path = store_path(args.out)
+    path = store_to_write(args.out)
     trace = run_into(path, settings)
     if trace is None:
-        print(f"\nStopped; everything so far is kept. Type: baton resume {args.out}", file=sys.stderr)
+        go_on = resume_command(args.out, trust=any(map(needs_trust, settings.policies.values())))
+        print(f"\nStopped; everything so far is kept. Type: {go_on}", file=sys.stderr)
         return 130
     print(describe(trace))
     count = len(list_traces(path))
     print(f"trace    {trace.trace_id} in {path}" + (f", which holds {count} now" if count > 1 else ""))
-    print(f"Type: baton show {args.out}" + (f" --trace {trace.trace_id}" if count > 1 else ""))
+    show = ["baton", "show", args.out, *(("--trace", trace.trace_id) if count > 1 else ())]
+    print(f"Type: {shlex.join(show)}")
     return _given_up(trace)
 
 

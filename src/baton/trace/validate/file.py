@@ -7,6 +7,7 @@ file that cannot be read gives a report that says why in one line.
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -91,9 +92,8 @@ def _kind(path: Path) -> str:
     except FormatError as error:
         refused = error
     if kind in ("", "survey") and path.is_file() and (encoding := _wide_encoding(path)):
-        raise FormatError(
-            f"{path} is {encoding} text; expected UTF-8. Type: iconv -f {encoding} -t UTF-8 {path} > NEW"
-        )
+        again = f"iconv -f {encoding} -t UTF-8 {shlex.quote(str(path))} > NEW"
+        raise FormatError(f"{path} is {encoding} text; expected UTF-8. Type: {again}")
     if refused is not None:
         raise refused
     return kind
