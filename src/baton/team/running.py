@@ -5,6 +5,7 @@ All four are one machine fed with more or less of a recording.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
@@ -38,6 +39,9 @@ __all__ = [
     "start",
 ]
 
+_MADE_HERE = re.compile(r"~[0-9a-f]{8}$")
+"""How a fork's name ends unless it was given one."""
+
 
 class StoreJournal:
     """A run's journal in a live store."""
@@ -60,6 +64,7 @@ class Fork(Struct, frozen=True, kw_only=True):
     """A trace with one thing different, and what it took."""
 
     trace: Trace
+    """Its header's meta has `forked_from`, the trace it was made of, and `root`, the run that one goes back to."""
     usage: Usage
     """What ran again and what was reused."""
     reused: tuple[str, ...]
@@ -244,8 +249,12 @@ def _forked_header(
         "interventions": msgspec.to_builtins(list(every)),
         "replicate": replicate,
     }
+    came_from = {
+        "forked_from": trace.trace_id,
+        "root": meta.get("root", meta.get("forked_from", trace.trace_id)),
+    }
     name = trace_id or _fork_id(trace, every, replicate)
-    return structs.replace(trace.header, trace_id=name, meta=meta | {"forked_from": trace.trace_id})
+    return structs.replace(trace.header, trace_id=name, meta=meta | came_from)
 
 
 def fork_id(trace: Trace, interventions: Sequence[Intervention], replicate: int = 0) -> str:
@@ -255,7 +264,13 @@ def fork_id(trace: Trace, interventions: Sequence[Intervention], replicate: int 
 
 def _fork_id(trace: Trace, every: Sequence[Intervention], replicate: int) -> str:
     told = blake2b(msgspec.json.encode([list(every), replicate]), digest_size=4).hexdigest()
-    return f"{trace.header.meta.get('forked_from', trace.trace_id)}~{told}"
+    return f"{_stem(trace)}~{told}"
+
+
+def _stem(trace: Trace) -> str:
+    """What names of forks begin with. A name made here is not added to: `every` tells its changes as well."""
+    made_here = "forked_from" in trace.header.meta and _MADE_HERE.search(trace.trace_id)
+    return trace.trace_id[: made_here.start()] if made_here else trace.trace_id
 
 
 def _same(trace: Trace, id_: str, event: Any) -> bool:
