@@ -17,7 +17,7 @@ from baton.errors import TraceError, UsageError
 from baton.team.budget import Ledger
 from baton.team.intervene import BarAgent, Intervention, check_fits
 from baton.team.outside import Outside, Usage
-from baton.team.recording import Recording, moment
+from baton.team.recording import Recording, moment, replicates_of
 from baton.team.run import Run
 from baton.team.scribe import Journal
 from baton.team.setup import Assignment, Team
@@ -199,12 +199,15 @@ async def fork(
     journal: Journal | None = None,
     trace_id: str | None = None,
 ) -> Fork:
-    """Run a trace again with something different: only what depends on it is done anew."""
+    """Run a trace again with something different: only what depends on it is done anew.
+
+    That is drawn as the trace was at `replicate` 0, else apart from it and from forks of other replicates.
+    """
     _check_harness(trace, team)
     for change in interventions:
         check_fits(change, trace)
     every = (*interventions_of(trace), *interventions)
-    header = _forked_header(trace, every, replicate, trace_id)
+    header = _forked_header(trace, every, _replicates(trace, replicate), trace_id)
     outside = Outside(forked=True, allow_impure=allow_impure)
     again = Run(
         # What is fed back comes at its recorded times, so what is new must be on the same clock: a modelled one.
@@ -214,7 +217,6 @@ async def fork(
         journal=journal,
         recording=Recording(trace),
         interventions=every,
-        replicate=replicate,
         outside=outside,
     )
     again.invalidated = _invalidated_before(trace) | _cones(trace, interventions)
@@ -242,28 +244,34 @@ def interventions_of(trace: Trace) -> tuple[Intervention, ...]:
 
 
 def _forked_header(
-    trace: Trace, every: Sequence[Intervention], replicate: int, trace_id: str | None
+    trace: Trace, every: Sequence[Intervention], replicates: Sequence[int], trace_id: str | None
 ) -> Header:
     meta = dict(trace.header.meta)
     meta["run"] = dict(meta.get("run", {})) | {
         "interventions": msgspec.to_builtins(list(every)),
-        "replicate": replicate,
+        "replicates": list(replicates),
     }
     came_from = {
         "forked_from": trace.trace_id,
         "root": meta.get("root", meta.get("forked_from", trace.trace_id)),
     }
-    name = trace_id or _fork_id(trace, every, replicate)
+    name = trace_id or _fork_id(trace, every, replicates)
     return structs.replace(trace.header, trace_id=name, meta=meta | came_from)
 
 
 def fork_id(trace: Trace, interventions: Sequence[Intervention], replicate: int = 0) -> str:
     """The id a fork has unless told otherwise: the same change to the same trace has the same one."""
-    return _fork_id(trace, (*interventions_of(trace), *interventions), replicate)
+    every = (*interventions_of(trace), *interventions)
+    return _fork_id(trace, every, _replicates(trace, replicate))
 
 
-def _fork_id(trace: Trace, every: Sequence[Intervention], replicate: int) -> str:
-    told = blake2b(msgspec.json.encode([list(every), replicate]), digest_size=4).hexdigest()
+def _replicates(trace: Trace, replicate: int) -> tuple[int, ...]:
+    """Of a fork of this trace. Two forks of a kind, of a trace and of its branch, must not draw alike."""
+    return (*replicates_of(trace.header), *((replicate,) if replicate else ()))
+
+
+def _fork_id(trace: Trace, every: Sequence[Intervention], replicates: Sequence[int]) -> str:
+    told = blake2b(msgspec.json.encode([list(every), *(replicates or (0,))]), digest_size=4).hexdigest()
     return f"{_stem(trace)}~{told}"
 
 
