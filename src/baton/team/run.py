@@ -64,7 +64,7 @@ class Run(Scribe):
         """Edited event -> the recorded events that followed from it."""
         self.barred = {i.agent for i in interventions if isinstance(i, BarAgent)}
         self.replicate = "/".join(map(str, replicates_of(header)))
-        """Names the random stream of what is run anew; empty: that of a run that is no fork, or of one drawn like it."""
+        """Names the random stream of what is run anew; empty: that of a run that is no fork, or is drawn like one."""
         self.ledger = ledger or Ledger(team.limits)
         self.outside = outside or Outside()
         self.agents: dict[str, Agent] = {}
