@@ -11,8 +11,8 @@ grammar holds. `forget` bounds how sure the policy can become. The answers are p
 prefix forest; a situation met n times counts n times, and less in rollouts that count less. All options of a situation
 go into one batch: a batch with some of them would raise those, whatever they are worth.
 
-pi is the policy as it is: no loss corrects a target afterwards. So what other weights have played, ahead of this step or
-before it, has to come with chances that were asked again.
+pi is the policy as it is: no loss corrects a target afterwards. So what other weights have played, ahead of this step
+or before it, has to come with chances that were asked again.
 """
 
 from __future__ import annotations
