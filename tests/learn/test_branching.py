@@ -63,6 +63,27 @@ def test_the_same_turn_of_two_branches_is_independent() -> None:
     assert abs(agree - 200) < 4 * 10  # four standard deviations of 400 fair coins
 
 
+def test_each_call_names_the_draw_it_is() -> None:
+    """A branch that happens to say what its rollout said is another draw: an update trains both."""
+    asked: list[str] = []
+    _, tree = tree_of(0, (2, 2), asked)
+    drawn = {
+        call.sampling.key
+        for trace in tree.values()
+        for call in trace.calls
+        if call.sampling is not None and call.role == "orchestrator"
+    }
+    assert drawn == set(asked)
+    for trace in tree.values():
+        for event in trace.events:
+            if event.choice is not None:
+                sampling = trace.call_by_id[event.call or ""].sampling
+                assert sampling is not None
+                assert event.seed_key == sampling.key
+                assert thrown(trace).count(event.choice)
+                assert event.choice == int(uniform(event.seed_key or "") < 0.5)
+
+
 def test_a_branch_is_the_same_again_and_replays() -> None:
     team, tree = tree_of(3, (3, 2), [])
     _, again = tree_of(3, (3, 2), [])

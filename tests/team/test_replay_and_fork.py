@@ -125,6 +125,22 @@ def test_replicates_differ_and_the_same_replicate_does_not() -> None:
     assert len({str(forked(k).events) for k in range(8)}) > 1
 
 
+@given(seed=st.integers(0, 10**6))
+@hypothesis_settings(max_examples=25)
+def test_forks_at_other_replicates_replay_and_fork_again(seed: int) -> None:
+    """Calls that were cancelled while they were asked, too."""
+    team, assignment = make_team("swarm", seed)
+    trace = asyncio.run(run(team, assignment))
+    candidates = changeable(trace)
+    if not candidates:
+        return
+    made = asyncio.run(fork(trace, team, assignment, [Replace(candidates[0], "x")], replicate=3)).trace
+    assert asyncio.run(replay(made, team, assignment)) == made
+    again = asyncio.run(fork(made, team, assignment, []))
+    assert without_name(again.trace) == without_name(made)
+    assert again.usage.calls_run == 0
+
+
 def test_forks_of_a_trace_and_of_its_branch_have_names_of_their_own() -> None:
     team, assignment = two_workers()
     trace = asyncio.run(run(team, assignment, trace_id="t"))

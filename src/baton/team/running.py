@@ -286,7 +286,7 @@ def _same(trace: Trace, id_: str, event: Any) -> bool:
     if index is None:
         return False
     before = trace.events[index]
-    return bool(structs.replace(before, seq=event.seq, t=event.t) == event)
+    return bool(structs.replace(before, seq=event.seq, t=event.t, seed_key=event.seed_key) == event)
 
 
 def _cones(trace: Trace, interventions: Sequence[Intervention]) -> dict[str, list[str]]:
