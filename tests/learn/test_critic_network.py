@@ -264,6 +264,18 @@ def test_traces_are_judged_before_they_are_learned_from() -> None:
     assert values.pop() == pytest.approx(np.mean([team_return(t) for t in traces for _ in t.calls]), abs=1e-5)
 
 
+def test_so_are_they_where_all_options_are_trained() -> None:
+    """The update has them with their credits, and chances that were asked again."""
+    learner = network(Trainer(small(critic("coma", settings=""))))
+    traces = scripted(Stage(small()), 12)
+    learner.observe(traces)
+    for trace in traces:
+        place = turns(trace)[0].start
+        option = (trace.events[place].options or ())[0]
+        told = structs.replace(trace, events=tuple(trace.events), credits=())
+        assert learner.q(Prefix(told, place), option) == learner.q(Prefix(trace, place), option)
+
+
 @pytest.mark.parametrize(
     ("estimator", "view", "settings"),
     [

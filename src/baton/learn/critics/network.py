@@ -73,13 +73,13 @@ class NetworkCritic:
         self._kept: list[list[Lesson]] = []
         """The latest last."""
         self._read: dict[int, _Read] = {}
-        """By the trace's identity; forks may share a name."""
+        """By the identity of the trace's calls. Forks may share a name, and a trace gets its credits afterwards."""
 
     def observe(self, traces: Iterable[Trace]) -> None:
         """Judge a step's traces with what is known, then learn from them."""
         said = [trace for trace in traces if any(event.call is not None for event in trace.events)]
         mine = [self._page(trace) for trace in said]
-        self._read = {id(read.trace): read for read in mine}
+        self._read = {id(read.trace.calls): read for read in mine}
         lessons = _lessons(mine, self)
         if not lessons:
             return
@@ -124,9 +124,9 @@ class NetworkCritic:
         return _Read(trace, self.reader.pages(trace, tokens=self.asks.tokens))
 
     def _of(self, trace: Trace) -> _Read:
-        read = self._read.get(id(trace))
+        read = self._read.get(id(trace.calls))
         if read is None:
-            read = self._read[id(trace)] = self._page(trace)
+            read = self._read[id(trace.calls)] = self._page(trace)
             self._answer([read])
         return read
 
