@@ -20,7 +20,7 @@ from baton.team.budget import Limits
 from baton.team.intervene import BarAgent, Drop, Force, Intervention, MuteAgent, Replace
 from baton.team.outside import ForkRefused
 from baton.team.policy import Request
-from baton.team.running import fork, replay, run, start
+from baton.team.running import fork, fork_id, replay, run, start
 from baton.team.setup import Assignment, Team
 from baton.team.tool import Registry, tool
 from baton.team.topology import make_topology
@@ -189,6 +189,50 @@ def test_replicates_differ_and_the_same_replicate_does_not() -> None:
 
     assert forked(1) == forked(1)
     assert len({str(forked(k).events) for k in range(8)}) > 1
+
+
+@given(seed=st.integers(0, 10**6))
+@hypothesis_settings(max_examples=25)
+def test_forks_at_other_replicates_replay_and_fork_again(seed: int) -> None:
+    """Calls that were cancelled while they were asked, too."""
+    team, assignment = make_team("swarm", seed)
+    trace = asyncio.run(run(team, assignment))
+    candidates = changeable(trace)
+    if not candidates:
+        return
+    made = asyncio.run(fork(trace, team, assignment, [Replace(candidates[0], "x")], replicate=3)).trace
+    assert asyncio.run(replay(made, team, assignment)) == made
+    again = asyncio.run(fork(made, team, assignment, []))
+    assert without_name(again.trace) == without_name(made)
+    assert again.usage.calls_run == 0
+
+
+def test_forks_of_a_trace_and_of_its_branch_have_names_of_their_own() -> None:
+    team, assignment = two_workers()
+    trace = asyncio.run(run(team, assignment, trace_id="t"))
+    branch = asyncio.run(fork(trace, team, assignment, [Replace("worker1#1", "8")], trace_id="t.1-1")).trace
+    change = [Drop("worker2#1")]
+    names = {fork_id(trace, change), fork_id(branch, change)}
+    assert len(names) == 2
+    assert {name.rpartition("~")[0] for name in names} == {"t", "t.1-1"}
+    of_branch = asyncio.run(fork(branch, team, assignment, change)).trace
+    assert (of_branch.header.meta["forked_from"], of_branch.header.meta["root"]) == ("t.1-1", "t")
+
+
+def test_names_do_not_grow_with_generations_and_the_root_is_kept() -> None:
+    team, assignment = two_workers()
+    trace = asyncio.run(run(team, assignment, trace_id="t"))
+    assert "root" not in trace.header.meta
+    made, names = trace, ["t"]
+    for number in range(6):
+        before = made
+        made = asyncio.run(fork(before, team, assignment, [Replace("worker2#1", str(number))])).trace
+        assert made.trace_id == fork_id(before, [Replace("worker2#1", str(number))])
+        assert made.header.meta["forked_from"] == before.trace_id
+        assert made.header.meta["root"] == "t"
+        names.append(made.trace_id)
+    assert len(set(names)) == 7
+    assert {len(name) for name in names[1:]} == {len("t~01234567")}
 
 
 def test_unknown_event_and_foreign_trace_are_clear_errors() -> None:

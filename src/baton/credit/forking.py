@@ -2,7 +2,8 @@
 
 A fork is named by (trace, what is different, replicate); asking for the same one again costs nothing.
 Random numbers are common: a call's draw is keyed by (seed, slot, replicate), so two branches with the
-same replicate differ only through what the change did. Replicate 0 draws as the recorded run drew.
+same replicate differ only through what the change did. Replicate 0 draws as the recorded run drew: of a
+trace that is a fork itself, by the replicates it was made with.
 
 Three things can be different:
 - interventions, as `baton.team.intervene` has them;

@@ -215,8 +215,7 @@ class Play:
         run = me.run
         if run.recording is None:
             return None
-        replicated = run.replicate or run.recording.trace.header.meta["run"].get("replicate", 0)
-        if not replicated or ((self._changed or me.diverged) and not run.strict):
+        if not run.replicate or ((self._changed or me.diverged) and not run.strict):
             return None
         event = run.recording.events.get(me.next_event_id())
         told = event.extra.get("step") if event is not None else None

@@ -23,7 +23,7 @@ from baton.team.driver import Driver, Op, Resting
 from baton.team.intervene import BarAgent, Drop, Force, Intervention, MuteAgent, OnEvent, Replace
 from baton.team.outside import Outside
 from baton.team.policy import Entry
-from baton.team.recording import Recording, moment
+from baton.team.recording import Recording, moment, replicates_of
 from baton.team.scribe import Journal, Said, Scribe
 from baton.team.setup import Assignment, Team
 from baton.team.turn import ask, take_turn
@@ -50,7 +50,6 @@ class Run(Scribe):
         strict: bool = False,
         skip: int = 0,
         interventions: Sequence[Intervention] = (),
-        replicate: int = 0,
         ledger: Ledger | None = None,
         outside: Outside | None = None,
         driver: Driver | None = None,
@@ -65,8 +64,8 @@ class Run(Scribe):
         """Edited event -> the recorded events that followed from it."""
         self.barred = {i.agent for i in interventions if isinstance(i, BarAgent)}
         self.muted = {i.agent for i in interventions if isinstance(i, MuteAgent)}
-        self.replicate = replicate
-        """Names the random stream of what is run anew; 0 draws as the recorded run did."""
+        self.replicate = "/".join(map(str, replicates_of(header)))
+        """Names the random stream of what is run anew; empty: that of a run that is no fork, or is drawn like one."""
         self.ledger = ledger or Ledger(team.limits)
         self.outside = outside or Outside()
         self.agents: dict[str, Agent] = {}
