@@ -205,3 +205,17 @@ def test_traces_without_calls_have_no_turns() -> None:
     events = tuple(type(e)(id=e.id, t=e.t, type=e.type, agent=e.agent, seq=e.seq) for e in trace.events)
     with pytest.raises(CreditError, match="names no calls"):
         return_to_go([Trace(header=trace.header, events=events, rewards=trace.rewards)])
+
+
+def test_turns_of_one_rollout_do_not_tell_how_well_their_baseline_is_known() -> None:
+    """The error is over rollouts: with one it is not known, and of rollouts whose turns are worth the same it is
+    that of a mean over rollouts."""
+
+    def errors(group: list[Trace]) -> set[float | None]:
+        return {c.stderr for mine in return_to_go(group) for c in mine if c.target.startswith("w1")}
+
+    totals = [0.0, 1.0, 2.0, 3.0]
+    assert errors([make_trace("a", 1.0)]) == {None}
+    (error,) = errors(group_of(totals))
+    assert error == pytest.approx(float(np.std(totals, ddof=1)) * math.sqrt(3) / 4)
+    assert errors(group_of([1.0, 1.0])) == {0.0}
