@@ -92,3 +92,22 @@ def test_other_files_and_run_directories(
     write_store([whole_trace("z")], run / "run.db")
     assert main(["seal", str(run), str(tmp_path / "three")]) == 0
     assert sealed_ids(tmp_path / "three") == ["z"]
+
+
+def test_sealing_into_a_runs_own_folder_hides_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_store([whole_trace("a")], tmp_path / "run.db")
+    assert main(["seal", str(tmp_path), str(tmp_path)]) == 0
+    write_store([whole_trace("b")], tmp_path / "run.db")
+    main(["validate", str(tmp_path)])
+    assert "2 traces" in capsys.readouterr().out
+    for name in "ab":
+        assert main(["show", str(tmp_path), "--trace", name]) == 0
+    assert main(["query", str(tmp_path), "SELECT trace_id FROM traces ORDER BY trace_id"]) == 0
+    assert capsys.readouterr().out.endswith("trace_id\na\nb\n")
+    assert main(["seal", str(tmp_path), str(tmp_path)]) == 0
+    assert sorted(sealed_ids(tmp_path)) == ["a", "b"]
+    capsys.readouterr()
+    assert main(["query", str(tmp_path), "SELECT count(*) AS n FROM traces"]) == 0
+    assert capsys.readouterr().out == "n\n2\n"

@@ -90,10 +90,12 @@ def stores_in(directory: Path) -> list[Path]:
 
 
 def _detect_directory(place: Path) -> str:
-    if any(chain(place.glob("*.parquet"), place.glob("*/*.parquet"))):
+    if any(place.glob("*.parquet")):
         return "parquet"
-    if stores_in(place):
+    if stores_in(place):  # there may be shards beside it: `read_all` reads both
         return "sqlite"
+    if any(place.glob("*/*.parquet")):
+        return "parquet"
     inside = sorted(path.name for path in place.iterdir())
     what = f"has {', '.join(inside[:3])}{', …' if len(inside) > 3 else ''}" if inside else "is empty"
     below = next((path for path in (place / "traces", *sorted(place.iterdir())) if _has_store(path)), None)
