@@ -218,7 +218,10 @@ class TestShardsBesideAStore:
         folder = self.folder(tmp_path)
         other = structs.replace(trace_named("a"), costs={"tokens": 9.0})
         write(other, folder / "run.db")
-        assert [trace.costs.get("tokens") for trace in read_all(folder) if trace.trace_id == "a"] == [9.0, 0.0]
+        assert [trace.costs.get("tokens") for trace in read_all(folder) if trace.trace_id == "a"] == [
+            9.0,
+            0.0,
+        ]
 
     def test_a_run_of_shard_sum_is_no_shard(self, tmp_path: Path) -> None:
         write(TRACE, tmp_path / "run.db")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from baton.cli.train_ending import Ending, Terminated
 from baton.errors import MissingExtraError, UsageError
+from baton.learn.folder import Folder
 from baton.learn.recipe import load
 from baton.view.terminal import emit
 from baton.view.training import write_report
@@ -93,6 +94,7 @@ def _begun(args: argparse.Namespace, display: Display) -> Begin:
     out = Path(args.out or f"runs/{name}-{datetime.now():%Y%m%d-%H%M%S}")
     if out.exists() and not out.is_dir():
         raise UsageError(f"{out} is a file. Give a folder: --out runs/{name}")
+    Folder(out).check_free()
 
     def begin() -> tuple[Session, Path]:
         from baton.learn.session import Session
@@ -108,6 +110,7 @@ def _resumed(args: argparse.Namespace, display: Display) -> Begin:
     out = Path(args.out)
     if not (out / "run.json").is_file():
         raise UsageError(f"{out} holds no run: it has no run.json. Type: baton train RECIPE --out {out}")
+    Folder(out).told()  # says so if it cannot be read
 
     def begin() -> tuple[Session, Path]:
         from baton.learn.session import Session

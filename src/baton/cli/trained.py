@@ -16,7 +16,7 @@ from msgspec import structs
 from baton.cli.team import make_team, settings_of
 from baton.cli.train import need_torch
 from baton.errors import TraceError, UsageError
-from baton.learn.recipe import parse
+from baton.learn.folder import read_recipe
 from baton.learn.stage import Stage
 from baton.team.policy import Answer, Engine, EngineError, Entry, Request
 from baton.team.setup import Assignment, Team
@@ -45,7 +45,7 @@ def as_played(trace: Trace) -> Trace:
 
 def recorded_team(path: str, trace: Trace) -> tuple[Team, Assignment]:
     """The team that made a trace, knowing nothing but its own answers. No model is loaded."""
-    stage = Stage(parse((_run_of(path, trace) / "recipe.toml").read_text("utf-8"), "recipe.toml"))
+    stage = Stage(read_recipe(_run_of(path, trace)))
     names = trace.header.meta["run"]["policies"]
     return _set_up(stage, trace, {role: _Recorded(trace, names[role]) for role in stage.roles})
 
