@@ -98,3 +98,24 @@ def test_what_needs_the_order_names_the_event_that_has_none(
     capsys.readouterr()
     assert main(["validate", str(path)]) == 1
     assert "shape/too-large" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "meta", [{"run": 5}, {"run": "x"}, {"run": []}, {"run": {"task": 5}}, {"train": 5}, {"run": None}, {}]
+)
+def test_what_a_header_says_in_another_form_is_left_aside(
+    lines: list[dict[str, Any]], meta: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = changed(lines, "trace", "meta", meta, tmp_path)
+    for args in (
+        ["show", str(path)],
+        ["stats", str(path)],
+        ["advise", str(path)],
+        ["export", "html", str(path), "--out", str(tmp_path / "o.html"), "--force"],
+    ):
+        assert main(args) == 0, args
+    assert main(["credit", str(path), "--unit", "team", "--estimator", "group"]) == 2  # a group of one
+    capsys.readouterr()
+    wrong = bool(meta.get("run") is not None or "train" in meta)
+    assert main(["validate", str(path)]) == wrong
+    assert ("shape/wrong-type" in capsys.readouterr().out) == wrong

@@ -18,9 +18,11 @@ from baton.cli.train import need_torch
 from baton.errors import TraceError, UsageError
 from baton.learn.folder import read_recipe
 from baton.learn.stage import Stage
+from baton.tasks.task import Split
 from baton.team.policy import Answer, Engine, EngineError, Entry, Request
 from baton.team.setup import Assignment, Team
 from baton.trace.call import Call
+from baton.trace.meta import meta_as
 from baton.trace.numbers import Ints
 from baton.trace.trace import Trace
 
@@ -46,8 +48,8 @@ def as_played(trace: Trace) -> Trace:
 def recorded_team(path: str, trace: Trace) -> tuple[Team, Assignment]:
     """The team that made a trace, knowing nothing but its own answers. No model is loaded."""
     stage = Stage(read_recipe(_run_of(path, trace)))
-    names = trace.header.meta["run"]["policies"]
-    return _set_up(stage, trace, {role: _Recorded(trace, names[role]) for role in stage.roles})
+    names = meta_as(trace.header, dict[str, str], "run", "policies") or {}
+    return _set_up(stage, trace, {role: _Recorded(trace, names.get(role, role)) for role in stage.roles})
 
 
 def playing_team(path: str, trace: Trace) -> tuple[Team, Assignment, str]:
@@ -80,9 +82,24 @@ def team_of(path: str, trace: Trace, policies: Mapping[str, str]) -> tuple[Team,
 
 
 def _set_up(stage: Stage, trace: Trace, engines: Mapping[str, Engine]) -> tuple[Team, Assignment]:
-    told = trace.header.meta["train"]
-    assignment = stage.assignment(told["instance"], told["split"])
-    return stage.team(engines, assignment, trace.header.meta["run"]["seed"]), assignment
+    told = _told(trace)
+    assignment = stage.assignment(told.instance, told.split)
+    return stage.team(engines, assignment, meta_as(trace.header, int, "run", "seed") or 0), assignment
+
+
+class _Told(msgspec.Struct, frozen=True, kw_only=True):
+    """What training writes into a trace's header of where it comes from."""
+
+    step: int
+    instance: int
+    split: Split
+
+
+def _told(trace: Trace) -> _Told:
+    found = meta_as(trace.header, _Told, "train")
+    if found is None:
+        raise TraceError(f"trace {trace.trace_id} does not say which step of training it is of.")
+    return found
 
 
 def _run_of(path: str, trace: Trace) -> Path:
@@ -99,7 +116,7 @@ def _run_of(path: str, trace: Trace) -> Path:
 
 def _nearest(run: Path, trace: Trace) -> Path:
     """The checkpoint nearest to the weights that played a trace: of a step, those before it."""
-    step = trace.header.meta["train"]["step"] - bool(re.match(r"step-\d", trace.trace_id))
+    step = _told(trace).step - bool(re.match(r"step-\d", trace.trace_id))
     found = sorted(path for path in (run / "checkpoints").glob("step-*") if path.is_dir())
     if not found:
         raise UsageError(f"{run} has no checkpoint, so nobody could answer anew.")

@@ -27,6 +27,7 @@ from baton.team.randomness import uniform
 from baton.team.scribe import Said
 from baton.team.surface import Lines, Parsed, Tools
 from baton.team.verbs import Forbidden, do
+from baton.trace.meta import meta_table
 from baton.trace.vocabulary import EdgeType
 
 __all__ = ["Board", "Play", "Step", "View", "begin", "read_state", "state_key"]
@@ -215,7 +216,7 @@ class Play:
         run = me.run
         if run.recording is None:
             return None
-        replicated = run.replicate or run.recording.trace.header.meta["run"].get("replicate", 0)
+        replicated = run.replicate or meta_table(run.recording.trace.header, "run").get("replicate", 0)
         if not replicated or ((self._changed or me.diverged) and not run.strict):
             return None
         event = run.recording.events.get(me.next_event_id())
