@@ -71,11 +71,11 @@ class Session:
 
     def _measured(self, progress: Any) -> Session:
         """What the team is worth before it is trained; then the first checkpoint, from which a run can go on."""
-        for line in references(self.trainer.stage.game):
-            self.folder.add("evals", line)
-        if progress is not None:
-            progress("measuring the untrained team")
         with self._telling("interrupted before the first step"):
+            for line in references(self.trainer.stage.game):
+                self.folder.add("evals", line)
+            if progress is not None:
+                progress("measuring the untrained team")
             self.evaluate("untrained")
             self.checkpoint()
         return self
