@@ -95,7 +95,7 @@ def test_mistakes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     trace = GOLDEN / "debate.jsonl"
     assert "Did you mean 'parl'" in typed(capsys, trace, "--recipe", "prl", code=2)
     assert "needs a judge" in typed(capsys, trace, "--recipe", "m-grpo", code=2)
-    assert "No such file" in typed(capsys, trace, "--recipe", tmp_path / "none.toml", code=2)
+    assert "there is no file" in typed(capsys, trace, "--recipe", tmp_path / "none.toml", code=2)
     (tmp_path / "empty.jsonl").write_text("")
     typed(capsys, tmp_path / "empty.jsonl", "--recipe", "shared", code=2)
 

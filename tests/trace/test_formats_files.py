@@ -139,7 +139,7 @@ def other_database(path: Path) -> None:
         (lambda path: path.write_bytes(b"PAR1...."), "Give its directory"),
         (lambda path: path.write_bytes(b'{"traceEvents":[]}'), "Chrome trace"),
         (lambda path: path.write_bytes(b"\x89PNG\r\n"), r"begins with b'\\x89PNG.*Baton reads"),
-        (lambda path: path.write_bytes('{"kind":"trace"}'.encode("utf-16")), "begins with"),
+        (lambda path: path.write_bytes('{"kind":"trace"}'.encode("utf-16")), "UTF-16 text.*iconv"),
         (lambda path: path.write_bytes(b"[1, 2]"), "begins with"),
         (other_database, "SQLite database but not one of Baton's"),
         (lambda path: path.mkdir(), "is empty: neither"),

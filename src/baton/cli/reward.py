@@ -95,6 +95,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _given(path: str) -> dict[str, dict[str, Any]]:
     """Trace id -> gold data; under "" what holds for every trace."""
+    if not Path(path).is_file():
+        what = "that is a folder" if Path(path).is_dir() else "there is no such file"
+        raise UsageError(f'--gold {path}: {what}. Expected JSON, such as {{"answer": "42"}}')
     try:
         found = msgspec.json.decode(Path(path).read_bytes())
     except (msgspec.DecodeError, UnicodeError) as error:

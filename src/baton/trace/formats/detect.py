@@ -117,6 +117,10 @@ def _detect_content(head: bytes, place: Path) -> str:
         raise FormatError(f"{place} is a SQLite database but not one of Baton's. {_KNOWN}")
     if head.startswith(b"PAR1"):
         raise FormatError(f"{place} is one table of a sealed shard. Give its directory: {place.parent}")
+    if encoding := _wide_encoding(head[:8]):
+        raise FormatError(
+            f"{place} is {encoding} text; expected UTF-8. Type: iconv -f {encoding} -t UTF-8 {place} > NEW"
+        )
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if _KIND_FIRST.match(text):
         return "jsonl"
@@ -129,3 +133,13 @@ def _detect_content(head: bytes, place: Path) -> str:
             return "survey"
         return "jsonl"
     raise FormatError(f"{place} begins with {head[:16]!r}, which is no trace. {_KNOWN}")
+
+
+def _wide_encoding(head: bytes) -> str | None:
+    """UTF-16 or UTF-32, by its mark or by the zeros between ASCII letters."""
+    if head.startswith((b"\xff\xfe\0\0", b"\0\0\xfe\xff")):
+        return "UTF-32"
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "UTF-16"
+    # A file of nothing but zeros is no text: a hole, where a disk was full or a machine went down.
+    return "UTF-16" if any(head) and b"\0\0\0\0" in (head[0::2], head[1::2]) else None
