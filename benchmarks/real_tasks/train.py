@@ -70,8 +70,9 @@ def begin_or_go_on(name: str, out: Path, changes: list[str]) -> Any:
 
 def _words(line: dict[str, Any]) -> str:
     reward, half = line["return"]["mean"], line["return"]["half"]
+    known = "" if half is None else f" ±{half:.3f}"
     return (
-        f"step {line['step']}  return {reward:.3f} ±{half or 0:.3f}  agents {line['sizes']['agents']:.2f}  "
+        f"step {line['step']}  return {reward:.3f}{known}  agents {line['sizes']['agents']:.2f}  "
         f"invalid {line['sizes']['invalid']:.2f}  tokens {line['total_tokens']:,}  "
         f"rollout {line['rollout_seconds']:.1f} s  update {line['update_seconds']:.1f} s"
     )

@@ -38,22 +38,28 @@ def traces(place: Path) -> list[Trace]:
     return list(read_all(place))
 
 
-def started(folder: Path, command: Sequence[str], *, until_events: int) -> subprocess.Popen[str]:
-    """A `baton` process that has written some events to its store, and hangs in its third call."""
+def started(
+    folder: Path, command: Sequence[str], *, until_events: int, played: int = 2
+) -> subprocess.Popen[str]:
+    """A `baton` process that has written some events to its store, and hangs after some calls."""
     (folder / "slow_play.py").write_text(SLOW)
     process = subprocess.Popen(
         [sys.executable, "-m", "baton", *command],
         cwd=folder,
-        env={**slow_environment(folder), "PLAYED": "2"},
+        env={**slow_environment(folder), "PLAYED": str(played)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
     store = folder / "out" / "run.db"
-    while _num_events(store) < until_events:
+    while _num_events(store) < until_events or not _num_traces(store):
         assert process.poll() is None, process.communicate()
         time.sleep(0.02)
     return process
+
+
+def _num_traces(store: Path) -> int:
+    return len(traces(store)) if store.exists() and store.stat().st_size else 0
 
 
 def _num_events(store: Path) -> int:
@@ -63,7 +69,9 @@ def _num_events(store: Path) -> int:
 
 
 def slow_environment(folder: Path) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(folder)}
+    places = [str(folder), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}
 
 
-SLOW_RUN = ("run", "shard-sum", "--policy", "scripted:slow_play:play", "--clock", "real", "--out", "out")
+VIRTUAL_RUN = ("run", "shard-sum", "--policy", "scripted:slow_play:play", "--out", "out")
+SLOW_RUN = (*VIRTUAL_RUN, "--clock", "real")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -29,6 +30,7 @@ def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
 
 def forked(run: Path, *args: str) -> Trace:
     out = run.parent / "fork.jsonl"
+    out.unlink(missing_ok=True)
     assert main(["fork", str(run), *args, "--out", str(out)]) == 0
     trace = read(out)
     assert validate(trace) == []
@@ -112,6 +114,35 @@ def test_what_makes_no_sense_is_refused_before_anything_runs(
     args: Sequence[str], told: str, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert told in refused(run, capsys, *args)
+
+
+def test_a_bar_is_of_no_event(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "Leave --at out" in refused(run, capsys, "--at", "worker2#2", "--bar", "worker3")
+    assert "Leave --person out" in refused(run, capsys, "--bar", "worker3", "--person", "Ann")
+
+
+def test_a_file_is_not_replaced(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = run.parent / "kept.jsonl"
+    out.write_text("mine")
+    assert main(["fork", str(run), "--bar", "worker3", "--out", str(out)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == f"baton fork: {out} is there already. Give another --out."
+    assert out.read_text() == "mine"
+
+
+def test_the_examples_of_its_help_run_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made(Path("runs/sum"))
+    capsys.readouterr()
+    with pytest.raises(SystemExit):
+        main(["fork", "--help"])
+    examples = [line.split(None, 1)[1] for line in capsys.readouterr().out.splitlines() if "  baton" in line]
+    outs = [shlex.split(line)[-1] for line in examples]
+    assert len(set(outs)) == len(outs) == 4
+    for line in examples[:3]:  # the fourth is of a training run
+        assert main(shlex.split(line)) == 0, line
 
 
 def test_two_changes_at_once_are_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

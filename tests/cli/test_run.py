@@ -145,12 +145,12 @@ def test_ctrl_c_keeps_what_there_is_and_says_how_to_go_on(tmp_path: Path) -> Non
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert out == ""
-    assert err.strip() == "Stopped; everything so far is kept. Type: baton resume out"
+    assert err.strip() == "Stopped; everything so far is kept. Type: baton resume out --trust-policies"
     (trace,) = traces(tmp_path / "out")
     assert not trace.finished
     assert len(trace.events) >= 3
     done = subprocess.run(
-        [sys.executable, "-m", "baton", "resume", "out"],
+        [sys.executable, "-m", "baton", "resume", "out", "--trust-policies"],
         cwd=tmp_path,
         env=slow_environment(tmp_path),
         capture_output=True,
@@ -175,3 +175,49 @@ def test_sampling_for_all_roles_and_for_one(tmp_path: Path) -> None:
 def test_wrong_sampling_is_one_line(setting: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "shard-sum", "--out", str(tmp_path), "--set", setting]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("--set", "latency.jitter=-1"), "latency.jitter=-1: expected `float` >= 0.0"),
+        (("--set", "latency.jitter=1e308"), "<= 1000.0"),
+        (("--set", "sampling.temperature=-1"), "sampling.temperature=-1: expected `float` >= 0.0"),
+        (("--set", "sampling.worker.top_p=7"), "top_p=7: expected `float` <= 1.0"),
+        (("--set", "sampling.max_tokens=0"), "max_tokens=0: expected `int` >= 1"),
+        (("--set", "task.num_shards=1000000000"), "expected at most 1,000,000 numbers"),
+        (("--seed", "-1"), "--seed -1: expected a whole number from 0"),
+        (("--seed", "99999999999999999999999999"), "expected a whole number from 0"),
+        (("--policy", "optimal"), "optimal plays games, such as game:pandora; shard-sum is none"),
+        (("--policy", "openai:m@http://127.0.0.1:1/v1"), "cannot be reached"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_written(
+    given: tuple[str, str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "shard-sum", *given, "--out", str(tmp_path / "out")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_policy_that_breaks_is_no_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "broken_play.py").write_text("def play(request):\n    raise RuntimeError('no more')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    out = str(tmp_path / "out")
+    assert main(["run", "shard-sum", "--policy", "scripted:broken_play:play", "--out", out]) == 1
+    said = capsys.readouterr()
+    assert "3 of 3 calls were not answered, so the reward tells nothing of the team" in said.err
+    assert "no more" in said.err
+    assert main(["validate", out]) == 0  # what happened is kept
+
+
+def test_a_model_plays_a_game(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    given = ["--policy", "tiny", "--set", "sampling.max_tokens=8"]
+    for task in ("game:pandora", "shard-sum"):
+        assert main(["run", task, *given, "--out", str(tmp_path / task.replace(":", "-"))]) == 0
+        assert "answers in a row were invalid" in capsys.readouterr().out  # it is untrained, and was asked

@@ -98,6 +98,26 @@ def test_a_fork_answers_by_the_checkpoint_that_played_it(
     assert anew == {True}
 
 
+def test_a_module_that_the_recipe_beside_it_names_is_not_imported(
+    runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run's folder may be a stranger's as well."""
+    run = runs["grpo"]
+    recipe = run / "recipe.toml"
+    kept = recipe.read_text()
+    assert kept.count('model = "tiny"') == 1
+    recipe.write_text(kept.replace('model = "tiny"', 'model = "scripted:strange_play:f"'))
+    out = ["--out", str(tmp_path / "f.jsonl")]
+    try:
+        assert main(["fork", str(run), "--trace", "after-0", "--at", "orchestrator#1", "--drop", *out]) == 2
+        assert main(["replay", str(run), "--trace", "after-0"]) == 0
+    finally:
+        recipe.write_text(kept)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "'strange_play'" in line
+    assert "--trust-policies" in line
+
+
 def test_away_from_its_run_it_says_where_to_look(
     runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -179,6 +179,7 @@ def test_role_groups_pool_sub_trajectories() -> None:
     assert [set(by_target(c)) for c in dropped] == [{"w1"}, {"w1"}]
     by_role = role_group(group, unit="role", counts="own", eps=0.0)
     assert [by_target(c) for c in by_role] == [{"searcher": 0.0}, {"searcher": 0.0}]
+    assert {c.stderr for mine in by_role for c in mine} == {None}  # both means are 1, and that is chance
     with pytest.raises(UsageError, match="d is 0"):
         role_group(group, d=0)
 

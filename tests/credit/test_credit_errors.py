@@ -13,7 +13,7 @@ from test_saved_credit import GIVEN, OURS, rollouts
 from baton.credit import ESTIMATORS
 from baton.credit.contract import Prefix
 from baton.credit.gae import Chain, with_errors
-from baton.credit.role import Ema
+from baton.credit.role import Ema, aligned
 from baton.credit.spread import pooled, seen
 from baton.credit.stop_value import backward, bootstrap_errors
 from baton.trace import Credit, Reward
@@ -171,3 +171,27 @@ def test_bootstrap_of_stop_values_is_their_deviation() -> None:
     assert np.isnan(bootstrap_errors(*sampled(0))[:, -1]).all()
     unknown = bootstrap_errors(*sampled(0), score_known=False)
     assert np.isfinite(unknown[:, 0]).all()
+
+
+@pytest.mark.parametrize("unit", ["agent", "role"])
+@pytest.mark.parametrize(("workers", "d"), [(1, 1), (1, 8), (3, 3), (3, 2), (3, 7)])
+def test_a_roles_baseline_is_known_from_as_many_rollouts_as_there_are(
+    unit: str, workers: int, d: int
+) -> None:
+    """Agents of a rollout share its return and copies are no draws: four rollouts are four, whatever d."""
+    totals = [0.0, 1.0, 4.0, 3.0]
+    scale = np.std(np.repeat(totals, d), ddof=1)
+    expected = np.std(totals, ddof=1) * math.sqrt(3) / 4 / scale
+    found = ESTIMATORS["role-group"](group_of(totals, workers=workers), unit=unit, d=d, eps=0.0)
+    for mine in found:
+        copies = iter(aligned(workers, d))
+        for credit in mine:
+            if credit.target.startswith("w"):
+                assert credit.stderr == pytest.approx(expected * next(copies))
+            elif credit.target == "searcher":
+                assert credit.stderr == pytest.approx(expected)
+
+
+def test_agents_of_one_rollout_do_not_tell_how_well_their_baseline_is_known() -> None:
+    [mine] = ESTIMATORS["role-group"](group_of([1.0], workers=3))
+    assert {credit.stderr for credit in mine} == {None}

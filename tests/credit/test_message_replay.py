@@ -156,6 +156,15 @@ def test_standard_error_covers() -> None:
     assert 0.9 < inside / 2000 < 0.985
 
 
+@pytest.mark.parametrize("rows", [1, 4])
+def test_one_alternative_does_not_tell_how_far_alternatives_differ(rows: int) -> None:
+    """Worth 0.5 against 0 or 1 at even odds is an effect of 0, and one draw of the two says 0.5 or -0.5 for sure."""
+    luck = np.random.default_rng(0).normal(0, 0.02, (rows, 2))
+    found = total_effect_of(np.array([0.5, 1.0]) + luck)
+    assert found.value == pytest.approx(-0.5, abs=0.05)
+    assert (found.stderr, found.message_variance, found.luck_variance) == (None, None, None)
+
+
 def test_best_number_of_continuations() -> None:
     assert best_continuations(4.0, 1.0, 4.0, 1.0) == 4
     assert best_continuations(0.1, 1.0, 1.0, 100.0) == 1

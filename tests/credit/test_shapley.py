@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from baton.credit.contract import CreditError
 from baton.credit.forking import Forks
 from baton.credit.shapley import closed_part, exact, exact_precedence, interaction, symmetric
-from baton.credit.shapley_forks import players_of, shapley, shapley_of
+from baton.credit.shapley_forks import absent, players_of, shapley, shapley_of
 from baton.credit.shapley_sampling import _Forest, sampled
 from baton.tasks import coalition
 from baton.tasks.games import make_game
@@ -169,6 +169,41 @@ def test_from_forks_on_a_fixed_set() -> None:
         asyncio.run(shapley([trace], runner=forks, method="count"))
     _, counted = asyncio.run(shapley_of(forks, trace, method="count", tolerance=10.0))
     assert counted.values == pytest.approx([2.0, 2.0, 2.0])
+
+
+def test_masked_agents_stay_silent_when_they_are_asked_again() -> None:
+    """A leader that hears nothing asks the same worker once more; what it says then is masked like the rest."""
+
+    def script(request: Request) -> str:
+        if request.role == "worker":
+            return "return 1"
+        if turn_of(request) == 0:
+            return "spawn worker: vote\nwait all"
+        heard = any("returned: 1" in entry.text for entry in request.entries)
+        return f"stop {int(heard)}" if heard or turn_of(request) > 2 else "delegate worker1: again\nwait all"
+
+    team, assignment = team_of(script, 0)
+    trace = asyncio.run(run(team, assignment))
+    forks = Forks(team, assignment)
+    [[credit]] = asyncio.run(shapley([trace], runner=forks, ablation="mask"))
+    assert credit.value == 1.0
+    assert forks.num_run == 1
+    players, parents = players_of(trace)
+    nobody = asyncio.run(forks.fork(trace, absent(players, parents, 0, "mask"))).trace
+    assert [nobody.text(e.content_ref) for e in nobody.events if e.type == "return"] == ["", "", ""]
+
+
+def test_an_agent_that_never_came_to_act_can_be_masked() -> None:
+    def script(request: Request) -> str:
+        if request.role == "worker":
+            return "return 1"
+        return ("spawn worker: x", "stop 1")[turn_of(request)]
+
+    team, assignment = team_of(script, 0)
+    trace = asyncio.run(run(team, assignment))
+    assert not any(event.agent == "worker1" for event in trace.events)
+    [[credit]] = asyncio.run(shapley([trace], runner=Forks(team, assignment), ablation="mask"))
+    assert credit.value == 0.0
 
 
 def test_from_forks_on_a_spawn_forest() -> None:

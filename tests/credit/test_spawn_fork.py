@@ -8,6 +8,7 @@ from statistics import fmean
 import numpy as np
 import pytest
 from fork_teams import BASE, LIFT, LOGGED, additive, helper_or_alone, traces, voters
+from game_teams import play
 
 from baton.credit.contract import ESTIMATORS, CreditError
 from baton.credit.forking import Forks
@@ -28,6 +29,9 @@ from baton.credit.spawn_fork import (
     width_increments,
 )
 from baton.credit.spawn_log import spawn_doubly_robust
+from baton.team.action import Spawn
+from baton.team.intervene import Force
+from baton.trace import Event
 
 TRUE_EFFECT = 0.16
 
@@ -157,3 +161,31 @@ def test_width_increments_add_up() -> None:
     for without in ("bar", "drop"):
         steps = asyncio.run(width_increments(forks, trace, spawns, without=without))  # type: ignore[arg-type]  # a literal
         assert steps == [1.0, 2.0, 3.0]
+
+
+def test_spawns_are_read_from_both_surfaces() -> None:
+    """The same game by the same draws: only how an action is written differs, so nothing of its credit may."""
+    seen, earned = [], []
+    for surface in ("lines", "tools"):
+        group, forks = play("best-of-n", 8, surface=surface)
+        events = [event for trace in group for event in decisions_of(trace)]
+        assert {event.type == "spawn" for event in events} == {True, False}
+        seen.append([(event.id, event.type, propensity_of(event)) for event in events])
+        assert {p for _, _, p in seen[-1]} == {0.5}  # one of two, at random
+        for event in events:
+            other = other_branch(forks, event)
+            assert isinstance(other, Force)
+            assert isinstance(other.action, Spawn) == (event.type != "spawn")
+        credits = asyncio.run(spawn_fork(group, runner=forks))
+        earned.append([(credit.target, credit.value) for mine in credits for credit in mine])
+        assert any(value for _, value in earned[-1])
+    assert seen[0] == seen[1]
+    assert earned[0] == earned[1]
+
+
+def test_an_option_of_a_foreign_log_may_be_named_by_its_verb_alone() -> None:
+    event = Event(
+        id="e", type="spawn", agent="lead", seq=1, t=0.0, to="w", call="c", options=("no spawn", "spawn"), choice=1,
+        propensity=0.25, option_propensities=(0.75, 0.25),
+    )  # fmt: skip
+    assert propensity_of(event) == 0.25

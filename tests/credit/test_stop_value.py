@@ -142,6 +142,18 @@ def test_induced_policy_on_the_stopping_chain(num_rollouts: int) -> None:
     assert evaluate(game, policy).value > 0.95 * solve(game).value
 
 
+def test_a_feature_that_never_varied_does_not_count() -> None:
+    """The mean of 0.7s is not 0.7 in its last digit; a spread of that size is no spread to divide by."""
+    draw = np.random.default_rng(0)
+    known = draw.normal(size=(6, 1))
+    after = 2 * known[:, 0] + 1
+    predict = ridge_fit(0.0)(known, after)
+    with_one = ridge_fit(1e-9)(np.hstack([known, np.full((6, 1), 0.7)]), after)
+    new = np.array([[0.3], [-1.0]])
+    assert predict(new) == pytest.approx([1.6, -1.0])
+    assert with_one(np.hstack([new, [[0.7], [0.8]]])) == pytest.approx([1.6, -1.0], abs=1e-6)
+
+
 def test_folds_do_not_flatter() -> None:
     """Pure noise: no rule is better than stopping at once, and the cross-fitted value does not claim otherwise."""
     draw = np.random.default_rng(0)

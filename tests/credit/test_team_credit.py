@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm, rankdata
 
 from baton.credit import ESTIMATORS
-from baton.credit.baseline import centred, normal_ranks, normalised
+from baton.credit.baseline import centred, left_out, normal_ranks, normalised, std
 from baton.credit.team import group_relative, leave_one_out, mean_only, rank
 
 
@@ -121,3 +121,22 @@ def test_leave_one_out_gives_the_exact_gradient(p: float, size: int) -> None:
     truth = p * (1 - p) * (worth[1] - worth[0])
     assert expected[leave_one_out] == pytest.approx(truth)
     assert expected[mean_only] == pytest.approx(truth * (size - 1) / size)
+
+
+@pytest.mark.parametrize("alike", [[0.7] * 6, [0.1] * 12, [0.9] * 9, [1e9 / 3] * 7, [0.1 + 0.2, 0.3, 0.3]])
+def test_returns_that_are_alike_have_no_spread(alike: list[float]) -> None:
+    """Their mean is off in the last digit, and so was their deviation: 1e-16, which something was divided by."""
+    assert std(alike) == 0.0
+    nothing = [(0.0, 0.0)] * len(alike)
+    assert [tuple(a) for a in centred(alike)] == nothing
+    assert [tuple(a) for a in left_out(alike)] == nothing
+    assert [tuple(a) for a in normalised(alike)] == nothing
+    assert [tuple(a) for a in normalised(alike, eps=0.0)] == nothing
+    assert values_of(group_relative(group_of(alike), eps=0.0)) == [[0.0]] * len(alike)
+
+
+@pytest.mark.parametrize("values", [[1e-9, 2e-9], [1.0, 1.0 + 1e-9], [-1e-100, 1e-100], [1e9, 1e9 + 1]])
+def test_a_small_spread_is_still_one(values: list[float]) -> None:
+    half = (values[1] - values[0]) / math.sqrt(2)
+    assert std(values) == pytest.approx(half, rel=1e-6, abs=0)
+    assert [a.value for a in normalised(values, eps=0.0)] == pytest.approx([-math.sqrt(0.5), math.sqrt(0.5)])

@@ -153,6 +153,17 @@ def test_a_group_of_equal_returns_leaves_the_process_reward_as_it_is() -> None:
     assert found["w1:1"] == pytest.approx(-0.5)  # clip(0.5 - 1) - 0.5, not divided by nearly nothing
 
 
+@pytest.mark.parametrize(("total", "size"), [(0.5, 6), (0.7, 6), (0.1, 12), (0.9, 9)])
+def test_the_process_reward_of_equal_returns_does_not_depend_on_rounding(total: float, size: int) -> None:
+    group = group_of([total] * size)
+    for mine in branch_scope(group, in_scope=lambda _, agent: agent == "w1", eps=0.0):
+        assert {credit.stderr for credit in mine} == {0.0}
+        found = by_target(mine)
+        assert found["lead:1"] == pytest.approx(0.0, abs=1e-12)
+        assert found["w1:1"] == pytest.approx(min(0.2, 1 - total))
+        assert found["w2:1"] == pytest.approx(-min(0.2, total))
+
+
 def test_a_long_main_context_pays_unless_it_branches_or_finishes() -> None:
     plain, branching = (
         branch_scope(group_of([1.0, 0.0]), main_limit_tokens=0),
@@ -194,3 +205,17 @@ def test_traces_without_calls_have_no_turns() -> None:
     events = tuple(type(e)(id=e.id, t=e.t, type=e.type, agent=e.agent, seq=e.seq) for e in trace.events)
     with pytest.raises(CreditError, match="names no calls"):
         return_to_go([Trace(header=trace.header, events=events, rewards=trace.rewards)])
+
+
+def test_turns_of_one_rollout_do_not_tell_how_well_their_baseline_is_known() -> None:
+    """The error is over rollouts: with one it is not known, and of rollouts whose turns are worth the same it is
+    that of a mean over rollouts."""
+
+    def errors(group: list[Trace]) -> set[float | None]:
+        return {c.stderr for mine in return_to_go(group) for c in mine if c.target.startswith("w1")}
+
+    totals = [0.0, 1.0, 2.0, 3.0]
+    assert errors([make_trace("a", 1.0)]) == {None}
+    (error,) = errors(group_of(totals))
+    assert error == pytest.approx(float(np.std(totals, ddof=1)) * math.sqrt(3) / 4)
+    assert errors(group_of([1.0, 1.0])) == {0.0}

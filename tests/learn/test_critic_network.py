@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Any, Literal
 
 import numpy as np
@@ -12,9 +13,11 @@ from small_run import small
 
 from baton.credit.acts import turns
 from baton.credit.contract import CreditError, Prefix, team_return
+from baton.credit.earned import turn_rewards
 from baton.credit.gae import gae
+from baton.credit.token import token_gae
 from baton.errors import UsageError
-from baton.learn.critics.network import NetworkCritic, returns_to_go
+from baton.learn.critics.network import NetworkCritic, _lessons, returns_to_go
 from baton.learn.critics.reading import Places, Reader, Spot
 from baton.learn.stage import Episode, Stage
 from baton.learn.trainer import Trainer
@@ -114,6 +117,76 @@ def test_targets_are_what_gae_has_in_mind(kind: Literal["central", "local"]) -> 
     assert known[trace.calls[0].id][1] == known[trace.calls[1].id][0]
 
 
+def with_turn_rewards(trace: Trace) -> Trace:
+    own = [
+        Reward(family="process", unit="turn", target=call.id, value=value)
+        for call, value in zip(trace.calls, (0.3, -0.7), strict=False)
+    ]
+    return structs.replace(trace, rewards=(*trace.rewards, *own))
+
+
+def taught(learner: NetworkCritic, trace: Trace) -> dict[Spot, float]:
+    """What the critic is told at each spot."""
+    read = learner._page(trace)
+    lessons = _lessons([read], learner)
+    return {
+        spot: target
+        for page, (_, targets) in zip(read.pages, lessons, strict=True)
+        for spot, target in zip(page.spots, targets.tolist(), strict=True)
+    }
+
+
+@pytest.mark.parametrize("gamma", [1.0, 0.9])
+def test_targets_of_tokens_are_what_token_gae_has_in_mind(gamma: float) -> None:
+    """The discounted sum of what came at later tokens: a turn's rewards at its last, the return at the last of all."""
+    trainer = Trainer(small(critic("token-gae", "local", f"gamma = {gamma}")))
+    trace = with_turn_rewards(
+        max((t for group in trainer.rollouts.take(1) for t in group.traces), key=lambda t: len(t.calls))
+    )
+    own, total = turn_rewards(trace), team_return(trace)
+    sizes = [(call.id, len(call.completion_ids or ())) for call in trace.calls]
+    assert len(sizes) > 1
+    assert sorted(own.values()) == [-0.7, 0.3]
+    earned = [own.get(call, 0.0) * (n == size - 1) for call, size in sizes for n in range(size)]
+    earned[-1] += total
+    exact = [
+        math.fsum(gamma ** (later - place) * earned[later] for later in range(place, len(earned)))
+        for place in range(len(earned))
+    ]
+    found = taught(network(trainer), trace)
+    before = [found[Spot(call, n)] for call, size in sizes for n in range(size)]
+    assert before == pytest.approx(exact, abs=1e-12)
+    ends = np.cumsum([size for _, size in sizes])[:-1].tolist()
+    after = [found[Spot(call, -1)] for call, _ in sizes]
+    assert after == pytest.approx([*(exact[end] for end in ends), total], abs=1e-12)
+    credits = token_gae(
+        [trace],
+        value=lambda _, call: [found[Spot(call.id, n)] for n in range(len(call.completion_ids or ()))],
+        gamma=gamma,
+        lambda_=0.7,
+    )[0]
+    assert [credit.value for credit in credits] == pytest.approx([0.0] * len(exact), abs=1e-12)
+    if gamma == 1.0:  # as by turns
+        known = returns_to_go(trace, team_return, by_agent=True)
+        assert [known[call][1] for call, _ in sizes] == pytest.approx(after, abs=1e-12)
+        for call, size in sizes:
+            assert [found[Spot(call, n)] for n in range(size)] == pytest.approx(
+                [known[call][0]] * size, abs=1e-12
+            )
+
+
+def test_a_call_without_ids_is_no_step_of_token_gae() -> None:
+    learner = network(Trainer(small(critic("token-gae", "local", "gamma = 0.9"))))
+    trace = with_turn_rewards(max(scripted(Stage(small()), 12), key=lambda t: len(t.calls)))
+    first, second, third, *_ = trace.calls
+    calls = [structs.replace(call, completion_ids=None) if call is second else call for call in trace.calls]
+    found = taught(learner, structs.replace(trace, calls=tuple(calls)))
+    ahead = found[Spot(third.id, 0)]
+    assert {found[spot] for spot in found if spot.call == second.id} == {ahead}
+    size = len(first.completion_ids or ())
+    assert found[Spot(first.id, 0)] == pytest.approx(0.9 ** (size - 1) * (0.3 + 0.9 * ahead), abs=1e-12)
+
+
 # -- what it learns --------------------------------------------------------------------------------
 
 
@@ -191,6 +264,18 @@ def test_traces_are_judged_before_they_are_learned_from() -> None:
     assert values.pop() == pytest.approx(np.mean([team_return(t) for t in traces for _ in t.calls]), abs=1e-5)
 
 
+def test_so_are_they_where_all_options_are_trained() -> None:
+    """The update has them with their credits, and chances that were asked again."""
+    learner = network(Trainer(small(critic("coma", settings=""))))
+    traces = scripted(Stage(small()), 12)
+    learner.observe(traces)
+    for trace in traces:
+        place = turns(trace)[0].start
+        option = (trace.events[place].options or ())[0]
+        told = structs.replace(trace, events=tuple(trace.events), credits=())
+        assert learner.q(Prefix(told, place), option) == learner.q(Prefix(trace, place), option)
+
+
 @pytest.mark.parametrize(
     ("estimator", "view", "settings"),
     [
@@ -213,3 +298,14 @@ def test_mappo_improves_a_policy() -> None:
     trainer = Trainer(small(critic(steps=5), rollout__groups=8, train__steps=16))
     returns = [trainer.step().metrics["return"]["mean"] for _ in range(16)]
     assert np.mean(returns[-8:]) > np.mean(returns[:3]) + 0.06
+
+
+def test_targets_that_are_all_alike_have_no_scale_of_their_own() -> None:
+    """Divided by the rounding of their mean, the first other target would be 1e16 off."""
+    net = network(Trainer(small(critic(steps=1)))).net
+    net.fit_scale(np.full(6, 0.7))
+    assert (float(net.shift), float(net.scale)) == (pytest.approx(0.7), 1.0)
+    net.fit_scale(np.array([0.0, 2.0]))
+    assert (float(net.shift), float(net.scale)) == (1.0, 1.0)
+    net.fit_scale(np.array([0.0, 1.0]))
+    assert (float(net.shift), float(net.scale)) == (0.5, 0.5)

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from baton.errors import UsageError
 from baton.learn.buffer import batches_of
 from baton.learn.idle import check_idle
 from baton.learn.options import option_rows, target_of, trained_decisions
+from baton.learn.policies.policy import samplers
+from baton.learn.propensities import Asked, option_chances
 from baton.learn.recipe import load
+from baton.learn.rows import Row
 from baton.learn.trainer import Trainer
 from baton.tasks.game import CHOICES
 from baton.trace.trace import Trace
@@ -117,6 +126,64 @@ def test_cut_off_rollouts_count_as_much_as_they_are_said_to(
     assert 0 < finished < everyone
     assert counted(traces, 0.0) == pytest.approx(finished)
     assert counted(traces, 0.5) == pytest.approx((finished + everyone) / 2)
+
+
+def test_of_a_situation_met_again_the_newest_chances_count(trainer: Trainer) -> None:
+    new = trainer.step().traces[0]
+    event = next(e for e in new.events if e.choice is not None and len(e.options or ()) > 1)
+    policy = trainer.policies["main"]
+
+    def sure(level: float) -> Trace:
+        """The first choice alone, with this chance of its first option."""
+        rest = (1 - level) / (len(event.options or ()) - 1)
+        chances = (level, *[rest] * (len(event.options or ()) - 1))
+        return structs.replace(new, events=(structs.replace(event, option_propensities=chances),))
+
+    rows = option_rows(
+        [sure(0.9), sure(0.2)],  # a step's own rollouts, and then those that are trained on again
+        {policy.engine.name: policy.tokenizer},
+        lambda _prefix, _option: 0.0,
+        CHOICES,
+        temperature=0.1,
+        forget=0.0,
+    )
+    assert rows[0].advantages[0] == pytest.approx(0.9)
+    assert [row.weights[0] for row in rows] == [2.0] * len(event.options or ())
+
+
+def test_rollouts_trained_on_again_have_the_chances_of_the_policy_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    changes = ("rollout.replay=8", "rollout.staleness=2", "train.learning_rate=0.01")
+    trainer = Trainer(load("flagship", [*SMALL, *changes]))
+    first = trainer.step().traces
+    model, tokenizer = samplers(trainer.policies)["main"]
+    before = copy.deepcopy(model)
+    seen: list[Trace] = []
+
+    def rows(traces: Sequence[Trace], *args: Any, **settings: Any) -> list[Row]:
+        seen.extend(traces)
+        return option_rows(traces, *args, **settings)
+
+    monkeypatch.setattr("baton.learn.trainer.option_rows", rows)
+    fresh = {trace.trace_id for trace in trainer.step().traces}
+    old = [trace for trace in seen if trace.trace_id not in fresh]
+    assert {trace.trace_id for trace in old} == {trace.trace_id for trace in first}
+    chances = {
+        asked: event.option_propensities
+        for trace in old
+        for event in trace.events
+        if (asked := Asked.at(trace, event)) is not None
+    }
+    exact = option_chances(before, tokenizer, list(chances))
+    for asked, found in chances.items():
+        assert found == pytest.approx(exact[asked], rel=1e-4)
+    recorded = {event.option_propensities for trace in first for event in trace.events if event.options}
+    assert max(min(abs(a[0] - b[0]) for b in recorded if b) for a in chances.values() if a) > 1e-3
+    kept = [trace for group in trainer.buffer.groups for trace in group.traces]
+    again = {event.option_propensities for t in kept if t.trace_id not in fresh for event in t.events}
+    assert again >= {event.option_propensities for trace in first for event in trace.events if event.options}
 
 
 def test_credit_chooses_what_is_trained() -> None:

@@ -20,6 +20,7 @@ from baton.learn.lockstep import lockstep
 from baton.learn.recipe import CreditPart, load
 from baton.learn.scoring import Scoring
 from baton.learn.stage import Episode, Stage
+from baton.trace.record import Credit
 from baton.trace.trace import Trace
 
 
@@ -160,6 +161,22 @@ def test_running_means_are_kept_and_centred_credit_sums_to_nothing() -> None:
     centred = structs.replace(stage.recipe, credit=(structs.replace(stage.recipe.credit[0], centre=True),))
     found = asyncio.run(Crediting(centred, {"reward": outcome_of}).credit([traces], lambda: forks_of(stage)))
     assert sum(credit.value for trace in found.traces for credit in trace.credits) == pytest.approx(0.0)
+
+
+@pytest.mark.parametrize("normalise", [False, True])
+def test_credits_that_are_all_alike_leave_nothing_once_centred(normalise: bool) -> None:
+    """Not their rounding either, which normalised would be as large as any credit."""
+    stage = stage_of("spiral")
+    part = structs.replace(stage.recipe.credit[0], centre=True, normalise=normalise)
+    crediting = Crediting(structs.replace(stage.recipe, credit=(part,)), {"reward": outcome_of})
+    trace = play(stage, 1, instance=1)[0]
+    credits = [
+        Credit(unit="role", target="debater", value=value, estimator="role-ema")
+        for value in (0.7, 0.7, 0.7, 0.7, 0.7, 0.1 + 0.6)
+    ]
+    layers: dict[str, list[Credit]] = {trace.trace_id: []}
+    crediting._add(part, [trace], [credits], layers)
+    assert [credit.value for credit in layers[trace.trace_id]] == [0.0] * 6
 
 
 def test_a_run_without_any_credit_ends_and_says_why() -> None:

@@ -50,3 +50,11 @@ def test_a_stop_by_a_cap_is_not_trained() -> None:
     assert any(capped)
     for trace, forced in zip(step.traces, capped, strict=True):
         assert not forced & {credit.target for credit in trace.credits}
+
+
+def test_rollouts_and_their_branches_are_run_on_apart() -> None:
+    (step,) = trained(1, rollout__groups=8, rollout__group_size=2, rollout__fan_out=[2])
+    names = {trace.trace_id for trace in step.traces}
+    assert {name.removesuffix(".1-1") for name in names if name.endswith(".1-1")} < names
+    credited = {trace.trace_id for trace in step.traces if trace.credits}
+    assert any(name.endswith(".1-1") for name in credited)

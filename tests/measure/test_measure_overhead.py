@@ -25,6 +25,7 @@ from baton.measure.overhead import (
     protocol_tokens,
 )
 from baton.measure.reading import Reading
+from baton.trace.trace import Trace
 
 # arXiv 2512.08296: system -> turns, success, overhead in %, efficiency, error amplification.
 PUBLISHED = {
@@ -88,7 +89,24 @@ def test_transmission_by_replay() -> None:
     found = transmission_at([right, right], ["e2", "e3"], "13", lambda *_: wrong.trace)
     assert found.value == 1.0
     same = transmission_at([right], ["e2"], "13", lambda trace, *_: trace, replicates=4)
-    assert (same.value, same.n) == (0.0, 5)
+    assert (same.value, same.n) == (0.0, 2)
+
+
+@pytest.mark.parametrize("replicates", [1, 10])
+def test_a_trace_counts_once_however_often_it_is_run_again(replicates: int) -> None:
+    """Half of the traces always sink: ten of them are ten draws, and their replicates tell nothing more."""
+    gold = Gold(verify=is_right("42"))
+    sunk, afloat = (team_of(answer, gold=gold).trace for answer in ("13", "42"))
+    readings = [team_of("42", gold=gold, trace_id=f"t{k}") for k in range(10)]
+
+    def rerun(trace: Trace, *_: object) -> Trace:
+        return sunk if int(trace.trace_id[1:]) < 5 else afloat
+
+    expected = transmission(0, 10, 5, 10)
+    assert transmission_at(readings, ["e2"] * 10, "13", rerun, replicates=replicates) == expected
+    # Nor is a trace drawn anew for each event of it that is tried.
+    twice = transmission_at([*readings, *readings], ["e2"] * 10 + ["e3"] * 10, "13", rerun)
+    assert twice == expected
 
 
 CURVES = {

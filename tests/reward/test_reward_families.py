@@ -8,6 +8,8 @@ import pytest
 from reward_traces import Clock, checked, full_gold, golden, recorded, star, values, with_verdicts
 
 from baton.errors import TraceError, UsageError
+from baton.measure.parallel import span, work
+from baton.measure.reading import Reading
 from baton.reward import Gold
 from baton.reward.debate import JudgePanel, Resolution, SolutionEvaluation, Swing, Verifiers
 from baton.reward.individual import Difference, OwnAnswer, SoloGap
@@ -16,10 +18,11 @@ from baton.reward.process import Milestones, Scorer, ValidFormat
 from baton.reward.role import MainSub, ProposerSolverJudge, Rubric, SolverVerifier
 from baton.reward.shared import Cost, ItemF1, Length, StepCost, Success
 from baton.reward.tool import ToolUse, ToolUsed
+from baton.trace.event import Edge, Event
 from baton.trace.recorded_agent import RecordedAgent
 from baton.trace.recorder import Recorder
 from baton.trace.stages import Stages
-from baton.trace.trace import Trace
+from baton.trace.trace import Header, Trace
 
 PORT = Gold(answer="8080")
 
@@ -345,6 +348,21 @@ def test_speed_up_says_which() -> None:
     assert SpeedUp(cap=2.0).score(trace)[0].value == 2.0
     with pytest.raises(TraceError, match="no event was timed"):
         SpeedUp().score(answering("x"))
+
+
+def test_speed_up_and_the_measured_span_agree_where_events_overlap() -> None:
+    """Results of two tools that ran at once, from 0 to 10 and from 0.5 to 10.5 s, one written after the other."""
+    events = (
+        Event(id="a", type="tool_result", agent="x", seq=1, t=0.0, duration_s=10.0),
+        Event(id="b", type="tool_result", agent="x", seq=2, t=0.5, duration_s=10.0),
+    )
+    trace = Trace(
+        header=Header(trace_id="t", task_id="q"), events=events, edges=(Edge("a", "b", "temporal"),)
+    )
+    (found,) = SpeedUp().score(trace)
+    assert found.value == 20.0 / 10.5
+    reading = Reading(trace)
+    assert (work(reading).value, span(reading).value) == (20.0, 10.5)
 
 
 def test_parallel_counts_who_is_busy_at_once() -> None:

@@ -101,6 +101,13 @@ def test_a_term_without_spread_keeps_its_weight() -> None:
     assert rule.weights() == {"term 0": 1.0, "term 1": 2.0}
 
 
+def test_rounding_is_no_spread() -> None:
+    """0.1 + 0.2 is 0.3 in all but the last digit: balanced by that, the term would drown the others."""
+    rule = mix(1.0, 2.0, balance="variance")
+    rule = rule.observe([{"term 0": 0.1 + 0.2, "term 1": 1.0}, {"term 0": 0.3, "term 1": 3.0}])
+    assert rule.weights() == {"term 0": 1.0, "term 1": 2.0}
+
+
 def test_state_saves_and_loads_and_travels_in_the_record() -> None:
     trace = golden("centralized")
     parl = load("parl").rules[0]

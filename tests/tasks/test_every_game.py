@@ -132,7 +132,7 @@ def test_no_page_without_a_game() -> None:
     ],
 )
 def test_impossible_parameters_say_the_limit(name: str, field: str, value: object) -> None:
-    with pytest.raises(UsageError, match=rf"{name}: {field} = .* is not possible; .*Type: --set {field}="):
+    with pytest.raises(UsageError, match=rf"{name}: {field} = .* is not possible; ."):
         make_game(name, {field: value})
 
 

@@ -248,6 +248,9 @@ def test_replicates_have_other_luck_from_the_change_on() -> None:
         last = [event for event in forked.events if event.call is not None][-1]
         again = asyncio.run(fork(forked, team, assignment, [Force(last.id, other)])).trace
         assert played(again).steps[:-1] == played(forked).steps[:-1]  # what is not touched keeps its luck
+        assert asyncio.run(replay(again, team, assignment)) == again
+        third = asyncio.run(fork(again, team, assignment, [])).trace  # in a fork of a fork as well
+        assert played(third) == played(again)
     assert len(rest | {tuple(played(same).steps[4:])}) == 4
 
 

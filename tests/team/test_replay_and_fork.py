@@ -11,15 +11,16 @@ from chaos import TOPOLOGY_NAMES, make_team, without_name
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from baton.engine.scripted import ScriptedEngine
-from baton.errors import TraceError
+from baton.errors import TraceError, UsageError
 from baton.team.action import Stop
 from baton.team.budget import Limits
-from baton.team.intervene import BarAgent, Drop, Force, Intervention, Replace
+from baton.team.intervene import BarAgent, Drop, Force, Intervention, MuteAgent, Replace
 from baton.team.outside import ForkRefused
 from baton.team.policy import Request
-from baton.team.running import fork, replay, run, start
+from baton.team.running import fork, fork_id, replay, run, start
 from baton.team.setup import Assignment, Team
 from baton.team.tool import Registry, tool
 from baton.team.topology import make_topology
@@ -34,6 +35,22 @@ def changeable(trace: Trace) -> list[str]:
 
 def cone(trace: Trace, ids: Iterable[str]) -> set[str]:
     return {trace.events[int(i)].id for i in Graph.of(trace).descendants([trace.position[x] for x in ids])}
+
+
+def cut_off(trace: Trace, forked: Trace) -> set[str]:
+    """What was not done by the time the fork stopped, which ends what does not depend on the change, too."""
+    over = max(event.t for event in forked.events)
+    return {event.id for event in trace.events if event.t + (event.duration_s or 0.0) >= over}
+
+
+def test_a_fork_that_stops_sooner_cuts_others_off() -> None:
+    team, assignment = make_team("hierarchical", 248, limits=Limits(agents=500, tokens=10**7))
+    trace = asyncio.run(run(team, assignment))
+    forked = asyncio.run(fork(trace, team, assignment, [Drop("lead2#1")]))
+    now = {"lead2#1"} | cone(forked.trace, ["lead2#1"])
+    others = set(forked.invalidated) - (now | cone(trace, now & set(trace.position)))
+    assert others == {"lead1.worker2#3", "lead1.worker2#3r", "lead1.worker2#4"}
+    assert others <= cut_off(trace, forked.trace)
 
 
 @pytest.mark.parametrize("topology", TOPOLOGY_NAMES)
@@ -62,7 +79,8 @@ def test_replay_is_exact_and_forks_stay_in_their_cone(topology: str, seed: int, 
     if not isinstance(change, Force):  # a forced stop ends what does not depend on it, too
         # What follows from the change: from what it was, from what it is now, and from what that changed.
         now = {at} | cone(forked.trace, [at])
-        assert set(forked.invalidated) <= now | cone(trace, now & set(trace.position)) | {at}
+        follows = now | cone(trace, now & set(trace.position)) | {at}
+        assert set(forked.invalidated) <= follows | cut_off(trace, forked.trace)
     # A fork is a trace like any other: it replays, and it forks again.
     assert asyncio.run(replay(forked.trace, team, assignment)) == forked.trace
     again = asyncio.run(fork(forked.trace, team, assignment, []))
@@ -104,6 +122,54 @@ def test_barred_agent_is_unavailable_and_the_rest_goes_on() -> None:
     assert any(e.status == "failed" and e.extra.get("agent") == "worker1" for e in made.trace.events)
 
 
+def test_a_muted_agent_works_and_nobody_hears_it() -> None:
+    def script(request: Request) -> str:
+        turn = sum(entry.speaker == "assistant" for entry in request.entries)
+        if request.role == "worker":
+            return ("send orchestrator: secret", "return secret")[turn]
+        return ("spawn worker: a\nspawn worker: b\nwait all", "wait all", "stop done")[turn]
+
+    team = Team.of(make_topology("centralized"), ScriptedEngine("script", script))
+    assignment = Assignment(task_id="t", prompt="p")
+    trace = asyncio.run(run(team, assignment))
+    made = asyncio.run(fork(trace, team, assignment, [MuteAgent("worker1")]))
+    assert validate(made.trace) == []
+    said = {
+        e.id: made.trace.text(e.content_ref) for e in made.trace.events if e.type in ("message", "return")
+    }
+    assert said == {"worker1#1": "", "worker1#2": "", "worker2#1": "secret", "worker2#2": "secret"}
+    assert made.trace.event("worker1#1").extra == {"intervention": "mute"}
+    assert asyncio.run(replay(made.trace, team, assignment)) == made.trace
+    with pytest.raises(UsageError, match=r"no agent 'worker9' .* Did you mean 'worker"):
+        asyncio.run(fork(trace, team, assignment, [MuteAgent("worker9")]))
+
+
+@pytest.mark.parametrize("end", ["return secret", "nonsense"])
+def test_a_muted_agent_is_not_heard_through_its_transcript_or_its_giving_up(end: str) -> None:
+    heard: list[str] = []
+
+    def script(request: Request) -> str:
+        turn = sum(entry.speaker == "assistant" for entry in request.entries)
+        if request.role == "orchestrator":
+            heard.extend(entry.text for entry in request.entries if entry.speaker == "user")
+            return ("spawn lead: a\nwait all", "stop done")[min(turn, 1)]
+        if request.role == "worker":
+            return "return secret"
+        return ("spawn worker: a\nwait all", "aggregate first", end)[min(turn, 2)]
+
+    topology = make_topology("hierarchical")
+    roles = tuple(structs.replace(r, returns="transcript") if r.name == "lead" else r for r in topology.roles)
+    team = Team.of(structs.replace(topology, roles=roles), ScriptedEngine("script", script))
+    assignment = Assignment(task_id="t", prompt="p")
+    trace = asyncio.run(run(team, assignment))
+    assert any("secret" in text for text in heard)
+    heard.clear()
+    made = asyncio.run(fork(trace, team, assignment, [MuteAgent("lead1")]))
+    assert validate(made.trace) == []
+    assert heard
+    assert not any("secret" in text for text in heard)
+
+
 def test_forced_stop_cancels_what_is_in_flight() -> None:
     team, assignment = two_workers()
     trace = asyncio.run(run(team, assignment))
@@ -123,6 +189,50 @@ def test_replicates_differ_and_the_same_replicate_does_not() -> None:
 
     assert forked(1) == forked(1)
     assert len({str(forked(k).events) for k in range(8)}) > 1
+
+
+@given(seed=st.integers(0, 10**6))
+@hypothesis_settings(max_examples=25)
+def test_forks_at_other_replicates_replay_and_fork_again(seed: int) -> None:
+    """Calls that were cancelled while they were asked, too."""
+    team, assignment = make_team("swarm", seed)
+    trace = asyncio.run(run(team, assignment))
+    candidates = changeable(trace)
+    if not candidates:
+        return
+    made = asyncio.run(fork(trace, team, assignment, [Replace(candidates[0], "x")], replicate=3)).trace
+    assert asyncio.run(replay(made, team, assignment)) == made
+    again = asyncio.run(fork(made, team, assignment, []))
+    assert without_name(again.trace) == without_name(made)
+    assert again.usage.calls_run == 0
+
+
+def test_forks_of_a_trace_and_of_its_branch_have_names_of_their_own() -> None:
+    team, assignment = two_workers()
+    trace = asyncio.run(run(team, assignment, trace_id="t"))
+    branch = asyncio.run(fork(trace, team, assignment, [Replace("worker1#1", "8")], trace_id="t.1-1")).trace
+    change = [Drop("worker2#1")]
+    names = {fork_id(trace, change), fork_id(branch, change)}
+    assert len(names) == 2
+    assert {name.rpartition("~")[0] for name in names} == {"t", "t.1-1"}
+    of_branch = asyncio.run(fork(branch, team, assignment, change)).trace
+    assert (of_branch.header.meta["forked_from"], of_branch.header.meta["root"]) == ("t.1-1", "t")
+
+
+def test_names_do_not_grow_with_generations_and_the_root_is_kept() -> None:
+    team, assignment = two_workers()
+    trace = asyncio.run(run(team, assignment, trace_id="t"))
+    assert "root" not in trace.header.meta
+    made, names = trace, ["t"]
+    for number in range(6):
+        before = made
+        made = asyncio.run(fork(before, team, assignment, [Replace("worker2#1", str(number))])).trace
+        assert made.trace_id == fork_id(before, [Replace("worker2#1", str(number))])
+        assert made.header.meta["forked_from"] == before.trace_id
+        assert made.header.meta["root"] == "t"
+        names.append(made.trace_id)
+    assert len(set(names)) == 7
+    assert {len(name) for name in names[1:]} == {len("t~01234567")}
 
 
 def test_unknown_event_and_foreign_trace_are_clear_errors() -> None:

@@ -10,6 +10,7 @@ import argparse
 import errno
 import os
 import re
+import shlex
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -85,16 +86,17 @@ def _about(error: OSError) -> str:
     if error.filename is None:
         return str(error)
     place = Path(os.fsdecode(error.filename))
+    folder = shlex.quote(str(place.parent))
     if isinstance(error, FileNotFoundError):
         if place.parent.is_dir():
             return f"there is no {place}. Give what is there, or make it first."
-        return f"there is no folder {place.parent}, for {place}. Type: mkdir -p {place.parent}"
+        return f"there is no folder {place.parent}, for {place}. Type: mkdir -p {folder}"
     if isinstance(error, IsADirectoryError):
         return f"{place} is a folder; expected a file. Give the name of a file in it."
     if isinstance(error, NotADirectoryError | FileExistsError):
         return f"{place} cannot be a folder: there is a file of that name, or on the way to it. Give another place."
     if isinstance(error, PermissionError) or error.errno == errno.EROFS:
-        return f"{place} may not be read or written by you. Give another place, or look at: ls -ld {place.parent}"
+        return f"{place} may not be read or written by you. Give another place, or look at: ls -ld {folder}"
     if error.errno == errno.ENOSPC:
         return f"{place} cannot be written: the disk is full. Make room, then type it again."
     return str(error)

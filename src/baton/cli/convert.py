@@ -6,6 +6,7 @@ Invariant: OUT is replaced whole or not at all, and what is there is replaced on
 from __future__ import annotations
 
 import argparse
+import shlex
 import shutil
 import sys
 import tempfile
@@ -95,7 +96,7 @@ def _of_different_names(traces: Iterable[Trace], source: str, kind: str) -> Iter
         if trace.trace_id in names:
             raise UsageError(
                 f"{source} holds two traces named {trace.trace_id!r}, and {kind} holds one of each name. "
-                f"Type: baton validate {source}"
+                f"Type: baton validate {shlex.quote(source)}"
             )
         names.add(trace.trace_id)
         yield trace
@@ -130,7 +131,8 @@ def _to_file(traces: Iterable[Trace], target: Path, kind: str) -> int:
 def _check_target(target: Path, kind: str, force: bool) -> None:
     if not target.exists():
         if not target.parent.is_dir():
-            raise UsageError(f"there is no folder {target.parent}. Type: mkdir -p {target.parent}")
+            make = f"mkdir -p {shlex.quote(str(target.parent))}"
+            raise UsageError(f"there is no folder {target.parent}. Type: {make}")
         return
     if not target.is_file() and not target.is_dir():
         raise UsageError(f"{target} is neither a file nor a folder. For standard output, give - as OUT.")

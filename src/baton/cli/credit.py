@@ -17,6 +17,7 @@ import msgspec
 from msgspec import structs
 
 from baton.cli.live import live_line
+from baton.cli.trust import TRUST, add_trust, team_again
 from baton.credit import ESTIMATORS, find, team_return
 from baton.credit.contract import Cost, Credits, Estimator
 from baton.credit.forking import Forks
@@ -63,6 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="K=V",
         help="a setting of the estimator; a function is module:function",
     )
+    add_trust(parser)
     parser.add_argument("--json", action="store_true", help="every credit record, as JSON")
     parser.add_argument("--out", metavar="PATH", help="write the traces with their credits here")
     parser.add_argument("--force", action="store_true", help="replace what is at --out")
@@ -76,6 +78,8 @@ def run(args: argparse.Namespace) -> int:
     settings = parse_settings(estimator, args.set)
     if not args.paths:
         raise UsageError(f"no traces given. Type: baton credit TRACE... --estimator {estimator.name}")
+    if args.trust_policies and "runtime" not in estimator.needs:
+        raise UsageError(f"estimator {estimator.name} does not run traces again; leave {TRUST} out.")
     if args.out is not None:
         _check_target(args.out, args.force)
     traces = [trace for path in args.paths for trace in read_all(path)]
@@ -89,7 +93,8 @@ def run(args: argparse.Namespace) -> int:
         )
     credits: Credits = [[] for _ in traces]
     for places in _groups(traces, args.group_by):
-        found = _estimate(estimator, [traces[place] for place in places], args.unit, settings)
+        group = [traces[place] for place in places]
+        found = _estimate(estimator, group, args.unit, settings, trust=args.trust_policies)
         for place, mine in zip(places, found, strict=True):
             credits[place] = mine
     if args.out is not None:
@@ -113,13 +118,13 @@ def _chosen(unit: str | None, name: str | None) -> Estimator:
 
 
 def _estimate(
-    estimator: Estimator, group: list[Trace], unit: str | None, settings: dict[str, Any]
+    estimator: Estimator, group: list[Trace], unit: str | None, settings: dict[str, Any], *, trust: bool
 ) -> Credits:
     if "runtime" not in estimator.needs:
         return estimator(group, unit=unit, **settings)
     named = {name: value for name, value in settings.items() if name != "reward"}
     given = {**settings, **estimator.bind(unit=unit, **named)}
-    runner = _Runner(group[0])
+    runner = _Runner(group[0], trust=trust)
     with live_line(
         lambda seconds: f"{runner.num_run:,} branches run, {runner.cost.tokens:,} tokens, {seconds:.0f} s"
     ):
@@ -130,18 +135,18 @@ def _estimate(
 class _Runner:
     """Forks each trace with the team and the seed that made it."""
 
-    def __init__(self, first: Trace) -> None:
+    def __init__(self, first: Trace, *, trust: bool) -> None:
+        self._trust = trust
         self._of: dict[bytes, Forks] = {}
         self.team: Team = self._forks(first).team
         """Traces of one group have the same harness."""
 
     def _forks(self, trace: Trace) -> Forks:
-        from baton.cli.team import make_team, settings_of
+        from baton.cli.team import settings_of
 
-        settings = settings_of(trace, {})
-        key = msgspec.json.encode(settings)
+        key = msgspec.json.encode(settings_of(trace, {}))
         if key not in self._of:
-            self._of[key] = Forks(*make_team(settings))
+            self._of[key] = Forks(*team_again(trace, {}, trust=self._trust))
         return self._of[key]
 
     async def fork(self, trace: Trace, interventions: Sequence[Intervention] = (), **more: Any) -> Fork:

@@ -7,8 +7,10 @@ import asyncio
 from pathlib import Path
 
 from baton.cli.run import parse_policies
-from baton.cli.team import describe, one_trace, store_path
+from baton.cli.stores import check_store, store_path
+from baton.cli.team import describe, one_trace
 from baton.cli.trained import kept_in, team_of
+from baton.cli.trust import add_trust
 from baton.errors import UsageError
 from baton.team.action import VERBS
 from baton.team.intervene import BarAgent, Drop, Force, Intervention, Replace
@@ -25,9 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "examples:\n"
         "  baton fork runs/sum --at worker2#2 --replace 0 --out runs/sum-fork\n"
-        '  baton fork runs/sum --at orchestrator#1 --force "stop I do not know" --out fork.jsonl\n'
-        "  baton fork runs/sum --bar worker3 --out fork.jsonl\n"
-        '  baton fork runs/flagship --trace after-0 --at orchestrator#1 --force "stop" --out fork.jsonl'
+        '  baton fork runs/sum --at orchestrator#1 --force "stop I do not know" --out stopped.jsonl\n'
+        "  baton fork runs/sum --bar worker3 --out without.jsonl\n"
+        '  baton fork runs/flagship --trace after-0 --at orchestrator#1 --force "stop" --out trained.jsonl'
     )
     parser.add_argument("path", metavar="TRACE", help="a trace that `baton run` or `baton train` made")
     parser.add_argument("--trace", metavar="ID", help="which one, where there are several")
@@ -49,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--policy", metavar="P", action="append", default=[], help="another engine: P or ROLE=P"
     )
+    add_trust(parser)
     parser.add_argument("--allow-impure", action="store_true", help="let tools act on the world again")
     parser.add_argument(
         "--out", metavar="PATH", required=True, help="where the fork goes: DIR, .jsonl or .db"
@@ -60,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     changes = [_intervention(args)]
     out = store_path(args.out)
     _check_free(out, fork_id(trace, changes, args.replicate))
-    team, assignment, who = team_of(args.path, trace, parse_policies(args.policy))
+    team, assignment, who = team_of(args.path, trace, parse_policies(args.policy), trust=args.trust_policies)
     made = asyncio.run(
         fork(
             trace,
@@ -88,8 +91,13 @@ def run(args: argparse.Namespace) -> int:
 
 def _check_free(out: Path, trace_id: str) -> None:
     """Before anything runs: the fork can be written where it is to go."""
-    stored = format_of_name(out) == "sqlite" and out.exists()
-    if stored and trace_id in {summary.trace_id for summary in list_traces(out)}:
+    stored = format_of_name(out) == "sqlite"
+    if not out.exists():
+        return
+    if not stored:
+        raise UsageError(f"{out} is there already. Give another --out.")
+    check_store(out)
+    if trace_id in {summary.trace_id for summary in list_traces(out)}:
         raise UsageError(
             f"{out} already holds this fork, {trace_id}. Choose another --out, or --replicate N for other draws."
         )
@@ -97,6 +105,9 @@ def _check_free(out: Path, trace_id: str) -> None:
 
 def _intervention(args: argparse.Namespace) -> Intervention:
     if args.bar is not None:
+        for given, option in ((args.at, "--at"), (args.person, "--person")):
+            if given is not None:
+                raise UsageError(f"--bar {args.bar} is of an agent and not of an event. Leave {option} out.")
         return BarAgent(args.bar)
     if args.at is None:
         raise UsageError("which event? Type: --at EVENT, for example --at worker1#1 (see `baton show`)")

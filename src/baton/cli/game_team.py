@@ -11,7 +11,8 @@ from pathlib import Path
 import msgspec
 
 from baton.cli.run import parse_policies, run_into
-from baton.cli.team import Settings, make_team, store_path, task_of
+from baton.cli.stores import resume_command, store_to_write
+from baton.cli.team import Settings, make_team, task_of
 from baton.errors import UsageError
 from baton.tasks.game import Game
 from baton.tasks.game_task import GameTask
@@ -29,7 +30,7 @@ __all__ = ["ledgers_of_traces", "play_on_team"]
 
 def play_on_team(args: argparse.Namespace, parameters: Mapping[str, str]) -> list[Played]:
     """Play by a team, seed by seed; into a store where one is named."""
-    out = store_path(args.out) if args.out else None
+    out = None if args.out is None else store_to_write(args.out)
     plays: list[Played] = []
     task: GameTask | None = None
     for seed in range(args.seed, args.seed + args.episodes):
@@ -71,7 +72,7 @@ def ledgers_of_traces(path: Path) -> dict[str, dict[str, Ledger | SampledLedger]
             policy = str(meta_table(trace.header, "run", "policies").get("orchestrator", "unknown"))
             found.setdefault((_label(played(trace).game), policy), []).append(ledger)
     if not found:
-        raise UsageError(f"{path} holds no finished trace. Type: baton resume {path}")
+        raise UsageError(f"{path} holds no finished trace. Type: {resume_command(str(path))}")
     ledgers: dict[str, dict[str, Ledger | SampledLedger]] = {}
     for (game, policy), each in found.items():
         ledgers.setdefault(game, {})[policy] = each[0] if len(each) == 1 else summarise(each)

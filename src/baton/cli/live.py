@@ -1,4 +1,4 @@
-"""A line on stderr about what is going on, where a person looks and it takes over two seconds."""
+"""A line on stderr about what is going on: on a terminal after two seconds, in a log now and then."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ __all__ = ["live_line"]
 
 _AFTER_SECONDS = 2.0
 _EVERY_SECONDS = 0.25
+_LOG_SECONDS = 10.0
 
 
 @contextmanager
 def live_line(tell: Callable[[float], str]) -> Iterator[None]:
-    """`tell(seconds so far)` is shown while the body runs, and gone afterwards."""
-    if not sys.stderr.isatty():
+    """`tell(seconds so far)` is shown while the body runs; on a terminal it is gone afterwards."""
+    if sys.stderr is None:  # closed
         yield
         return
     over = threading.Event()
@@ -31,7 +32,12 @@ def live_line(tell: Callable[[float], str]) -> Iterator[None]:
             sys.stderr.flush()
         sys.stderr.write("\r\x1b[K")
 
-    thread = threading.Thread(target=show, daemon=True)
+    def log() -> None:
+        began = time.monotonic()
+        while not over.wait(_LOG_SECONDS):
+            print(tell(time.monotonic() - began), file=sys.stderr, flush=True)
+
+    thread = threading.Thread(target=show if sys.stderr.isatty() else log, daemon=True)
     thread.start()
     try:
         yield

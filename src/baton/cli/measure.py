@@ -6,12 +6,13 @@ import argparse
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 
 import msgspec
 from msgspec import structs
 
-from baton.cli.team import Settings, make_team, settings_of, task_of
+from baton.cli.team import Settings, settings_of, task_of
+from baton.cli.trust import TRUST, add_trust, team_again
 from baton.errors import BatonError, UsageError, nearest
 from baton.measure.document import Document, Table, document
 from baton.measure.figure import Figure, not_measured
@@ -81,25 +82,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TOOL",
         help="a tool whose results strangers wrote",
     )
+    add_trust(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     if (args.consequential or args.untrusted) and not args.safety:
         raise UsageError("--consequential and --untrusted are for --safety. Type: --safety")
+    if args.trust_policies and not (args.replay or args.safety):
+        raise UsageError(f"{TRUST} is for what runs traces again. Type: --replay or --safety as well")
     team = _readings(args.paths)
     if not team:
         raise UsageError(f"{', '.join(args.paths)}: no trace in there.")
     team = _chosen(team, args.trace)
     _check_tools(args, team)
+    rerun = partial(_rerun, trust=args.trust_policies)
     safety = None
     if args.safety:
         ordered = sorted(team, key=lambda reading: reading.trace.trace_id)
-        safety = safety_report(ordered, lambda trace: _labels(trace, args), _rerun)
+        safety = safety_report(ordered, lambda trace: _labels(trace, args), rerun)
     report = measure(
         team,
         single=_readings(args.single),
         samples=_readings(args.best_of),
-        rerun=(lambda reading: _rerun(reading.trace)) if args.replay else None,
+        rerun=(lambda reading: rerun(reading.trace)) if args.replay else None,
         safety=safety,
     )
     _print(report, args)
@@ -235,12 +240,11 @@ def _labels(trace: Trace, args: argparse.Namespace) -> Labels:
     return Labels(consequential=frozenset(consequential), untrusted=frozenset(args.untrusted))
 
 
-def _rerun(trace: Trace) -> Rerun | Figure:
+def _rerun(trace: Trace, *, trust: bool) -> Rerun | Figure:
     """The team that made a trace, to run it again; or why there is none."""
-    settings = _settings(trace)
-    if settings is None:
+    if _settings(trace) is None:
         return not_measured("the trace was not made by `baton run`, so its team cannot be set up from here")
     try:
-        return rerun_of(*make_team(settings))
+        return rerun_of(*team_again(trace, {}, trust=trust))
     except BatonError as error:
         return not_measured(str(error))

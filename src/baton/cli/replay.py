@@ -7,6 +7,7 @@ import asyncio
 
 from baton.cli.team import make_team, one_trace, settings_of
 from baton.cli.trained import as_played, is_trained, kept_in, recorded_team
+from baton.cli.trust import silent_engine
 from baton.team.running import replay
 from baton.trace.canonical import canonical_hash
 
@@ -25,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
         again = as_played(asyncio.run(replay(trace, team, assignment)))
         trace = as_played(trace)
     else:
-        team, assignment = make_team(settings_of(trace, {}))
+        team, assignment = make_team(settings_of(trace, {}), make=silent_engine)
         again = asyncio.run(replay(trace, team, assignment))
     before, after = canonical_hash(trace, times=True), canonical_hash(again, times=True)
     print(f"{trace.trace_id}: {len(again.events)} events, no model was asked")

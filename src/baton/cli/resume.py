@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import shlex
 import sys
 
 from baton.cli.live import live_line
 from baton.cli.run import parse_policies
-from baton.cli.team import at_work, describe, make_team, settings_of, store_path
+from baton.cli.stores import resume_command, store_to_resume
+from baton.cli.team import at_work, describe
+from baton.cli.trust import add_trust, team_again
 from baton.errors import UsageError
 from baton.team.running import StoreJournal, resuming
 from baton.trace.formats.sqlite import Store
@@ -23,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--policy", metavar="P", action="append", default=[], help="another engine: P or ROLE=P"
     )
+    add_trust(parser)
     parser.add_argument(
         "--instruct",
         metavar="AGENT=TEXT",
@@ -33,12 +37,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    path = store_path(args.directory)
-    if not path.exists():
-        raise UsageError(f"there is no run in {args.directory}: {path} does not exist.")
+    path = store_to_resume(args.directory)
     found = list_traces(path)
     if args.trace is not None and args.trace not in {summary.trace_id for summary in found}:
-        raise UsageError(f"there is no trace {args.trace!r} in {path}. Type: baton stats {path}")
+        known = f"Type: baton stats {shlex.quote(str(path))}"
+        raise UsageError(f"there is no trace {args.trace!r} in {path}. {known}")
     todo = [s.trace_id for s in found if not s.finished and args.trace in (None, s.trace_id)]
     if not todo:
         print(f"Nothing to resume in {path}: {len(found)} of {len(found)} runs are finished.")
@@ -52,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     with Store.open(path, durability="process") as store:
         for trace_id in todo:
             (before,) = read_store(path, [trace_id])
-            team, assignment = make_team(settings_of(before, parse_policies(args.policy)))
+            team, assignment = team_again(before, parse_policies(args.policy), trust=args.trust_policies)
             journal = StoreJournal(store, store.writer(trace_id))
             again = resuming(before, team, assignment, journal, instructions=instructions)
             try:
@@ -60,10 +63,13 @@ def run(args: argparse.Namespace) -> int:
                     trace = asyncio.run(again.go())
             except KeyboardInterrupt:
                 store.commit()
-                print(
-                    f"\nStopped; everything so far is kept. Type: baton resume {args.directory}",
-                    file=sys.stderr,
+                go_on = resume_command(
+                    args.directory,
+                    trace_id=args.trace,
+                    policies=tuple(args.policy),
+                    trust=args.trust_policies,
                 )
+                print(f"\nStopped; everything so far is kept. Type: {go_on}", file=sys.stderr)
                 return 130
             print(
                 f"{trace_id}: {len(before.events)} events were there, {len(trace.events) - len(before.events)} are new"

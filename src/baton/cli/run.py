@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import shlex
 import sys
 from pathlib import Path
 
 import msgspec
 
 from baton.cli.live import live_line
-from baton.cli.team import Settings, at_work, describe, make_team, parse_settings, store_path
+from baton.cli.stores import resume_command, store_to_write
+from baton.cli.team import Settings, at_work, describe, make_team, parse_settings
+from baton.cli.trust import needs_trust
 from baton.engine import ENGINES
 from baton.errors import UsageError
+from baton.learn.answered import failures, first_line
 from baton.learn.models import MODELS
 from baton.tasks.catalog import TASKS
 from baton.tasks.policies import REFERENCE as POLICIES
 from baton.tasks.task import Task
+from baton.team.policy import EngineError
 from baton.team.run import Run
 from baton.team.running import StoreJournal, header_of
+from baton.team.setup import Team
 from baton.team.topology import TOPOLOGIES
 from baton.trace.formats.sqlite import Store
 from baton.trace.formats.sqlite_read import list_traces
@@ -65,6 +71,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if not 0 <= args.seed < 2**63:
+        raise UsageError(f"--seed {args.seed}: expected a whole number from 0 to 2^63 - 1.")
     groups = parse_settings(args.set)
     settings = Settings(
         task=args.task,
@@ -80,31 +88,62 @@ def run(args: argparse.Namespace) -> int:
         clock=args.clock,
         surface=args.surface,
     )
-    path = store_path(args.out)
+    path = store_to_write(args.out)
     trace = run_into(path, settings)
     if trace is None:
-        print(f"\nStopped; everything so far is kept. Type: baton resume {args.out}", file=sys.stderr)
+        go_on = resume_command(args.out, trust=any(map(needs_trust, settings.policies.values())))
+        print(f"\nStopped; everything so far is kept. Type: {go_on}", file=sys.stderr)
         return 130
     print(describe(trace))
     count = len(list_traces(path))
     print(f"trace    {trace.trace_id} in {path}" + (f", which holds {count} now" if count > 1 else ""))
-    print(f"Type: baton show {args.out}" + (f" --trace {trace.trace_id}" if count > 1 else ""))
-    return 0
+    show = ["baton", "show", args.out, *(("--trace", trace.trace_id) if count > 1 else ())]
+    print(f"Type: {shlex.join(show)}")
+    return _given_up(trace)
+
+
+def _given_up(trace: Trace) -> int:
+    """1 where an agent's last call was not answered: the reward then tells nothing of the team."""
+    last = {call.agent: call for call in trace.calls}
+    if all(call.finish_reason != "error" for call in last.values()):
+        return 0
+    errors = [error for _, error in failures(trace)]
+    print(
+        f"baton run: {len(errors)} of {len(trace.calls)} calls were not answered, so the reward tells nothing of the "
+        f"team. The first error: {first_line(errors[0])}.",
+        file=sys.stderr,
+    )
+    return 1
 
 
 def run_into(path: Path, settings: Settings, task: Task | None = None) -> Trace | None:
     """Run what settings describe, into a store. None: it was interrupted; what there is is kept."""
     team, assignment = make_team(settings, task)
+    asyncio.run(_reach(team))
     path.parent.mkdir(parents=True, exist_ok=True)
     header = header_of(team, assignment, _free_id(path, settings), settings=msgspec.to_builtins(settings))
     with Store.open(path, durability="process") as store:
         going = Run(team, assignment, header, journal=StoreJournal(store, store.begin(header)))
+        store.commit()  # killed before its first answer, it is known by name
         try:
             with live_line(at_work(going)):
                 return asyncio.run(going.go())
         except KeyboardInterrupt:
             store.commit()
             return None
+
+
+async def _reach(team: Team) -> None:
+    """Refuse a policy that says it cannot be reached, before anything is written."""
+    for name, engine in team.engines.items():
+        if (reach := getattr(engine, "reach", None)) is not None:
+            try:
+                await reach()
+            except EngineError as error:
+                raise UsageError(
+                    f"the policy of {name} cannot be reached: {error}. Start the server, or name another: "
+                    "--policy openai:MODEL@URL"
+                ) from error
 
 
 def parse_policies(given: list[str]) -> dict[str, str]:

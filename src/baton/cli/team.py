@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
-from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Struct, field, structs
+from msgspec import Meta, Struct, field, structs
 
 from baton.engine import ENGINES, make_engine
 from baton.engine.scripted import ScriptedEngine
@@ -16,6 +15,7 @@ from baton.errors import TraceError, UsageError, nearest
 from baton.learn.models import MODELS, model_engine
 from baton.tasks.catalog import REFERENCE, TASKS, make_task
 from baton.tasks.game_task import GameTask
+from baton.tasks.policies import REFERENCE as POLICIES
 from baton.tasks.task import Task
 from baton.tasks.translate import translated
 from baton.team.budget import Ledger, Limits
@@ -38,11 +38,16 @@ __all__ = [
     "one_trace",
     "parse_settings",
     "settings_of",
-    "store_path",
     "task_of",
 ]
 
-STORE = "run.db"
+_SAMPLED = {
+    "temperature": Annotated[float, Meta(ge=0)],
+    "top_p": Annotated[float, Meta(gt=0, le=1)],
+    "top_k": Annotated[int, Meta(ge=1)] | None,
+    "max_tokens": Annotated[int, Meta(ge=1)] | None,
+}
+"""What may be asked for; a trace from elsewhere may hold anything."""
 
 
 class Settings(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -69,12 +74,19 @@ def task_of(settings: Settings) -> Task:
     return make_task(settings.task, **_typed(TASKS, settings.task, settings.task_settings, "task"))
 
 
-def make_team(settings: Settings, task: Task | None = None) -> tuple[Team, Assignment]:
-    """The team and the assignment that settings describe; `task` where it is at hand."""
+def make_team(
+    settings: Settings, task: Task | None = None, make: Callable[[str], Engine] = make_engine
+) -> tuple[Team, Assignment]:
+    """The team and the assignment that settings describe; `task` where it is at hand.
+
+    `make` gives an engine for its specification: code, files and servers are its concern.
+    """
     task = task or task_of(settings)
     assignment = task.assignment(task.instance(settings.seed, settings.split))
     topology = _sampled(_topology(settings, task, assignment), settings.sampling)
-    engines = {name: _engine(settings, task, assignment, spec) for name, spec in settings.policies.items()}
+    engines = {
+        name: _engine(settings, task, assignment, spec, make) for name, spec in settings.policies.items()
+    }
     if isinstance(task, GameTask):  # all but the orchestrator are the game's own
         for role in topology.roles:
             if role.name != topology.root:
@@ -119,18 +131,25 @@ def _topology(settings: Settings, task: Task, assignment: Assignment) -> Topolog
     return own
 
 
-def _engine(settings: Settings, task: Task, assignment: Assignment, spec: str) -> Engine:
-    if isinstance(task, GameTask) and spec.partition(":")[0] not in ENGINES:
+def _engine(
+    settings: Settings, task: Task, assignment: Assignment, spec: str, make: Callable[[str], Engine]
+) -> Engine:
+    model = spec.partition("?")[0] in MODELS
+    if isinstance(task, GameTask) and not model and spec.partition(":")[0] not in ENGINES:
         name = "optimal" if spec == "reference" else spec
         return ScriptedEngine(name, task.script(name))
     if spec == "reference":
         return _reference(settings, assignment)
-    if spec.partition("?")[0] in MODELS:
+    if model:
         return model_engine(spec)
+    if spec in POLICIES:
+        raise UsageError(
+            f"{spec} plays games, such as game:pandora; {settings.task} is none. Type: --policy reference"
+        )
     meant = get_close_matches(spec, [*ENGINES, *MODELS, "reference"], n=1)
     if meant and meant[0] not in ENGINES:
         raise UsageError(f"there is no policy {spec!r}. Did you mean {meant[0]!r}?")
-    return make_engine(spec)
+    return make(spec)
 
 
 def _sampled(topology: Topology, given: Mapping[str, Any]) -> Topology:
@@ -142,7 +161,7 @@ def _sampled(topology: Topology, given: Mapping[str, Any]) -> Topology:
         role, dot, name = key.rpartition(".")
         if dot and role not in roles:
             raise UsageError(f"topology {topology.name!r} has no role {role!r}. {nearest(role, roles)}")
-        changed = _struct(Sampling, {name: given[key]}, "sampling")
+        changed = make_struct(Sampling, {name: given[key]}, "sampling", "--set sampling.", _SAMPLED)
         for each in [role] if dot else list(roles):
             sampling = structs.replace(roles[each].sampling, **{name: getattr(changed, name)})
             roles[each] = structs.replace(roles[each], sampling=sampling)
@@ -222,12 +241,6 @@ def one_trace(path: str, trace_id: str | None) -> Trace:
     if trace_id is None and len(ids) > 1:
         raise UsageError(f"{path} holds {len(ids)} traces. Type: --trace ID, for example --trace {ids[0]}")
     return first
-
-
-def store_path(place: str) -> Path:
-    """The store of a run's directory, or the store itself."""
-    path = Path(place)
-    return path / STORE if path.is_dir() or not path.suffix else path
 
 
 def describe(trace: Trace) -> str:

@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 from msgspec import structs
 
-from baton.cli.team import make_team, settings_of
 from baton.cli.train import need_torch
+from baton.cli.trust import check_trusted, team_again
 from baton.errors import TraceError, UsageError
 from baton.learn.folder import read_recipe
 from baton.learn.stage import Stage
@@ -52,13 +52,17 @@ def recorded_team(path: str, trace: Trace) -> tuple[Team, Assignment]:
     return _set_up(stage, trace, {role: _Recorded(trace, names.get(role, role)) for role in stage.roles})
 
 
-def playing_team(path: str, trace: Trace) -> tuple[Team, Assignment, str]:
+def playing_team(path: str, trace: Trace, *, trust: bool) -> tuple[Team, Assignment, str]:
     """The same with the weights of the checkpoint nearest to those that played it, whose name comes third."""
     from baton.learn import checkpoint
     from baton.learn.session import Session
 
     need_torch()
     run = _run_of(path, trace)
+    if not trust:
+        recipe = read_recipe(run)
+        named = {name: part.model for name, part in recipe.policies.items()}
+        check_trusted(named, f"the recipe beside trace {trace.trace_id!r}")
     place = _nearest(run, trace)
     print(f"loading {place}", file=sys.stderr)
     session = Session.open(run)
@@ -69,16 +73,18 @@ def playing_team(path: str, trace: Trace) -> tuple[Team, Assignment, str]:
     return *_set_up(session.trainer.stage, trace, engines), place.name
 
 
-def team_of(path: str, trace: Trace, policies: Mapping[str, str]) -> tuple[Team, Assignment, str | None]:
+def team_of(
+    path: str, trace: Trace, policies: Mapping[str, str], *, trust: bool
+) -> tuple[Team, Assignment, str | None]:
     """Whoever can run a trace again; of one that `baton train` made, with the checkpoint that answers."""
     if not is_trained(trace):
-        return *make_team(settings_of(trace, dict(policies))), None
+        return *team_again(trace, policies, trust=trust), None
     if policies:
         raise UsageError(
             f"trace {trace.trace_id} was made by `baton train`: new answers are by the run's checkpoints. "
             "Leave --policy out."
         )
-    return playing_team(path, trace)
+    return playing_team(path, trace, trust=trust)
 
 
 def _set_up(stage: Stage, trace: Trace, engines: Mapping[str, Engine]) -> tuple[Team, Assignment]:

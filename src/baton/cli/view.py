@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import shlex
 from functools import lru_cache
 from pathlib import Path
 
 from baton.cli.run import parse_policies
+from baton.cli.trust import TRUST, add_trust
 from baton.credit.project import project
 from baton.errors import UsageError
 from baton.tasks.game import Game, State
@@ -44,24 +46,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--policy", metavar="P", action="append", default=[], help="for forks, another engine: P or ROLE=P"
     )
+    add_trust(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     paths = [Path(path) for path in args.paths]
     for path in paths:
         if not path.exists():
-            raise UsageError(f"there is no {path}. Type: baton run shard-sum --out {path}")
+            raise UsageError(f"there is no {path}. Type: {_make(path)}")
         if not path.is_dir():
             detect(path)  # says so if it is no trace
         elif not find_places([path]):
-            raise UsageError(f"{path} holds no traces. Type: baton run shard-sum --out {path}")
-    if args.policy and not args.fork:
-        raise UsageError("--policy is for forks. Type: --fork as well")
-    app = make_app(Library(paths), attached(forks=args.fork, policies=parse_policies(args.policy)))
+            raise UsageError(f"{path} holds no traces. Type: {_make(path)}")
+    for given, option in ((args.policy, "--policy"), (args.trust_policies, TRUST)):
+        if given and not args.fork:
+            raise UsageError(f"{option} is for forks. Type: --fork as well")
+    policies = parse_policies(args.policy)
+    app = make_app(Library(paths), attached(forks=args.fork, policies=policies, trust=args.trust_policies))
     at = listen(args.port)
     print(f"Open http://127.0.0.1:{at.getsockname()[1]}/ in a browser. Ctrl-C ends it.", flush=True)
     serve(app, at)
     return 0
+
+
+def _make(path: Path) -> str:
+    return shlex.join(["baton", "run", "shard-sum", "--out", str(path)])
 
 
 def _port(text: str) -> int:
@@ -70,12 +79,16 @@ def _port(text: str) -> int:
     return int(text)
 
 
-def attached(*, forks: bool = False, policies: dict[str, str] | None = None) -> Attached:
+def attached(*, forks: bool = False, policies: dict[str, str] | None = None, trust: bool = False) -> Attached:
     """What the viewer needs of packages it does not know."""
+
+    def again(at: Path, trace: Trace, change: Change) -> Forked:
+        return _fork(at, trace, change, policies or {}, trust)
+
     return Attached(
         ledger=_ledger,
         advantages=_advantages,
-        fork=(lambda at, trace, change: _fork(at, trace, change, policies or {})) if forks else None,
+        fork=again if forks else None,
     )
 
 
@@ -119,10 +132,10 @@ def _advantages(trace: Trace, unit: str, estimator: str) -> dict[str, Floats]:
     return project(trace, [one for one in trace.credits if one.unit == unit and one.estimator == estimator])
 
 
-def _fork(at: Path, trace: Trace, change: Change, policies: dict[str, str]) -> Forked:
+def _fork(at: Path, trace: Trace, change: Change, policies: dict[str, str], trust: bool) -> Forked:
     from baton.cli.trained import team_of  # takes a while, and few look for forks
 
-    team, assignment, _ = team_of(str(at), trace, policies)
+    team, assignment, _ = team_of(str(at), trace, policies, trust=trust)
     made = asyncio.run(fork(trace, team, assignment, [_intervention(change)]))
     usage = made.usage
     return Forked(

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from statistics import NormalDist, fmean
 from typing import NamedTuple
 
+from baton.trace.rounding import ROUNDING
+
 __all__ = ["EPS", "OF_BASELINE", "Advantage", "centred", "left_out", "normal_ranks", "normalised", "std"]
 
 OF_BASELINE = "error: of the baseline alone, for the return as it was"
@@ -28,9 +30,10 @@ class Advantage(NamedTuple):
 
 
 def std(values: Sequence[float]) -> float:
-    """Sample standard deviation (n - 1), as in TRL."""
+    """Sample standard deviation (n - 1), as in TRL; exactly 0 where values are alike but for rounding."""
     mean = fmean(values)
-    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
+    found = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
+    return found if found > ROUNDING * max(map(abs, values)) else 0.0
 
 
 def centred(values: Sequence[float]) -> list[Advantage]:
@@ -40,6 +43,8 @@ def centred(values: Sequence[float]) -> list[Advantage]:
         return [Advantage(0.0, None)]
     mean = fmean(values)
     error = std(values) * math.sqrt(n - 1) / n
+    if error == 0.0:  # what the mean is off by is no advantage
+        return [Advantage(0.0, 0.0) for _ in values]
     return [Advantage(value - mean, error) for value in values]
 
 

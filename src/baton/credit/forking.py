@@ -2,7 +2,8 @@
 
 A fork is named by (trace, what is different, replicate); asking for the same one again costs nothing.
 Random numbers are common: a call's draw is keyed by (seed, slot, replicate), so two branches with the
-same replicate differ only through what the change did. Replicate 0 draws as the recorded run drew.
+same replicate differ only through what the change did. Replicate 0 draws as the recorded run drew: of a
+trace that is a fork itself, by the replicates it was made with.
 
 Three things can be different:
 - interventions, as `baton.team.intervene` has them;
@@ -23,7 +24,7 @@ from msgspec import Struct, structs
 
 from baton.credit.contract import Cost, CreditError
 from baton.errors import UsageError
-from baton.team.intervene import BarAgent, Intervention
+from baton.team.intervene import BarAgent, Intervention, OnEvent
 from baton.team.outside import Usage
 from baton.team.policy import Answer, Engine, EngineError, Entry, Request
 from baton.team.running import Fork, fork
@@ -92,7 +93,7 @@ class Forks:
         if said is not None:
             recording = _saying(recording, said)
         if redraw is not None:
-            named = {change.at for change in interventions if not isinstance(change, BarAgent)}
+            named = {change.at for change in interventions if isinstance(change, OnEvent)}
             recording = _forgetting(recording, cone(trace, redraw), named | {redraw})
         made = await fork(
             _barring(recording, barred) if barred else recording,

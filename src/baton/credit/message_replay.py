@@ -65,7 +65,7 @@ class MessageEffect(Struct, frozen=True, kw_only=True):
 
     value: float
     stderr: float | None
-    """None: not measured, also where the few draws that were made all came out alike."""
+    """None: not measured, so with one alternative, and where the few draws that were made all came out alike."""
     siblings: tuple[float, ...]
     """Leave-one-out effect of every candidate, the recorded one first."""
     coupling: float | None = None
@@ -82,7 +82,8 @@ def total_effect_of(returns: ArrayLike) -> MessageEffect:
 
     A row shares its random numbers. The standard error adds the luck of the continuations (which common
     numbers shrink) and the draw of the alternatives; with one continuation it is an upper bound, the
-    spread of the alternatives standing in for the recorded message's own luck.
+    spread of the alternatives standing in for the recorded message's own luck. One alternative does not tell
+    how far alternatives differ, so with one there is no error.
     """
     table: NDArray[np.float64] = np.asarray(returns, dtype=float)
     if table.ndim != 2 or table.shape[0] < 1 or table.shape[1] < 2:
@@ -95,15 +96,14 @@ def total_effect_of(returns: ArrayLike) -> MessageEffect:
     siblings = (means - means.mean()) * (num_alternatives + 1) / num_alternatives
     differences = table[:, 0] - table[:, 1:].mean(axis=1)
     stderr, between, luck = None, None, None
-    if num_rows > 1:
-        others = table[:, 1:]
-        if num_alternatives > 1:
-            rest = others - others.mean(axis=0) - others.mean(axis=1, keepdims=True) + others.mean()
-            luck = float((rest**2).sum() / ((num_alternatives - 1) * (num_rows - 1)))
-            between = max(0.0, float(others.mean(axis=0).var(ddof=1)) - luck / num_rows)
-        stderr = math.sqrt(differences.var(ddof=1) / num_rows + (between or 0.0) / num_alternatives)
+    others = table[:, 1:]
+    if num_alternatives > 1 and num_rows > 1:
+        rest = others - others.mean(axis=0) - others.mean(axis=1, keepdims=True) + others.mean()
+        luck = float((rest**2).sum() / ((num_alternatives - 1) * (num_rows - 1)))
+        between = max(0.0, float(others.mean(axis=0).var(ddof=1)) - luck / num_rows)
+        stderr = math.sqrt(differences.var(ddof=1) / num_rows + between / num_alternatives)
     elif num_alternatives > 1:
-        stderr = math.sqrt(table[0, 1:].var(ddof=1) * (1 + 1 / num_alternatives))
+        stderr = math.sqrt(others[0].var(ddof=1) * (1 + 1 / num_alternatives))
     return MessageEffect(
         value=float(siblings[0]),
         # A few draws that all came out alike do not tell how far off they are.
@@ -233,7 +233,8 @@ async def message_replay(
 
     K alternatives x M continuations under common random numbers; only what depends on the message runs again.
     With a probability q below 1: f + 1[replayed]/q (TE - f), f = `guess`. Standard error: luck of the continuations
-    and draw of the alternatives; None where the draws all came out alike, or the message was not replayed.
+    and draw of the alternatives; None with one alternative, where the draws all came out alike, or where the message
+    was not replayed.
     Source: substitution at a frozen context, C3, arXiv 2603.06859 [C]; total effect, Pearl 2009 [M]; replay [I].
     """
     if not 0 < replay_probability <= 1:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from itertools import accumulate
 from statistics import fmean
 
 from msgspec import Struct, field
 
 from baton.credit.acts import agents
-from baton.credit.baseline import EPS, OF_BASELINE, Advantage, normalised, std
+from baton.credit.baseline import EPS, OF_BASELINE, centred, normalised, std
 from baton.credit.contract import Credits, Group, RewardOf, estimator, make_credit, team_return
 from baton.credit.earned import Counts, agent_returns
 from baton.errors import UsageError
@@ -45,6 +46,8 @@ def role_group(
     that 99 % of them do not exceed): where there are fewer they are repeated in turn, where there are more
     the later ones are dropped and get no credit. One that stands in the batch m times carries m A, so the
     credits of a role sum to zero over the K x d. On unit `role`, a rollout's value is its mean over the d.
+    Standard error: of the baseline, from the K means of rollouts; copies are no draws, and agents of a rollout share
+    its luck. None: the role took part in one rollout, or the means came out alike and their members did not.
     Source: M-GRPO, arXiv 2511.13288 [P]; which to repeat and drop is random there and in order here [I].
     """
     if d is not None and d < 1:
@@ -62,31 +65,25 @@ def role_group(
             for (agent, value), times in zip(members, aligned(len(members), width), strict=True)
             if times
         ]
-        advantages = _repeated([(value, times) for _, _, value, times in batch], eps)
+        values, error = _repeated([(place, value, times) for place, _, value, times in batch], eps)
         note = (
             f"rollouts brought to {width} sub-trajectories of {role!r}",
             "a role's agents are alike",
             OF_BASELINE,
         )
         per_place: dict[int, list[float]] = {}
-        for (place, agent, _, times), (value, stderr) in zip(batch, advantages, strict=True):
+        for (place, agent, _, times), value in zip(batch, values, strict=True):
             per_place.setdefault(place, []).append(value * times)
             if unit == "agent":
-                error = None if stderr is None else stderr * times
+                stderr = None if error is None else error * times
                 credits[place].append(
-                    make_credit("role-group", "agent", agent, value * times, stderr=error, assumes=note)
+                    make_credit("role-group", "agent", agent, value * times, stderr=stderr, assumes=note)
                 )
         if unit == "role":
-            for place, values in per_place.items():
+            for place, mine in per_place.items():
+                total = math.fsum(mine) / width
                 credits[place].append(
-                    make_credit(
-                        "role-group",
-                        "role",
-                        role,
-                        math.fsum(values) / width,
-                        stderr=advantages[0].stderr,  # the baseline's, which all share
-                        assumes=note,
-                    )
+                    make_credit("role-group", "role", role, total, stderr=error, assumes=note)
                 )
     return credits
 
@@ -99,14 +96,21 @@ def _by_role(trace: Trace, reward: RewardOf, counts: Counts) -> dict[str, list[t
     return found
 
 
-def _repeated(values: list[tuple[float, int]], eps: float) -> list[Advantage]:
-    """Normalised over all copies; one advantage for each original."""
-    copies = [value for value, times in values for _ in range(times)]
-    found = normalised(copies, eps)
-    places = [0]
-    for _, times in values:
-        places.append(places[-1] + times)
-    return [found[place] for place in places[:-1]]
+def _repeated(batch: list[tuple[int, float, int]], eps: float) -> tuple[list[float], float | None]:
+    """Of (rollout, return, times): advantages normalised over all copies, one for each original; their error."""
+    copies = [value for _, value, times in batch for _ in range(times)]
+    found = [advantage.value for advantage in normalised(copies, eps)]
+    first = accumulate((times for _, _, times in batch), initial=0)
+    values = [found[at] for at, _ in zip(first, batch, strict=False)]
+    rollouts: dict[int, list[float]] = {}
+    for place, value, times in batch:
+        rollouts.setdefault(place, []).extend([value] * times)
+    # Every rollout fills d places, so the baseline is the plain mean of the rollouts' own.
+    error = centred([fmean(mine) for mine in rollouts.values()])[0].stderr
+    spread = std(copies) if len(copies) > 1 else 0.0
+    if error is None or spread == 0.0:
+        return values, error
+    return values, error / (spread + eps) or None
 
 
 class Ema(Struct, kw_only=True):

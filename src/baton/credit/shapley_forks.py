@@ -3,7 +3,7 @@
 Players are the agents that were spawned; the root is always there. Two ablations, which are different
 questions, so the one that was used stands in the credit:
   bar   absent agents cannot be spawned; their spawner is told they are unavailable, and may adapt;
-  mask  everyone works, but what absent agents say to others arrives empty.
+  mask  everyone works, but what absent agents say to others arrives empty, however often they are asked.
 A spawner that misses someone may spawn another in its stead; those stand-ins are barred too, unless allowed, or
 the team would be worth as much without anybody.
 Luck is as recorded (common random numbers), so v(everyone) is the recorded return and costs nothing.
@@ -32,7 +32,7 @@ from baton.credit.forking import Forks
 from baton.credit.shapley import Shapley, Worth, exact, exact_precedence, symmetric
 from baton.credit.shapley_sampling import sampled
 from baton.credit.spread import BY_SPREAD, pooled
-from baton.team.intervene import BarAgent, Intervention, Replace
+from baton.team.intervene import BarAgent, Intervention, MuteAgent
 from baton.trace.forest import Forest
 from baton.trace.record import Credit
 from baton.trace.trace import Trace
@@ -53,19 +53,12 @@ def players_of(trace: Trace) -> tuple[list[str], list[int]]:
     return [life.agent for life in lives], [place.get(life.parent or "", -1) for life in lives]
 
 
-def absent(
-    trace: Trace, players: list[str], parents: list[int], mask: int, ablation: Ablation
-) -> list[Intervention]:
+def absent(players: list[str], parents: list[int], mask: int, ablation: Ablation) -> list[Intervention]:
     """The interventions that leave only a closed coalition of players."""
     gone = [i for i in range(len(players)) if not mask >> i & 1]
     if ablation == "bar":  # whoever an absent agent would have spawned is not there either
         return [BarAgent(players[i]) for i in gone if parents[i] < 0 or mask >> parents[i] & 1]
-    names = {players[i] for i in gone}
-    return [
-        Replace(event.id, "")
-        for event in trace.events
-        if event.agent in names and event.type in ("message", "return") and event.status == "ok"
-    ]
+    return [MuteAgent(players[i]) for i in gone]
 
 
 async def shapley_of(
@@ -92,7 +85,7 @@ async def shapley_of(
     async def run(mask: int) -> float:
         if mask == everyone:
             return reward(trace)
-        changes = absent(trace, players, parents, mask, ablation)
+        changes = absent(players, parents, mask, ablation)
         if stand_ins:
             return reward((await runner.fork(trace, changes)).trace)
         made = (await runner.fork(trace, changes, barred=others)).trace

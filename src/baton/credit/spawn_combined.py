@@ -1,15 +1,17 @@
 """Credit of spawning and of not spawning from forks and from the log, each weighed by what it tells.
 
-Some rollouts are forked and give pairs; the others, another fold, give doubly robust terms. Both are unbiased for
-the effect of like decisions, and independent, so they are combined by inverse variance. The arithmetic and its
-sources: `baton.credit.spawn_effect`.
+Some rollouts are forked and give pairs; the others, another fold, give doubly robust terms. Both are samples of the
+effect of like decisions, and independent, so they are combined by inverse variance. The terms are unbiased. One
+decision of a rollout is forked, so one among few was likelier to be: pairs count by 1/q, whose ratio has a bias that
+falls with their number (none where like decisions stand in rollouts of as many). The arithmetic and its sources:
+`baton.credit.spawn_effect`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-import numpy as np
+from msgspec import structs
 
 from baton.credit.contract import (
     Cost,
@@ -24,7 +26,7 @@ from baton.credit.contract import (
 from baton.credit.forking import Forks
 from baton.credit.spawn_effect import Effect, centred, combined, effect_of
 from baton.credit.spawn_fork import Forked, Without, check_decided, decisions_of, fork_one, propensity_of
-from baton.credit.spawn_log import Cell, logged
+from baton.credit.spawn_log import Cell, Logged, Terms, logged, terms_of
 from baton.trace.event import Event
 from baton.trace.trace import Trace
 
@@ -55,12 +57,14 @@ async def spawn_combined(
 ) -> Credits:
     """tau = (tau_f / v_f + tau_d / v_d) / (1/v_f + 1/v_d), A_spawn = (1-p) tau, A_noop = -p tau.
 
-    tau_f is the mean of paired forks, one in each rollout that is forked (a share `rate` of them), tau_d that of
-    doubly robust terms of the others; v are their variances, each half weighed by those of the other half. Both
-    are over like decisions (`cell`; by default the same task and place). A logged decision does not look at its
-    own outcome. With fewer than 4 of a kind the other stands alone, and the credit says so.
-    Standard error: of tau; None where the one sample there is, or all of them alike, does not tell.
-    Source: inverse-variance weighting, Cochran 1954 [M]; of forks and log, from separate folds [I].
+    tau_f is the mean of paired forks, one in each rollout that is forked (a share `rate` of them), each weighed by 1/q,
+    q the probability with which its decision was chosen; tau_d is that of doubly robust terms of the others; v are
+    their variances, each half weighed by those of the other half. Both are over like decisions (`cell`; by default the
+    same task and place). A logged decision does not look at its own outcome; a forked one counts with its own pair,
+    both branches of it. With fewer than 4 of a kind the other stands alone, and the credit says so.
+    Standard error: of tau, over rollouts; None where the one sample there is, or all of them alike, does not tell.
+    Source: inverse-variance weighting, Cochran 1954; weighing by 1/q, Hajek 1971 [M]; of forks and log, from separate
+    folds [I].
     """
 
     def net(trace: Trace) -> float:
@@ -79,14 +83,15 @@ async def spawn_combined(
         )
         for trace in group
     ]
-    pairs, terms = _samples(group, forked, net, cell)
+    pairs = _pairs(group, forked, cell)
+    rows = _not_forked(group, forked, net, cell)
     out: Credits = []
     for index, (trace, made) in enumerate(zip(group, forked, strict=True)):
         cost, mine = Cost() if made is None else made.pair.cost, []
+        terms = terms_of([row for row in rows if row.rollout != index])
         for place, event in enumerate(decisions_of(trace)):
             like = (trace.header.task_id, place) if cell is None else cell(trace, event)
-            others = [term for key, term in terms.get(like, {}).items() if key != (index, event.id)]
-            tau, how = _effect(pairs.get(like, []), others, trace, event)
+            tau, how = _effect(pairs.get(like, ([], [])), terms.get(like, ([], [])), trace, event)
             p, spawned = propensity_of(event), event.type == "spawn"
             mine.append(
                 make_credit(
@@ -103,31 +108,45 @@ async def spawn_combined(
     return out
 
 
-def _samples(
-    group: Group, forked: Sequence[Forked | None], net: RewardOf, cell: Cell | None
-) -> tuple[dict[Hashable, list[float]], dict[Hashable, dict[tuple[int, str], float]]]:
-    """By kind of decision: the effects that forks showed, and the terms of rollouts that were not forked."""
-    pairs: dict[Hashable, list[float]] = {}
+Pairs = tuple[list[float], list[float]]
+"""What forks showed, and how much each counts."""
+
+
+def _pairs(group: Group, forked: Sequence[Forked | None], cell: Cell | None) -> dict[Hashable, Pairs]:
+    """By kind of decision: the effects that forks showed, each with the inverse of its chance to be forked."""
+    found: dict[Hashable, Pairs] = {}
     for trace, made in sorted(zip(group, forked, strict=True), key=lambda pair: pair[0].trace_id):
         if made is not None:
             like = made.like if cell is None else cell(trace, made.event)
-            pairs.setdefault(like, []).append(made.pair.tau)
+            taus, weights = found.setdefault(like, ([], []))
+            taus.append(made.pair.tau)
+            weights.append(1 / made.q)
+    return found
+
+
+def _not_forked(
+    group: Group, forked: Sequence[Forked | None], net: RewardOf, cell: Cell | None
+) -> list[Logged]:
+    """The decisions of rollouts that were not forked, by the places of these in the group."""
     apart = [place for place, made in enumerate(forked) if made is None]
-    terms: dict[Hashable, dict[tuple[int, str], float]] = {}
-    for row in logged([group[place] for place in apart], net, cell) if len(apart) > 1 else []:
-        terms.setdefault(row.like, {})[apart[row.rollout], row.event.id] = row.term
-    return pairs, terms
+    if len(apart) < 2:  # nothing to compare with
+        return []
+    rows = logged([group[place] for place in apart], net, cell)
+    return [structs.replace(row, rollout=apart[row.rollout]) for row in rows]
 
 
-def _effect(pairs: Sequence[float], terms: Sequence[float], trace: Trace, event: Event) -> tuple[Effect, str]:
+def _effect(pairs: Pairs, terms: Terms, trace: Trace, event: Event) -> tuple[Effect, str]:
     """Of one decision, and what it rests on."""
-    if min(len(pairs), len(terms)) >= _ENOUGH:
-        return combined(pairs, terms), f"{len(pairs)} forks and {len(terms)} logged, by inverse variance"
-    if len(pairs) >= min(len(terms), _ENOUGH) and pairs:
-        return effect_of(np.array(pairs)), f"forks alone, {len(pairs)}: too few logged to weigh"
-    if not terms:
+    num_pairs, num_terms = len(pairs[0]), len(terms[0])
+    if min(num_pairs, num_terms) >= _ENOUGH:
+        both = combined(pairs[0], terms[0], (pairs[1], terms[1]))
+        return both, f"{num_pairs} forks and {num_terms} logged, by inverse variance"
+    if num_pairs >= min(num_terms, _ENOUGH) and num_pairs:
+        return effect_of(*pairs), f"forks alone, {num_pairs}: too few logged to weigh"
+    if not num_terms:
         raise CreditError(
             f"the decision at {event.id} of trace {trace.trace_id} has no like in this group (the same instance and "
-            "place), forked or logged. Run more rollouts, say what is alike (cell=...), or fork each: rate=1."
+            "place) that was forked or logged: of a rollout one decision is forked, or all are logged. Run more "
+            "rollouts, say what is alike (cell=...), or use spawn-fork, where each decision stands for itself."
         )
-    return effect_of(np.array(terms)), f"logged alone, {len(terms)}: too few forks to weigh"
+    return effect_of(*terms), f"logged alone, {num_terms}: too few forks to weigh"

@@ -31,7 +31,8 @@ from baton.credit.contract import (
 from baton.credit.forking import Forks
 from baton.credit.spawn_effect import centred, effect_of
 from baton.credit.spread import BY_SPREAD, pooled
-from baton.team.action import Action
+from baton.credit.stop_choice import action_of
+from baton.team.action import Action, Spawn
 from baton.team.intervene import BarAgent, Drop, Force, Intervention
 from baton.team.randomness import uniform
 from baton.team.surface import Parsed
@@ -73,8 +74,15 @@ def decisions_of(trace: Trace) -> list[Event]:
         for event in trace.events
         if event.call is not None
         and event.status == "ok"
-        and (event.type == "spawn" or any(option.startswith("spawn") for option in event.options or ()))
+        and (event.type == "spawn" or any(map(_spawns, event.options or ())))
     ]
+
+
+def _spawns(option: str) -> bool:
+    action = action_of(option)
+    if action is None:  # a log from elsewhere may name its options by their verbs alone
+        return option.split(maxsplit=1)[:1] == ["spawn"]
+    return isinstance(action, Spawn)
 
 
 def check_decided(group: Group) -> None:
@@ -90,7 +98,7 @@ def propensity_of(event: Event) -> float:
     """The recorded chance of a spawn at a decision, over all options that spawn."""
     if event.options is not None and event.option_propensities is not None:
         chances = zip(event.options, event.option_propensities, strict=True)
-        return math.fsum(p for option, p in chances if option.startswith("spawn"))
+        return math.fsum(p for option, p in chances if _spawns(option))
     if event.type == "spawn" and event.propensity is not None:
         return event.propensity
     raise CreditError(
@@ -141,7 +149,7 @@ async def pair(
     found = effect_of(np.array(differences))
     return SpawnPair(
         tau=found.value,
-        stderr=found.stderr if found.stderr is not None and found.stderr > 1e-12 else None,
+        stderr=found.stderr,
         differences=found.terms,
         cost=Cost(runner.cost.tokens - before.tokens, runner.cost.calls - before.calls),
     )
@@ -171,7 +179,7 @@ def other_branch(runner: Forks, event: Event, without: Without = "drop") -> Inte
     spawned = event.type == "spawn"
     if event.options is not None and event.option_propensities is not None:
         chances = zip(event.options, event.option_propensities, strict=True)
-        others = [(p, option) for option, p in chances if option.startswith("spawn") != spawned and p > 0]
+        others = [(p, option) for option, p in chances if _spawns(option) != spawned and p > 0]
         if others:
             harness = runner.team.harness
             verbs = frozenset().union(*harness.verbs.values())

@@ -5,9 +5,9 @@ The arithmetic and its sources: `baton.credit.spawn_effect`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+import math
+from collections.abc import Callable, Hashable, Sequence
 
-import numpy as np
 from msgspec import Struct
 
 from baton.credit.contract import (
@@ -23,9 +23,10 @@ from baton.credit.contract import (
 from baton.credit.spawn_effect import centred, doubly_robust, effect_of, group_means
 from baton.credit.spawn_fork import check_decided, decisions_of, propensity_of
 from baton.trace.event import Event
+from baton.trace.record import Credit
 from baton.trace.trace import Trace
 
-__all__ = ["Cell", "Logged", "logged", "spawn_doubly_robust"]
+__all__ = ["Cell", "Logged", "Terms", "logged", "spawn_doubly_robust", "terms_of"]
 
 Cell = Callable[[Trace, Event], Hashable]
 """Says which decisions are alike."""
@@ -46,71 +47,89 @@ def spawn_doubly_robust(
 ) -> Credits:
     """tau_k = m1 - m0 + d (R - m1)/p - (1-d)(R - m0)/(1-p), from a log alone; A_spawn = (1-p) tau, A_noop = -p tau.
 
-    `cell` says which decisions are alike (default: the same task and place among its trace's decisions); m are
-    cell means over other rollouts. A decision's effect is the mean over the others of its cell, so it does not
-    look at its own outcome. Standard error: of that mean; None where the cell has but one other.
+    `cell` says which decisions are alike (default: the same task and place among its trace's decisions); m are cell
+    means over other rollouts. A decision's effect is the mean of tau_k over the decisions of its cell in the other
+    rollouts, whose m leave its own rollout out as well, so it does not look at its own outcome. Of two rollouts nobody
+    is left to predict from: m is zero, which is no bias but a wide error. Standard error: of that mean, over rollouts;
+    None where the cell has but one other, or all came out alike.
     Source: Robins, Rotnitzky and Zhao 1994; cross-fitting, Chernozhukov et al. 2018 [M].
     """
     check_decided(group)
     rows = logged(group, reward, cell)
-    out: Credits = [[] for _ in group]
-    members: dict[Hashable, list[int]] = {}
-    for k, row in enumerate(rows):
-        members.setdefault(row.like, []).append(k)
-    for k, row in enumerate(rows):
-        alike = [rows[j].term for j in members[row.like] if j != k]
-        if not alike:
-            raise CreditError(
-                f"the decision at {row.event.id} of trace {group[row.rollout].trace_id} has no like in this group (the "
-                "same instance and place), so its effect cannot be estimated from a log. Run more rollouts of the "
-                "instance, say what is alike (cell=...), or use spawn-fork."
-            )
-        tau = effect_of(np.array(alike))
-        share = 1 - row.p if row.spawned else row.p
-        out[row.rollout].append(
-            make_credit(
-                "spawn-doubly-robust",
-                "orchestrator",
-                row.event.id,
-                float(centred(tau.value, row.p, row.spawned)),
-                stderr=None if tau.stderr is None else tau.stderr * share,
-                assumes=(
-                    "recorded propensities are those of the policy, after masks",
-                    "decisions of one cell have one effect",
-                ),
-            )
-        )
+    out: Credits = []
+    for index, trace in enumerate(group):
+        others = terms_of([row for row in rows if row.rollout != index])
+        mine = [row for row in rows if row.rollout == index]
+        out.append([_credit(row, others.get(row.like), trace) for row in mine])
     return out
 
 
+def _credit(row: Logged, others: Terms | None, trace: Trace) -> Credit:
+    if others is None:
+        raise CreditError(
+            f"the decision at {row.event.id} of trace {trace.trace_id} has no like in this group (the "
+            "same instance and place), so its effect cannot be estimated from a log. Run more rollouts of the "
+            "instance, say what is alike (cell=...), or use spawn-fork."
+        )
+    tau = effect_of(*others)
+    share = 1 - row.p if row.spawned else row.p
+    return make_credit(
+        "spawn-doubly-robust",
+        "orchestrator",
+        row.event.id,
+        float(centred(tau.value, row.p, row.spawned)),
+        stderr=None if tau.stderr is None else tau.stderr * share,
+        assumes=(
+            "recorded propensities are those of the policy, after masks",
+            "decisions of one cell have one effect",
+        ),
+    )
+
+
 class Logged(Struct, frozen=True, kw_only=True):
-    """A decision as logged, and what it alone says of the effect."""
+    """A decision as logged."""
 
     rollout: int
     event: Event
     like: Hashable
     p: float
     spawned: bool
-    term: float
-    """Doubly robust; the mean over like decisions is their effect."""
+    total: float
+    """The return of its rollout."""
+
+
+Terms = tuple[list[float], list[int]]
+"""One of each rollout, the mean over its like decisions, and how many these are."""
 
 
 def logged(group: Group, reward: RewardOf, cell: Cell | None = None) -> list[Logged]:
-    """Every spawn decision of a group, with its doubly robust term."""
-    values = returns(group, reward, at_least=2, what="spawn-doubly-robust")
-    rows = [  # folds go by place, so rollouts are taken by name: the order they are given in does not matter
-        (index, event, (trace.header.task_id, place) if cell is None else cell(trace, event))
+    """Every spawn decision of a group. Rollouts are taken by name: the order they are given in does not matter."""
+    totals = returns(group, reward, at_least=2, what="spawn-doubly-robust")
+    return [
+        Logged(
+            rollout=index,
+            event=event,
+            like=(trace.header.task_id, place) if cell is None else cell(trace, event),
+            p=propensity_of(event),
+            spawned=event.type == "spawn",
+            total=totals[index],
+        )
         for index, trace in sorted(enumerate(group), key=lambda pair: pair[1].trace_id)
         for place, event in enumerate(decisions_of(trace))
     ]
+
+
+def terms_of(rows: Sequence[Logged]) -> dict[Hashable, Terms]:
+    """By kind of decision, what each rollout says of its effect: doubly robust, predicted from the other rollouts."""
     if not rows:
-        return []
-    spawned = np.array([event.type == "spawn" for _, event, _ in rows], dtype=bool)
-    p = np.array([propensity_of(event) for _, event, _ in rows])
-    r = np.array([values[index] for index, _, _ in rows])
-    m1, m0 = group_means([like for _, _, like in rows], spawned, r)
-    terms = doubly_robust(r, spawned, p, m1, m0).terms
-    return [
-        Logged(rollout=index, event=event, like=like, p=float(p[k]), spawned=bool(spawned[k]), term=terms[k])
-        for k, (index, event, like) in enumerate(rows)
-    ]
+        return {}
+    spawned, r = [row.spawned for row in rows], [row.total for row in rows]
+    m1, m0 = group_means([row.like for row in rows], spawned, r, rollouts=[row.rollout for row in rows])
+    each = doubly_robust(r, spawned, [row.p for row in rows], m1, m0).terms
+    found: dict[Hashable, dict[int, list[float]]] = {}
+    for row, term in zip(rows, each, strict=True):
+        found.setdefault(row.like, {}).setdefault(row.rollout, []).append(term)
+    return {
+        like: ([math.fsum(own) / len(own) for own in by.values()], [len(own) for own in by.values()])
+        for like, by in found.items()
+    }

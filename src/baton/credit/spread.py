@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from baton.credit.baseline import std
+from baton.trace.rounding import ROUNDING
 
 __all__ = ["BY_SPREAD", "pooled", "seen"]
 
@@ -23,7 +24,7 @@ def seen(values: Sequence[float]) -> float | None:
     if len(values) < 2:
         return None
     found = std(values)
-    return found if found > 1e-12 * max(1.0, *map(abs, values)) else None
+    return found if found > ROUNDING * max(1.0, *map(abs, values)) else None
 
 
 def pooled(draws: Iterable[tuple[Hashable, float]]) -> Mapping[Hashable, float | None]:

@@ -22,6 +22,7 @@ from baton.trace.trace import Trace
 
 __all__ = [
     "Stops",
+    "action_of",
     "counts",
     "decisions_of",
     "known",
@@ -40,15 +41,16 @@ _VERBS = frozenset(VERBS)
 
 
 @lru_cache(4096)
-def _reads_as_stop(option: str) -> bool:
+def action_of(option: str) -> Action | None:
+    """What an option says, on whichever surface it is written. None: it is no action of either."""
     surface = Tools() if "<tool_call>" in option else Lines()
     item = surface.parse(option, _VERBS)[0]
-    return isinstance(item, Parsed) and isinstance(item.action, Stop)
+    return item.action if isinstance(item, Parsed) else None
 
 
 def stop_options(event: Event) -> tuple[str, ...]:
     """Those written with the verb stop."""
-    return tuple(option for option in event.options or () if _reads_as_stop(option))
+    return tuple(option for option in event.options or () if isinstance(action_of(option), Stop))
 
 
 def stopped(event: Event, stops: Stops = stop_options) -> bool:

@@ -26,6 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from baton.credit.contract import CreditError
 from baton.team.randomness import generator
+from baton.trace.rounding import ROUNDING
 
 __all__ = [
     "Array",
@@ -73,7 +74,7 @@ def ridge_fit(strength: float = 1e-3) -> Fit:
 
     def fit(x: Array, y: Array) -> Predict:
         centre, scale = x.mean(axis=0), x.std(axis=0)
-        scale = np.where(scale > 0, scale, 1.0)
+        scale = np.where(scale > ROUNDING * np.abs(x).max(axis=0), scale, 1.0)
         z = (x - centre) / scale
         gram = z.T @ z + strength * len(z) * np.eye(x.shape[1])
         weights, level = np.linalg.solve(gram, z.T @ (y - y.mean())), y.mean()

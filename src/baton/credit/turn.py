@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from statistics import fmean
 from typing import Literal
 
 from baton.credit.acts import Turn, of_turns, turns
-from baton.credit.baseline import EPS, OF_BASELINE, centred, normalised
+from baton.credit.baseline import EPS, OF_BASELINE, centred, normalised, std
 from baton.credit.contract import (
     CreditError,
     Credits,
@@ -22,6 +23,7 @@ from baton.credit.earned import turn_rewards
 from baton.credit.spread import BY_SPREAD, pooled
 from baton.credit.tree import context_key
 from baton.trace.record import Credit
+from baton.trace.rounding import ROUNDING
 from baton.trace.trace import Trace
 
 __all__ = ["maporl", "return_to_go", "turn_group"]
@@ -96,20 +98,33 @@ def return_to_go(
         )
     credits: Credits = [[] for _ in group]
     for pool in samples.values():
-        for (place, turn, _), (value, stderr) in zip(
-            pool, centred([value for _, _, value in pool]), strict=True
-        ):
+        error = _of_rollouts(pool)
+        for (place, turn, _), (value, _) in zip(pool, centred([value for _, _, value in pool]), strict=True):
             credits[place].append(
                 make_credit(
                     "return-to-go",
                     "turn",
                     turn.call,
                     value,
-                    stderr=stderr,
+                    stderr=error,
                     assumes=("a player's turns share one baseline", OF_BASELINE),
                 )
             )
     return [_in_order(trace, found) for trace, found in zip(group, credits, strict=True)]
+
+
+def _of_rollouts(pool: Sequence[tuple[int, Turn, float]]) -> float | None:
+    """Error of the mean over all turns: turns of one rollout are no draws of their own. None: it cannot be told."""
+    mean = fmean(value for _, _, value in pool)
+    off: dict[int, list[float]] = {}
+    for place, _, value in pool:
+        off.setdefault(place, []).append(value - mean)
+    if len(off) == 1:
+        return None
+    error = math.sqrt(math.fsum(math.fsum(mine) ** 2 for mine in off.values())) / len(pool)
+    if error > ROUNDING * max(abs(value) for _, _, value in pool):
+        return error
+    return 0.0 if std([value for _, _, value in pool]) == 0.0 else None
 
 
 @estimator("maporl", "turn", needs=["turn_rewards"], source="MAPoRL, arXiv 2502.18439", evidence="C")

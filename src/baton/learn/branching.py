@@ -16,7 +16,10 @@ from baton.trace.trace import Trace
 __all__ = ["branched"]
 
 _DEPTHS = 1000
-"""Replicates of one depth; a branch of a branch must not draw as that one drew."""
+"""Replicates of one depth: branches of a rollout after one turn must not draw as those after another.
+
+Branches of its branches do not either, since a fork's draws name the replicates of all it was made of.
+"""
 
 
 async def branched(group: Sequence[Trace], fan_out: Sequence[int], forks: Forks) -> list[Trace]:

@@ -31,6 +31,7 @@ from baton.learn.judging import returns_without
 from baton.learn.recipe import CreditPart, Recipe
 from baton.trace.numbers import Floats
 from baton.trace.record import Credit
+from baton.trace.rounding import ROUNDING
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import CreditUnit
 
@@ -174,10 +175,13 @@ class Crediting:
         values = [credit.value for _, credits in kept for credit in credits]
         if part.centre and values:
             level = math.fsum(values) / len(values)
-            values = [value - level for value in values]
-        if part.normalise:
-            size = math.sqrt(math.fsum(v * v for v in values) / len(values)) if values else 0.0
-            scale = part.weight / size if size > 0 else 0.0
+        largest = max(map(abs, values), default=0.0)
+        values = [value - level for value in values]
+        size = math.sqrt(math.fsum(v * v for v in values) / len(values)) if values else 0.0
+        if size <= ROUNDING * largest:
+            scale = 0.0  # all alike: what their mean is off by is no credit
+        elif part.normalise:
+            scale = part.weight / size
         for trace, credits in kept:
             layers[trace.trace_id] += [structs.replace(c, value=(c.value - level) * scale) for c in credits]
 

@@ -10,15 +10,23 @@ import numpy as np
 from baton.learn.answered import failures
 from baton.learn.buffer import cut_off
 from baton.learn.update import Report
+from baton.measure.figure import student_t
 from baton.trace.trace import Trace
 
 __all__ = ["interval", "learned", "rewards", "sizes"]
 
 
-def interval(values: Sequence[float]) -> dict[str, float | None]:
-    spread = float(np.std(values, ddof=1)) if len(values) > 1 else None
-    half = None if spread is None else 1.96 * spread / math.sqrt(len(values))
-    return {"mean": float(np.mean(values)), "half": half}
+def interval(groups: Sequence[Sequence[float]]) -> dict[str, float | None]:
+    """Mean, and half-width of its 95 % interval (Student's t over groups; None for one group).
+
+    Rollouts of one group are of one instance, so the group is what was drawn. Groups may differ in size.
+    """
+    values = [value for group in groups for value in group]
+    mean, num = float(np.mean(values)), len(groups)
+    if num < 2:
+        return {"mean": mean, "half": None}
+    left = math.fsum((math.fsum(group) - mean * len(group)) ** 2 for group in groups)
+    return {"mean": mean, "half": student_t(num - 1) * math.sqrt(left * num / (num - 1)) / len(values)}
 
 
 def rewards(traces: Sequence[Trace]) -> dict[str, float]:

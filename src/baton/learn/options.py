@@ -10,6 +10,9 @@ gradient over samples it has none until it is drawn again. And only answers that
 grammar holds. `forget` bounds how sure the policy can become. The answers are put through the model as rows of the
 prefix forest; a situation met n times counts n times, and less in rollouts that count less. All options of a situation
 go into one batch: a batch with some of them would raise those, whatever they are worth.
+
+pi is the policy as it is: no loss corrects a target afterwards. So what other weights have played, ahead of this step
+or before it, has to come with chances that were asked again.
 """
 
 from __future__ import annotations
@@ -59,7 +62,8 @@ def option_rows(
 ) -> list[Row]:
     """One row for each option of each situation in which one of `decisions` was made. `tokenizers` by policy.
 
-    Situations of rollouts that a budget cut off count `cut_weight`.
+    Situations of rollouts that a budget cut off count `cut_weight`. Of one that was met several times the first trace
+    tells the chances.
     """
     met: dict[tuple[str, bytes, tuple[str, ...], float], tuple[float, Trace, int]] = {}
     for trace in traces:
@@ -81,7 +85,8 @@ def option_rows(
                 continue
             drawn_at = 1.0 if call.sampling is None else call.sampling.temperature
             key = (call.policy, prompt.numpy().astype(np.int32).tobytes(), event.options, drawn_at)
-            met[key] = (met[key][0] + level if key in met else level, trace, place)
+            count, first, at = met.get(key, (0.0, trace, place))
+            met[key] = (count + level, first, at)
     rows: list[Row] = []
     for number, ((policy, prompt_ids, options, drawn_at), (count, trace, place)) in enumerate(met.items()):
         event = trace.events[place]

@@ -59,13 +59,21 @@ class Asked(NamedTuple):
 
 
 def with_propensities(
-    traces: Sequence[Trace], models: Mapping[str, tuple[Any, Any]], *, max_tokens: int = 65536
+    traces: Sequence[Trace],
+    models: Mapping[str, tuple[Any, Any]],
+    *,
+    max_tokens: int = 65536,
+    versions: Mapping[str, str] | None = None,
 ) -> list[Trace]:
-    """The traces with `option_propensities` on every choice among options. `models` by policy: model, tokenizer."""
+    """The traces with `option_propensities` on every choice among options. `models` by policy: model, tokenizer.
+
+    `versions` by policy: those that other weights of it have chosen are asked again.
+    """
     places: list[tuple[int, int, Asked]] = []
     for number, trace in enumerate(traces):
         for place, event in enumerate(trace.events):
-            if event.option_propensities is None and (asked := Asked.at(trace, event)) is not None:
+            known_already = event.option_propensities is not None and not _outdated(trace, event, versions)
+            if not known_already and (asked := Asked.at(trace, event)) is not None:
                 places.append((number, place, asked))
     known = chances_of(dict.fromkeys(asked for _, _, asked in places), models, max_tokens=max_tokens)
     changed: dict[int, list[Event]] = {}
@@ -83,6 +91,13 @@ def with_propensities(
         structs.replace(trace, events=tuple(changed[number])) if number in changed else trace
         for number, trace in enumerate(traces)
     ]
+
+
+def _outdated(trace: Trace, event: Event, versions: Mapping[str, str] | None) -> bool:
+    call = trace.call_by_id.get(event.call or "")
+    if not versions or call is None:
+        return False
+    return versions.get(call.policy or "", call.policy_version) != call.policy_version
 
 
 def chances_of(

@@ -35,7 +35,8 @@ from baton.learn.models.start import starting_adapters, starting_models
 from baton.learn.monitors import Watch
 from baton.learn.options import option_rows, trained_decisions
 from baton.learn.policies.lora import Adapted
-from baton.learn.policies.policy import Policy, make_policies
+from baton.learn.policies.policy import Policy, make_policies, samplers
+from baton.learn.propensities import with_propensities
 from baton.learn.recipe import Recipe
 from baton.learn.refusals import check_credit, check_numbers
 from baton.learn.rollouts import Rollouts
@@ -128,9 +129,10 @@ class Trainer:
         groups = _regrouped(groups, credited.traces)
         self.buffer.add(groups, self.step_number)
         again = self.buffer.again(self.recipe.rollout.replay, number)
+        trained = self._as_now([*groups, *again])
         if self.recipe.rollout.overlap and number < self.recipe.train.steps:
             self.rollouts.begin(number + 1, self.step_number)
-        reports, norms, moved = self._update([*groups, *again], number)
+        reports, norms, moved = self._update(trained, number)
         self.step_number = number
         ended = time.monotonic()
         traces = [trace for group in groups for trace in group.traces]
@@ -142,7 +144,7 @@ class Trainer:
             "rollout_tokens": tokens,
             "fork_tokens": again_tokens,
             "total_tokens": self.total_tokens,
-            "return": interval([self.scoring.team_return(trace) for trace in traces]),
+            "return": interval([list(map(self.scoring.team_return, group.traces)) for group in groups]),
             "rewards": rewards(traces),
             "weights": self.scoring.weights(),
             "credit": {k: {"mean_abs": m, "num": n} for k, (m, n) in credited.by_decision.items()},
@@ -233,6 +235,16 @@ class Trainer:
                 far = self.gradients[name].moved(mine)
                 moved += [] if far is None else [far]
         return reports, norms, moved
+
+    def _as_now(self, groups: Sequence[Group]) -> Sequence[Group]:
+        """Where all options are trained, with the chances that the weights to be trained give them."""
+        if self.recipe.train.options != "all":
+            return groups  # there the loss corrects for other weights, by the chances they gave
+        versions = {p.engine.name: str(p.version) for p in self.policies.values() if p.learns}
+        every = [trace for group in groups for trace in group.traces]
+        limit = self.recipe.pack.max_tokens
+        told = with_propensities(every, samplers(self.policies), max_tokens=limit, versions=versions)
+        return _regrouped(groups, told)
 
     def _sampled_rows(self, groups: Sequence[Group]) -> list[Row]:
         return [row for group in groups for trace in group.traces for row in self._rows(trace, group)]

@@ -56,7 +56,11 @@ def transmission(failures: float, n: int, failures_with_error: float, n_with_err
 def transmission_at(
     readings: Sequence[Reading], at: Sequence[str], error: str, rerun: Rerun, *, replicates: int = 1
 ) -> Figure:
-    """tau by replay: each trace again, with `error` as the content of one event of it."""
+    """tau by replay: each trace again, with `error` as the content of one event of it.
+
+    The interval is over traces: runs of one trace share its fate, so replicates and further events of it make the
+    value steadier and do not count as draws. Where their luck is all there is, it is wider than it need be.
+    """
     failed = hurt = 0
     try:
         for reading, event in zip(readings, at, strict=True):
@@ -66,7 +70,10 @@ def transmission_at(
                 hurt += not again.succeeded
     except BatonError as refused:
         return not_measured(str(refused))
-    return transmission(failed, len(readings), hurt, len(readings) * replicates)
+    if not readings or replicates < 1:
+        return not_measured("there are no runs to compare")
+    n, runs = len({reading.trace.trace_id for reading in readings}), len(readings)
+    return transmission(failed * n / runs, n, hurt * n / (runs * replicates), n)
 
 
 def amplification_slope(points: Iterable[tuple[float, float, int]]) -> Figure:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 
-from baton.measure.critical import critical_path
 from baton.measure.figure import NotMeasured
 from baton.measure.metric import metric
 from baton.measure.reading import Cost, Reading
+from baton.trace.critical import critical_path
 from baton.trace.meta import meta_table
 
 __all__ = [

@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import Struct
 
 from baton.errors import TraceError
-from baton.measure.critical import critical_path
+from baton.trace.critical import critical_path
 from baton.trace.forest import Forest
 from baton.trace.graph import Graph
 from baton.trace.timing import Concurrency

@@ -20,6 +20,7 @@ from msgspec import Struct, field, structs
 from baton.errors import UsageError, nearest
 from baton.reward.contract import Gold, Rule
 from baton.trace.record import Reward
+from baton.trace.rounding import ROUNDING
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import CreditUnit, RewardFamily
 
@@ -90,7 +91,10 @@ class Moments(_Setting, frozen=True, kw_only=True):
 
     @property
     def std(self) -> float | None:
-        return math.sqrt(self.squares / (self.count - 1)) if self.count > 1 else None
+        if self.count < 2:
+            return None
+        found = math.sqrt(self.squares / (self.count - 1))
+        return found if found > ROUNDING * abs(self.mean) else 0.0
 
 
 class MixState(_Setting, frozen=True, kw_only=True):

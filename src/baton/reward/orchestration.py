@@ -15,6 +15,7 @@ from typing import ClassVar, Literal
 from baton.errors import TraceError
 from baton.reward.contract import Gold, Rule
 from baton.reward.reading import said, verifier
+from baton.trace.critical import critical_path
 from baton.trace.event import Event
 from baton.trace.forest import NO_EFFECT, Forest, in_seq_order
 from baton.trace.graph import Graph
@@ -51,7 +52,8 @@ class SpeedUp(Rule, tag="speed_up", frozen=True, kw_only=True):
         else:
             # fsum: the order of events in the file must not show in the last digit.
             work = math.fsum(event.duration_s or 0.0 for event in trace.events)
-            span = Graph.of(trace).span or 0.0
+            found = critical_path(Graph.of(trace))
+            span = 0.0 if found is None else found[1]
             basis = "T1/Tinf: the trace's own work over its span"
         if span <= 0:
             raise TraceError(f"trace {trace.trace_id}: {self.name} divides by time and no event was timed.")

@@ -73,9 +73,7 @@ class Game(Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=T
         """Refuse a parameter out of bounds: what was given, the limit, what to type."""
         if not holds:
             given = getattr(self, field)
-            raise UsageError(
-                f"{self.name}: {field} = {given!r} is not possible; {limit}. Type: --set {field}=VALUE"
-            )
+            raise UsageError(f"{self.name}: {field} = {given!r} is not possible; {limit}.")
 
     def start(self) -> Sequence[Branch]:
         """Where play begins; rewards are zero."""

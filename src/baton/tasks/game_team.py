@@ -27,7 +27,6 @@ from baton.team.randomness import uniform
 from baton.team.scribe import Said
 from baton.team.surface import Lines, Parsed, Tools
 from baton.team.verbs import Forbidden, do
-from baton.trace.meta import meta_table
 from baton.trace.vocabulary import EdgeType
 
 __all__ = ["Board", "Play", "Step", "View", "begin", "read_state", "state_key"]
@@ -216,8 +215,7 @@ class Play:
         run = me.run
         if run.recording is None:
             return None
-        replicated = run.replicate or meta_table(run.recording.trace.header, "run").get("replicate", 0)
-        if not replicated or ((self._changed or me.diverged) and not run.strict):
+        if not run.replicate or ((self._changed or me.diverged) and not run.strict):
             return None
         event = run.recording.events.get(me.next_event_id())
         told = event.extra.get("step") if event is not None else None

@@ -20,6 +20,9 @@ from baton.trace.trace import Trace
 __all__ = ["ShardSum"]
 
 
+MOST = 1_000_000
+
+
 class ShardSum(Task):
     """What do all the numbers sum to?"""
 
@@ -30,6 +33,11 @@ class ShardSum(Task):
             raise UsageError(
                 f"shard-sum: num_shards = {num_shards}, per_shard = {per_shard}, largest = {largest}; all must be "
                 "at least 1."
+            )
+        if num_shards * per_shard > MOST or largest > MOST:
+            raise UsageError(
+                f"shard-sum: {num_shards:,} shards of {per_shard:,} numbers to {largest:,}; expected at most {MOST:,} "
+                f"numbers to {MOST:,}."
             )
         self.num_shards = num_shards
         self.per_shard = per_shard

@@ -23,12 +23,14 @@ def typed_settings(build: Callable[..., Any], given: Mapping[str, Any], where: s
     }
 
 
-def make_struct(kind: Any, given: Mapping[str, Any], what: str, where: str) -> Any:
-    """A struct of settings; `what` is its name in messages."""
+def make_struct(
+    kind: Any, given: Mapping[str, Any], what: str, where: str, possible: Mapping[str, Any] | None = None
+) -> Any:
+    """A struct of settings; `what` is its name in messages, `possible` goes before its own types."""
     for name in given:
         if name not in kind.__struct_fields__:
             raise UsageError(f"{what} has no {name!r}. {nearest(name, kind.__struct_fields__)}")
-    hints = get_type_hints(kind)
+    hints = get_type_hints(kind, include_extras=True) | dict(possible or {})
     return kind(**{name: _converted(f"{where}{name}", value, hints[name]) for name, value in given.items()})
 
 

@@ -13,22 +13,25 @@ import heapq
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from baton.team.randomness import uniform
 
 __all__ = ["Driver", "Latency", "Op", "Resting", "quantised"]
 
 
+Seconds = Annotated[float, Meta(ge=0, le=1e6)]
+
+
 class Latency(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How long things take under a virtual clock."""
 
-    call_s: float = 0.2
-    token_s: float = 0.01
-    tool_s: float = 0.1
-    jitter: float = 0.2
+    call_s: Seconds = 0.2
+    token_s: Seconds = 0.01
+    tool_s: Seconds = 0.1
+    jitter: Annotated[float, Meta(ge=0, le=1000)] = 0.2
     """Each duration is stretched by a keyed draw in [1, 1 + jitter)."""
 
     def call(self, key: str, completion_tokens: int) -> float:

@@ -1,6 +1,6 @@
 """Interventions: the one thing that is different in a fork.
 
-Each names the event it acts on, by the id the event has in the original trace.
+Each names the event it acts on, by the id the event has in the original trace, or the agent.
 """
 
 from __future__ import annotations
@@ -12,7 +12,17 @@ from baton.team.action import Action, Aggregate, CallTool, Cancel, Delegate, Ret
 from baton.trace.event import Event
 from baton.trace.trace import Trace
 
-__all__ = ["BarAgent", "Drop", "Force", "Intervention", "Replace", "check_fits", "with_text"]
+__all__ = [
+    "BarAgent",
+    "Drop",
+    "Force",
+    "Intervention",
+    "MuteAgent",
+    "OnEvent",
+    "Replace",
+    "check_fits",
+    "with_text",
+]
 
 
 class Replace(Struct, frozen=True, tag="replace", tag_field="do", forbid_unknown_fields=True):
@@ -45,7 +55,14 @@ class BarAgent(Struct, frozen=True, tag="bar", tag_field="do", forbid_unknown_fi
     agent: str
 
 
-Intervention = Replace | Drop | Force | BarAgent
+class MuteAgent(Struct, frozen=True, tag="mute", tag_field="do", forbid_unknown_fields=True):
+    """An agent whose messages, delegations and returns arrive empty, also those the original trace does not have."""
+
+    agent: str
+
+
+OnEvent = Replace | Drop | Force
+Intervention = OnEvent | BarAgent | MuteAgent
 
 
 def with_text(action: Action, text: str) -> Action:
@@ -70,6 +87,14 @@ def check_fits(change: Intervention, trace: Trace) -> None:
         if change.agent not in spawned:
             hint = nearest(change.agent, spawned) if spawned else "Nobody was."
             raise UsageError(f"no agent {change.agent!r} was spawned in trace {trace.trace_id}. {hint}")
+        return
+    if isinstance(change, MuteAgent):
+        there = {event.agent for event in trace.events}
+        there |= {event.to for event in trace.events if event.type == "spawn" and event.to is not None}
+        if change.agent not in there:
+            raise UsageError(
+                f"no agent {change.agent!r} was in trace {trace.trace_id}. {nearest(change.agent, there)}"
+            )
         return
     event = trace.event(change.at)  # an error that names the nearest event
     if event.type == "tool_result" and event.duration_s is not None:

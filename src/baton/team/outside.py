@@ -19,7 +19,7 @@ from baton.team.driver import Op
 from baton.team.intervene import Replace
 from baton.team.policy import Answer, Engine, EngineError
 from baton.team.tool import Tool, ToolOutcome, invoke, invoke_now
-from baton.trace.call import Call
+from baton.trace.call import Call, Sampling
 from baton.trace.vocabulary import Status
 
 if TYPE_CHECKING:
@@ -86,6 +86,8 @@ class Outside:
 
     def _feed_call(self, run: Run, op: Op, call: Call) -> None:
         assert run.recording is not None
+        if call.sampling is not None and call.sampling.key is not None:
+            op.work = _with_key(op.work, call.sampling.key)  # what is written again is what was drawn then
         found = run.recording.answer(op.id)
         if found is not None:
             op.result, (t, seq) = found
@@ -314,9 +316,16 @@ def _same_question(call: Call, question: Question) -> bool:
         and call.parent == question.parent
         and call.keep == question.keep
         and call.prompt_ids == question.ids
-        and call.sampling == request.sampling
+        and call.sampling is not None
+        and _same_draw(call.sampling, request.sampling)
         and call.harness == question.harness
     )
+
+
+def _same_draw(recorded: Sampling, asked: Sampling) -> bool:
+    """Under whichever replicate it was recorded; that stands behind the key that is asked for."""
+    key = (recorded.key or "").removeprefix(asked.key or "")
+    return structs.replace(recorded, key=asked.key) == asked and (not key or key.startswith("/"))
 
 
 def _same_weights(call: Call, question: Question) -> bool:

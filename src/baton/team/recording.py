@@ -12,9 +12,10 @@ from baton.errors import TraceError
 from baton.team.policy import Answer, EngineError
 from baton.trace.call import Call
 from baton.trace.event import Event
-from baton.trace.trace import Trace
+from baton.trace.meta import meta_as
+from baton.trace.trace import Header, Trace
 
-__all__ = ["Moment", "Recording", "moment"]
+__all__ = ["Moment", "Recording", "moment", "replicates_of"]
 
 Moment = tuple[float, int]
 """When a block began, and its place in the order."""
@@ -23,6 +24,15 @@ Moment = tuple[float, int]
 def moment(event: Event) -> Moment:
     """When the block an event opens began: at the event's end, since what took time is what was waited for."""
     return event.t + (event.duration_s or 0.0), event.seq
+
+
+def replicates_of(header: Header) -> tuple[int, ...]:
+    """Of a fork, its replicate and before it those of the forks it was made of; those that are 0 are left out."""
+    told = meta_as(header, tuple[int, ...], "run", "replicates")
+    if told is not None:
+        return told
+    last = meta_as(header, int, "run", "replicate")  # all that older headers tell
+    return (last,) if last else ()
 
 
 class Recording:

@@ -20,10 +20,10 @@ from baton.errors import BatonError, TraceError
 from baton.team.agent import Agent, CarryOut, Item, Program, Waiting, act
 from baton.team.budget import Ledger, Refusal
 from baton.team.driver import Driver, Op, Resting
-from baton.team.intervene import BarAgent, Drop, Force, Intervention, Replace
+from baton.team.intervene import BarAgent, Drop, Force, Intervention, MuteAgent, OnEvent, Replace
 from baton.team.outside import Outside
 from baton.team.policy import Entry
-from baton.team.recording import Recording, moment
+from baton.team.recording import Recording, moment, replicates_of
 from baton.team.scribe import Journal, Said, Scribe
 from baton.team.setup import Assignment, Team
 from baton.team.turn import ask, take_turn
@@ -50,7 +50,6 @@ class Run(Scribe):
         strict: bool = False,
         skip: int = 0,
         interventions: Sequence[Intervention] = (),
-        replicate: int = 0,
         ledger: Ledger | None = None,
         outside: Outside | None = None,
         driver: Driver | None = None,
@@ -60,12 +59,13 @@ class Run(Scribe):
         self.team = team
         self.harness = team.harness
         self.assignment = assignment
-        self.interventions = {i.at: i for i in interventions if not isinstance(i, BarAgent)}
+        self.interventions = {i.at: i for i in interventions if isinstance(i, OnEvent)}
         self.invalidated: dict[str, list[str]] = {}
         """Edited event -> the recorded events that followed from it."""
         self.barred = {i.agent for i in interventions if isinstance(i, BarAgent)}
-        self.replicate = replicate
-        """Names the random stream of what is run anew; 0 draws as the recorded run did."""
+        self.muted = {i.agent for i in interventions if isinstance(i, MuteAgent)}
+        self.replicate = "/".join(map(str, replicates_of(header)))
+        """Names the random stream of what is run anew; empty: that of a run that is no fork, or is drawn like one."""
         self.ledger = ledger or Ledger(team.limits)
         self.outside = outside or Outside()
         self.agents: dict[str, Agent] = {}
@@ -280,17 +280,18 @@ class Run(Scribe):
             )
             self.answer, self.stopped = agent.answered, True
             return
+        had = "" if agent.id in self.muted else agent.answered
         event = self.emit(
             agent,
             "return",
             from_=agent.id,
             to=agent.parent.id,
-            text=agent.answered,
+            text=had,
             status="forced",
             extra={"why": reason},
         )
-        text = f"{agent.id} gave up: {reason}." + (f" It had: {agent.answered}" if agent.answered else "")
-        self.hand_over(agent, Item(event.id, "return", agent.id, text, result=agent.answered))
+        text = f"{agent.id} gave up: {reason}." + (f" It had: {had}" if had else "")
+        self.hand_over(agent, Item(event.id, "return", agent.id, text, result=had))
 
     # -- time and people ------------------------------------------------------------------------
 

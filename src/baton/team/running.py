@@ -5,6 +5,7 @@ All four are one machine fed with more or less of a recording.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
@@ -14,9 +15,9 @@ from msgspec import Struct, structs
 
 from baton.errors import TraceError, UsageError
 from baton.team.budget import Ledger
-from baton.team.intervene import BarAgent, Intervention, check_fits
+from baton.team.intervene import Intervention, OnEvent, check_fits
 from baton.team.outside import Outside, Usage
-from baton.team.recording import Recording, moment
+from baton.team.recording import Recording, moment, replicates_of
 from baton.team.run import Run
 from baton.team.scribe import Journal
 from baton.team.setup import Assignment, Team
@@ -38,6 +39,9 @@ __all__ = [
     "run",
     "start",
 ]
+
+_MADE_HERE = re.compile(r"~[0-9a-f]{8}$")
+"""How a fork's name ends unless it was given one."""
 
 
 class StoreJournal:
@@ -61,6 +65,7 @@ class Fork(Struct, frozen=True, kw_only=True):
     """A trace with one thing different, and what it took."""
 
     trace: Trace
+    """Its header's meta has `forked_from`, the trace it was made of, and `root`, the run that one goes back to."""
     usage: Usage
     """What ran again and what was reused."""
     reused: tuple[str, ...]
@@ -195,12 +200,15 @@ async def fork(
     journal: Journal | None = None,
     trace_id: str | None = None,
 ) -> Fork:
-    """Run a trace again with something different: only what depends on it is done anew."""
+    """Run a trace again with something different: only what depends on it is done anew.
+
+    That is drawn as the trace was at `replicate` 0, else apart from it and from forks of other replicates.
+    """
     _check_harness(trace, team)
     for change in interventions:
         check_fits(change, trace)
     every = (*interventions_of(trace), *interventions)
-    header = _forked_header(trace, every, replicate, trace_id)
+    header = _forked_header(trace, every, _replicates(trace, replicate), trace_id)
     outside = Outside(forked=True, allow_impure=allow_impure)
     again = Run(
         # What is fed back comes at its recorded times, so what is new must be on the same clock: a modelled one.
@@ -210,7 +218,6 @@ async def fork(
         journal=journal,
         recording=Recording(trace),
         interventions=every,
-        replicate=replicate,
         outside=outside,
     )
     again.invalidated = _invalidated_before(trace) | _cones(trace, interventions)
@@ -237,25 +244,41 @@ def interventions_of(trace: Trace) -> tuple[Intervention, ...]:
 
 
 def _forked_header(
-    trace: Trace, every: Sequence[Intervention], replicate: int, trace_id: str | None
+    trace: Trace, every: Sequence[Intervention], replicates: Sequence[int], trace_id: str | None
 ) -> Header:
     meta = dict(trace.header.meta)
     meta["run"] = meta_table(trace.header, "run") | {
         "interventions": msgspec.to_builtins(list(every)),
-        "replicate": replicate,
+        "replicates": list(replicates),
     }
-    name = trace_id or _fork_id(trace, every, replicate)
-    return structs.replace(trace.header, trace_id=name, meta=meta | {"forked_from": trace.trace_id})
+    came_from = {
+        "forked_from": trace.trace_id,
+        "root": meta.get("root", meta.get("forked_from", trace.trace_id)),
+    }
+    name = trace_id or _fork_id(trace, every, replicates)
+    return structs.replace(trace.header, trace_id=name, meta=meta | came_from)
 
 
 def fork_id(trace: Trace, interventions: Sequence[Intervention], replicate: int = 0) -> str:
     """The id a fork has unless told otherwise: the same change to the same trace has the same one."""
-    return _fork_id(trace, (*interventions_of(trace), *interventions), replicate)
+    every = (*interventions_of(trace), *interventions)
+    return _fork_id(trace, every, _replicates(trace, replicate))
 
 
-def _fork_id(trace: Trace, every: Sequence[Intervention], replicate: int) -> str:
-    told = blake2b(msgspec.json.encode([list(every), replicate]), digest_size=4).hexdigest()
-    return f"{trace.header.meta.get('forked_from', trace.trace_id)}~{told}"
+def _replicates(trace: Trace, replicate: int) -> tuple[int, ...]:
+    """Of a fork of this trace. Two forks of a kind, of a trace and of its branch, must not draw alike."""
+    return (*replicates_of(trace.header), *((replicate,) if replicate else ()))
+
+
+def _fork_id(trace: Trace, every: Sequence[Intervention], replicates: Sequence[int]) -> str:
+    told = blake2b(msgspec.json.encode([list(every), *(replicates or (0,))]), digest_size=4).hexdigest()
+    return f"{_stem(trace)}~{told}"
+
+
+def _stem(trace: Trace) -> str:
+    """What names of forks begin with. A name made here is not added to: `every` tells its changes as well."""
+    made_here = "forked_from" in trace.header.meta and _MADE_HERE.search(trace.trace_id)
+    return trace.trace_id[: made_here.start()] if made_here else trace.trace_id
 
 
 def _same(trace: Trace, id_: str, event: Any) -> bool:
@@ -263,20 +286,16 @@ def _same(trace: Trace, id_: str, event: Any) -> bool:
     if index is None:
         return False
     before = trace.events[index]
-    return bool(structs.replace(before, seq=event.seq, t=event.t) == event)
+    return bool(structs.replace(before, seq=event.seq, t=event.t, seed_key=event.seed_key) == event)
 
 
 def _cones(trace: Trace, interventions: Sequence[Intervention]) -> dict[str, list[str]]:
     """For a person's edits: what followed from each edited event."""
-    edited = [i for i in interventions if not isinstance(i, BarAgent) and i.by is not None]
+    edited = [i for i in interventions if isinstance(i, OnEvent) and i.by is not None]
     if not edited:
         return {}
     graph = Graph.of(trace)
-    return {
-        i.at: [trace.events[int(k)].id for k in graph.descendants(trace.position[i.at])]
-        for i in edited
-        if not isinstance(i, BarAgent)
-    }
+    return {i.at: [trace.events[int(k)].id for k in graph.descendants(trace.position[i.at])] for i in edited}
 
 
 def _invalidated_before(trace: Trace) -> dict[str, list[str]]:

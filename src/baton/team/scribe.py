@@ -6,6 +6,7 @@ by a count alone what the journal already has.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -28,7 +29,9 @@ __all__ = ["Journal", "MemoryJournal", "Said", "Scribe"]
 
 _SHORT = 256
 _GROUP = 256
-"""Records to commit together when nothing outside hinges on them."""
+_SECONDS = 0.1
+"""Records to commit together when nothing outside hinges on them, and how long they may wait: what took longer than
+that to come about, such as a model's answer, is dear."""
 
 
 class Journal(Protocol):
@@ -100,6 +103,7 @@ class Scribe:
         self._refs: dict[str, str] = {}
         """Addresses of short texts, which agents say again and again."""
         self._num_people = 0
+        self._committed = time.monotonic()
 
     def trace(self, *, finished: bool) -> Trace:
         """Everything so far."""
@@ -239,8 +243,10 @@ class Scribe:
         self._block.append(call)
 
     def commit(self, *, must: bool = True) -> None:
-        if not must and len(self._block) < _GROUP:
+        now = time.monotonic()
+        if not must and len(self._block) < _GROUP and now - self._committed < _SECONDS:
             return
+        self._committed = now
         block, self._block = self._block, []
         if self._skip:  # resume: the journal already has these
             skipped = min(self._skip, len(block))

@@ -129,14 +129,14 @@ async def ask(run: Run, me: Agent, entries: Sequence[Entry]) -> tuple[Answer, Sa
     reservation.settle_call(charged)
     me.failures = 0
     context.say(answer, call_id)
-    run.add_call(_record(run, me, op, question, answer, completion))
+    run.add_call(_record(run, me, op, answer, completion))
     said = Said(
         call=call_id,
         start=op.start,
         duration_s=run.driver.now - op.start,
         options=question.request.options,
         tokens=charged,
-        seed_key=sampling.key,
+        seed_key=op.work.request.sampling.key,  # with the replicate that drew it, of a fork
     )
     return answer, said
 
@@ -175,7 +175,8 @@ def _count(answer: Answer) -> int:
     return len(answer.completion_ids) if answer.completion_ids is not None else len(answer.text) // 4 + 1
 
 
-def _record(run: Run, me: Agent, op: Op, question: Question, answer: Answer, completion: int) -> Call:
+def _record(run: Run, me: Agent, op: Op, answer: Answer, completion: int) -> Call:
+    question: Question = op.work
     return Call(
         id=op.id,
         agent=me.id,

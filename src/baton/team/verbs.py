@@ -66,8 +66,10 @@ async def perform(
                 me, _event_type(action), decision=action.decision, said=said, status="cancelled", extra=extra
             )
             return False
+    if me.id in run.muted and isinstance(action, Send | Delegate | Return):
+        action, extra = with_text(action, ""), {"intervention": "mute"}
     try:
-        if said is not None and _VERB_OF[type(action)] not in me.role.verbs and not extra:
+        if said is not None and _VERB_OF[type(action)] not in me.role.verbs and intervention is None:
             raise Forbidden(f"you may not {_VERB_OF[type(action)]}; you may: {', '.join(me.role.verbs)}")
         if carry_out is not None and said is not None:
             await carry_out(me, action, said, extra)
@@ -281,7 +283,7 @@ async def _return(run: Run, me: Agent, action: Return, said: Said | None, extra:
         raise Forbidden("nobody gave you a task to return from; stop instead")
     event = run.emit(me, "return", from_=me.id, to=me.parent.id, text=action.text, said=said, extra=extra)
     text = action.text
-    if me.role.returns == "transcript":
+    if me.role.returns == "transcript" and me.id not in run.muted:
         text = "\n".join(f"{e.speaker}: {e.text}" for e in me.context.entries if e.speaker != "system")
     me.answered = action.text
     run.hand_over(me, Item(event.id, "return", me.id, f"{me.id} returned: {text}", result=action.text))

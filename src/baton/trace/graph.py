@@ -174,7 +174,7 @@ class Graph:
 
     @cached_property
     def span(self) -> float | None:
-        """Seconds along the critical path: what no amount of parallelism gets below."""
+        """Seconds of the path with the most of them, overlaps counted twice; without: `baton.trace.critical`."""
         return self.critical_path().length if self._timed else None
 
     @cached_property

@@ -41,7 +41,10 @@ class Header(
     system: str | None = None
     topology: Topology = "unknown"
     meta: dict[str, Any] = field(default_factory=dict)
-    """Anything a producer wants kept: seed, recipe, harness, instance."""
+    """Anything a producer wants kept: seed, recipe, harness, instance.
+
+    Of a fork, `forked_from`: the trace it was made of; and `root`: the run that is no fork at the beginning of these.
+    """
 
 
 class End(

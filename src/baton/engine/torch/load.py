@@ -62,8 +62,12 @@ def check_dtype(dtype: str | None) -> None:
         raise UsageError(f"dtype {dtype!r} is not known. Expected float32, bfloat16 or float16.")
 
 
+_HERE = {"local_files_only": True, "trust_remote_code": False}
+"""Nothing is downloaded, and no code of the folder's runs; unset, transformers would ask whether it may."""
+
+
 def open_folder(folder: str | Path, device: str, dtype: str | None) -> tuple[Any, Any]:
-    """Model and tokenizer of a Hugging Face folder. Nothing is downloaded."""
+    """Model and tokenizer of a Hugging Face folder."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     check_folder(folder)
@@ -71,9 +75,9 @@ def open_folder(folder: str | Path, device: str, dtype: str | None) -> tuple[Any
     path = Path(folder)
     try:
         model: Any = AutoModelForCausalLM.from_pretrained(
-            path, local_files_only=True, dtype="auto" if dtype is None else getattr(torch, dtype)
+            path, dtype="auto" if dtype is None else getattr(torch, dtype), **_HERE
         )
-        tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(path, **_HERE)
     except (OSError, ValueError, KeyError) as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UsageError(f"{str(folder)!r} cannot be opened as a causal LM: {first} {_EXPECTED}") from error

@@ -9,7 +9,8 @@ would be compared with returns that the critic has just been shown, and what it 
 Batches are drawn from the last few steps: on one step's traces alone it would follow their luck.
 
 Targets are those `baton.credit.gae` has in mind: rewards on turns when they happen, the team's return at the last turn
-of the chain. Sources: MAPPO, arXiv 2103.01955; IPPO, arXiv 2011.09533; COMA, arXiv 1705.08926 [M].
+of the chain; and token by token those of `baton.credit.token`.
+Sources: MAPPO, arXiv 2103.01955; IPPO, arXiv 2011.09533; COMA, arXiv 1705.08926 [M].
 """
 
 from __future__ import annotations
@@ -36,9 +37,10 @@ from baton.learn.recipe import Recipe
 from baton.learn.rows import Row
 from baton.learn.split import split
 from baton.trace.call import Call
+from baton.trace.rounding import ROUNDING
 from baton.trace.trace import Trace
 
-__all__ = ["NetworkCritic", "returns_to_go"]
+__all__ = ["NetworkCritic", "returns_to_go", "token_returns_to_go"]
 
 Lesson = tuple[Row, NDArray[np.float64]]
 """Spots of a row, and what came after them."""
@@ -72,13 +74,13 @@ class NetworkCritic:
         self._kept: list[list[Lesson]] = []
         """The latest last."""
         self._read: dict[int, _Read] = {}
-        """By the trace's identity; forks may share a name."""
+        """By the identity of the trace's calls. Forks may share a name, and a trace gets its credits afterwards."""
 
     def observe(self, traces: Iterable[Trace]) -> None:
         """Judge a step's traces with what is known, then learn from them."""
         said = [trace for trace in traces if any(event.call is not None for event in trace.events)]
         mine = [self._page(trace) for trace in said]
-        self._read = {id(read.trace): read for read in mine}
+        self._read = {id(read.trace.calls): read for read in mine}
         lessons = _lessons(mine, self)
         if not lessons:
             return
@@ -123,9 +125,9 @@ class NetworkCritic:
         return _Read(trace, self.reader.pages(trace, tokens=self.asks.tokens))
 
     def _of(self, trace: Trace) -> _Read:
-        read = self._read.get(id(trace))
+        read = self._read.get(id(trace.calls))
         if read is None:
-            read = self._read[id(trace)] = self._page(trace)
+            read = self._read[id(trace.calls)] = self._page(trace)
             self._answer([read])
         return read
 
@@ -284,7 +286,8 @@ class _Net(nn.Module):
 
     def fit_scale(self, targets: NDArray[np.float64]) -> None:
         self.shift.fill_(float(targets.mean()))
-        self.scale.fill_(float(targets.std()) or 1.0)
+        spread = float(targets.std())
+        self.scale.fill_(spread if spread > ROUNDING * float(np.abs(targets).max()) else 1.0)
 
     def at(self, layout: Any, nodes: NDArray[np.int32]) -> Tensor:
         """Values behind these tokens of the layout."""
@@ -325,37 +328,49 @@ def returns_to_go(
     return found
 
 
+def token_returns_to_go(trace: Trace, reward: RewardOf, *, gamma: float = 1.0) -> dict[str, list[float]]:
+    """Call -> what is still to come before each token of its answer, and after it, as token-gae discounts it.
+
+    A turn's rewards come at its last token, the team's return at its agent's last. A call without ids is no step.
+    """
+    total, on_turn = reward(trace), turn_rewards(trace)
+    found: dict[str, list[float]] = {}
+    for chain in of_turns(turns(trace), "agent").values():
+        after: float | None = None
+        for turn in reversed(chain):
+            call = trace.call_by_id.get(turn.call)
+            size = len(call.completion_ids or ()) if call is not None else 0
+            end = on_turn.get(turn.call, 0.0) + (total if after is None else gamma * after)
+            before = [end * gamma ** (size - 1 - n) for n in range(size)]
+            found[turn.call] = [*before, total if after is None else after]
+            after = before[0] if before else after
+    return found
+
+
 def _lessons(reads: Sequence[_Read], critic: NetworkCritic) -> list[Lesson]:
     found: list[Lesson] = []
     asks = critic.asks
     for read in reads:
-        ahead = returns_to_go(
-            read.trace,
-            critic.reward,
-            gamma=1.0 if asks.tokens else asks.gamma,
-            by_agent=asks.by_agent,
-            own=asks.own_rewards,
+        ahead: Mapping[str, Sequence[float]] = (
+            token_returns_to_go(read.trace, critic.reward, gamma=asks.gamma)
+            if asks.tokens
+            else returns_to_go(
+                read.trace,
+                critic.reward,
+                gamma=asks.gamma,
+                by_agent=asks.by_agent,
+                own=asks.own_rewards,
+            )
         )
-        left = _tokens_left(read.trace) if asks.tokens else {}
         for page in read.pages:
-            targets = [
-                ahead[spot.call][spot.num_said < 0]
-                * asks.gamma ** (max(0, left[spot.call] - max(0, spot.num_said)) if left else 0)
-                for spot in page.spots
-            ]
+            targets = [_at(ahead[spot.call], spot.num_said) for spot in page.spots]
             found.append((row_at(page.ids, list(page.spots.values())), np.array(targets)))
     return found
 
 
-def _tokens_left(trace: Trace) -> dict[str, int]:
-    """Call -> tokens between its first one and the last of its agent, over which token-gae discounts."""
-    found: dict[str, int] = {}
-    for chain in of_turns(turns(trace), "agent").values():
-        left = -1
-        for turn in reversed(chain):
-            left += len(trace.call_by_id[turn.call].completion_ids or ())
-            found[turn.call] = left
-    return found
+def _at(ahead: Sequence[float], num_said: int) -> float:
+    """Of what is to come before each token and after all; a critic's own tokenizer may have made more tokens of it."""
+    return ahead[-1] if num_said < 0 else ahead[max(0, min(num_said, len(ahead) - 2))]
 
 
 def _open_options(trace: Trace) -> dict[tuple[str, str], None]:

@@ -220,6 +220,7 @@ class TableCritic:
             "asked": {key.hex(): asked.plain() for key, asked in self._asked.items()},
             "depth": {key.hex(): depth for key, depth in self._depth.items()},
             "values": {key.hex(): value for key, value in self._values.items()},
+            "levels": {key.hex(): level for key, level in self._levels.items()},
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -233,7 +234,11 @@ class TableCritic:
         self._asked = {bytes.fromhex(key): Asked.of(value) for key, value in asked.items()}
         self._depth = {bytes.fromhex(key): value for key, value in state["depth"].items()}
         self._values = {bytes.fromhex(key): value for key, value in state["values"].items()}
-        self._solve()
+        levels = state.get("levels")
+        if levels is None:  # of a checkpoint from before they were kept
+            self._solve()
+        else:  # solved again, values of situations that come round to themselves would move on by a digit
+            self._levels = {bytes.fromhex(key): level for key, level in levels.items()}
 
 
 def _cell(count: int, reward: float, after: dict[str, int]) -> _Cell:

@@ -27,7 +27,7 @@ def _tiny(device: str | None, dtype: str | None) -> tuple[Any, Any]:
     from baton.learn.models.local import placed
     from baton.learn.models.tiny import Tiny, make_tiny
 
-    model, tokenizer = make_tiny((), Tiny(), seed=0)
+    model, tokenizer = make_tiny((), Tiny(context=8192), seed=0)  # a prompt in bytes is long
     return placed(model, device, dtype), tokenizer
 
 

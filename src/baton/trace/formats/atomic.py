@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -23,7 +24,7 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         handle, beside = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
     except (FileNotFoundError, NotADirectoryError):
         raise UsageError(
-            f"{target}: there is no folder {target.parent}. Type: mkdir -p {target.parent}"
+            f"{target}: there is no folder {target.parent}. Type: mkdir -p {shlex.quote(str(target.parent))}"
         ) from None
     except OSError as error:
         raise UsageError(f"{target} cannot be written: {error.strerror}. Give another place.") from None

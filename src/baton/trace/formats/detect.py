@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from itertools import chain
 from pathlib import Path
 
@@ -118,9 +119,8 @@ def _detect_content(head: bytes, place: Path) -> str:
     if head.startswith(b"PAR1"):
         raise FormatError(f"{place} is one table of a sealed shard. Give its directory: {place.parent}")
     if encoding := _wide_encoding(head[:8]):
-        raise FormatError(
-            f"{place} is {encoding} text; expected UTF-8. Type: iconv -f {encoding} -t UTF-8 {place} > NEW"
-        )
+        again = f"iconv -f {encoding} -t UTF-8 {shlex.quote(str(place))} > NEW"
+        raise FormatError(f"{place} is {encoding} text; expected UTF-8. Type: {again}")
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if _KIND_FIRST.match(text):
         return "jsonl"

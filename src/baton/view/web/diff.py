@@ -12,8 +12,8 @@ from __future__ import annotations
 from difflib import SequenceMatcher
 from typing import Any
 
-from baton.measure.critical import span_seconds
 from baton.measure.scale import scale
+from baton.trace.critical import span_seconds
 from baton.trace.event import Event
 from baton.trace.trace import Trace
 from baton.view.lanes import Lanes

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from baton.errors import BatonError
-from baton.measure.critical import critical_path
 from baton.measure.scale import scale
+from baton.trace.critical import critical_path
 from baton.trace.graph import Graph
 from baton.trace.meta import meta_table
 from baton.trace.trace import Trace
