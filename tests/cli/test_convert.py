@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sample_traces import whole_trace
 
 from baton.cli import main
 from baton.trace import Event, Header, Payload, Trace
@@ -206,3 +207,15 @@ def test_new_files_have_the_usual_permissions(tmp_path: Path, source: str) -> No
     finally:
         os.umask(before)
     assert (tmp_path / "out.jsonl").stat().st_mode & 0o777 == 0o640
+
+
+def test_two_traces_of_one_name_are_named_with_their_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write([whole_trace("a"), whole_trace("a")], tmp_path / "dup.jsonl")
+    for target in ("dup.db", "dup/"):
+        assert main(["convert", str(tmp_path / "dup.jsonl"), f"{tmp_path}/{target}"]) == 2
+        error = capsys.readouterr().err
+        assert "dup.jsonl holds two traces named 'a'" in error
+        assert ".part" not in error
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["dup.jsonl"]

@@ -151,3 +151,18 @@ def test_mistakes_are_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Pat
     assert "Type: --safety" in refused(capsys, GOLDEN[0], "--consequential", "grep")
     assert "Did you mean 'grep'?" in refused(capsys, GOLDEN[0], "--safety", "--consequential", "grp")
     assert "there is no file" in refused(capsys, GOLDEN[0], "--single", tmp_path / "no.jsonl")
+
+
+def test_a_trace_given_twice_counts_once(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    for out, more in ((one, []), (other, ["--set", "task.num_shards=2"])):  # of the same name, and another
+        assert main(["run", "shard-sum", *more, "--out", str(out)]) == 0
+    capsys.readouterr()
+    assert main(["measure", str(one), str(one)]) == 0
+    said = capsys.readouterr()
+    assert "1 trace measured" in said.out
+    assert "given more than once and counted once: shard-sum-centralized-0" in said.err
+    assert main(["measure", str(one), str(other)]) == 0
+    said = capsys.readouterr()
+    assert "2 traces measured" in said.out
+    assert said.err == ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -33,6 +34,13 @@ def test_a_pipe_that_takes_only_ascii_gets_text_with_escapes(named_abroad: Path)
         assert done.stdout.isascii()
     done = baton("query", named_abroad, "SELECT agent FROM events")
     assert done.stdout == b"agent\nZo\\xeb\n"
+
+
+def test_a_closed_output_is_no_error(named_abroad: Path) -> None:
+    for command in (("show",), ("stats", "--json"), ("validate",), ("measure",)):
+        typed = shlex.join([sys.executable, "-m", "baton", *command, str(named_abroad)])
+        done = subprocess.run(["sh", "-c", f"{typed} >&-"], capture_output=True, check=False)
+        assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_data_is_utf_8_everywhere(named_abroad: Path, tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def test_mistakes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     trace = GOLDEN / "debate.jsonl"
     assert "Did you mean 'parl'" in typed(capsys, trace, "--recipe", "prl", code=2)
     assert "needs a judge" in typed(capsys, trace, "--recipe", "m-grpo", code=2)
-    assert "No such file" in typed(capsys, trace, "--recipe", tmp_path / "none.toml", code=2)
+    assert "there is no file" in typed(capsys, trace, "--recipe", tmp_path / "none.toml", code=2)
     (tmp_path / "empty.jsonl").write_text("")
     typed(capsys, tmp_path / "empty.jsonl", "--recipe", "shared", code=2)
 
@@ -109,3 +109,15 @@ def test_names_from_a_trace_cannot_take_effect(capsys: pytest.CaptureFixture[str
     out = typed(capsys, tmp_path / "a.jsonl", "--recipe", "shared")
     assert out.replace("\n", "").isprintable()
     assert "a\\nb" in out
+
+
+def test_gold_of_a_trace_that_is_not_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    gold = tmp_path / "gold.json"
+    asked = ["reward", str(GOLDEN / "centralized.jsonl"), "--recipe", "shared", "--gold", str(gold)]
+    gold.write_text(json.dumps({"golden-centralised": {"answer": "8080"}}))
+    assert main(asked) == 2
+    error = capsys.readouterr().err
+    assert "no trace 'golden-centralised'" in error
+    assert "Did you mean 'golden-centralized'?" in error
+    gold.write_text(json.dumps({"golden-centralized": {"answer": "8080"}, "golden-swarm": {"answer": "x"}}))
+    assert main(asked) == 0  # a file of more traces than are looked at

@@ -6,6 +6,7 @@ import pytest
 from sample_traces import event, header, whole_trace
 
 from baton.cli import main
+from baton.errors import BatonError
 from baton.trace.formats import write
 from baton.trace.formats.parquet import read_sealed, sealed_ids
 from baton.trace.formats.sqlite import Store, list_traces, write_store
@@ -92,3 +93,50 @@ def test_other_files_and_run_directories(
     write_store([whole_trace("z")], run / "run.db")
     assert main(["seal", str(run), str(tmp_path / "three")]) == 0
     assert sealed_ids(tmp_path / "three") == ["z"]
+
+
+def test_sealing_into_a_runs_own_folder_hides_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_store([whole_trace("a")], tmp_path / "run.db")
+    assert main(["seal", str(tmp_path), str(tmp_path)]) == 0
+    write_store([whole_trace("b")], tmp_path / "run.db")
+    main(["validate", str(tmp_path)])
+    assert "2 traces" in capsys.readouterr().out
+    for name in "ab":
+        assert main(["show", str(tmp_path), "--trace", name]) == 0
+    assert main(["query", str(tmp_path), "SELECT trace_id FROM traces ORDER BY trace_id"]) == 0
+    assert capsys.readouterr().out.endswith("trace_id\na\nb\n")
+    assert main(["seal", str(tmp_path), str(tmp_path)]) == 0
+    assert sorted(sealed_ids(tmp_path)) == ["a", "b"]
+    capsys.readouterr()
+    assert main(["query", str(tmp_path), "SELECT count(*) AS n FROM traces"]) == 0
+    assert capsys.readouterr().out == "n\n2\n"
+
+
+def test_a_seal_that_fails_leaves_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "bad.jsonl").write_text('{"kind":"trace"')
+    assert main(["seal", str(tmp_path / "bad.jsonl"), str(tmp_path / "new")]) == 2
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "there").mkdir()
+    assert main(["seal", str(tmp_path / "bad.jsonl"), str(tmp_path / "there")]) == 2
+    assert (tmp_path / "there").is_dir()  # somebody else's
+    capsys.readouterr()
+    (tmp_path / "file").touch()
+    write(whole_trace("a"), tmp_path / "a.jsonl")
+    assert main(["seal", str(tmp_path / "a.jsonl"), str(tmp_path / "file")]) == 2
+    assert "is a file; sealed traces go into a folder" in capsys.readouterr().err
+
+
+def test_a_store_that_cannot_be_written_is_sealed_with_keep_alone(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: Store) -> None:
+        raise BatonError("attempt to write a readonly database")
+
+    monkeypatch.setattr(Store, "check_writable", refuse)
+    assert main(["seal", str(store), str(tmp_path / "out")]) == 2
+    assert "cannot be written" in (said := capsys.readouterr().err)
+    assert "Add --keep" in said
+    assert not (tmp_path / "out").exists()
+    assert main(["seal", str(store), str(tmp_path / "out"), "--keep"]) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -10,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from baton.cli import main
+from baton.cli.train_display import _Console
+from baton.cli.train_ending import Unread
 from baton.trace.formats import read_all
 
 pytest.importorskip("torch", reason="training needs torch: pip install 'baton-rl[train]'")
@@ -166,6 +169,49 @@ def test_a_run_that_was_stopped_says_how_to_go_on_and_does(
     assert "going on after step 1 of 2" in capsys.readouterr().err
     assert [line["step"] for line in lines(out / "metrics.jsonl")] == [1, 2]
     assert json.loads((out / "run.json").read_text())["status"] == "finished"
+
+
+def test_a_run_that_nobody_reads_any_more_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from baton.cli.train_display import Display
+
+    class Pipe(io.StringIO):
+        closed_there = False
+
+        def write(self, text: str) -> int:
+            if self.closed_there:
+                raise BrokenPipeError
+            return len(text)
+
+    pipe, shown, out = Pipe(), Display.step, tmp_path / "run"
+    console = _Console(file=pipe)
+
+    def closing(self: Display, line: dict[str, object]) -> None:
+        pipe.closed_there = True
+        shown(self, line)
+
+    monkeypatch.setattr(Display, "_say", lambda _, text: console.print(text))
+    monkeypatch.setattr(Display, "step", closing)
+    assert main(["train", "flagship", *SMALL, "--out", str(out)]) == 141
+    told = json.loads((out / "run.json").read_text())
+    assert told["status"] == "stopped"
+    assert "the pipe was closed" in told["why"]
+    assert f"train --resume --out {out}" in capsys.readouterr().out
+
+
+def test_a_run_that_nobody_reads_from_the_first_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from baton.cli.train_display import Display
+
+    def note(_: Display, text: str) -> None:
+        if text.startswith("measuring"):
+            raise Unread
+
+    monkeypatch.setattr(Display, "note", note)
+    assert main(["train", "flagship", *SMALL, "--out", str(tmp_path / "run")]) == 141
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "stopped"
 
 
 def test_a_run_that_diverges_keeps_its_report(

@@ -18,7 +18,7 @@ from strategies import arbitrary_traces, valid_traces
 from baton.measure.bands import band_of, by_band
 from baton.measure.baseline import best_of, token_match
 from baton.measure.checklist import checklist
-from baton.measure.document import NOT_MEASURED, document
+from baton.measure.document import NOT_MEASURED, document, shown
 from baton.measure.figure import Figure, not_measured
 from baton.measure.gold import Gold
 from baton.measure.metric import METRICS
@@ -235,3 +235,7 @@ def test_a_page_and_markdown_hold_hostile_names_as_text() -> None:
     rows = [line for line in marked.splitlines() if line.startswith("|")]
     assert all(line.replace("\\|", "").count("|") >= 3 for line in rows)
     assert NOT_MEASURED in page
+
+
+def test_a_figure_beyond_all_numbers_is_shown() -> None:
+    assert shown(Figure(value=float("inf"))) == "inf"

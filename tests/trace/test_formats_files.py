@@ -15,6 +15,7 @@ from strategies import valid_traces
 from baton.errors import FormatError, UsageError
 from baton.trace import Event, Header, Trace
 from baton.trace.formats import detect, encode, format_of_name, read, read_all, write
+from baton.trace.formats.sealing import seal_store
 from baton.trace.formats.sqlite import Store
 
 
@@ -138,7 +139,7 @@ def other_database(path: Path) -> None:
         (lambda path: path.write_bytes(b"PAR1...."), "Give its directory"),
         (lambda path: path.write_bytes(b'{"traceEvents":[]}'), "Chrome trace"),
         (lambda path: path.write_bytes(b"\x89PNG\r\n"), r"begins with b'\\x89PNG.*Baton reads"),
-        (lambda path: path.write_bytes('{"kind":"trace"}'.encode("utf-16")), "begins with"),
+        (lambda path: path.write_bytes('{"kind":"trace"}'.encode("utf-16")), "UTF-16 text.*iconv"),
         (lambda path: path.write_bytes(b"[1, 2]"), "begins with"),
         (other_database, "SQLite database but not one of Baton's"),
         (lambda path: path.mkdir(), "is empty: neither"),
@@ -181,3 +182,49 @@ def test_unfinished_traces_travel_too(tmp_path: Path) -> None:
     for name in ("x.jsonl", "x.json", "x.db"):
         write(live, tmp_path / name)
         assert read(tmp_path / name) == live
+
+
+class TestShardsBesideAStore:
+    """Sealed into the folder of a live store, which goes on growing."""
+
+    def folder(self, tmp_path: Path, keep: bool = False) -> Path:
+        folder = tmp_path / "run"
+        folder.mkdir()
+        write([trace_named("b"), trace_named("a")], folder / "run.db")
+        seal_store(folder / "run.db", folder, keep=keep)
+        write(trace_named("c"), folder / "run.db")
+        return folder
+
+    def test_both_are_read(self, tmp_path: Path) -> None:
+        folder = self.folder(tmp_path)
+        assert detect(folder) == "sqlite"
+        assert [trace.trace_id for trace in read_all(folder)] == ["c", "a", "b"]
+
+    def test_a_trace_in_both_is_one(self, tmp_path: Path) -> None:
+        folder = self.folder(tmp_path, keep=True)
+        assert [trace.trace_id for trace in read_all(folder)] == ["b", "a", "c"]
+
+    def test_one_sealed_unfinished_is_read_as_it_went_on(self, tmp_path: Path) -> None:
+        with Store.open(tmp_path / "run.db") as store:
+            store.begin(TRACE.header)
+        seal_store(tmp_path / "run.db", tmp_path, unfinished=True)
+        with Store.open(tmp_path / "run.db") as store, store.writer("t") as writer:
+            writer.append(TRACE.events[0])
+        (found,) = read_all(tmp_path)
+        assert found.finished
+        assert found.events == TRACE.events
+
+    def test_another_trace_of_the_same_name_is_not_lost(self, tmp_path: Path) -> None:
+        folder = self.folder(tmp_path)
+        other = structs.replace(trace_named("a"), costs={"tokens": 9.0})
+        write(other, folder / "run.db")
+        assert [trace.costs.get("tokens") for trace in read_all(folder) if trace.trace_id == "a"] == [
+            9.0,
+            0.0,
+        ]
+
+    def test_a_run_of_shard_sum_is_no_shard(self, tmp_path: Path) -> None:
+        write(TRACE, tmp_path / "run.db")
+        (tmp_path / "shard-sum").mkdir()
+        write(TRACE, tmp_path / "shard-sum" / "run.db")
+        assert list(read_all(tmp_path)) == [TRACE]

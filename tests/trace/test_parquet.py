@@ -85,8 +85,9 @@ def test_mistakes_are_said_clearly_and_leave_nothing(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with pytest.raises(UsageError, match="no trace to seal"):
         seal([], out)
+    assert not out.exists()
     with pytest.raises(FormatError, match="holds no sealed traces"):
-        list(read_sealed(out))
+        list(read_sealed(tmp_path))
     with pytest.raises(FormatError, match="not a directory"):
         verify_sealed(tmp_path / "nowhere")
     with pytest.raises(UsageError, match="'t' is already sealed"):
@@ -95,7 +96,7 @@ def test_mistakes_are_said_clearly_and_leave_nothing(tmp_path: Path) -> None:
         seal([Trace(header=header(), events=(event(0, extra={"x": float("nan")}),))], out)
     with pytest.raises(TraceError, match="column tokens"):
         seal([Trace(header=header(), events=(event(0, tokens=2**70),))], out)
-    assert [path.name for path in out.iterdir()] == [".lock"]
+    assert not out.exists()
     seal([whole_trace()], out)
     with pytest.raises(UsageError, match="'t' is already sealed"):
         seal([whole_trace()], out)

@@ -21,6 +21,7 @@ from baton.cli.view import attached
 from baton.measure.parallel import span
 from baton.measure.reading import Reading
 from baton.trace import Edge, Trace, read, write
+from baton.trace.formats.sealing import seal_store
 from baton.trace.formats.sqlite import write_store
 from baton.view.web.assets import PAGE, bundle
 from baton.view.web.attached import Attached
@@ -249,6 +250,24 @@ class TestPlaces:
         assert {row["id"] for row in rows(page, tmp_path.name)} == {team.trace_id, "two"}
         stamp = ask(page, "rows", place=tmp_path.name)["stamp"]
         assert ask(page, "rows", place=tmp_path.name, stamp=stamp) == {"stamp": stamp, "unchanged": True}
+
+    def test_what_is_sealed_beside_a_store_stays_in_the_list(self, tmp_path: Path, team: Trace) -> None:
+        two = structs.replace(team, header=structs.replace(team.header, trace_id="two"))
+        write_store([team], tmp_path / "run.db")
+        page = client(tmp_path)
+        assert len(rows(page, tmp_path.name)) == 1
+        seal_store(tmp_path / "run.db", tmp_path)
+        write_store([two], tmp_path / "run.db")
+        for looking in (page, client(tmp_path)):
+            assert {row["id"] for row in rows(looking, tmp_path.name)} == {team.trace_id, "two"}
+            for name in (team.trace_id, "two"):
+                found = ask(looking, "trace", place=tmp_path.name, id=name)
+                assert len(found["events"]["id"]) == len(team.events)
+
+    def test_a_run_in_a_folder_named_like_a_shard(self, tmp_path: Path, team: Trace) -> None:
+        (tmp_path / "shard-sum").mkdir()
+        write_store([team], tmp_path / "shard-sum" / "run.db")
+        assert len(rows(client(tmp_path), f"{tmp_path.name}/shard-sum")) == 1
 
     def test_a_trace_that_is_being_written(self, tmp_path: Path, team: Trace) -> None:
         path = tmp_path / "live.jsonl"

@@ -7,11 +7,14 @@ A user's mistake is one line on stderr and exit 2, never a traceback.
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import re
+import shlex
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import NoReturn
 
 from baton import __version__
@@ -78,8 +81,38 @@ def _printable(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in text)
 
 
+def _about(error: OSError) -> str:
+    """What the system refused, and what to do about it."""
+    if error.filename is None:
+        return str(error)
+    place = Path(os.fsdecode(error.filename))
+    folder = shlex.quote(str(place.parent))
+    if isinstance(error, FileNotFoundError):
+        if place.parent.is_dir():
+            return f"there is no {place}. Give what is there, or make it first."
+        return f"there is no folder {place.parent}, for {place}. Type: mkdir -p {folder}"
+    if isinstance(error, IsADirectoryError):
+        return f"{place} is a folder; expected a file. Give the name of a file in it."
+    if isinstance(error, NotADirectoryError | FileExistsError):
+        return f"{place} cannot be a folder: there is a file of that name, or on the way to it. Give another place."
+    if isinstance(error, PermissionError) or error.errno == errno.EROFS:
+        return f"{place} may not be read or written by you. Give another place, or look at: ls -ld {folder}"
+    if error.errno == errno.ENOSPC:
+        return f"{place} cannot be written: the disk is full. Make room, then type it again."
+    return str(error)
+
+
+def _open_what_is_closed() -> None:
+    """Started with `>&-`, Python has no such stream, and the next file to be opened would get its number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            nowhere = Path(os.devnull).open(mode, encoding="utf-8")  # noqa: SIM115  # for as long as it runs
+            setattr(sys, name, nowhere)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
+    _open_what_is_closed()
     args = list(sys.argv[1:] if argv is None else argv)
     if not args or args[0] in ("-h", "--help", "help"):
         print(_overview())
@@ -107,7 +140,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:  # a place that cannot be read or written
-        print(f"baton {name}: {_printable(str(error))}", file=sys.stderr)
+        print(f"baton {name}: {_printable(_about(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130

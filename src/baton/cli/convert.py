@@ -57,6 +57,8 @@ def run(args: argparse.Namespace) -> int:
     started = time.monotonic()
     seen = _Seen()
     traces = seen.counting(read_all(args.source), args.source, args.without_payloads)
+    if kind not in TEXT_FORMATS:
+        traces = _of_different_names(traces, args.source, kind)
     with _progress(seen):
         num_bytes = _to_stdout(traces, kind) if to_stdout else _to_file(traces, Path(args.target), kind)
     said = f"{kind}, {seen}, {num_bytes:,} bytes, {time.monotonic() - started:.1f} s"
@@ -85,6 +87,19 @@ class _Seen:
     def __str__(self) -> str:
         traces = "1 trace" if self.num_traces == 1 else f"{self.num_traces:,} traces"
         return f"{traces}, {self.num_events:,} event{'' if self.num_events == 1 else 's'}"
+
+
+def _of_different_names(traces: Iterable[Trace], source: str, kind: str) -> Iterator[Trace]:
+    """What is looked up by name holds each name once."""
+    names: set[str] = set()
+    for trace in traces:
+        if trace.trace_id in names:
+            raise UsageError(
+                f"{source} holds two traces named {trace.trace_id!r}, and {kind} holds one of each name. "
+                f"Type: baton validate {shlex.quote(source)}"
+            )
+        names.add(trace.trace_id)
+        yield trace
 
 
 def _to_stdout(traces: Iterable[Trace], kind: str) -> int:

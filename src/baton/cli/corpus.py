@@ -36,6 +36,7 @@ from baton.corpus import (
     stats,
 )
 from baton.errors import UsageError, nearest
+from baton.trace.formats.atomic import atomic_file
 from baton.view.terminal import emit, take_every_character
 
 __all__ = ["add_arguments", "run"]
@@ -200,7 +201,8 @@ def _bib(corpus: Corpus, args: argparse.Namespace) -> int:
         return 0
     if Path(args.out).exists():
         raise UsageError(f"{args.out} is there already. Give another --out.")
-    Path(args.out).write_text(text, "utf-8")
+    with atomic_file(args.out) as file:
+        file.write(text.encode())
     print(f"{len(papers)} entries in {args.out}")
     return 0
 

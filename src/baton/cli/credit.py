@@ -27,6 +27,7 @@ from baton.team.policy import Answer
 from baton.team.running import Fork
 from baton.team.setup import Team
 from baton.trace.formats import TEXT_FORMATS, format_of_name, read_all, write
+from baton.trace.meta import meta_table
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import CREDIT_UNITS
 from baton.view.terminal import emit
@@ -221,8 +222,8 @@ def _groups(traces: Sequence[Trace], by: str) -> Iterable[list[int]]:
     found: dict[bytes, list[int]] = {}
     for place, trace in enumerate(traces):
         key: Any = trace.header.task_id
-        spec = trace.header.meta.get("run", {}).get("task")
-        if by == "task" and isinstance(spec, dict) and "task" in spec:
+        spec = meta_table(trace.header, "run", "task")
+        if by == "task" and "task" in spec:
             key = [spec["task"], spec.get("settings")]
         found.setdefault(msgspec.json.encode(key, order="deterministic"), []).append(place)
     return found.values()

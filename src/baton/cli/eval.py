@@ -11,6 +11,7 @@ from msgspec import structs
 
 from baton.cli.train import need_torch
 from baton.errors import UsageError
+from baton.learn.folder import Folder
 from baton.view.terminal import emit, take_every_character
 from baton.view.training_run import TrainingRun, read_run, standings
 from baton.view.training_text import standing_table
@@ -43,6 +44,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(
             f"{out} holds no training run: it has no run.json. Type: baton train RECIPE --out {out}"
         )
+    Folder(out).told()  # says so if it cannot be read
     if args.episodes is not None and args.episodes < 1:
         raise UsageError(f"--episodes {args.episodes}: expected 1 or more.")
     if args.seed is not None and args.seed < 0:

@@ -22,6 +22,7 @@ from baton.tasks.solve import solve
 from baton.team.run import Run
 from baton.team.running import header_of
 from baton.trace.formats import read_all
+from baton.trace.meta import meta_table
 from baton.trace.trace import Trace
 
 __all__ = ["ledgers_of_traces", "play_on_team"]
@@ -68,8 +69,8 @@ def ledgers_of_traces(path: Path) -> dict[str, dict[str, Ledger | SampledLedger]
     for trace in read_all(path):
         if trace.finished:
             ledger = regret_of_trace(trace, solution_of)
-            run = trace.header.meta["run"]
-            found.setdefault((_label(played(trace).game), run["policies"]["orchestrator"]), []).append(ledger)
+            policy = str(meta_table(trace.header, "run", "policies").get("orchestrator", "unknown"))
+            found.setdefault((_label(played(trace).game), policy), []).append(ledger)
     if not found:
         raise UsageError(f"{path} holds no finished trace. Type: {resume_command(str(path))}")
     ledgers: dict[str, dict[str, Ledger | SampledLedger]] = {}

@@ -33,6 +33,8 @@ from baton.view.text import printable
 
 __all__ = ["add_arguments", "run"]
 
+_NAMED = 5
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -110,7 +112,20 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _readings(paths: Sequence[str]) -> list[Reading]:
-    return [Reading(trace, _gold(trace)) for path in paths for trace in read_all(path)]
+    """Every trace once. Two runs may well have the same name; the same trace given twice is no second measurement."""
+    found: dict[str, list[Trace]] = {}
+    twice: dict[str, None] = {}
+    for path in paths:
+        for trace in read_all(path):
+            known = found.setdefault(trace.trace_id, [])
+            if trace in known:
+                twice[trace.trace_id] = None
+            else:
+                known.append(trace)
+    if twice:
+        names = ", ".join([*map(printable, list(twice)[:_NAMED]), *(["…"] if len(twice) > _NAMED else [])])
+        print(f"baton measure: given more than once and counted once: {names}", file=sys.stderr)
+    return [Reading(trace, _gold(trace)) for traces in found.values() for trace in traces]
 
 
 def _chosen(team: list[Reading], ids: Sequence[str]) -> list[Reading]:

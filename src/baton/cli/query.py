@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from baton.errors import MissingExtraError, UsageError
-from baton.trace.formats.detect import detect
+from baton.trace.formats.detect import detect, stores_in
 from baton.view.terminal import take_every_character
 from baton.view.text import printable
 
@@ -82,7 +82,7 @@ def _connect(path: Path) -> duckdb.DuckDBPyConnection:
         raise MissingExtraError("baton query", "query") from None
     connection = duckdb.connect()
     files: list[str] = []
-    if detect(path) == "parquet":
+    if _is_sealed(path):
         files = _view_shards(connection, path)
     else:
         _load(connection, path)
@@ -97,6 +97,17 @@ def _connect(path: Path) -> duckdb.DuckDBPyConnection:
         connection.execute(f"SET {setting}")
     connection.execute("SET lock_configuration = true")
     return connection
+
+
+def _is_sealed(path: Path) -> bool:
+    """Whether shards hold all of it: a store may stand beside them with nothing left in it."""
+    from baton.trace.formats.manifest import has_shards
+    from baton.trace.formats.sqlite_read import list_traces
+
+    kind = detect(path)
+    return kind == "parquet" or (
+        kind == "sqlite" and has_shards(path) and not any(map(list_traces, stores_in(path)))
+    )
 
 
 def _view_shards(connection: duckdb.DuckDBPyConnection, path: Path) -> list[str]:

@@ -19,7 +19,7 @@ from baton.trace.formats import format_of_name, read_all, write
 from baton.trace.record import Reward
 from baton.trace.trace import Trace
 from baton.view.terminal import emit
-from baton.view.text import printable
+from baton.view.text import nearest_name, printable
 from baton.view.tree import Line
 
 __all__ = ["add_arguments", "run"]
@@ -71,6 +71,7 @@ def run(args: argparse.Namespace) -> int:
     traces = [trace for path in args.paths for trace in read_all(path)]
     if not traces:
         raise UsageError(f"{', '.join(args.paths)}: no trace in there.")
+    _check_keys(args.gold, given, {trace.trace_id for trace in traces})
     gold = {trace.trace_id: _gold(trace, given) for trace in traces}
     scored = [recipe.score(trace, gold[trace.trace_id]) for trace in traces]
     findings = watch(traces, gold) if args.monitor else []
@@ -94,6 +95,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _given(path: str) -> dict[str, dict[str, Any]]:
     """Trace id -> gold data; under "" what holds for every trace."""
+    if not Path(path).is_file():
+        what = "that is a folder" if Path(path).is_dir() else "there is no such file"
+        raise UsageError(f'--gold {path}: {what}. Expected JSON, such as {{"answer": "42"}}')
     try:
         found = msgspec.json.decode(Path(path).read_bytes())
     except (msgspec.DecodeError, UnicodeError) as error:
@@ -111,6 +115,15 @@ def _given(path: str) -> dict[str, dict[str, Any]]:
             except msgspec.ValidationError as error:
                 raise UsageError(f"{path}: {key}: {error}.") from None
     return tables
+
+
+def _check_keys(path: str, given: dict[str, dict[str, Any]], known: set[str]) -> None:
+    """A key that no trace has is a typing mistake, unless each trace has its own: then the file is of more traces."""
+    if "" in given or known <= given.keys():
+        return
+    for key in given:
+        if key not in known:
+            raise UsageError(f"{path}: there is no trace {key!r} in there. {nearest_name(key, known)}")
 
 
 def _gold(trace: Trace, given: dict[str, dict[str, Any]]) -> Gold:

@@ -10,8 +10,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from baton.cli.train_ending import Ending, Terminated
+from baton.cli.train_ending import Ending, Terminated, exit_code, silence, why_stopped
 from baton.errors import MissingExtraError, UsageError
+from baton.learn.folder import Folder
 from baton.learn.recipe import load
 from baton.view.terminal import emit
 from baton.view.training import write_report
@@ -61,18 +62,21 @@ def run(args: argparse.Namespace) -> int:
             session, out = begin()
         except KeyboardInterrupt as stop:
             print("Stopped before the first step: nothing was trained.", file=sys.stderr)
-            return _code(stop)
+            return exit_code(stop)
         try:
             code, following = _go(session, out, display, ending)
         finally:
             session.close()
         display.note("writing the report")
         write_report(out)
-    if code == 0:
-        emit(outcome(read_run(out)))
-        print()
-    print(f"report   {out / 'report.html'}")
-    print(f"Type: {following}", flush=True)
+    try:
+        if code == 0:
+            emit(outcome(read_run(out)))
+            print()
+        print(f"report   {out / 'report.html'}")
+        print(f"Type: {following}", flush=True)
+    except BrokenPipeError:  # the run is over, and its folder says how
+        silence(sys.stdout)
     return code
 
 
@@ -93,6 +97,7 @@ def _begun(args: argparse.Namespace, display: Display) -> Begin:
     out = Path(args.out or f"runs/{name}-{datetime.now():%Y%m%d-%H%M%S}")
     if out.exists() and not out.is_dir():
         raise UsageError(f"{out} is a file. Give a folder: --out runs/{name}")
+    Folder(out).check_free()
 
     def begin() -> tuple[Session, Path]:
         from baton.learn.session import Session
@@ -108,6 +113,7 @@ def _resumed(args: argparse.Namespace, display: Display) -> Begin:
     out = Path(args.out)
     if not (out / "run.json").is_file():
         raise UsageError(f"{out} holds no run: it has no run.json. Type: baton train RECIPE --out {out}")
+    Folder(out).told()  # says so if it cannot be read
 
     def begin() -> tuple[Session, Path]:
         from baton.learn.session import Session
@@ -140,18 +146,12 @@ def _go(session: Session, out: Path, display: Display, ending: Ending) -> tuple[
         worth = f"{baton} eval {place}, for what its last good checkpoint is worth"
         return 1, worth if error.lower is None else f"{_slower(baton, out, error.lower)}; or {worth}"
     except KeyboardInterrupt as stop:
-        why = "terminated" if isinstance(stop, Terminated) else "interrupted"
-        session.folder.tell({"status": "stopped", "why": why})
+        session.folder.tell({"status": "stopped", "why": why_stopped(stop)})
         kept = (session.folder.checkpoints / "latest").read_text("utf-8").strip()
         done = session.trainer.step_number
         print(f"Stopped after step {done}; the last checkpoint is {kept}.", file=sys.stderr)
-        return _code(stop), f"{baton} train --resume --out {place}"
+        return exit_code(stop), f"{baton} train --resume --out {place}"
     return 0, f"{baton} view {place}"
-
-
-def _code(stop: KeyboardInterrupt) -> int:
-    """128 and the signal's number, as shells have it."""
-    return 143 if isinstance(stop, Terminated) else 130
 
 
 def _slower(baton: str, out: Path, setting: str) -> str:

@@ -5,6 +5,7 @@ All of it goes to stderr, so that what a run comes to, on stdout, can be kept by
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Mapping
 from types import TracebackType
@@ -17,6 +18,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from baton.cli.train_ending import Unread, silence
 from baton.view.text import duration, number, printable
 from baton.view.training_run import DECISIONS, TrainingRun, figure, standing
 from baton.view.training_text import course, worth
@@ -32,11 +34,19 @@ _PACE_STEPS = 10
 """What is left is judged by the last steps: the first are slower, or faster."""
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Rich would end the process here, and run.json would say for ever that the run is going on."""
+        self.quiet = True
+        silence(sys.stderr)
+        raise Unread
+
+
 class Display:
     """Use as a context manager: `note` at any time; `begin`, then `step` for each line of metrics."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self._console = console or Console(stderr=True, highlight=False, markup=False, emoji=False)
+        self._console = console or _Console(stderr=True, highlight=False, markup=False, emoji=False)
         self._live: Live | None = None
         self._turning = Spinner("dots")
         self._note = "starting"

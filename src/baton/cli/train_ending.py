@@ -1,4 +1,5 @@
 """How a run ends when it is told to by SIGTERM: a cluster's scheduler or `timeout` sends it, and SIGKILL soon after.
+Or when nobody reads what it says any more, as after `| head`.
 
 A step that is nearly done is let to its end and kept as a checkpoint; a long one is broken off, as by Ctrl-C. A second
 signal ends the process at once.
@@ -6,12 +7,14 @@ signal ends the process at once.
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
+from contextlib import suppress
 from types import FrameType, TracebackType
-from typing import Self
+from typing import Self, TextIO
 
-__all__ = ["Ending", "Terminated"]
+__all__ = ["Ending", "Terminated", "Unread", "exit_code", "silence", "why_stopped"]
 
 _QUICK_SECONDS = 5.0
 """Steps that take less are ended properly. Schedulers leave ten seconds or more."""
@@ -19,6 +22,30 @@ _QUICK_SECONDS = 5.0
 
 class Terminated(KeyboardInterrupt):  # like its base: no error of anyone's
     """SIGTERM came."""
+
+
+class Unread(KeyboardInterrupt):
+    """Whoever read what the run says has gone."""
+
+
+def why_stopped(stop: KeyboardInterrupt) -> str:
+    """As run.json says it."""
+    if isinstance(stop, Unread):
+        return "nobody read its output any more: the pipe was closed"
+    return "terminated" if isinstance(stop, Terminated) else "interrupted"
+
+
+def exit_code(stop: KeyboardInterrupt) -> int:
+    """128 and the signal's number, as shells have it."""
+    if isinstance(stop, Unread):
+        return 141
+    return 143 if isinstance(stop, Terminated) else 130
+
+
+def silence(stream: TextIO) -> None:
+    """What is written there from now on goes nowhere, so that the rest of a command is not lost with its reader."""
+    with suppress(OSError, ValueError):  # no real file, or closed
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 class Ending:

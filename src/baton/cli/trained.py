@@ -16,11 +16,13 @@ from msgspec import structs
 from baton.cli.train import need_torch
 from baton.cli.trust import check_trusted, team_again
 from baton.errors import TraceError, UsageError
-from baton.learn.recipe import parse
+from baton.learn.folder import read_recipe
 from baton.learn.stage import Stage
+from baton.tasks.task import Split
 from baton.team.policy import Answer, Engine, EngineError, Entry, Request
 from baton.team.setup import Assignment, Team
 from baton.trace.call import Call
+from baton.trace.meta import meta_as
 from baton.trace.numbers import Ints
 from baton.trace.trace import Trace
 
@@ -45,9 +47,9 @@ def as_played(trace: Trace) -> Trace:
 
 def recorded_team(path: str, trace: Trace) -> tuple[Team, Assignment]:
     """The team that made a trace, knowing nothing but its own answers. No model is loaded."""
-    stage = Stage(parse((_run_of(path, trace) / "recipe.toml").read_text("utf-8"), "recipe.toml"))
-    names = trace.header.meta["run"]["policies"]
-    return _set_up(stage, trace, {role: _Recorded(trace, names[role]) for role in stage.roles})
+    stage = Stage(read_recipe(_run_of(path, trace)))
+    names = meta_as(trace.header, dict[str, str], "run", "policies") or {}
+    return _set_up(stage, trace, {role: _Recorded(trace, names.get(role, role)) for role in stage.roles})
 
 
 def playing_team(path: str, trace: Trace, *, trust: bool) -> tuple[Team, Assignment, str]:
@@ -58,7 +60,7 @@ def playing_team(path: str, trace: Trace, *, trust: bool) -> tuple[Team, Assignm
     need_torch()
     run = _run_of(path, trace)
     if not trust:
-        recipe = parse((run / "recipe.toml").read_text("utf-8"), "recipe.toml")
+        recipe = read_recipe(run)
         named = {name: part.model for name, part in recipe.policies.items()}
         check_trusted(named, f"the recipe beside trace {trace.trace_id!r}")
     place = _nearest(run, trace)
@@ -86,9 +88,24 @@ def team_of(
 
 
 def _set_up(stage: Stage, trace: Trace, engines: Mapping[str, Engine]) -> tuple[Team, Assignment]:
-    told = trace.header.meta["train"]
-    assignment = stage.assignment(told["instance"], told["split"])
-    return stage.team(engines, assignment, trace.header.meta["run"]["seed"]), assignment
+    told = _told(trace)
+    assignment = stage.assignment(told.instance, told.split)
+    return stage.team(engines, assignment, meta_as(trace.header, int, "run", "seed") or 0), assignment
+
+
+class _Told(msgspec.Struct, frozen=True, kw_only=True):
+    """What training writes into a trace's header of where it comes from."""
+
+    step: int
+    instance: int
+    split: Split
+
+
+def _told(trace: Trace) -> _Told:
+    found = meta_as(trace.header, _Told, "train")
+    if found is None:
+        raise TraceError(f"trace {trace.trace_id} does not say which step of training it is of.")
+    return found
 
 
 def _run_of(path: str, trace: Trace) -> Path:
@@ -105,7 +122,7 @@ def _run_of(path: str, trace: Trace) -> Path:
 
 def _nearest(run: Path, trace: Trace) -> Path:
     """The checkpoint nearest to the weights that played a trace: of a step, those before it."""
-    step = trace.header.meta["train"]["step"] - bool(re.match(r"step-\d", trace.trace_id))
+    step = _told(trace).step - bool(re.match(r"step-\d", trace.trace_id))
     found = sorted(path for path in (run / "checkpoints").glob("step-*") if path.is_dir())
     if not found:
         raise UsageError(f"{run} has no checkpoint, so nobody could answer anew.")

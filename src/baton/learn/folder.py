@@ -22,16 +22,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import baton
-from baton.errors import UsageError
-from baton.learn.recipe import Recipe, resolved
+from baton.errors import FormatError, UsageError
+from baton.learn.recipe import Recipe, load, resolved
+from baton.trace.formats.detect import stores_in
 from baton.trace.formats.sqlite import Store
 from baton.trace.formats.sqlite_read import list_traces
 from baton.trace.trace import Trace
 
-__all__ = ["Folder", "read_lines"]
+__all__ = ["Folder", "read_lines", "read_recipe"]
 
 _OF_STEP = re.compile(r"step-(\d+)/")
 
@@ -58,6 +59,13 @@ class Folder:
             raise UsageError(
                 f"{self.path} holds a run already. Type: baton train --resume --out {self.path}, or give another --out."
             )
+        if stores := stores_in(
+            self.path
+        ):  # `baton replay` and others would look for this run's traces instead
+            raise UsageError(
+                f"{self.path} holds runs of `baton run` in {stores[0].name}. Give another --out, such as "
+                f"{self.path / 'trained'}"
+            )
 
     def begin(self, recipe: Recipe, told: Mapping[str, Any]) -> None:
         """A new run."""
@@ -71,7 +79,7 @@ class Folder:
     def tell(self, changes: Mapping[str, Any]) -> None:
         """Change run.json, whole or not at all."""
         place = self.path / "run.json"
-        known = json.loads(place.read_text("utf-8")) if place.exists() else {}
+        known = self.told() if place.exists() else {}
         made = place.with_suffix(".new")
         with self._writing("run.json"):
             made.write_text(json.dumps({**known, **changes}, indent=2) + "\n", "utf-8")
@@ -83,8 +91,25 @@ class Folder:
             raise UsageError(
                 f"{self.path} holds no run: it has no run.json. Type: baton train RECIPE --out {self.path}"
             )
-        found: dict[str, Any] = json.loads(place.read_text("utf-8"))
-        return found
+        try:
+            found = json.loads(place.read_bytes())
+        except OSError as error:
+            raise FormatError(f"{place} cannot be read: {error.strerror}.") from None
+        except ValueError as error:  # no JSON, or no UTF-8
+            raise FormatError(self._damaged(str(error))) from None
+        for key in ("recipe", "status"):
+            if not isinstance(found, dict) or not isinstance(found.get(key), str):
+                raise FormatError(self._damaged(f"it does not say its {key}"))
+        return cast("dict[str, Any]", found)
+
+    def _damaged(self, how: str) -> str:
+        """Only run.json itself is lost: what a run goes on from is its recipe and its checkpoints."""
+        place, least = self.path / "run.json", '{"recipe": "recipe", "status": "stopped"}'
+        return (
+            f"{place} is damaged: {how}. The recipe, checkpoints and traces beside it are not touched. To go on, type: "
+            f"echo '{least}' > {shlex.quote(str(place))}, then: baton train --resume --out "
+            f"{shlex.quote(str(self.path))}"
+        )
 
     def change(self, recipe: Recipe, step: int, changes: Sequence[str]) -> None:
         """A run goes on with other settings: run.json tells, since recipe.toml alone no longer gives the run."""
@@ -102,7 +127,7 @@ class Folder:
             place = self.path / name
             if place.exists():
                 until = step if name == "metrics.jsonl" else min(step, max(0, step - 1))
-                lines = [json.dumps(line) for line in read_lines(place) if line["step"] <= until]
+                lines = [json.dumps(line) for line in read_lines(place) if _is_until(line, until)]
                 made = place.with_suffix(".new")
                 with self._writing(name):
                     made.write_text("".join(f"{line}\n" for line in lines), "utf-8")
@@ -117,9 +142,9 @@ class Folder:
         """One line of metrics or evals."""
         with (
             self._writing(f"{name}.jsonl"),
-            (self.path / f"{name}.jsonl").open("a", encoding="utf-8") as file,
+            (self.path / f"{name}.jsonl").open("ab+") as file,
         ):
-            file.write(json.dumps(line) + "\n")
+            file.write(_line_end(file) + json.dumps(line).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
 
@@ -178,12 +203,39 @@ def _is_after(trace_id: str, step: int) -> bool:
     return trace_id.startswith("after-") if found is None else int(found[1]) > step
 
 
+def _is_until(line: Mapping[str, Any], step: int) -> bool:
+    """Whether a line is of this step or one before. One that does not say is of none."""
+    found = line.get("step")
+    return isinstance(found, int) and found <= step
+
+
+def _line_end(file: BinaryIO) -> bytes:
+    """What a half-written last line still needs, so that the next one is not lost with it."""
+    if file.seek(0, os.SEEK_END) == 0:
+        return b""
+    file.seek(-1, os.SEEK_END)
+    return b"" if file.read(1) == b"\n" else b"\n"
+
+
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """What was written whole."""
     found = []
-    for line in path.read_text("utf-8").splitlines() if path.exists() else ():
+    for line in path.read_bytes().splitlines() if path.exists() else ():
         try:
-            found.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
+            one = json.loads(line)
+        except ValueError:  # cut off, or no text at all
+            continue
+        if isinstance(one, dict):
+            found.append(one)
     return found
+
+
+def read_recipe(out: Path, changes: Sequence[str] = ()) -> Recipe:
+    """The recipe of the run in a folder, changed by `--set`."""
+    place = out / "recipe.toml"
+    if not place.is_file():
+        raise UsageError(
+            f"{out} has no recipe.toml, by which its run could go on. Put it back, or train anew: "
+            "baton train RECIPE --out OTHER"
+        )
+    return load(str(place), changes)

@@ -28,8 +28,8 @@ from baton.learn.evaluate import (
     summary,
     tries_for,
 )
-from baton.learn.folder import Folder, read_lines
-from baton.learn.recipe import Recipe, parse
+from baton.learn.folder import Folder, read_lines, read_recipe
+from baton.learn.recipe import Recipe
 from baton.learn.refusals import check_numbers
 from baton.learn.trainer import Diverged, Trainer
 from baton.trace.trace import Trace
@@ -65,24 +65,17 @@ class Session:
         trainer = Trainer(recipe, progress=progress)
         game = trainer.stage.game
         solution = None if game is None else optimum_of(game)
-        told = {
-            "recipe": name,
-            "about": recipe.about,
-            "task": recipe.task.name,
-            "seed": recipe.train.seed,
-            "steps": recipe.train.steps,
-            "optimum": None if solution is None else solution.value,
-        }
-        folder.begin(recipe, told)
+        optimum = None if solution is None else solution.value
+        folder.begin(recipe, {"recipe": name, **_facts(recipe), "optimum": optimum})
         return cls(trainer, folder, name=name)._measured(progress)
 
     def _measured(self, progress: Any) -> Session:
         """What the team is worth before it is trained; then the first checkpoint, from which a run can go on."""
-        for line in references(self.trainer.stage.game):
-            self.folder.add("evals", line)
-        if progress is not None:
-            progress("measuring the untrained team")
         with self._telling("interrupted before the first step"):
+            for line in references(self.trainer.stage.game):
+                self.folder.add("evals", line)
+            if progress is not None:
+                progress("measuring the untrained team")
             self.evaluate("untrained")
             self.checkpoint()
         return self
@@ -107,10 +100,11 @@ class Session:
         folder = Folder(out)
         told = folder.told()
         recipe = _recipe(out, changes)
-        if told["status"] == "finished" and recipe.train.steps <= told["steps"]:
+        steps = told.get("steps")
+        if told["status"] == "finished" and isinstance(steps, int) and recipe.train.steps <= steps:
             raise UsageError(
-                f"the run in {out} is finished: all {told['steps']} steps are done. Type: baton eval {out}, to measure "
-                f"it again; or go on: baton train --resume --out {out} --set train.steps={2 * told['steps']}"
+                f"the run in {out} is finished: all {steps} steps are done. Type: baton eval {out}, to measure "
+                f"it again; or go on: baton train --resume --out {out} --set train.steps={2 * steps}"
             )
         if not (folder.checkpoints / "latest").exists():
             folder.forget_after(-1)
@@ -122,11 +116,11 @@ class Session:
             raise UsageError(f"train.steps is {recipe.train.steps}, and {done} are done. Give more.")
         session.folder.forget_after(done)
         session.folder.change(recipe, done, changes)
-        session.folder.tell({"status": "running", "why": ""})
+        session.folder.tell({**_facts(recipe), "status": "running", "why": ""})
         session.trainer.set_rates()
         session._resumed_at = done
         lines = read_lines(out / "metrics.jsonl")
-        session._seconds = lines[-1]["seconds"] if lines else 0.0
+        session._seconds = lines[-1].get("seconds", 0.0) if lines else 0.0
         return session
 
     def steps(self) -> Iterator[dict[str, Any]]:
@@ -237,7 +231,12 @@ class Session:
         """What these tokens buy the team as it is."""
         trainer = self.trainer
         known = read_lines(self.folder.path / "evals.jsonl")
-        one = next(line for line in known if line["who"] == "untrained")
+        one = next((line for line in known if line.get("who") == "untrained"), None)
+        if (
+            one is None or "tokens" not in one
+        ):  # somebody changed the file; what was trained stands without this row
+            why = "evals.jsonl does not say any more what the untrained team took"
+            return {"step": trainer.step_number, "who": "best-of", "episodes": 0, "why": why}
         tries = tries_for(tokens, one["tokens"], self.recipe.eval.best_of)
         score = trainer.scoring.own_return
         traces, returns = best_of(trainer.stage, trainer.engines(), self.recipe, tries, score)
@@ -272,10 +271,19 @@ def may_change(recipe: Recipe) -> tuple[str, ...]:
     return (*MAY_CHANGE, *(f"policies.{name}.learning_rate" for name in learning), *critics)
 
 
+def _facts(recipe: Recipe) -> dict[str, Any]:
+    """What run.json says that follows from the recipe."""
+    return {
+        "about": recipe.about,
+        "task": recipe.task.name,
+        "seed": recipe.train.seed,
+        "steps": recipe.train.steps,
+    }
+
+
 def _recipe(out: Path, changes: Sequence[str] = ()) -> Recipe:
     """The run's recipe, with changes that a run can go on with."""
-    text = (out / "recipe.toml").read_text("utf-8")
-    known = may_change(parse(text, "recipe.toml"))
+    known = may_change(read_recipe(out))
     for change in changes:
         path = change.partition("=")[0]
         if path not in known:
@@ -283,7 +291,7 @@ def _recipe(out: Path, changes: Sequence[str] = ()) -> Recipe:
                 f"--set {change}: a run goes on with the settings it began with. {nearest(path, known)} "
                 "For others, train anew into another --out."
             )
-    recipe = parse(text, "recipe.toml", changes)
+    recipe = read_recipe(out, changes)
     check_numbers(recipe)
     return recipe
 

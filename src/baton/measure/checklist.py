@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from baton.measure.figure import Figure, mean, not_measured
 from baton.measure.scale import Scale, scale
+from baton.trace.meta import meta_table
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import CREDIT_UNITS
 
@@ -141,9 +142,7 @@ def _safety(traces: Sequence[Trace]) -> Safety:
 
 
 def _has_limits(trace: Trace) -> bool:
-    run = trace.header.meta.get("run")
-    limits = run.get("limits") if isinstance(run, dict) else None
-    return isinstance(limits, dict) and any(value is not None for value in limits.values())
+    return any(value is not None for value in meta_table(trace.header, "run", "limits").values())
 
 
 def _counted(words: Counter[str]) -> dict[str, int]:

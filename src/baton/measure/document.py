@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import isfinite
 
 from msgspec import Struct
 
@@ -48,6 +49,8 @@ def shown(figure: Figure, *, why: bool = False) -> str:
 
 def number(value: float) -> str:
     """No more digits than carry meaning."""
+    if not isfinite(value):  # costs near the largest number there is add up to more
+        return str(value)
     if value == int(value) and abs(value) < 1e15:
         return f"{int(value):,}"
     return f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}"

@@ -14,6 +14,7 @@ from baton.measure.figure import NotMeasured
 from baton.measure.metric import metric
 from baton.measure.reading import Cost, Reading
 from baton.trace.critical import critical_path
+from baton.trace.meta import meta_table
 
 __all__ = [
     "critical_steps",
@@ -173,9 +174,7 @@ def _least_span(reading: Reading) -> float:
 
 def _slots(reading: Reading) -> float:
     """P: as given, else the run's own limit of agents at once."""
-    limits = reading.trace.header.meta.get("run", {})
-    limits = limits.get("limits", {}) if isinstance(limits, dict) else {}
-    found = reading.gold.slots or (limits.get("concurrent") if isinstance(limits, dict) else None)
+    found = reading.gold.slots or meta_table(reading.trace.header, "run", "limits").get("concurrent")
     if not isinstance(found, int) or found < 1:
         raise NotMeasured("the number of slots P is not given")
     return found

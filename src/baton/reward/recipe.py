@@ -98,6 +98,11 @@ def load(name: str) -> Recipe:
             )
         text = files("baton.reward").joinpath("recipes", f"{name}.toml").read_text("utf-8")
         return parse(text, name)
+    if not Path(name).is_file():
+        raise UsageError(
+            f"there is no file {name!r}. Give a path to a .toml that is there, or a built-in recipe: "
+            f"{', '.join(built_in())}."
+        )
     try:
         return parse(Path(name).read_text("utf-8"), name)
     except UnicodeDecodeError:

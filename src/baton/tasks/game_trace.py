@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 from math import fsum
-from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -22,6 +21,7 @@ from baton.tasks.games import make_game
 from baton.tasks.ledger import Ledger, trace_regret
 from baton.tasks.policies import Greedy
 from baton.tasks.solve import Solution, solve
+from baton.trace.meta import meta_table
 from baton.trace.trace import Trace
 
 __all__ = ["PREFIX", "Played", "played", "regret_of_trace"]
@@ -55,17 +55,23 @@ class Played(Struct, frozen=True, kw_only=True):
 
 def played(trace: Trace, game: Game | None = None) -> Played:
     """The play a trace holds; `game` where it is at hand."""
-    spec: dict[str, Any] = trace.header.meta.get("run", {}).get("task", {})
+    spec = meta_table(trace.header, "run", "task")
     if not str(spec.get("task", "")).startswith(PREFIX):
         raise TraceError(
             f"trace {trace.trace_id} is of task {trace.header.task_id!r}, which is no game. "
             "Type: baton game play NAME --team --out DIR, for traces of one."
         )
-    if game is None:
-        game = _game(spec["task"].removeprefix(PREFIX), msgspec.json.encode(spec["settings"]))
-    told = [event.extra["step"] for event in trace.events if "step" in event.extra]
-    steps = [(read_state(step["state"]), step["option"], step["reward"]) for step in told]
-    end = read_state(told[-1]["next"]) if told else begin(game, spec["stream"])
+    try:
+        if game is None:
+            game = _game(spec["task"].removeprefix(PREFIX), msgspec.json.encode(spec["settings"]))
+        told = [event.extra["step"] for event in trace.events if "step" in event.extra]
+        steps = [(read_state(step["state"]), step["option"], step["reward"]) for step in told]
+        end = read_state(told[-1]["next"]) if told else begin(game, spec["stream"])
+    except (KeyError, TypeError, AttributeError, msgspec.MsgspecError) as error:
+        raise TraceError(
+            f"trace {trace.trace_id}: what it says of its game cannot be read: {type(error).__name__}: {error}. It was "
+            "changed after it was recorded; play it again."
+        ) from None
     return Played(game=game, steps=steps, end=end)
 
 

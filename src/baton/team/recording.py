@@ -12,6 +12,7 @@ from baton.errors import TraceError
 from baton.team.policy import Answer, EngineError
 from baton.trace.call import Call
 from baton.trace.event import Event
+from baton.trace.meta import meta_as
 from baton.trace.trace import Header, Trace
 
 __all__ = ["Moment", "Recording", "moment", "replicates_of"]
@@ -27,9 +28,11 @@ def moment(event: Event) -> Moment:
 
 def replicates_of(header: Header) -> tuple[int, ...]:
     """Of a fork, its replicate and before it those of the forks it was made of; those that are 0 are left out."""
-    run = header.meta.get("run", {})
-    last = run.get("replicate", 0)  # all that older headers tell
-    return tuple(run.get("replicates", (last,) if last else ()))
+    told = meta_as(header, tuple[int, ...], "run", "replicates")
+    if told is not None:
+        return told
+    last = meta_as(header, int, "run", "replicate")  # all that older headers tell
+    return (last,) if last else ()
 
 
 class Recording:

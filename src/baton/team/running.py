@@ -23,6 +23,7 @@ from baton.team.scribe import Journal
 from baton.team.setup import Assignment, Team
 from baton.trace.formats.sqlite import Store, Writer
 from baton.trace.graph import Graph
+from baton.trace.meta import meta_as, meta_table
 from baton.trace.trace import End, Header, Record, Trace
 
 __all__ = [
@@ -239,15 +240,14 @@ def num_records(trace: Trace) -> int:
 
 def interventions_of(trace: Trace) -> tuple[Intervention, ...]:
     """What was already changed in a trace that is itself a fork."""
-    kept = trace.header.meta.get("run", {}).get("interventions", [])
-    return tuple(msgspec.convert(kept, list[Intervention]))
+    return tuple(meta_as(trace.header, list[Intervention], "run", "interventions") or ())
 
 
 def _forked_header(
     trace: Trace, every: Sequence[Intervention], replicates: Sequence[int], trace_id: str | None
 ) -> Header:
     meta = dict(trace.header.meta)
-    meta["run"] = dict(meta.get("run", {})) | {
+    meta["run"] = meta_table(trace.header, "run") | {
         "interventions": msgspec.to_builtins(list(every)),
         "replicates": list(replicates),
     }
@@ -304,7 +304,7 @@ def _invalidated_before(trace: Trace) -> dict[str, list[str]]:
 
 
 def _check_harness(trace: Trace, team: Team) -> None:
-    recorded = trace.header.meta.get("run", {}).get("harness")
+    recorded = meta_table(trace.header, "run").get("harness")
     if recorded is None:
         raise TraceError(
             f"trace {trace.trace_id} was not made by a Baton run; there is nothing to run again."

@@ -75,7 +75,21 @@ class Graph:
 
     @cached_property
     def seq(self) -> NDArray[np.int64]:
-        return np.fromiter(map(attrgetter("seq"), self.trace.events), np.int64, count=self.n)
+        try:
+            return np.fromiter(map(attrgetter("seq"), self.trace.events), np.int64, count=self.n)
+        except OverflowError:
+            raise TraceError(self._out_of_range()) from None
+
+    def _out_of_range(self) -> str:
+        event = max(self.trace.events, key=lambda event: abs(event.seq))
+        bits = event.seq.bit_length()
+        seq = (
+            f"{event.seq}" if bits <= 128 else f"of {bits:,} bits"
+        )  # Python does not print any number of digits
+        return (
+            f"trace {self.trace.trace_id}: event {event.id!r} has seq {seq}; expected an integer from 0 to 2^63 - 1. "
+            "Type: baton validate FILE, for every problem."
+        )
 
     @cached_property
     def out(self) -> Csr:

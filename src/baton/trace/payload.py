@@ -6,6 +6,7 @@ bytes here and data everywhere: nothing in Baton evaluates it.
 
 from __future__ import annotations
 
+import sys
 import zlib
 from hashlib import blake2b
 
@@ -84,6 +85,8 @@ class Payload(
 
 def _inflate(packed: bytes, size: int, ref: str) -> bytes:
     """Never produces more than the declared size, so a small payload cannot fill memory."""
+    if not 0 <= size < sys.maxsize:  # below 0, zlib would take it for no limit at all
+        raise CorruptError(f"payload {ref} declares a size that no content has.")
     machine = zlib.decompressobj()
     try:
         raw = machine.decompress(packed, size + 1)

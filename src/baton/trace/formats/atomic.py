@@ -27,7 +27,7 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             f"{target}: there is no folder {target.parent}. Type: mkdir -p {shlex.quote(str(target.parent))}"
         ) from None
     except OSError as error:
-        raise UsageError(f"{target} cannot be written: {error.strerror}.") from None
+        raise UsageError(f"{target} cannot be written: {error.strerror}. Give another place.") from None
     try:
         with os.fdopen(handle, "wb", buffering=1 << 20) as file:
             yield file

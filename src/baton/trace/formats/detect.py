@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from itertools import chain
 from pathlib import Path
 
@@ -90,10 +91,12 @@ def stores_in(directory: Path) -> list[Path]:
 
 
 def _detect_directory(place: Path) -> str:
-    if any(chain(place.glob("*.parquet"), place.glob("*/*.parquet"))):
+    if any(place.glob("*.parquet")):
         return "parquet"
-    if stores_in(place):
+    if stores_in(place):  # there may be shards beside it: `read_all` reads both
         return "sqlite"
+    if any(place.glob("*/*.parquet")):
+        return "parquet"
     inside = sorted(path.name for path in place.iterdir())
     what = f"has {', '.join(inside[:3])}{', …' if len(inside) > 3 else ''}" if inside else "is empty"
     below = next((path for path in (place / "traces", *sorted(place.iterdir())) if _has_store(path)), None)
@@ -115,6 +118,9 @@ def _detect_content(head: bytes, place: Path) -> str:
         raise FormatError(f"{place} is a SQLite database but not one of Baton's. {_KNOWN}")
     if head.startswith(b"PAR1"):
         raise FormatError(f"{place} is one table of a sealed shard. Give its directory: {place.parent}")
+    if encoding := _wide_encoding(head[:8]):
+        again = f"iconv -f {encoding} -t UTF-8 {shlex.quote(str(place))} > NEW"
+        raise FormatError(f"{place} is {encoding} text; expected UTF-8. Type: {again}")
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if _KIND_FIRST.match(text):
         return "jsonl"
@@ -127,3 +133,13 @@ def _detect_content(head: bytes, place: Path) -> str:
             return "survey"
         return "jsonl"
     raise FormatError(f"{place} begins with {head[:16]!r}, which is no trace. {_KNOWN}")
+
+
+def _wide_encoding(head: bytes) -> str | None:
+    """UTF-16 or UTF-32, by its mark or by the zeros between ASCII letters."""
+    if head.startswith((b"\xff\xfe\0\0", b"\0\0\xfe\xff")):
+        return "UTF-32"
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "UTF-16"
+    # A file of nothing but zeros is no text: a hole, where a disk was full or a machine went down.
+    return "UTF-16" if any(head) and b"\0\0\0\0" in (head[0::2], head[1::2]) else None

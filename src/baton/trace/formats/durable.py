@@ -43,7 +43,9 @@ def file_error(path: Path, what: str) -> BatonError:
         return UsageError(f"cannot {what}: {path} is a directory; expected a file.")
     if not folder.is_dir():
         return UsageError(f"cannot {what}: there is no directory {folder}. Make it first.")
-    return BatonError(f"cannot {what} at {path}: no permission, no room, or a read-only file system.")
+    return BatonError(
+        f"cannot {what} at {path}: no permission, no room, or a read-only file system. Give another place."
+    )
 
 
 def sync_file(path: Path) -> None:

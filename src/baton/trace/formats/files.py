@@ -9,7 +9,7 @@ from pathlib import Path
 
 from baton.errors import FormatError, UsageError, nearest
 from baton.trace.formats.collection import no_collection
-from baton.trace.formats.detect import FORMATS, detect, format_of_name, stores_in
+from baton.trace.formats.detect import FORMATS, detect, format_of_name
 from baton.trace.trace import Trace
 
 __all__ = ["encode", "read", "read_all", "write"]
@@ -41,10 +41,9 @@ def read_all(path: str | os.PathLike[str]) -> Iterator[Trace]:
 
         return iter((read_survey(path),))
     if kind == "sqlite":
-        from baton.trace.formats.sqlite import read_store
+        from baton.trace.formats.beside import read_stores
 
-        place = Path(path)
-        return chain.from_iterable(map(read_store, stores_in(place) if place.is_dir() else [place]))
+        return read_stores(Path(path))
     from baton.trace.formats.parquet import read_sealed
 
     return read_sealed(Path(path))

@@ -8,6 +8,7 @@ It is no signature: whoever rewrites files, manifest and directory name together
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path
@@ -24,6 +25,7 @@ __all__ = [
     "FileEntry",
     "Manifest",
     "has_shards",
+    "is_shard",
     "read_manifest",
     "shards",
     "verify_shard",
@@ -31,6 +33,7 @@ __all__ = [
 
 MANIFEST = "manifest.json"
 SHARD_PREFIX = "shard-"
+_NAMED = re.compile(SHARD_PREFIX + "[0-9a-f]{16}")
 _FORMAT = "baton-shard"
 _VERSION = 1
 
@@ -74,7 +77,7 @@ def _render(content: dict[str, Any]) -> bytes:
 
 def has_shards(directory: str | Path) -> bool:
     folder = Path(directory)
-    return folder.is_dir() and any(folder.glob(f"{SHARD_PREFIX}*"))
+    return folder.is_dir() and any(map(is_shard, folder.iterdir()))
 
 
 def shards(directory: str | Path) -> list[Path]:
@@ -84,10 +87,17 @@ def shards(directory: str | Path) -> list[Path]:
         raise FormatError(f"{folder} is not a directory; expected one with sealed traces in it.")
     if (folder / MANIFEST).exists() or folder.name.startswith(SHARD_PREFIX):
         return [folder]
-    found = sorted(path for path in folder.iterdir() if path.name.startswith(SHARD_PREFIX) and path.is_dir())
+    found = sorted(filter(is_shard, folder.iterdir()))
     if not found:
         raise FormatError(f"{folder} holds no sealed traces. Type: baton seal STORE.db {folder}")
     return found
+
+
+def is_shard(path: Path) -> bool:
+    """By its name, or by what it holds: a run of the task shard-sum may be in a folder shard-sum."""
+    if not path.name.startswith(SHARD_PREFIX) or not path.is_dir():
+        return False
+    return bool(_NAMED.fullmatch(path.name)) or (path / MANIFEST).exists() or any(path.glob("*.parquet"))
 
 
 def read_manifest(shard: Path) -> Manifest:

@@ -40,7 +40,10 @@ def seal(traces: Iterable[Trace], directory: str | Path) -> Path:
     """
     arrow()
     folder = Path(directory)
-    folder.mkdir(parents=True, exist_ok=True)
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is a file; sealed traces go into a folder. Give another.")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    made = _make(folder)
     lock = Lock(folder / ".lock", f"another process is sealing into {folder}. Try again when it has ended.")
     try:
         for stale in folder.glob(f"{_PREFIX}*"):
@@ -54,8 +57,21 @@ def seal(traces: Iterable[Trace], directory: str | Path) -> Path:
             raise BatonError(f"cannot seal into {folder}: {error}. No shard was made.") from None
         finally:
             shutil.rmtree(working, ignore_errors=True)
+    except BaseException:
+        if made and all(path.name.startswith(".lock") for path in folder.iterdir()):
+            shutil.rmtree(folder, ignore_errors=True)  # the lock is still ours
+        raise
     finally:
         lock.release()
+
+
+def _make(folder: Path) -> bool:
+    """Whether it was not there."""
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        return False
+    return True
 
 
 def _seal_into(working: Path, traces: Iterable[Trace], taken: set[str]) -> Path:

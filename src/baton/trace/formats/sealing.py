@@ -12,7 +12,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from baton.errors import UsageError
+from baton.errors import BatonError, UsageError
 from baton.trace.formats.manifest import has_shards, verify_shard
 from baton.trace.formats.parquet import read_sealed, seal, sealed_ids
 from baton.trace.formats.sqlite import Store, list_traces, read_store
@@ -43,6 +43,7 @@ def seal_store(
     summaries = list_traces(path)  # before the store is opened for writing: it must be there
     with nullcontext() if keep else Store.open(path) as store:
         if store is not None:
+            _check_writable(store)
             summaries = list_traces(path)
         wanted = sorted(each.trace_id for each in summaries if each.finished or unfinished)
         before = _already_sealed(path, directory, wanted)
@@ -56,6 +57,16 @@ def seal_store(
             store.drop(done)
             num_left -= len(done)
     return SealReport(shard=shard, num_sealed=len(new), num_already_sealed=len(before), num_left=num_left)
+
+
+def _check_writable(store: Store) -> None:
+    """Before anything is sealed: what cannot leave the store would be in both places for good."""
+    try:
+        store.check_writable()
+    except BatonError:
+        raise UsageError(
+            f"{store.path} cannot be written, so that sealed traces cannot leave it. Add --keep: they stay there, too."
+        ) from None
 
 
 def _already_sealed(path: str | Path, directory: str | Path, wanted: list[str]) -> set[str]:

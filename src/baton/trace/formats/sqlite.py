@@ -279,6 +279,11 @@ class Store:
             for row in rows:
                 del self._numbers[row.trace_id]
 
+    def check_writable(self) -> None:
+        """Raises `BatonError` where the file cannot be written, which opening it does not tell."""
+        with self._commit_lock, Transaction(self._connection, self.path) as run:
+            run.execute("UPDATE store SET crc = crc")
+
     def close(self) -> None:
         """Commit and let go of the file."""
         if self._closed:

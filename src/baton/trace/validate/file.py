@@ -7,7 +7,6 @@ file that cannot be read gives a report that says why in one line.
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -50,7 +49,7 @@ def validate_file(
 
     def read() -> None:
         nonlocal kind
-        kind = _kind(Path(path))
+        kind = detect(path)
         if kind == "jsonl":
             with Path(path).open("rb") as stream:
                 read_native(stream, found, close, progress or (lambda _: None), max_line_bytes)
@@ -83,32 +82,6 @@ def validate_file(
         counts=found.counts,
         unreadable=unreadable,
     )
-
-
-def _kind(path: Path) -> str:
-    kind, refused = "", None
-    try:
-        kind = detect(path)
-    except FormatError as error:
-        refused = error
-    if kind in ("", "survey") and path.is_file() and (encoding := _wide_encoding(path)):
-        again = f"iconv -f {encoding} -t UTF-8 {shlex.quote(str(path))} > NEW"
-        raise FormatError(f"{path} is {encoding} text; expected UTF-8. Type: {again}")
-    if refused is not None:
-        raise refused
-    return kind
-
-
-def _wide_encoding(path: Path) -> str | None:
-    """UTF-16 or UTF-32, by its mark or by the zeros between ASCII letters."""
-    with path.open("rb") as stream:
-        head = stream.read(8)
-    if head.startswith((b"\xff\xfe\0\0", b"\0\0\xfe\xff")):
-        return "UTF-32"
-    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return "UTF-16"
-    # A file of nothing but zeros is no text: a hole, where a disk was full or a machine went down.
-    return "UTF-16" if any(head) and b"\0\0\0\0" in (head[0::2], head[1::2]) else None
 
 
 def _read_document(path: Path, found: Found, close: Close, max_document_bytes: int) -> None:

@@ -99,6 +99,23 @@ def _properties(value: Any) -> Fault | None:
     return None
 
 
+_TABLES_OF_RUN = ("task", "policies", "limits", "latency", "settings")
+
+
+def _meta(value: dict[str, Any]) -> Fault | None:
+    """Anything of anyone's, but for the two objects that Baton itself reads."""
+    if fault := _properties(value):
+        return fault
+    run = value.get("run")
+    tables = {"run": run, "train": value.get("train")}
+    if isinstance(run, dict):
+        tables |= {f"run.{name}": run.get(name) for name in _TABLES_OF_RUN}
+    for name, table in tables.items():
+        if table is not None and not isinstance(table, dict):
+            return ("shape/wrong-type", f"{name}: {shown(table)}", "an object, as Baton writes there")
+    return None
+
+
 def _sampling(value: Sampling) -> Fault | None:
     # Counts are not checked: servers write "no limit" as -1.
     for name in ("temperature", "top_p"):
@@ -141,7 +158,7 @@ _COLUMN: dict[_Rule, Callable[[list[Any]], bool]] = {
 }
 
 _RULES: dict[type[Struct], dict[str, _Rule]] = {
-    Header: {"trace_id": _name, "task_id": _name, "version": _version, "meta": _properties},
+    Header: {"trace_id": _name, "task_id": _name, "version": _version, "meta": _meta},
     Event: {
         "id": _name,
         "agent": _name,

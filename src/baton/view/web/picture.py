@@ -15,6 +15,7 @@ from baton.errors import BatonError
 from baton.measure.scale import scale
 from baton.trace.critical import critical_path
 from baton.trace.graph import Graph
+from baton.trace.meta import meta_table
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import DECISIONS, EDGE_TYPES, EVENT_TYPES, STATUSES
 from baton.view.lanes import Lane, Lanes
@@ -70,7 +71,7 @@ def lane_order(lanes: Lanes) -> list[Lane]:
 
 def _about(trace: Trace) -> dict[str, Any]:
     header = trace.header
-    run = header.meta.get("run")
+    run = meta_table(header, "run")
     size = scale(trace)
     return {
         "id": trace.trace_id,
@@ -80,8 +81,8 @@ def _about(trace: Trace) -> dict[str, Any]:
         "finished": trace.finished,
         "forked_from": header.meta.get("forked_from"),
         "train": header.meta.get("train"),
-        "policies": run.get("policies") if isinstance(run, dict) else None,
-        "interventions": run.get("interventions") if isinstance(run, dict) else None,
+        "policies": run.get("policies"),
+        "interventions": run.get("interventions"),
         "costs": trace.costs,
         "metrics": trace.metrics,
         "figures": {

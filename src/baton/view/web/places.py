@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from baton.errors import FormatError
 from baton.trace.formats.detect import detect, stores_in
-from baton.trace.formats.manifest import SHARD_PREFIX
+from baton.trace.formats.manifest import is_shard
 
 __all__ = ["Place", "find_places", "modified"]
 
@@ -79,7 +79,7 @@ def _inside(path: Path, key: str) -> list[Place]:
         if child.is_dir():
             if (child / _RUN).is_file():
                 found.append(Place(key=name, path=child, training=True))
-            elif _holds_traces(child) and not child.name.startswith(SHARD_PREFIX):
+            elif _holds_traces(child) and not is_shard(child):
                 found.append(Place(key=name, path=child))
                 found += [
                     Place(key=f"{name}/{below.name}", path=below)

@@ -21,6 +21,7 @@ from baton.errors import BatonError, FormatError, UsageError
 from baton.trace.formats import read_all
 from baton.trace.formats.detect import detect, stores_in
 from baton.trace.formats.jsonl import read_jsonl
+from baton.trace.formats.manifest import has_shards
 from baton.trace.formats.sqlite_read import TraceSummary, list_traces, read_store
 from baton.trace.trace import Trace
 from baton.view.web.places import Place, find_places
@@ -29,6 +30,7 @@ __all__ = ["Library", "Row"]
 
 _KEPT_TRACES = 4
 _PLACES_SECONDS = 2.0
+_SEALED = "sealed"  # the stamp of what does not change any more
 
 
 class Row(Struct, frozen=True, kw_only=True):
@@ -161,10 +163,12 @@ class _List:
             self._error = FormatError(f"{self._path} cannot be read: {error.strerror}.")
 
     def _read_stores(self) -> None:
-        """Only what is new, and first the little that a store knows of all."""
+        """Only what is new, and first the little that a store knows of all; then what is sealed beside it."""
+        live: set[str] = set()
         for store in stores_in(self._path) if self._path.is_dir() else [self._path]:
             news: list[str] = []
             for summary in list_traces(store):
+                live.add(summary.trace_id)
                 stamp = f"{summary.num_records}/{summary.finished}"
                 known = self._rows.get(summary.trace_id)
                 if known is None or known[0] != stamp:
@@ -173,6 +177,17 @@ class _List:
             for trace in read_store(store, news) if news else ():
                 stamp = f"{_num_records(trace)}/{trace.finished}"
                 self._rows[trace.trace_id] = (stamp, _row(trace))
+        if has_shards(self._path):
+            self._read_sealed(live)
+
+    def _read_sealed(self, live: set[str]) -> None:
+        """What no store holds."""
+        from baton.trace.formats.parquet import read_sealed, sealed_ids
+
+        known = {trace_id for trace_id, (stamp, _) in self._rows.items() if stamp == _SEALED}
+        news = set(sealed_ids(self._path)) - live - known
+        for trace in read_sealed(self._path, news) if news else ():
+            self._rows[trace.trace_id] = (_SEALED, _row(trace))
 
 
 def _row(trace: Trace) -> Row:
@@ -211,18 +226,20 @@ def _num_records(trace: Trace) -> int:
     return sum(map(len, kinds))
 
 
-def _store_of(path: Path, trace_id: str) -> tuple[Path, TraceSummary]:
-    stores = stores_in(path) if path.is_dir() else [path]
-    for store in stores:
+def _store_of(path: Path, trace_id: str) -> tuple[Path, TraceSummary] | None:
+    """The store that holds a trace; None: it may be in a shard beside it."""
+    for store in stores_in(path) if path.is_dir() else [path]:
         for summary in list_traces(store):
             if summary.trace_id == trace_id:
                 return store, summary
+    if has_shards(path):
+        return None
     raise UsageError(f"{path} has no trace {trace_id!r} now.")
 
 
 def _stamp(path: Path, trace_id: str) -> str:
-    if detect(path) == "sqlite":
-        _, summary = _store_of(path, trace_id)
+    if detect(path) == "sqlite" and (found := _store_of(path, trace_id)) is not None:
+        _, summary = found
         return f"{summary.num_records}/{summary.finished}"
     return _directory_stamp(path)
 
@@ -246,10 +263,10 @@ def _files(path: Path) -> Iterator[Path]:
 def _read_one(path: Path, trace_id: str) -> Trace:
     kind = detect(path)
     traces: Iterator[Trace]
-    if kind == "sqlite":
-        store, _ = _store_of(path, trace_id)
-        traces = read_store(store, [trace_id])
-    elif kind == "parquet":
+    found = _store_of(path, trace_id) if kind == "sqlite" else None
+    if found is not None:
+        traces = read_store(found[0], [trace_id])
+    elif kind in ("sqlite", "parquet"):
         from baton.trace.formats.parquet import read_sealed
 
         traces = read_sealed(path, [trace_id])

@@ -1,0 +1,78 @@
+"""Places that are not there, are something else, or may not be used: one line that says what to do."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from baton.cli import main
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "v1" / "centralized.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["corpus", "bib", "--out", "nowhere/x.bib"], "Type: mkdir -p nowhere"),
+        (["reward", str(GOLDEN), "--recipe", "no.toml"], "there is no file 'no.toml'. Give a path"),
+        (
+            ["reward", str(GOLDEN), "--recipe", "shared", "--gold", "no.json"],
+            "there is no such file. Expected JSON",
+        ),
+        (["reward", str(GOLDEN), "--recipe", "shared", "--gold", "."], "that is a folder. Expected JSON"),
+    ],
+)
+def test_a_wrong_place_is_one_line_with_what_to_do(
+    args: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(args) == 2
+    error = capsys.readouterr().err.strip()
+    assert said in error
+    assert "Errno" not in error
+    assert len(error.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (errno.EACCES, "Give another place, or look at: ls -ld"),
+        (errno.EROFS, "Give another place"),
+        (errno.ENOSPC, "the disk is full. Make room"),
+        (errno.EISDIR, "expected a file"),
+        (errno.EEXIST, "there is a file of that name"),
+        (errno.ENOENT, "there is no "),
+    ],
+)
+def test_what_the_system_refuses_is_said_with_what_to_do(
+    number: int,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(number, "refused", str(tmp_path / "x"))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    assert main(["game", "play", "parallel-pandora", "--out", str(tmp_path / "x")]) == 2
+    error = capsys.readouterr().err.strip()
+    assert said in error
+    assert str(tmp_path) in error
+    assert "Errno" not in error
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32"])
+@pytest.mark.parametrize("command", ["show", "stats", "validate", "measure"])
+def test_text_of_wide_characters_is_named_everywhere(
+    command: str, encoding: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "wide.jsonl").write_bytes(GOLDEN.read_text("utf-8").encode(encoding))
+    assert main([command, str(tmp_path / "wide.jsonl")]) == 2
+    assert f"Type: iconv -f {encoding[:6].upper()} -t UTF-8" in capsys.readouterr().err
