@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -221,3 +222,39 @@ def test_a_model_plays_a_game(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     for task in ("game:pandora", "shard-sum"):
         assert main(["run", task, *given, "--out", str(tmp_path / task.replace(":", "-"))]) == 0
         assert "answers in a row were invalid" in capsys.readouterr().out  # it is untrained, and was asked
+
+
+def test_a_folder_of_training_is_not_run_into(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "run.json").write_text("{}")
+    assert main(["run", "shard-sum", "--out", str(tmp_path)]) == 2
+    assert "holds a training run. Give another --out." in capsys.readouterr().err
+    assert not (tmp_path / "run.db").exists()
+
+
+def test_a_run_takes_no_name_that_is_sealed_beside_it(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    place = str(made(tmp_path / "out"))
+    assert main(["seal", place, place]) == 0
+    made(tmp_path / "out")
+    assert [trace.trace_id for trace in traces(tmp_path / "out")] == [
+        "shard-sum-centralized-0.2",
+        "shard-sum-centralized-0",
+    ]
+
+
+@pytest.mark.parametrize("odd", [5, "x", [1], {"settings": 3}, {"settings": {"task": 7}}])
+def test_a_header_that_says_odd_things_of_its_run_is_one_line(
+    odd: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "t.jsonl"
+    assert main(["convert", str(made(tmp_path / "out")), str(file)]) == 0
+    first, *rest = file.read_text("utf-8").splitlines()
+    header = json.loads(first)
+    header["meta"]["run"] = odd
+    file.write_text("\n".join([json.dumps(header), *rest]) + "\n", "utf-8")
+    capsys.readouterr()
+    fork = ["fork", "--bar", "worker1", "--out", str(tmp_path / "fork.jsonl")]
+    for command in (["replay"], ["credit", "--estimator", "shapley"], fork):
+        assert main([command[0], str(file), *command[1:]]) != 0
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"baton {command[0]}: ")

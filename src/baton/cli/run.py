@@ -26,6 +26,8 @@ from baton.team.run import Run
 from baton.team.running import StoreJournal, header_of
 from baton.team.setup import Team
 from baton.team.topology import TOPOLOGIES
+from baton.trace.formats.manifest import has_shards
+from baton.trace.formats.parquet_read import sealed_ids
 from baton.trace.formats.sqlite import Store
 from baton.trace.formats.sqlite_read import list_traces
 from baton.trace.trace import Trace
@@ -119,6 +121,8 @@ def _given_up(trace: Trace) -> int:
 def run_into(path: Path, settings: Settings, task: Task | None = None) -> Trace | None:
     """Run what settings describe, into a store. None: it was interrupted; what there is is kept."""
     team, assignment = make_team(settings, task)
+    if (path.parent / "run.json").is_file():
+        raise UsageError(f"{path.parent} holds a training run. Give another --out.")
     asyncio.run(_reach(team))
     path.parent.mkdir(parents=True, exist_ok=True)
     header = header_of(team, assignment, _free_id(path, settings), settings=msgspec.to_builtins(settings))
@@ -159,8 +163,10 @@ def parse_policies(given: list[str]) -> dict[str, str]:
 
 
 def _free_id(path: Path, settings: Settings) -> str:
-    """A name for this run that the store does not have yet."""
+    """A name for this run that the store, and what was sealed beside it, do not have yet."""
     taken = {summary.trace_id for summary in list_traces(path)} if path.exists() else set()
+    if has_shards(path.parent):
+        taken |= set(sealed_ids(path.parent))
     base = f"{settings.task}-{settings.topology}-{settings.seed}"
     name, count = base, 1
     while name in taken:

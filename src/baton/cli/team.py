@@ -28,6 +28,7 @@ from baton.team.surface import Lines, Tools
 from baton.team.topology import TOPOLOGIES, make_topology
 from baton.trace.call import Sampling
 from baton.trace.formats import read_all
+from baton.trace.meta import meta_as
 from baton.trace.trace import Trace
 
 __all__ = [
@@ -217,13 +218,12 @@ def _value(text: str) -> Any:
 
 def settings_of(trace: Trace, policies: Mapping[str, str]) -> Settings:
     """The settings a trace was run with; `policies` given now take the place of its own."""
-    kept = trace.header.meta.get("run", {}).get("settings")
-    if kept is None:
+    settings = meta_as(trace.header, Settings, "run", "settings")
+    if settings is None:
         raise TraceError(
             f"trace {trace.trace_id} was not made by `baton run`, so its team cannot be set up from here. "
             "Use replay, resume or fork of baton.team.running with the team that made it."
         )
-    settings = msgspec.convert(kept, Settings)
     return msgspec.structs.replace(settings, policies={**settings.policies, **policies})
 
 

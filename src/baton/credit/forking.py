@@ -32,6 +32,7 @@ from baton.team.setup import Assignment, Team
 from baton.trace.call import Call
 from baton.trace.event import Event
 from baton.trace.graph import Graph
+from baton.trace.meta import meta_table
 from baton.trace.numbers import Ints
 from baton.trace.payload import Payload
 from baton.trace.trace import Trace
@@ -152,7 +153,7 @@ class Forks:
 
     def _seeded(self, trace: Trace) -> Team:
         """Rollouts of a group differ in their seed; a fork draws with the one its trace was run with."""
-        seed = trace.header.meta.get("run", {}).get("seed", self.team.seed)
+        seed = meta_table(trace.header, "run").get("seed", self.team.seed)
         return self.team if seed == self.team.seed else structs.replace(self.team, seed=seed)
 
     def _assigned(self, trace: Trace) -> Assignment:
@@ -241,7 +242,7 @@ def _forgetting(trace: Trace, events: frozenset[str], named: Set[str] = frozense
 
 def _barring(trace: Trace, agents: Sequence[str]) -> Trace:
     """As if these had been barred from it before."""
-    run = dict(trace.header.meta.get("run", {}))
+    run = dict(meta_table(trace.header, "run"))
     run["interventions"] = [
         *run.get("interventions", []),
         *msgspec.to_builtins([BarAgent(a) for a in agents]),
