@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import shlex
 import sys
 
@@ -12,6 +11,7 @@ from baton.cli.run import parse_policies
 from baton.cli.stores import resume_command, store_to_resume
 from baton.cli.team import at_work, describe
 from baton.cli.trust import add_trust, team_again
+from baton.cli.waking import run_waking
 from baton.errors import UsageError
 from baton.team.running import StoreJournal, resuming
 from baton.trace.formats.sqlite import Store
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
             again = resuming(before, team, assignment, journal, instructions=instructions)
             try:
                 with live_line(at_work(again)):
-                    trace = asyncio.run(again.go())
+                    trace = run_waking(again.go())
             except KeyboardInterrupt:
                 store.commit()
                 go_on = resume_command(

@@ -14,6 +14,7 @@ from baton.cli.live import live_line
 from baton.cli.stores import resume_command, store_to_write
 from baton.cli.team import Settings, at_work, describe, make_team, parse_settings
 from baton.cli.trust import needs_trust
+from baton.cli.waking import run_waking
 from baton.engine import ENGINES
 from baton.errors import UsageError
 from baton.learn.answered import failures, first_line
@@ -131,7 +132,7 @@ def run_into(path: Path, settings: Settings, task: Task | None = None) -> Trace 
         store.commit()  # killed before its first answer, it is known by name
         try:
             with live_line(at_work(going)):
-                return asyncio.run(going.go())
+                return run_waking(going.go())
         except KeyboardInterrupt:
             store.commit()
             return None
