@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -38,6 +39,11 @@ def traces(place: Path) -> list[Trace]:
     return list(read_all(place))
 
 
+def hears_interrupts() -> None:
+    """What a shell starts in the background ignores Ctrl-C, and so would its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def started(
     folder: Path, command: Sequence[str], *, until_events: int, played: int = 2
 ) -> subprocess.Popen[str]:
@@ -50,6 +56,7 @@ def started(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=hears_interrupts,
     )
     store = folder / "out" / "run.db"
     while _num_events(store) < until_events or not _num_traces(store):

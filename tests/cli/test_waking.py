@@ -9,6 +9,7 @@ import sys
 import threading
 
 import pytest
+from runs import hears_interrupts
 
 from baton.cli.waking import run_waking
 
@@ -31,7 +32,12 @@ except KeyboardInterrupt:
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="needs a POSIX system")
 def test_a_signal_to_another_thread_ends_the_sleep() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", TO_ANOTHER_THREAD], capture_output=True, text=True, check=True, timeout=40
+        [sys.executable, "-c", TO_ANOTHER_THREAD],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=40,
+        preexec_fn=hears_interrupts,
     )
     assert done.stdout == "heard\n"
 
