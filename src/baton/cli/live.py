@@ -18,9 +18,6 @@ _LOG_SECONDS = 10.0
 @contextmanager
 def live_line(tell: Callable[[float], str]) -> Iterator[None]:
     """`tell(seconds so far)` is shown while the body runs; on a terminal it is gone afterwards."""
-    if sys.stderr is None:  # closed
-        yield
-        return
     over = threading.Event()
 
     def show() -> None:
