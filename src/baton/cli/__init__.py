@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from baton import __version__
+from baton.cli.train_ending import silence
 from baton.errors import BatonError, nearest
 
 __all__ = ["COMMANDS", "main"]
@@ -137,7 +138,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except BrokenPipeError:
         # The reader went away (`| head`); what it did not read is not an error.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        silence(sys.stdout)
         return 0
     except OSError as error:  # a place that cannot be read or written
         print(f"baton {name}: {_printable(_about(error))}", file=sys.stderr)

@@ -23,6 +23,7 @@ from msgspec import Struct
 from numpy.typing import ArrayLike, NDArray
 
 from baton.credit.contract import CreditError
+from baton.trace.rounding import ROUNDING
 
 __all__ = [
     "Effect",
@@ -79,7 +80,7 @@ def effect_of(terms: ArrayLike, weights: ArrayLike | None = None) -> Effect:
     """The mean of independent terms and its standard error. None: one term, or terms all alike, which do not tell."""
     t, w = _weighed(terms, weights)
     error = math.sqrt(_spread(t, w) / len(t)) if len(t) > 1 else 0.0
-    told = error > 1e-12 * max(1.0, float(np.abs(t).max()))
+    told = error > ROUNDING * max(1.0, float(np.abs(t).max()))
     return Effect(
         value=float(np.average(t, weights=w)), stderr=error if told else None, terms=tuple(t.tolist())
     )
