@@ -216,20 +216,18 @@ def test_forks_of_a_trace_and_of_its_branch_have_names_of_their_own() -> None:
     assert len(names) == 2
     assert {name.rpartition("~")[0] for name in names} == {"t", "t.1-1"}
     of_branch = asyncio.run(fork(branch, team, assignment, change)).trace
-    assert (of_branch.header.meta["forked_from"], of_branch.header.meta["root"]) == ("t.1-1", "t")
+    assert of_branch.header.meta["forked_from"] == "t.1-1"
 
 
-def test_names_do_not_grow_with_generations_and_the_root_is_kept() -> None:
+def test_names_do_not_grow_with_generations() -> None:
     team, assignment = two_workers()
     trace = asyncio.run(run(team, assignment, trace_id="t"))
-    assert "root" not in trace.header.meta
     made, names = trace, ["t"]
     for number in range(6):
         before = made
         made = asyncio.run(fork(before, team, assignment, [Replace("worker2#1", str(number))])).trace
         assert made.trace_id == fork_id(before, [Replace("worker2#1", str(number))])
         assert made.header.meta["forked_from"] == before.trace_id
-        assert made.header.meta["root"] == "t"
         names.append(made.trace_id)
     assert len(set(names)) == 7
     assert {len(name) for name in names[1:]} == {len("t~01234567")}

@@ -65,7 +65,7 @@ class Fork(Struct, frozen=True, kw_only=True):
     """A trace with one thing different, and what it took."""
 
     trace: Trace
-    """Its header's meta has `forked_from`, the trace it was made of, and `root`, the run that one goes back to."""
+    """Its header's meta has `forked_from`, the trace it was made of."""
     usage: Usage
     """What ran again and what was reused."""
     reused: tuple[str, ...]
@@ -251,12 +251,8 @@ def _forked_header(
         "interventions": msgspec.to_builtins(list(every)),
         "replicates": list(replicates),
     }
-    came_from = {
-        "forked_from": trace.trace_id,
-        "root": meta.get("root", meta.get("forked_from", trace.trace_id)),
-    }
     name = trace_id or _fork_id(trace, every, replicates)
-    return structs.replace(trace.header, trace_id=name, meta=meta | came_from)
+    return structs.replace(trace.header, trace_id=name, meta=meta | {"forked_from": trace.trace_id})
 
 
 def fork_id(trace: Trace, interventions: Sequence[Intervention], replicate: int = 0) -> str:

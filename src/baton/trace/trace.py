@@ -43,7 +43,7 @@ class Header(
     meta: dict[str, Any] = field(default_factory=dict)
     """Anything a producer wants kept: seed, recipe, harness, instance.
 
-    Of a fork, `forked_from`: the trace it was made of; and `root`: the run that is no fork at the beginning of these.
+    Of a fork, `forked_from`: the trace it was made of.
     """
 
 
