@@ -10,9 +10,9 @@ import math
 import sys
 from pathlib import Path
 
-from baton.cli.bench import markdown
-from baton.cli.credit_bench import measure
-from baton.cli.credit_bench.ladder import Rung
+from credit_bench import measure
+from credit_bench.command import markdown
+from credit_bench.ladder import Rung
 
 _WIDTH, _HEIGHT, _MARGIN = 520, 320, 60
 _SERIES = (

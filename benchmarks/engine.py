@@ -30,8 +30,8 @@ from transformers import __version__ as transformers_version
 
 from baton.engine.torch import PlainTemplate, TorchEngine
 from baton.engine.torch.batch import Limits
-from baton.team.policy import Answer, Request
-from baton.trace.call import Sampling
+from baton.team.protocol import Answer, Request
+from baton.trace.records import Sampling
 from table import machine, print_table, row
 
 SIZES = {

@@ -6,7 +6,7 @@ conversation is one row, rows are packed without padding (variable-length flash 
 lengths together on the CPU). Building the forest is inside the time. Weights are random: speed does not
 depend on them. Times are the best of --repeats runs taken in turns in one process.
 
-S is the ratio of floating-point operations (baton.learn.gate); memory is the peak above weights and gradients.
+S is the ratio of floating-point operations (baton.forest.batch); memory is the peak above weights and gradients.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ from torch._dynamo.utils import counters
 from transformers import LlamaConfig, LlamaForCausalLM
 from transformers import __version__ as transformers_version
 
-from baton.learn import Row, Shape, choose, plant, speed_up
-from baton.learn.attention import make_pass
-from baton.learn.batch import pack
-from baton.learn.check import check_forest
-from baton.learn.losses import Loss
+from baton.forest.attention.parts import make_pass
+from baton.forest.batch import Shape, choose, pack, speed_up
+from baton.forest.layout import plant
+from baton.forest.logprobs import check_forest
+from baton.forest.rows import Row
+from baton.learn.loss import Loss
 from baton.learn.update import Gradients, Packed
 from table import machine, print_table, row
 

@@ -11,17 +11,17 @@ from collections.abc import Callable
 from typing import Any
 
 from baton.engine.scripted import ScriptedEngine
-from baton.tasks.game_task import GameTask
-from baton.tasks.games import make_game
-from baton.tasks.games.dec_tiger import TigerModel
-from baton.tasks.joint_policy import joint_optimum
-from baton.tasks.ledger import expected_regret
-from baton.tasks.play import Table
-from baton.tasks.policies import reference
-from baton.tasks.solve import solve
-from baton.team.policy import Engine
+from baton.games.game_task import GameTask
+from baton.games.joint_policy import joint_optimum
+from baton.games.ledger import expected_regret
+from baton.games.library import make_game
+from baton.games.library.dec_tiger import TigerModel
+from baton.games.play import Table
+from baton.games.reference import reference
+from baton.games.solve import solve
+from baton.team.protocol import Engine
 from baton.team.running import run
-from baton.team.setup import Team, Topology
+from baton.team.team import Team, Topology
 from table import machine, print_table, row
 
 Rows = list[tuple[str, ...]]

@@ -23,13 +23,14 @@ import psutil
 
 from baton.engine.scripted import ScriptedEngine
 from baton.team.intervene import Replace
-from baton.team.policy import Request
+from baton.team.protocol import Request
 from baton.team.running import StoreJournal, fork, header_of, resume, run
-from baton.team.setup import Assignment, Team
-from baton.team.tool import Registry, tool
+from baton.team.team import Assignment, Team
+from baton.team.tools.tool import Registry, tool
 from baton.team.topology import make_topology
 from baton.trace.formats import read
-from baton.trace.formats.sqlite import Durability, Store
+from baton.trace.formats.sqlite import Store
+from baton.trace.formats.sqlite_write import Durability
 from table import machine, print_table, row
 
 Row = tuple[str, ...]

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
-from baton.trace.event import Edge, Event
+from baton.trace.records import Edge, Event
 from baton.trace.trace import Header, Trace
 from baton.trace.vocabulary import EdgeType
 

@@ -27,19 +27,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from baton.credit import find, project
+from baton.credit import find
+from baton.credit.project import project
 from baton.engine.torch import TorchEngine
+from baton.forest.rows import Row, rows_of
 from baton.learn.lockstep import Lockstep
-from baton.learn.losses import Loss
+from baton.learn.loss import Loss
 from baton.learn.models.tiny import Tiny, make_tiny
-from baton.learn.rows import Row, rows_of
 from baton.learn.update import Gradients, Packed
 from baton.tasks.task import Instance, Task
 from baton.team.harness import Role
 from baton.team.running import run
-from baton.team.setup import Assignment, Team, Topology
-from baton.trace.call import Sampling
-from baton.trace.record import Reward
+from baton.team.team import Assignment, Team, Topology
+from baton.trace.records import Reward, Sampling
 from baton.trace.trace import Trace
 from table import machine, print_table, row
 

@@ -11,23 +11,23 @@ import asyncio
 import torch
 from msgspec import structs
 
-from baton.credit.contract import team_return
+from baton.credit.estimator import team_return
+from baton.credit.estimators.group import group_relative
 from baton.credit.project import project
-from baton.credit.team import group_relative
 from baton.engine.scripted import ScriptedEngine
 from baton.engine.torch import TorchEngine
+from baton.forest.rows import rows_of
+from baton.games.game_task import GameTask
+from baton.games.library import make_game
+from baton.games.solve import solve
 from baton.learn.lockstep import lockstep
-from baton.learn.losses import Loss
+from baton.learn.loss import Loss
+from baton.learn.models.start import spoken_in, texts_of, warm_start
 from baton.learn.models.tiny import Tiny, make_tiny
-from baton.learn.rows import rows_of
 from baton.learn.update import Gradients, Packed
-from baton.learn.warm import spoken_in, texts_of, warm_start
-from baton.tasks.game_task import GameTask
-from baton.tasks.games import make_game
-from baton.tasks.solve import solve
-from baton.team.policy import Engine
+from baton.team.protocol import Engine
 from baton.team.running import run
-from baton.team.setup import Team
+from baton.team.team import Team
 from baton.trace import Trace
 
 NUM_STEPS, NUM_GROUPS, GROUP_SIZE = 12, 8, 8

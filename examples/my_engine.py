@@ -11,10 +11,10 @@ import math
 from collections.abc import Sequence
 
 from baton.engine.tokens import completion, encode_entries
-from baton.team.policy import Answer, EngineError, Entry, Request
+from baton.team.protocol import Answer, EngineError, Entry, Request
 from baton.team.randomness import uniform
 from baton.team.running import run
-from baton.team.setup import Assignment, Team
+from baton.team.team import Assignment, Team
 from baton.team.topology import make_topology
 from baton.testing import check_engine
 from baton.trace.numbers import Floats, Ints

@@ -10,9 +10,9 @@ import math
 from statistics import median
 
 from baton.credit import ESTIMATORS, project, team_return
-from baton.credit.contract import Credits, Group, RewardOf, estimator, make_credit, returns
+from baton.credit.estimator import Credits, Group, RewardOf, estimator, make_credit, returns
 from baton.testing import check_estimator
-from baton.testing.rollouts import sample_group
+from baton.testing.sample_rollouts import sample_group
 
 
 @estimator("median", "team", needs=["group"], source="Laplace 1818 (the median's error)", evidence="I")

@@ -9,8 +9,8 @@ Type: python examples/my_game.py
 from collections.abc import Sequence
 from typing import ClassVar
 
-from baton.tasks.game import OVER, Branch, Choice, Game, State
-from baton.tasks.solve import solve
+from baton.games.game import OVER, Branch, Choice, Game, State
+from baton.games.solve import solve
 from baton.testing import check_game
 
 

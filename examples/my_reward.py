@@ -11,7 +11,7 @@ from typing import ClassVar
 from baton.errors import TraceError
 from baton.reward import Gold, Rule, with_rewards
 from baton.testing import check_reward
-from baton.testing.rollouts import sample_group
+from baton.testing.sample_rollouts import sample_group
 from baton.trace import Reward, Trace
 from baton.trace.vocabulary import RewardFamily
 

@@ -14,10 +14,10 @@ import numpy as np
 
 from baton.engine.scripted import ScriptedEngine
 from baton.tasks.task import Instance, Task
-from baton.team.policy import Request
+from baton.team.protocol import Request
 from baton.team.running import run
-from baton.team.setup import Team
-from baton.team.tool import Tool, tool
+from baton.team.team import Team
+from baton.team.tools.tool import Tool, tool
 from baton.team.topology import make_topology
 from baton.testing import check_task
 

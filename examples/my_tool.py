@@ -10,10 +10,10 @@ Type: python examples/my_tool.py
 import asyncio
 
 from baton.engine.scripted import ScriptedEngine
-from baton.team.policy import Request
+from baton.team.protocol import Request
 from baton.team.running import run
-from baton.team.setup import Assignment, Team
-from baton.team.tool import Registry, tool
+from baton.team.team import Assignment, Team
+from baton.team.tools.tool import Registry, tool
 from baton.team.topology import make_topology
 from baton.testing import check_tool
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from baton.engine.scripted import ScriptedEngine
 from baton.team.agent import Agent
 from baton.team.harness import Role
-from baton.team.policy import Request
+from baton.team.protocol import Request
 from baton.team.running import run
-from baton.team.setup import Assignment, Team, Topology
+from baton.team.team import Assignment, Team, Topology
 from baton.testing import check_topology
 from baton.trace.formats import write
 

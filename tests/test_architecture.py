@@ -14,12 +14,14 @@ SRC = Path(__file__).parents[1] / "src" / "baton"
 # package -> packages it may import. `errors` is open to all.
 ARROWS: dict[str, set[str]] = {
     "trace": set(),
-    "tasks": {"trace", "team"},
+    "games": {"trace", "team"},
+    "forest": {"trace"},
+    "tasks": {"trace", "team", "games"},
     "team": {"trace"},
     "engine": {"trace", "team"},
     "reward": {"trace"},
     "credit": {"trace", "team"},
-    "learn": {"trace", "team", "engine", "tasks", "credit", "reward", "measure"},
+    "learn": {"trace", "team", "engine", "games", "tasks", "credit", "reward", "measure", "forest"},
     "measure": {"trace", "team"},
     "connect": {"trace"},
     "view": {"trace", "measure"},

@@ -13,7 +13,7 @@ import json
 
 from runs import Job, Record, main, markdown, shown, train
 
-from baton.tasks.game import CHOICES
+from baton.games.game import CHOICES
 
 GRPO_TRIED = (
     ("train.learning_rate=0.0001", "train.epochs=2", "train.batches=4"),

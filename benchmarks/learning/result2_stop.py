@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 from runs import Job, Record, main, markdown, shown, train
 
-from baton.tasks.game import Game, State
-from baton.tasks.games import make_game
-from baton.tasks.solve import Solution, evaluate, solve
+from baton.games.game import Game, State
+from baton.games.library import make_game
+from baton.games.solve import Solution, evaluate, solve
 
 GAMES: dict[str, dict[str, Any]] = {
     "stopping-chain": {},

@@ -16,8 +16,8 @@ from typing import Any
 
 from runs import Job, Record, main, markdown, shown, train
 
-from baton.credit.contract import Credits, Group, RewardOf, estimator, make_credit, returns, team_return
-from baton.credit.spawn_fork import decisions_of, propensity_of
+from baton.credit.estimator import Credits, Group, RewardOf, estimator, make_credit, returns, team_return
+from baton.credit.estimators.spawn_fork import decisions_of, propensity_of
 
 ARMS = {
     "naive: spawned less not spawned": ("credit.0.estimator=spawn-naive", "credit.0.group_by=task"),
@@ -70,7 +70,7 @@ def worker(job: Job) -> Record:
 def _spawns(trainer: Any, recipe: Any) -> Record:
     import asyncio
 
-    from baton.learn.evaluate import held_out
+    from baton.learn.run.evaluate import held_out
 
     traces = asyncio.run(trainer.stage.play(trainer.engines(), held_out(recipe, "spawns", 0)))
     found: dict[str, list[bool]] = {"easy": [], "hard": []}

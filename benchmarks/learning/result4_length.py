@@ -20,7 +20,7 @@ from __future__ import annotations
 import numpy as np
 from runs import Job, Record, interval, main, markdown, shown
 
-from baton.tasks.games.length_ladder import LengthLadder
+from baton.games.library.length_ladder import LengthLadder
 
 LENGTHS = (10, 100, 1000)
 KINDS = ("uniform", "decision, own luck", "decision, same luck")

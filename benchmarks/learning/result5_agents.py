@@ -14,9 +14,9 @@ from __future__ import annotations
 import numpy as np
 from runs import Job, Record, main, markdown, shown, train
 
-from baton.credit.baseline import EPS, normalised
-from baton.credit.contract import Credits, Group, RewardOf, estimator, make_credit, team_return
-from baton.credit.earned import Counts, agent_returns
+from baton.credit.core.acts import Counts, agent_returns
+from baton.credit.core.baseline import EPS, normalised
+from baton.credit.estimator import Credits, Group, RewardOf, estimator, make_credit, team_return
 
 SHARED, OWN = "one return for all", "a return for each role"
 ARMS = {

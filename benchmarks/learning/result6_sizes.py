@@ -13,10 +13,10 @@ from typing import Any
 
 from runs import Job, Record, main, markdown, measure, shown, train
 
-from baton.tasks.games import make_game
-from baton.tasks.ledger import expected_regret
-from baton.tasks.policies import reference
-from baton.tasks.solve import solve
+from baton.games.ledger import expected_regret
+from baton.games.library import make_game
+from baton.games.reference import reference
+from baton.games.solve import solve
 
 SIZES = (3, 6, 12, 30)
 """k, 2k, 4k and 10k."""

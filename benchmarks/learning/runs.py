@@ -45,7 +45,7 @@ _T95 = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 
 def measure(trainer: Any, recipe: Any, stage: Any = None) -> Record:
     """The policies as they are, on held-out episodes; on another stage than they were trained on, if given."""
-    from baton.learn.evaluate import held_out, regrets
+    from baton.learn.run.evaluate import held_out, regrets
 
     stage = stage or trainer.stage
     traces = asyncio.run(stage.play(trainer.engines(), held_out(recipe, "measured", 0)))
@@ -61,8 +61,8 @@ def measure(trainer: Any, recipe: Any, stage: Any = None) -> Record:
 
 def train(job: Job, after: Callable[[Any, Any], Record] | None = None) -> Record:
     """One run. `after(trainer, recipe)` adds what a result wants to know of the trained team."""
-    from baton.learn.evaluate import regrets
     from baton.learn.recipe import load
+    from baton.learn.run.evaluate import regrets
     from baton.learn.trainer import Diverged, Trainer
 
     began = time.process_time()

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from baton.errors import UsageError, nearest
-from baton.learn.folder import read_lines
+from baton.learn.run.folder import read_lines
 from real_tasks.compare import compare
 from real_tasks.runs import ALONE
 

@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct
 
 from baton.errors import UsageError
-from baton.learn.folder import read_lines
+from baton.learn.run.folder import read_lines
 from baton.measure.figure import Figure, mean
 
 __all__ = [

@@ -13,11 +13,10 @@ from typing import Any
 from msgspec import structs
 
 from baton.learn.models.smollm2 import smollm2_folder
-from baton.learn.models.start import WARM_SEEDS
+from baton.learn.models.start import WARM_SEEDS, spoken_in, spoken_rows
 from baton.learn.recipe import load
 from baton.learn.rollouts import SEEDS
 from baton.learn.stage import Episode, Stage
-from baton.learn.warm import spoken_in, spoken_rows
 from baton.tasks.catalog import make_task
 from real_tasks.measure import distinct
 from real_tasks.trained import TEST_SEEDS

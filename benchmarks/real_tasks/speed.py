@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
+from baton.forest.rows import Row, rows_of
 from baton.learn.models import load_model
 from baton.learn.models.local import free_bytes
 from baton.learn.recipe import Recipe, load
-from baton.learn.rows import Row, rows_of
 from baton.learn.trainer import Trainer
 from baton.learn.update import Gradients, Packed
 from baton.trace.numbers import Floats
@@ -93,7 +93,7 @@ def _calls(trace: Trace, policy: Any) -> Any:
 
 def _update(policy: Any, rows: list[Row], packing: Any) -> float:
     """Seconds, best of some, after one that compiles."""
-    from baton.learn.losses import Loss
+    from baton.learn.loss import Loss
 
     gradients = Gradients(policy.model, Loss(), Packed(packing=packing))
     times = []

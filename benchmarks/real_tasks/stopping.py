@@ -18,7 +18,7 @@ from baton.engine.torch import TorchEngine
 from baton.learn.stage import Stage
 from baton.measure.figure import Figure, mean
 from baton.tasks.reasoning import NONE
-from baton.team.policy import Answer, Engine, EngineError, Entry, Request
+from baton.team.protocol import Answer, Engine, EngineError, Entry, Request
 from baton.trace.numbers import Ints
 from baton.trace.trace import Trace
 from real_tasks.measure import answer_of

@@ -15,7 +15,7 @@ from typing import Any
 
 from baton.errors import UsageError
 from baton.learn.recipe import load
-from baton.learn.session import Session
+from baton.learn.run.session import Session
 from real_tasks.trained import measure_run
 
 __all__ = ["begin_or_go_on", "train"]

@@ -5,16 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-__all__ = [
-    "BatonError",
-    "CorruptError",
-    "FormatError",
-    "MissingExtraError",
-    "TraceError",
-    "UsageError",
-    "nearest",
-]
-
 
 class BatonError(Exception):
     """Anything Baton raises on purpose. The command line prints it as one line and exits 2."""

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from baton.trace.event import Edge
 from baton.trace.formats.survey_write import to_survey
+from baton.trace.records import Edge
 from baton.trace.validate import validate
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"

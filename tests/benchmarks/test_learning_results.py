@@ -40,9 +40,9 @@ def test_there_are_six_results() -> None:
 
 CHECKED = """
 import importlib, sys
-from baton.learn.idle import check_asked, check_idle
+from baton.learn.recipe_checks import check_asked, check_idle
 from baton.learn.recipe import load
-from baton.learn.refusals import check_credit, check_numbers
+from baton.learn.recipe_checks import check_credit, check_numbers
 from baton.learn.stage import Stage
 
 sys.path.insert(0, sys.argv[1])

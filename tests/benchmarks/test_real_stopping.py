@@ -18,7 +18,7 @@ from baton.engine.torch import TorchEngine
 from baton.learn.models.tiny import Tiny, make_tiny
 from baton.learn.recipe import load
 from baton.learn.stage import Episode, Stage
-from baton.team.policy import Engine, Request
+from baton.team.protocol import Engine, Request
 from baton.trace.trace import Trace
 from baton.trace.validate import validate
 

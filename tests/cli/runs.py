@@ -17,7 +17,7 @@ from baton.trace.trace import Trace
 SLOW = """
 import asyncio
 import os
-from baton.tasks.shard_sum_play import play as quick
+from baton.tasks.shard_sum import play as quick
 
 left = int(os.environ.get("PLAYED", 1_000_000))
 

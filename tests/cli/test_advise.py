@@ -13,7 +13,7 @@ from strategies import valid_traces
 
 from baton.cli import advise as command
 from baton.cli import main
-from baton.cli.advise_traces import read_answers
+from baton.compose.advise_traces import read_answers
 from baton.trace.formats import read, read_all
 from baton.trace.recorder import Recorder
 from baton.trace.trace import Trace

@@ -9,22 +9,21 @@ import pytest
 from scipy import stats
 
 from baton.cli import main
-from baton.cli.credit_bench.coalitions import Hundred
-from baton.cli.credit_bench.figures import score, spearman
-from baton.cli.credit_bench.helpers import helper_figures
-from baton.cli.credit_bench.ladder import diffusion
-from baton.cli.credit_bench.messages import message_figures
-from baton.cli.credit_bench.relay import relay_figures
-from baton.cli.credit_bench.replay_cost import replay_targets
-from baton.cli.credit_bench.spawning import spawn_figures
-from baton.cli.credit_bench.stopping import stop_figures
-from baton.cli.credit_bench.stopping_teams import stop_team_figures
-from baton.cli.credit_bench.sweep import sweep
-from baton.cli.credit_bench.tools import tool_figures
-from baton.cli.credit_bench.voters import voter_figures
 from baton.credit import ESTIMATORS
-from baton.credit.shapley import exact
-from baton.credit.shapley_sampling import sampled
+from baton.credit.estimators.shapley_values import exact, sampled
+from credit_bench.coalitions import Hundred
+from credit_bench.figures import score, spearman
+from credit_bench.helpers import helper_figures
+from credit_bench.ladder import diffusion
+from credit_bench.messages import message_figures
+from credit_bench.relay import relay_figures
+from credit_bench.replay_cost import replay_targets
+from credit_bench.spawning import spawn_figures
+from credit_bench.stopping import stop_figures
+from credit_bench.stopping_teams import stop_team_figures
+from credit_bench.sweep import sweep
+from credit_bench.tools import tool_figures
+from credit_bench.voters import voter_figures
 
 
 def test_spearman_is_scipys() -> None:

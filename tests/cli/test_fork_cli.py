@@ -12,10 +12,9 @@ from runs import made, traces
 
 from baton.cli import main
 from baton.tasks import catalog
-from baton.tasks.shard_sum import ShardSum
-from baton.tasks.shard_sum_play import play
+from baton.tasks.shard_sum import ShardSum, play
 from baton.tasks.task import Instance
-from baton.team.tool import Tool, tool
+from baton.team.tools.tool import Tool, tool
 from baton.trace.formats import read
 from baton.trace.trace import Trace
 from baton.trace.validate import validate

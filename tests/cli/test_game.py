@@ -7,9 +7,9 @@ import json
 import pytest
 
 from baton.cli import main
-from baton.tasks.game import CHOICES
-from baton.tasks.games import GAMES
-from baton.tasks.policies import REFERENCE
+from baton.games.game import CHOICES
+from baton.games.library import GAMES
+from baton.games.reference import REFERENCE
 
 
 def test_list(capsys: pytest.CaptureFixture[str]) -> None:

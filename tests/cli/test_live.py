@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from baton.cli import live
+from baton.view.terminal import live
 
 
 def test_a_log_gets_a_line_now_and_then(

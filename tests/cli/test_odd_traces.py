@@ -11,7 +11,7 @@ import pytest
 from baton.cli import main
 from baton.errors import TraceError
 from baton.trace import read
-from baton.trace.graph import Graph
+from baton.trace.graph.arrays import Graph
 
 HUGE = 10**30
 READERS = (

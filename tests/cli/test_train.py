@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from baton.cli import main
-from baton.cli.train_display import _Console
-from baton.cli.train_ending import Unread
+from baton.compose.waking import Unread
 from baton.trace.formats import read_all
+from baton.view.terminal.training_progress import _Console
 
 pytest.importorskip("torch", reason="training needs torch: pip install 'baton-rl[train]'")
 
@@ -146,7 +146,7 @@ def test_eval_on_other_instances_is_kept_on_request(
 def test_a_run_that_was_stopped_says_how_to_go_on_and_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from baton.cli.train_display import Display
+    from baton.view.terminal.training_progress import Display
 
     out = tmp_path / "run"
     shown = Display.step
@@ -174,7 +174,7 @@ def test_a_run_that_was_stopped_says_how_to_go_on_and_does(
 def test_a_run_that_nobody_reads_any_more_is_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from baton.cli.train_display import Display
+    from baton.view.terminal.training_progress import Display
 
     class Pipe(io.StringIO):
         closed_there = False
@@ -203,7 +203,7 @@ def test_a_run_that_nobody_reads_any_more_is_stopped(
 def test_a_run_that_nobody_reads_from_the_first_is_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from baton.cli.train_display import Display
+    from baton.view.terminal.training_progress import Display
 
     def note(_: Display, text: str) -> None:
         if text.startswith("measuring"):

@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.console import Console
 
-from baton.cli.train_display import Display
-from baton.view.training_run import TrainingRun
+from baton.view.report.run_figures import TrainingRun
+from baton.view.terminal.training_progress import Display
 
 
 def run(steps: int) -> TrainingRun:

@@ -20,7 +20,7 @@ from baton.view.web.attached import Change
 
 MODULE = """
 from pathlib import Path
-from baton.tasks.shard_sum_play import play
+from baton.tasks.shard_sum import play
 
 def f(request):
     Path(__file__).with_name("called").touch()

@@ -11,11 +11,11 @@ import threading
 import pytest
 from runs import hears_interrupts
 
-from baton.cli.waking import run_waking
+from baton.compose.waking import run_waking
 
 TO_ANOTHER_THREAD = """
 import asyncio, signal, threading, time
-from baton.cli.waking import run_waking
+from baton.compose.waking import run_waking
 
 def interrupt():
     time.sleep(0.3)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baton.corpus import VOCABULARIES, parse
-from baton.corpus.load import texts
+from baton.corpus.records_read import texts
 from baton.errors import FormatError
 
 TEXTS = texts()

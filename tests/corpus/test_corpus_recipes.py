@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from baton.cli.corpus_recipes import installed_recipes
+from baton.compose.corpus_recipes import installed_recipes
 from baton.corpus import Answers, advise, load
-from baton.corpus.advise import ROLES
+from baton.corpus.advice import ROLES
 
 FOLDER = Path(__file__).parents[2] / "src" / "baton" / "learn" / "recipes"
 NAMED = {paper.recipe: paper.key for paper in load().all_papers if paper.recipe is not None}

@@ -23,7 +23,7 @@ from baton.corpus import (
     select,
     stats,
 )
-from baton.corpus.advise import ROLES
+from baton.corpus.advice import ROLES
 from baton.credit import ESTIMATORS
 from baton.errors import UsageError
 

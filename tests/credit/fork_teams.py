@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable
 
 from baton.engine.scripted import ScriptedEngine
-from baton.team.policy import Answer, Request
+from baton.team.protocol import Answer, Request
 from baton.team.randomness import uniform
 from baton.team.running import run
-from baton.team.setup import Assignment, Team
+from baton.team.team import Assignment, Team
 from baton.team.topology import make_topology
 from baton.trace.trace import Trace
 

@@ -9,9 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baton.credit import CreditError
-from baton.credit.agent import agent_group, difference
-from baton.credit.mixing import MonotoneMix, qmix, slopes, vdn
-from baton.credit.role import Ema, aligned, common_count, role_ema, role_group
+from baton.credit.estimators.group import (
+    Ema,
+    agent_group,
+    aligned,
+    common_count,
+    difference,
+    role_ema,
+    role_group,
+)
+from baton.credit.estimators.mixing import MonotoneMix, qmix, slopes, vdn
 from baton.errors import UsageError
 from baton.trace import Call, Event, Ints, Reward, Trace
 from baton.trace.vocabulary import CreditUnit

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from strategies import valid_traces
 from test_saved_credit import GIVEN, OURS
 
-from baton.credit import ESTIMATORS, CreditError, project
-from baton.credit.acts import agents
-from baton.credit.covering import check_disjoint
+from baton.credit import ESTIMATORS, CreditError
+from baton.credit.core.acts import agents
+from baton.credit.core.covering import check_disjoint
+from baton.credit.project import project
 from baton.trace import Credit, Reward, Trace
 
 GIVEN_HERE = {**GIVEN, "qmix": {"q": lambda *_: 0.5, "mix": lambda _: lambda values: 2 * math.fsum(values)}}

@@ -7,7 +7,7 @@ import pytest
 from credit_teams import group_of, make_trace
 
 from baton.credit import ESTIMATORS, CreditError, find, team_return
-from baton.credit.contract import Cost, Prefix, estimator, make_credit, returns
+from baton.credit.estimator import Cost, Prefix, estimator, make_credit, returns
 from baton.errors import UsageError
 from baton.trace import Reward, Trace
 from baton.trace.vocabulary import CREDIT_UNITS

@@ -11,11 +11,11 @@ from credit_teams import group_of, make_trace
 from test_saved_credit import GIVEN, OURS, rollouts
 
 from baton.credit import ESTIMATORS
-from baton.credit.contract import Prefix
-from baton.credit.gae import Chain, with_errors
-from baton.credit.role import Ema, aligned
-from baton.credit.spread import pooled, seen
-from baton.credit.stop_value import backward, bootstrap_errors
+from baton.credit.core.baseline import pooled, seen
+from baton.credit.estimator import Prefix
+from baton.credit.estimators.gae import Chain, with_errors
+from baton.credit.estimators.group import Ema, aligned
+from baton.credit.estimators.stop_value import backward, bootstrap_errors
 from baton.trace import Credit, Reward
 
 

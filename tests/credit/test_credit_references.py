@@ -16,11 +16,10 @@ from credit_teams import group_of
 from scipy import signal, stats
 
 from baton.credit import ESTIMATORS
-from baton.credit.gae import advantages
-from baton.credit.shapley import closed_part, exact, interaction, symmetric
-from baton.credit.shapley_sampling import sampled
-from baton.credit.spawn_effect import effect_of
-from baton.tasks.games import make_game
+from baton.credit.estimators.gae import advantages
+from baton.credit.estimators.shapley_values import closed_part, exact, interaction, sampled, symmetric
+from baton.credit.estimators.spawn_effect import effect_of
+from baton.games.library import make_game
 
 TOTALS = [0.0, 1.0, 1.0, 0.25]
 

@@ -9,13 +9,12 @@ from credit_teams import by_target, group_of, make_trace
 from msgspec import structs
 
 from baton.credit import CreditError
-from baton.credit.acts import chosen, unit_of
-from baton.credit.contract import Prefix
-from baton.credit.message import siblings
-from baton.credit.orchestrator import coma, critical_steps, reinforce_cost, step_cost
-from baton.credit.tool_call import tool_group
+from baton.credit.core.acts import chosen, unit_of
+from baton.credit.estimator import Prefix
+from baton.credit.estimators.event import coma, critical_steps, reinforce_cost, siblings, step_cost
+from baton.credit.estimators.group import tool_group
 from baton.trace import Event, Reward
-from baton.trace.stages import Stages
+from baton.trace.graph.stages import Stages
 
 
 def event(type_: str, **more: object) -> Event:

@@ -7,16 +7,16 @@ import asyncio
 import pytest
 from fork_teams import relay, team_of, turn_of, voters
 
-from baton.credit.contract import Cost
+from baton.credit.estimator import Cost
 from baton.credit.forking import Forks, Said, call_of, cone, coupling
 from baton.engine.scripted import ScriptedEngine
 from baton.errors import UsageError
 from baton.team.intervene import Replace
 from baton.team.outside import ForkRefused
-from baton.team.policy import Request
+from baton.team.protocol import Request
 from baton.team.running import run
-from baton.team.setup import Assignment, Team
-from baton.team.tool import Registry, tool
+from baton.team.team import Assignment, Team
+from baton.team.tools.tool import Registry, tool
 from baton.team.topology import make_topology
 from baton.trace.validate import validate
 

@@ -11,9 +11,8 @@ from fork_teams import P_FIRST, P_SECOND, relay, traces, voters
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.credit.contract import ESTIMATORS, CreditError
-from baton.credit.forking import Forks
-from baton.credit.message_replay import (
+from baton.credit.estimator import ESTIMATORS, CreditError
+from baton.credit.estimators.message_replay import (
     best_continuations,
     message_replay,
     messages_of,
@@ -22,6 +21,7 @@ from baton.credit.message_replay import (
     total_effect,
     total_effect_of,
 )
+from baton.credit.forking import Forks
 from baton.team.intervene import Replace
 from baton.trace.trace import Trace
 

@@ -8,13 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import valid_traces
 
-from baton.credit import CreditError, partition, project
-from baton.credit.acts import unit_of
-from baton.credit.contract import Prefix, make_credit
-from baton.credit.covering import check_disjoint
-from baton.credit.partition import telescope
-from baton.credit.team import mean_only
-from baton.credit.tree import tree_value
+from baton.credit import CreditError
+from baton.credit.core.acts import unit_of
+from baton.credit.core.covering import check_disjoint
+from baton.credit.core.tree import tree_value
+from baton.credit.estimator import Prefix, make_credit
+from baton.credit.estimators import partition
+from baton.credit.estimators.group import mean_only
+from baton.credit.estimators.partition import telescope
+from baton.credit.project import project
 from baton.trace import Trace
 
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from msgspec import structs
 from strategies import valid_traces
 
-from baton.credit import CreditError, project
-from baton.credit.acts import acts
-from baton.credit.contract import make_credit
-from baton.credit.project import tokens_of
+from baton.credit import CreditError
+from baton.credit.core.acts import acts
+from baton.credit.estimator import make_credit
+from baton.credit.project import project, tokens_of
 from baton.errors import TraceError, UsageError
 from baton.trace import Credit, Trace
 from baton.trace.vocabulary import CreditUnit

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from credit_teams import make_trace
 
-from baton.credit import ESTIMATORS, partition, project
-from baton.credit.contract import Prefix
-from baton.credit.mixing import MonotoneMix
+from baton.credit import ESTIMATORS
+from baton.credit.estimator import Prefix
+from baton.credit.estimators import partition
+from baton.credit.estimators.mixing import MonotoneMix
+from baton.credit.project import project
 from baton.trace import Call, Credit, Reward, Trace, read_all, write
 
 ROLLOUTS = (("a", 1.0, ["x"]), ("b", 0.25, ["x"]), ("c", 0.0, ["y"]), ("d", 0.5, ["z", "x"]))

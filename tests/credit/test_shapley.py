@@ -11,14 +11,21 @@ from fork_teams import additive, team_of, traces, turn_of, voters
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baton.credit.contract import CreditError
+from baton.credit.estimator import CreditError
+from baton.credit.estimators.shapley_forks import absent, players_of, shapley, shapley_of
+from baton.credit.estimators.shapley_values import (
+    _Forest,
+    closed_part,
+    exact,
+    exact_precedence,
+    interaction,
+    sampled,
+    symmetric,
+)
 from baton.credit.forking import Forks
-from baton.credit.shapley import closed_part, exact, exact_precedence, interaction, symmetric
-from baton.credit.shapley_forks import absent, players_of, shapley, shapley_of
-from baton.credit.shapley_sampling import _Forest, sampled
-from baton.tasks import coalition
-from baton.tasks.games import make_game
-from baton.team.policy import Request
+from baton.games import coalition
+from baton.games.library import make_game
+from baton.team.protocol import Request
 from baton.team.randomness import generator
 from baton.team.running import run
 

@@ -14,10 +14,10 @@ from scipy import stats
 from spawn_traces import Dropping, spawns_of
 
 from baton.credit import ESTIMATORS, CreditError
-from baton.credit.contract import Credits
+from baton.credit.estimator import Credits
+from baton.credit.estimators.spawn_effect import combined, controlled, effect_of
+from baton.credit.estimators.spawn_fork import decisions_of
 from baton.credit.forking import Forks
-from baton.credit.spawn_effect import combined, controlled, effect_of
-from baton.credit.spawn_fork import decisions_of
 from baton.trace.trace import Trace
 
 
@@ -83,7 +83,9 @@ def test_forks_count_by_the_inverse_of_their_chance(monkeypatch: pytest.MonkeyPa
     for places in product((0, 1), repeat=3):
         points = {f"fork/0/long{i}": 0.25 * place for i, place in enumerate(places)}
         points |= {f"fork/0/logged{i}": 0.9 for i in range(2)}  # beyond the rate: not forked
-        monkeypatch.setattr("baton.credit.spawn_fork.uniform", lambda key, at=points: at.get(key, 0.0))
+        monkeypatch.setattr(
+            "baton.credit.estimators.spawn_fork.uniform", lambda key, at=points: at.get(key, 0.0)
+        )
         (credit,), *_ = asked("spawn-combined", [*short, *long, *logged], Dropping(), rate=0.5)
         found.append(credit.value / 0.5)
         num = places.count(0)

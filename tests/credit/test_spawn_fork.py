@@ -10,16 +10,15 @@ import pytest
 from fork_teams import BASE, LIFT, LOGGED, additive, helper_or_alone, traces, voters
 from game_teams import play
 
-from baton.credit.contract import ESTIMATORS, CreditError
-from baton.credit.forking import Forks
-from baton.credit.spawn_effect import (
+from baton.credit.estimator import ESTIMATORS, CreditError
+from baton.credit.estimators.spawn_effect import (
     centred,
     combined,
     doubly_robust,
     group_means,
     inverse_propensity,
 )
-from baton.credit.spawn_fork import (
+from baton.credit.estimators.spawn_fork import (
     choose_fork,
     decisions_of,
     other_branch,
@@ -28,7 +27,8 @@ from baton.credit.spawn_fork import (
     spawn_fork,
     width_increments,
 )
-from baton.credit.spawn_log import spawn_doubly_robust
+from baton.credit.estimators.spawn_log import spawn_doubly_robust
+from baton.credit.forking import Forks
 from baton.team.action import Spawn
 from baton.team.intervene import Force
 from baton.trace import Event

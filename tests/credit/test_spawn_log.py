@@ -8,9 +8,9 @@ from math import fsum
 import pytest
 from spawn_traces import every_log, log_of, tau_of
 
-from baton.credit.contract import CreditError
-from baton.credit.spawn_effect import group_means
-from baton.credit.spawn_log import Cell, spawn_doubly_robust
+from baton.credit.estimator import CreditError
+from baton.credit.estimators.spawn_effect import group_means
+from baton.credit.estimators.spawn_log import Cell, spawn_doubly_robust
 
 
 def everything(_trace: object, _event: object) -> str:

@@ -10,17 +10,16 @@ import pytest
 from game_teams import play
 from msgspec import structs
 
-from baton.credit.contract import CreditError, Credits, team_return
-from baton.credit.stop_choice import decisions_of, stop_chance, stop_options, stopped
-from baton.credit.stop_replay import continued, shadows, stop_value
-from baton.tasks.game import State
-from baton.tasks.game_team import read_state
-from baton.tasks.games import make_game
-from baton.tasks.solve import solve
+from baton.credit.estimator import CreditError, Credits, team_return
+from baton.credit.estimators.stop_replay import continued, shadows, stop_value
+from baton.credit.estimators.stop_value import decisions_of, stop_chance, stop_options, stopped
+from baton.games.game import State
+from baton.games.library import make_game
+from baton.games.on_team import read_state
+from baton.games.solve import solve
 from baton.team.action import Action, Wait
 from baton.team.budget import Limits
-from baton.trace.event import Event
-from baton.trace.record import Credit
+from baton.trace.records import Credit, Event
 from baton.trace.trace import Trace
 
 

@@ -11,16 +11,22 @@ import pytest
 from fork_teams import team_of, traces, turn_of
 from msgspec import structs
 
-from baton.credit.contract import CreditError
+from baton.credit.estimator import CreditError
+from baton.credit.estimators.stop_replay import continued, shadows, stop_value
+from baton.credit.estimators.stop_value import (
+    advantages,
+    backward,
+    cell_fit,
+    decisions_of,
+    majority_draft,
+    ridge_fit,
+)
 from baton.credit.forking import Forks
-from baton.credit.stop_choice import decisions_of, majority_draft
-from baton.credit.stop_replay import continued, shadows, stop_value
-from baton.credit.stop_value import advantages, backward, cell_fit, ridge_fit
-from baton.tasks.games.stopping_chain import StoppingChain
-from baton.tasks.solve import evaluate, solve
-from baton.team.policy import Answer, Request
+from baton.games.library.stopping_chain import StoppingChain
+from baton.games.solve import evaluate, solve
+from baton.team.protocol import Answer, Request
 from baton.team.randomness import uniform
-from baton.team.setup import Assignment, Team
+from baton.team.team import Assignment, Team
 
 STEPS, UP, RATES, PRIOR = 8, 0.0155225, (0.93, 0.16), (0.57, 0.43)
 """A draft's score goes up or down at each of 8 steps; which of two teams it is, good or bad, nobody knows.

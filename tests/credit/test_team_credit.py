@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from scipy.stats import norm, rankdata
 
 from baton.credit import ESTIMATORS
-from baton.credit.baseline import centred, left_out, normal_ranks, normalised, std
-from baton.credit.team import group_relative, leave_one_out, mean_only, rank
+from baton.credit.core.baseline import centred, left_out, normal_ranks, normalised, std
+from baton.credit.estimators.group import group_relative, leave_one_out, mean_only, rank
 
 
 def trl_advantages(rewards: list[float], num_generations: int) -> np.ndarray:

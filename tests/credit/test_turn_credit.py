@@ -10,12 +10,9 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from baton.credit import CreditError
-from baton.credit.backup import tree_backup
-from baton.credit.branch import branch_scope
-from baton.credit.contract import Prefix
-from baton.credit.gae import advantages, gae
-from baton.credit.token import token_gae
-from baton.credit.turn import maporl, return_to_go, turn_group
+from baton.credit.estimator import Prefix
+from baton.credit.estimators.gae import advantages, gae, token_gae
+from baton.credit.estimators.turn import branch_scope, maporl, return_to_go, tree_backup, turn_group
 from baton.trace import Event, Reward, Trace
 
 

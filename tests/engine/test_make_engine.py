@@ -19,7 +19,7 @@ def test_every_kind(tmp_path: Path) -> None:
     TableEngine("mine").save(tmp_path / "t.json")
     made = [
         make_engine("scripted:echo"),
-        make_engine("scripted:baton.engine.scripts:first"),
+        make_engine("scripted:baton.engine.scripted:first"),
         make_engine("table"),
         make_engine(f"table:{tmp_path / 't.json'}"),
         make_engine("openai:org/model@http://127.0.0.1:1/v1"),
@@ -34,7 +34,7 @@ def test_every_kind(tmp_path: Path) -> None:
         ("scriptd:echo", "'scripted'"),
         ("scripted:eco", "'echo'"),
         ("scripted:no.such.module:f", "PYTHONPATH"),
-        ("scripted:baton.engine.scripts:frist", "'first'"),
+        ("scripted:baton.engine.scripted:frist", "'first'"),
         ("table:nowhere.json", "no table"),
         ("torch:", "torch:DIR"),
         ("torch:nowhere", "no folder"),

@@ -16,8 +16,8 @@ import pytest
 from baton.engine.openai import OpenAIEngine, ServerLimits
 from baton.engine.throttle import Bucket, backoff_seconds, retry_after_seconds
 from baton.errors import UsageError
-from baton.team.policy import Answer, Engine, EngineError, Entry, Request
-from baton.trace.call import Sampling
+from baton.team.protocol import Answer, Engine, EngineError, Entry, Request
+from baton.trace.records import Sampling
 
 KEY = "sk-very-secret"
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from baton.engine.scripted import ScriptedEngine
 from baton.engine.tokens import END, MARKS
-from baton.team.policy import Answer, Engine, EngineError, Entry, Request
-from baton.trace.call import Sampling
+from baton.team.protocol import Answer, Engine, EngineError, Entry, Request
 from baton.trace.numbers import Ints
+from baton.trace.records import Sampling
 
 
 def request(options: tuple[str, ...] | None = None, **sampling: Any) -> Request:

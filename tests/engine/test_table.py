@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from baton.engine.table import TableEngine
 from baton.errors import FormatError, UsageError
-from baton.team.policy import Answer, Engine, EngineError, Entry, Request
-from baton.trace.call import Sampling
+from baton.team.protocol import Answer, Engine, EngineError, Entry, Request
+from baton.trace.records import Sampling
 
 OPTIONS = ("a", "b", "c")
 

@@ -11,9 +11,9 @@ import torch
 from tiny_model import tiny_model, tiny_tokenizer
 
 from baton.engine.torch import TorchEngine
-from baton.learn.policies import lora
-from baton.team.policy import Answer, Request
-from baton.trace.call import Sampling
+from baton.learn import lora
+from baton.team.protocol import Answer, Request
+from baton.trace.records import Sampling
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 RNG = np.random.default_rng(5)

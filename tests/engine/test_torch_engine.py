@@ -17,11 +17,11 @@ from transformers import GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForC
 
 from baton.engine.torch import PlainTemplate, TorchEngine
 from baton.engine.torch.batch import Limits, _kept_tokens
-from baton.engine.torch.beside import Beside
+from baton.engine.torch.forward import Beside
 from baton.engine.torch.load import kv_shape
 from baton.errors import UsageError
-from baton.team.policy import Answer, Engine, EngineError, Entry, Request
-from baton.trace.call import Sampling
+from baton.team.protocol import Answer, Engine, EngineError, Entry, Request
+from baton.trace.records import Sampling
 
 torch.set_num_threads(1)
 MODEL = tiny_model()

@@ -12,11 +12,11 @@ from tiny_model import tiny_model
 from torch import Tensor, nn
 from transformers import MistralConfig, MistralForCausalLM
 
-from baton.engine.torch.forest import Forest
+from baton.engine.torch.cache import Forest
 from baton.engine.torch.forward import Forward, LlamaForward, ModelForward, close, forward_of
 from baton.engine.torch.load import checked_forward, kv_shape
 from baton.engine.torch.prefill import PrefillPass
-from baton.learn.policies import lora
+from baton.learn import lora
 
 
 def prompt(model: Any, length: int) -> PrefillPass:

@@ -12,12 +12,11 @@ from tiny_model import tiny_model
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from baton.engine.torch import flat, load
-from baton.engine.torch.flat import FlatPass, prefill_pass
-from baton.engine.torch.forest import Forest, Ids, Node
+from baton.engine.torch import load
+from baton.engine.torch import prefill as flat
+from baton.engine.torch.cache import Forest, Ids, Node, Pool, Pools, Seat
 from baton.engine.torch.load import checked_forward, kv_shape
-from baton.engine.torch.pool import Pool, Pools, Seat
-from baton.engine.torch.prefill import PrefillPass
+from baton.engine.torch.prefill import FlatPass, PrefillPass, prefill_pass
 
 MODEL = tiny_model()
 SHAPE = kv_shape(MODEL)
@@ -136,7 +135,7 @@ def test_few_calls_are_taken_only_if_they_give_the_same(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("at_a_time", [1, 30, 10**6])
 def test_many_rows_are_put_into_slots_as_one_is(at_a_time: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("baton.engine.torch.pool._AT_ONCE_BYTES", at_a_time * SHAPE.token_bytes)
+    monkeypatch.setattr("baton.engine.torch.cache._AT_ONCE_BYTES", at_a_time * SHAPE.token_bytes)
     rng = np.random.default_rng(0)
     pools, made = [], []
     for _ in range(2):

@@ -12,7 +12,7 @@ from tiny_model import CHATML, tiny_tokenizer
 import baton.engine.torch.template as template_module
 from baton.engine.torch.template import Encoder, PlainTemplate
 from baton.learn.models.tiny import CHAT_TEMPLATE
-from baton.team.policy import Answer, EngineError, Entry
+from baton.team.protocol import Answer, EngineError, Entry
 from baton.trace.numbers import Ints
 
 END = 257

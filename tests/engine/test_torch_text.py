@@ -9,9 +9,8 @@ from tiny_model import tiny_tokenizer
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from baton.engine.torch.template import Encoder, PlainTemplate
-from baton.engine.torch.text import ByteReader, Decoder, Reader
-from baton.team.policy import Answer, EngineError, Entry
+from baton.engine.torch.template import ByteReader, Decoder, Encoder, PlainTemplate, Reader
+from baton.team.protocol import Answer, EngineError, Entry
 from baton.trace.numbers import Ints
 
 TOKENIZER = tiny_tokenizer()

@@ -6,7 +6,7 @@ import threading
 
 import torch
 
-from baton.engine.torch.turn import turn
+from baton.engine.torch.engine import turn
 
 
 def test_one_turn_for_each_gpu() -> None:

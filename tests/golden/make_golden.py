@@ -13,9 +13,9 @@ from collections.abc import Callable
 from hashlib import blake2b
 from pathlib import Path
 
-from baton.trace.call import Sampling
 from baton.trace.recorded_agent import RecordedAgent
 from baton.trace.recorder import Recorder
+from baton.trace.records import Sampling
 from baton.trace.vocabulary import Topology
 
 V1 = Path(__file__).parent / "v1"

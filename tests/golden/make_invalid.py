@@ -11,7 +11,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-from baton.trace.payload import Payload
+from baton.trace.records import Payload
 
 HERE = Path(__file__).parent / "invalid"
 Records = list[Any]  # dictionaries, but for lines that are no record

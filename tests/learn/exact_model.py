@@ -9,7 +9,7 @@ import torch
 from tiny_model import tiny_model
 from torch import Tensor, nn
 
-from baton.learn.rows import Row
+from baton.forest.rows import Row
 
 
 def exact_model(seed: int = 0, kv_heads: int = 2) -> Any:

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 from small_run import TINY, small, team
 
-from baton.learn.alone import NotAlone, alone_at_tokens
-from baton.learn.answered import Unanswered
-from baton.learn.evaluate import mean_tokens, tries_for
-from baton.learn.folder import read_lines
 from baton.learn.recipe import Recipe
-from baton.learn.session import Session
+from baton.learn.run.evaluate import NotAlone, alone_at_tokens, mean_tokens, tries_for
+from baton.learn.run.folder import read_lines
+from baton.learn.run.session import Session
+from baton.learn.stage import Unanswered
 from baton.learn.trainer import Trainer
 from baton.trace.trace import Trace
 
@@ -114,7 +113,7 @@ def test_an_agent_that_cannot_answer_alone_does_not_spoil_the_run(
     def silent(*_: object) -> None:
         raise Unanswered("its prompts are too long")
 
-    monkeypatch.setattr("baton.learn.session.alone_at_tokens", silent)
+    monkeypatch.setattr("baton.learn.run.session.alone_at_tokens", silent)
     session = Session.begin(small(train__steps=1), "small", tmp_path / "run")
     list(session.steps())
     assert session.finish()[-1]["why"] == "its prompts are too long"

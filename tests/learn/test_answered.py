@@ -13,16 +13,14 @@ from small_run import TINY, small, team
 
 from baton.engine.scripted import ScriptedEngine
 from baton.errors import UsageError
-from baton.learn.answered import Unanswered
-from baton.learn.evaluate import summary
 from baton.learn.lockstep import lockstep
-from baton.learn.metrics import sizes
-from baton.learn.monitors import Watch
 from baton.learn.recipe import Recipe
-from baton.learn.session import Session
-from baton.learn.stage import Episode, Stage
+from baton.learn.run.evaluate import summary
+from baton.learn.run.session import Session
+from baton.learn.stage import Episode, Stage, Unanswered
 from baton.learn.trainer import Trainer
-from baton.team.policy import MODEL_FAILED, Answer, EngineError, Request
+from baton.learn.watch import Watch, sizes
+from baton.team.protocol import MODEL_FAILED, Answer, EngineError, Request
 from baton.trace.trace import Trace
 
 

@@ -8,7 +8,7 @@ import pytest
 from small_run import GROUP, small
 
 from baton.errors import UsageError
-from baton.learn.balance import EVERY
+from baton.learn.scoring import EVERY
 from baton.learn.trainer import Trainer
 from baton.reward.hybrid import Hybrid
 

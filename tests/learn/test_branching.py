@@ -8,12 +8,12 @@ from msgspec import structs
 
 from baton.credit.forking import Forks
 from baton.engine.scripted import ScriptedEngine
-from baton.learn.branching import branched
+from baton.learn.rollouts import branched
 from baton.team.intervene import BarAgent
-from baton.team.policy import Answer, Request
+from baton.team.protocol import Answer, Request
 from baton.team.randomness import uniform
 from baton.team.running import replay, run
-from baton.team.setup import Assignment, Team
+from baton.team.team import Assignment, Team
 from baton.team.topology import make_topology
 from baton.trace.trace import Trace
 

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from baton.forest.rows import Row
 from baton.learn.buffer import Buffer, Group, batches_of
-from baton.learn.rows import Row
 
 
 def group(step: int, version: int) -> Group:

@@ -11,20 +11,18 @@ import pytest
 from msgspec import structs
 from small_run import small
 
-from baton.credit.acts import turns
-from baton.credit.contract import CreditError, Prefix, team_return
-from baton.credit.earned import turn_rewards
-from baton.credit.gae import gae
-from baton.credit.token import token_gae
+from baton.credit.core.acts import turn_rewards, turns
+from baton.credit.estimator import CreditError, Prefix, team_return
+from baton.credit.estimators.gae import gae, token_gae
 from baton.errors import UsageError
+from baton.games.on_team import read_state
+from baton.games.reference import reference
+from baton.games.solve import evaluate
 from baton.learn.critics.network import NetworkCritic, _lessons, returns_to_go
-from baton.learn.critics.reading import Places, Reader, Spot
+from baton.learn.critics.pages import Places, Reader, Spot
 from baton.learn.stage import Episode, Stage
 from baton.learn.trainer import Trainer
-from baton.tasks.game_team import read_state
-from baton.tasks.policies import reference
-from baton.tasks.solve import evaluate
-from baton.trace.record import Reward
+from baton.trace.records import Reward
 from baton.trace.trace import Trace
 
 pytestmark = pytest.mark.usefixtures("first_weights")

@@ -11,13 +11,13 @@ from itertools import pairwise
 import pytest
 from small_run import BASE
 
-from baton.credit.contract import CreditError, Prefix
+from baton.credit.estimator import CreditError, Prefix
 from baton.engine.table import TableEngine
-from baton.learn.critics.choices import Asked, choice_points
-from baton.learn.critics.table import TableCritic
+from baton.games.solve import solve
+from baton.learn.critics.table import TableCritic, choice_points
+from baton.learn.options import Asked
 from baton.learn.recipe import parse
 from baton.learn.stage import Episode, Stage
-from baton.tasks.solve import solve
 from baton.trace.trace import Trace
 
 RECIPE = BASE + '[[credit]]\nestimator = "coma"\n[critic]\n'

@@ -9,8 +9,8 @@ import pytest
 
 from baton.cli import main
 from baton.errors import FormatError, UsageError
-from baton.learn.folder import Folder, read_lines, read_recipe
 from baton.learn.recipe import load, resolved
+from baton.learn.run.folder import Folder, read_lines, read_recipe
 
 RUN = '{"recipe": "small", "status": "stopped", "steps": 4}'
 

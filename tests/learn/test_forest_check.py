@@ -10,10 +10,10 @@ from tiny_model import tiny_model
 from torch import Tensor
 
 from baton.errors import UsageError
-from baton.learn.attention import registry
-from baton.learn.attention.parts import PartsPass
-from baton.learn.check import ForestError, check_forest
-from baton.learn.losses import Loss
+from baton.forest.attention import attach as registry
+from baton.forest.attention.parts import PartsPass
+from baton.forest.logprobs import ForestError, check_forest
+from baton.learn.loss import Loss
 from baton.learn.update import Gradients, Packed
 
 RNG = np.random.default_rng(0)
@@ -47,7 +47,7 @@ def test_a_dropped_mask_is_caught_before_the_first_step(
 
 
 def test_positions_that_are_ignored_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    from baton.learn import layout
+    from baton.forest import layout
 
     real = layout._forest
 

@@ -16,12 +16,15 @@ from msgspec import structs
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from baton.learn import Row, once, plant, scaled
-from baton.learn.attention import make_pass, tree_attention
-from baton.learn.attention.flex import FlexPass, bucket
-from baton.learn.batch import pack
-from baton.learn.logprobs import edge_logprobs
-from baton.learn.losses import Loss
+from baton.forest.attention.attach import tree_attention
+from baton.forest.attention.flex import FlexPass, bucket
+from baton.forest.attention.parts import make_pass
+from baton.forest.batch import pack
+from baton.forest.layout import once, plant
+from baton.forest.logprobs import edge_logprobs
+from baton.forest.rows import Row
+from baton.learn.crediting import scaled
+from baton.learn.loss import Loss
 from baton.learn.update import Gradients, Packed
 
 MODEL = exact_model()
@@ -133,10 +136,10 @@ def test_chunks_of_logits_do_not_change_the_gradient(entropy: float, monkeypatch
     """One chunk is kept for backward, several are computed again there."""
     rows, loss = random_rows(3), Loss(kind="ppo", entropy=entropy)
     whole = packed(rows, loss, packing="forest")
-    monkeypatch.setattr("baton.learn.logprobs.CHUNK", {"cpu": 3 * 258})
+    monkeypatch.setattr("baton.forest.logprobs.CHUNK", {"cpu": 3 * 258})
     assert sum(len(row.places) for row in rows) > 3
     again = Mock(side_effect=checkpoint)
-    monkeypatch.setattr("baton.learn.logprobs.checkpoint", again)
+    monkeypatch.setattr("baton.forest.logprobs.checkpoint", again)
     assert_same(packed(rows, loss, packing="forest"), whole)
     assert again.call_count > 1
 

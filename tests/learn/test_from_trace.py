@@ -8,16 +8,17 @@ import pytest
 import torch
 from tiny_model import tiny_model, tiny_tokenizer
 
-from baton.credit import project
+from baton.credit.project import project
 from baton.engine.torch import TorchEngine
-from baton.learn import by_policy, once, rows_of
-from baton.learn.losses import Loss
+from baton.forest.layout import once
+from baton.forest.rows import by_policy, rows_of
+from baton.learn.loss import Loss
 from baton.learn.update import Gradients
 from baton.tasks.shard_sum import ShardSum
 from baton.team.running import fork, run
-from baton.team.setup import Assignment, Team
+from baton.team.team import Assignment, Team
 from baton.team.topology import make_topology
-from baton.trace.record import Credit
+from baton.trace.records import Credit
 from baton.trace.trace import Trace
 
 TASK = ShardSum()

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import pytest
 
 from baton.learn.lockstep import NOT_ASKED, Lockstep, lockstep
-from baton.team.policy import Answer, EngineError, Entry, Request
-from baton.trace.call import Sampling
+from baton.team.protocol import Answer, EngineError, Entry, Request
 from baton.trace.numbers import Ints
+from baton.trace.records import Sampling
 
 
 class Slow:

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from baton.engine.torch import TorchEngine
 from baton.errors import UsageError
-from baton.learn.losses import Loss
-from baton.learn.policies.lora import (
+from baton.forest.rows import Row
+from baton.learn.lora import (
     Adapted,
     attach,
     load_state,
@@ -28,10 +28,10 @@ from baton.learn.policies.lora import (
     state_of,
     use,
 )
-from baton.learn.rows import Row
+from baton.learn.loss import Loss
 from baton.learn.update import Gradients, Packed
-from baton.team.policy import Answer, Entry, Request
-from baton.trace.call import Sampling
+from baton.team.protocol import Answer, Entry, Request
+from baton.trace.records import Sampling
 
 IDS = torch.tensor([[5, 9, 100, 7, 42]])
 

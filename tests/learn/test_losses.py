@@ -11,10 +11,10 @@ from msgspec import structs
 from torch import Tensor
 
 from baton.errors import TraceError, UsageError
-from baton.learn import once
-from baton.learn.idle import loss_of
-from baton.learn.losses import KINDS, LOSSES, Loss, Tokens, total
+from baton.forest.layout import once
+from baton.learn.loss import KINDS, LOSSES, Loss, Tokens, total
 from baton.learn.recipe import load
+from baton.learn.recipe_checks import loss_of
 from baton.learn.update import Gradients, Packed
 
 T64 = torch.float64

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import t
 
-from baton.learn.metrics import interval
+from baton.learn.watch import interval
 
 
 def test_the_interval_is_over_groups() -> None:

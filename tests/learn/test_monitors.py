@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from small_run import small
 
-from baton.learn.monitors import Watch
 from baton.learn.stage import Episode, Stage
+from baton.learn.watch import Watch
 from baton.trace.recorded_agent import RecordedAgent
 from baton.trace.recorder import Recorder
 from baton.trace.trace import Trace

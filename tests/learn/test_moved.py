@@ -8,8 +8,8 @@ import torch
 from exact_model import exact_model, make_row, plain_logprobs
 from msgspec import structs
 
-from baton.learn import Row
-from baton.learn.losses import Loss
+from baton.forest.rows import Row
+from baton.learn.loss import Loss
 from baton.learn.update import Gradients, Packed
 
 

@@ -14,15 +14,14 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from baton.errors import UsageError
+from baton.forest.rows import Row
+from baton.games.game import CHOICES
 from baton.learn.buffer import batches_of
-from baton.learn.idle import check_idle
-from baton.learn.options import option_rows, target_of, trained_decisions
-from baton.learn.policies.policy import samplers
-from baton.learn.propensities import Asked, option_chances
+from baton.learn.options import Asked, option_chances, option_rows, target_of, trained_decisions
+from baton.learn.policy import samplers
 from baton.learn.recipe import load
-from baton.learn.rows import Row
+from baton.learn.recipe_checks import check_idle
 from baton.learn.trainer import Trainer
-from baton.tasks.game import CHOICES
 from baton.trace.trace import Trace
 
 SMALL = (

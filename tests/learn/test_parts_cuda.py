@@ -11,9 +11,9 @@ from exact_model import make_row
 from torch import Tensor
 
 from baton.errors import UsageError
-from baton.learn import plant
-from baton.learn.attention import cuda, make_pass
-from baton.learn.attention.parts import PartsPass
+from baton.forest.attention import cuda
+from baton.forest.attention.parts import PartsPass, make_pass
+from baton.forest.layout import plant
 
 
 def _pieces(
@@ -56,7 +56,7 @@ def flash_backward(g: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_parts_make_the_forest(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    from baton.learn.attention import parts
+    from baton.forest.attention import parts
 
     monkeypatch.setattr(cuda, "_flash", flash)
     monkeypatch.setattr(cuda, "_flash_backward", flash_backward)

@@ -9,7 +9,7 @@ import torch
 from small_run import GROUP, TINY, team
 
 from baton.errors import UsageError
-from baton.learn.policies import lora
+from baton.learn import lora
 from baton.learn.trainer import Trainer
 
 pytestmark = pytest.mark.usefixtures("first_weights")

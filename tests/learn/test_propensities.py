@@ -7,7 +7,7 @@ import pytest
 import torch
 from small_run import small
 
-from baton.learn.propensities import Asked, option_chances, with_propensities
+from baton.learn.options import Asked, option_chances, with_propensities
 from baton.learn.trainer import Trainer
 
 pytestmark = pytest.mark.usefixtures("first_weights")

@@ -7,20 +7,19 @@ import asyncio
 import pytest
 from msgspec import structs
 
-from baton.credit.acts import turns
-from baton.credit.contract import CreditError
+from baton.credit.core.acts import turns
+from baton.credit.estimator import CreditError
+from baton.credit.estimators.mixing import check_monotone, slopes
 from baton.credit.forking import Forks
-from baton.credit.mixing import check_monotone, slopes
 from baton.engine.scripted import ScriptedEngine
-from baton.learn.branching import branched
 from baton.learn.crediting import Crediting
 from baton.learn.critics.agents import AgentsCritic
-from baton.learn.judging import Judging, outcome_of
 from baton.learn.lockstep import lockstep
 from baton.learn.recipe import CreditPart, load
-from baton.learn.scoring import Scoring
+from baton.learn.rollouts import branched
+from baton.learn.scoring import Judging, Scoring, outcome_of
 from baton.learn.stage import Episode, Stage
-from baton.trace.record import Credit
+from baton.trace.records import Credit
 from baton.trace.trace import Trace
 
 
@@ -120,7 +119,7 @@ def test_branches_share_what_came_before() -> None:
 
 
 def _reference(stage: Stage, request: object) -> str:
-    from baton.tasks.shard_sum_play import play as reference
+    from baton.tasks.shard_sum import play as reference
 
     return reference(request)  # type: ignore[arg-type]  # as the engine asks it
 

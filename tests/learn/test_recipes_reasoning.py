@@ -18,16 +18,16 @@ from msgspec import structs  # noqa: E402  # after what may be missing
 
 from baton.engine.scripted import ScriptedEngine  # noqa: E402
 from baton.errors import UsageError  # noqa: E402
+from baton.learn import lora  # noqa: E402
 from baton.learn.crediting import Crediting  # noqa: E402
 from baton.learn.models import smollm2  # noqa: E402
 from baton.learn.models.tiny import Tiny  # noqa: E402
-from baton.learn.policies import lora  # noqa: E402
 from baton.learn.recipe import Recipe, built_in, load  # noqa: E402
-from baton.learn.session import Session  # noqa: E402
+from baton.learn.run.session import Session  # noqa: E402
 from baton.learn.stage import Episode, Stage  # noqa: E402
 from baton.learn.trainer import Trainer  # noqa: E402
 from baton.tasks.reasoning import FAMILIES, NONE, SHORT, Search  # noqa: E402
-from baton.trace.event import Event  # noqa: E402
+from baton.trace.records import Event  # noqa: E402
 from baton.trace.trace import Trace  # noqa: E402
 
 NAMES = sorted(

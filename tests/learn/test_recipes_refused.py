@@ -8,8 +8,8 @@ import pytest
 
 from baton.cli import main
 from baton.errors import BatonError
-from baton.learn.idle import check_idle
 from baton.learn.recipe import load
+from baton.learn.recipe_checks import check_idle
 from baton.learn.trainer import Trainer
 
 SKILL = ("task.name=game:skill-bandit", "task.settings={}")

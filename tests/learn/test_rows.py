@@ -5,9 +5,10 @@ import pytest
 from msgspec import structs
 
 from baton.errors import TraceError
-from baton.learn import by_policy, once, rows_of
-from baton.trace.call import Call, Sampling
+from baton.forest.layout import once
+from baton.forest.rows import by_policy, rows_of
 from baton.trace.numbers import Floats, Ints
+from baton.trace.records import Call, Sampling
 from baton.trace.trace import Header, Trace
 
 

@@ -7,12 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baton.credit.project import tokens_of
-from baton.learn.scales import learned_weights
-from baton.tasks.game import CHOICES
-from baton.trace.call import Call
-from baton.trace.event import Event
+from baton.games.game import CHOICES
+from baton.learn.crediting import learned_weights
 from baton.trace.numbers import Ints
-from baton.trace.record import Credit
+from baton.trace.records import Call, Credit, Event
 from baton.trace.trace import Header, Trace
 
 LEARNED = {"wait": "stop", "continue": "stop"} | {name: name for name in CHOICES}

@@ -17,14 +17,13 @@ from fork_teams import voters
 from baton.credit import find
 from baton.credit.forking import Forks
 from baton.errors import TraceError, UsageError
-from baton.learn.balance import check_balance
 from baton.learn.recipe import RewardPart, load
-from baton.learn.scoring import Scoring
-from baton.reward.contract import Gold, Rule
+from baton.learn.scoring import Scoring, check_balance
 from baton.reward.hybrid import Hybrid, Linear, Term
-from baton.reward.individual import Difference
-from baton.reward.orchestration import FinishRate
-from baton.reward.shared import Length, Success
+from baton.reward.rule import Gold, Rule
+from baton.reward.rules.individual import Difference
+from baton.reward.rules.orchestration import FinishRate
+from baton.reward.rules.shared import Length, Success
 from baton.team.intervene import BarAgent
 from baton.team.running import run
 from baton.trace.trace import Trace

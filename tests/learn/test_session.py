@@ -12,13 +12,13 @@ from msgspec import structs
 from small_run import COMA, GROUP, small
 
 from baton.errors import CorruptError, UsageError
-from baton.learn import checkpoint
-from baton.learn.folder import Folder, read_lines
 from baton.learn.recipe import load, parse
-from baton.learn.session import MAY_CHANGE, Session, may_change
+from baton.learn.run import checkpoint
+from baton.learn.run.folder import Folder, read_lines
+from baton.learn.run.session import MAY_CHANGE, Session, may_change
 from baton.learn.trainer import Diverged, Trainer
 from baton.trace.formats import read_all
-from baton.trace.record import Credit
+from baton.trace.records import Credit
 
 pytestmark = pytest.mark.usefixtures("first_weights")
 TIMES = ("seconds", "rollout_seconds", "update_seconds", "tokens_per_second")

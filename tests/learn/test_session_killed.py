@@ -15,9 +15,9 @@ import pytest
 from small_run import BASE, COMA
 from test_session import numbers
 
-from baton.learn.folder import read_lines
 from baton.learn.recipe import parse
-from baton.learn.session import Session
+from baton.learn.run.folder import read_lines
+from baton.learn.run.session import Session
 
 TEXT = BASE + COMA
 

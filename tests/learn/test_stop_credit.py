@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from small_run import small
 
+from baton.games.game_task import regret_of_trace
+from baton.games.solve import solve
 from baton.learn.trainer import Step, Trainer
-from baton.tasks.game_trace import regret_of_trace
-from baton.tasks.solve import solve
 
 pytestmark = pytest.mark.usefixtures("first_weights")
 STOP_VALUE = '[[credit]]\nestimator = "stop-value"\ngroup_by = "task"\n'

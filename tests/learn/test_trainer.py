@@ -14,14 +14,14 @@ from msgspec import structs
 from small_run import GROUP, small
 
 from baton.errors import UsageError
+from baton.forest.rows import Row
+from baton.games.game import CHOICES, Choice
+from baton.learn import lora
 from baton.learn.buffer import Group, cut_off
-from baton.learn.policies import lora
 from baton.learn.recipe import RolloutPart
 from baton.learn.rollouts import Rollouts
-from baton.learn.rows import Row
 from baton.learn.trainer import Trainer
-from baton.tasks.game import CHOICES, Choice
-from baton.trace.record import Credit
+from baton.trace.records import Credit
 from baton.trace.trace import Trace
 
 pytestmark = pytest.mark.usefixtures("first_weights")

@@ -7,9 +7,9 @@ import asyncio
 import torch
 from small_run import small
 
+from baton.learn.models.start import spoken_in, texts_of, warm_start
 from baton.learn.models.tiny import Tiny, make_tiny
 from baton.learn.stage import Episode, Stage
-from baton.learn.warm import spoken_in, texts_of, warm_start
 from baton.trace.trace import Trace
 
 

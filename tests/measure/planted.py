@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from baton.measure.gold import Gold
-from baton.measure.reading import Reading
-from baton.trace.event import Edge, Event
+from baton.measure.measured import Reading
 from baton.trace.recorder import Recorder
+from baton.trace.records import Edge, Event
 from baton.trace.trace import Header, Trace
 
 

@@ -12,18 +12,17 @@ from hypothesis import strategies as st
 from planted import team_of
 
 from baton.engine.scripted import ScriptedEngine
-from baton.measure.clean_replay import CleanReplay, attack_figures, clean_replay
 from baton.measure.figure import Figure
-from baton.measure.reading import Reading
-from baton.measure.replay import rerun_of
-from baton.measure.safety import safety_report
-from baton.measure.taint import Labels, taint
+from baton.measure.measured import Reading
+from baton.measure.safety.clean_replay import CleanReplay, attack_figures, clean_replay, rerun_of
+from baton.measure.safety.summary import safety_report
+from baton.measure.safety.taint import Labels, taint
 from baton.team.budget import Limits
-from baton.team.driver import Latency
-from baton.team.policy import Request
+from baton.team.clock import Latency
+from baton.team.protocol import Request
 from baton.team.running import run
-from baton.team.setup import Assignment, Team
-from baton.team.tool import Registry, tool
+from baton.team.team import Assignment, Team
+from baton.team.tools.tool import Registry, tool
 from baton.team.topology import make_topology
 from baton.testing.chaos import chaos_engine
 

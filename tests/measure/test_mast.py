@@ -10,8 +10,8 @@ from planted import Scene, event, is_right, reading, trace_of
 from strategies import arbitrary_traces, valid_traces
 
 from baton.measure.gold import Gold
-from baton.measure.mast import MODES, Finding, failures, rates
-from baton.measure.reading import Reading
+from baton.measure.measured import Reading
+from baton.measure.metrics.mast import MODES, Finding, failures, rates
 from baton.trace.trace import Trace
 
 RIGHT = Gold(verify=is_right("42"))

@@ -11,18 +11,17 @@ from hypothesis import strategies as st
 from planted import Scene, event, is_right, reading, team_of, trace_of
 
 from baton.engine.scripted import ScriptedEngine
-from baton.measure.collaboration import (
+from baton.measure.gold import Gold
+from baton.measure.measured import Reading
+from baton.measure.metrics.collaboration import (
     attribution,
     attribution_accuracy,
     duplicate_messages,
     milestones,
     redundancy,
 )
-from baton.measure.gold import Gold
-from baton.measure.messages import message_values, useful_message_share
-from baton.measure.reading import Reading
-from baton.measure.replay import rerun_of
-from baton.measure.votes import (
+from baton.measure.metrics.message_worth import message_values, useful_message_share
+from baton.measure.metrics.votes import (
     aggregation_efficiency,
     efficiency,
     majority_accuracy,
@@ -30,9 +29,10 @@ from baton.measure.votes import (
     optimal_accuracy,
     voters,
 )
-from baton.team.policy import Request
+from baton.measure.safety.clean_replay import rerun_of
+from baton.team.protocol import Request
 from baton.team.running import run
-from baton.team.setup import Assignment, Team
+from baton.team.team import Assignment, Team
 from baton.team.topology import make_topology
 
 

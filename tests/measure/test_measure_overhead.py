@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from planted import is_right, team_of
 
-from baton.measure.amplification import (
+from baton.measure.gold import Gold
+from baton.measure.measured import Reading
+from baton.measure.metrics.amplification import (
     all_must_be_right,
     amplification_slope,
     majority_of_three,
@@ -16,15 +18,13 @@ from baton.measure.amplification import (
     transmission_at,
     verified,
 )
-from baton.measure.gold import Gold
-from baton.measure.overhead import (
+from baton.measure.metrics.overhead import (
     coordination_efficiency,
     overhead,
     overhead_of,
     protocol_seconds,
     protocol_tokens,
 )
-from baton.measure.reading import Reading
 from baton.trace.trace import Trace
 
 # arXiv 2512.08296: system -> turns, success, overhead in %, efficiency, error amplification.

@@ -15,22 +15,21 @@ from msgspec import structs
 from planted import event, is_right, team_of, trace_of
 from strategies import arbitrary_traces, valid_traces
 
-from baton.measure.bands import band_of, by_band
-from baton.measure.baseline import best_of, token_match
-from baton.measure.checklist import checklist
-from baton.measure.document import NOT_MEASURED, document, shown
 from baton.measure.figure import Figure, not_measured
 from baton.measure.gold import Gold
+from baton.measure.measured import Reading
 from baton.measure.metric import METRICS
-from baton.measure.page import as_html, as_markdown
-from baton.measure.reading import Reading
-from baton.measure.replay import rerun_of
-from baton.measure.report import Rows, figures_of, measure
-from baton.measure.safety import safety_report
-from baton.measure.taint import Labels
+from baton.measure.metrics.scale import band_of, by_band
+from baton.measure.metrics.token_matched import best_of, token_match
+from baton.measure.report.checklist import checklist
+from baton.measure.report.document import NOT_MEASURED, as_html, as_markdown, document, shown
+from baton.measure.report.report import Rows, figures_of, measure
+from baton.measure.safety.clean_replay import rerun_of
+from baton.measure.safety.summary import safety_report
+from baton.measure.safety.taint import Labels
 from baton.team.running import run
 from baton.trace.formats import read
-from baton.trace.record import Reward
+from baton.trace.records import Reward
 from baton.trace.trace import Trace
 
 GOLDEN = sorted((Path(__file__).parents[1] / "golden" / "v1").glob("*.jsonl"))

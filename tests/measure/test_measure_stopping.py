@@ -11,9 +11,8 @@ from planted import Scene, is_right, reading, team_of
 
 from baton.engine.scripted import ScriptedEngine
 from baton.measure.gold import Gold
-from baton.measure.reading import Reading
-from baton.measure.replay import rerun_of
-from baton.measure.stopping import (
+from baton.measure.measured import Reading
+from baton.measure.metrics.stop_regret import (
     Rounds,
     going_on,
     overrun_tokens,
@@ -24,9 +23,10 @@ from baton.measure.stopping import (
     stop_regret,
     try_going_on,
 )
-from baton.team.policy import Request
+from baton.measure.safety.clean_replay import rerun_of
+from baton.team.protocol import Request
 from baton.team.running import run
-from baton.team.setup import Assignment, Team
+from baton.team.team import Assignment, Team
 from baton.team.topology import make_topology
 
 GOLD = Gold(verify=is_right("y"))

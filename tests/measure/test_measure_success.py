@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from planted import event, is_right, team_of, trace_of
 
 from baton.measure.gold import Gold
-from baton.measure.reading import Reading
-from baton.measure.success import f1, item_f1, items_in, normalised_regret, regret, success
-from baton.trace.record import Reward
+from baton.measure.measured import Reading
+from baton.measure.metrics.success import f1, item_f1, items_in, normalised_regret, regret, success
+from baton.trace.records import Reward
 
 
 def test_success_is_verified_now_or_as_recorded() -> None:

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from strategies import arbitrary_traces, valid_traces
 
-from baton.measure.scale import scale
-from baton.trace.event import Edge, Event
+from baton.measure.metrics.scale import scale
 from baton.trace.recorder import Recorder
+from baton.trace.records import Edge, Event
 from baton.trace.trace import Header, Trace
 
 HEADER = Header(trace_id="t", task_id="k")

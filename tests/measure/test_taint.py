@@ -14,11 +14,10 @@ from msgspec import structs
 from planted import event, trace_of
 from strategies import valid_traces
 
-from baton.measure.blast import Blast, blast
-from baton.measure.flow import min_vertex_cut
-from baton.measure.reading import Reading
-from baton.measure.taint import Labels, Taint, taint
-from baton.trace.event import Event
+from baton.measure.measured import Reading
+from baton.measure.safety.blast import Blast, blast, min_vertex_cut
+from baton.measure.safety.taint import Labels, Taint, taint
+from baton.trace.records import Event
 from baton.trace.trace import Trace
 
 WEB = {"tool": "web", "trusted": False}

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from baton.reward import Gold
 from baton.trace.formats import read
-from baton.trace.record import Reward
 from baton.trace.recorded_agent import RecordedAgent
 from baton.trace.recorder import Recorder
+from baton.trace.records import Reward
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import Topology
 

@@ -8,20 +8,20 @@ import pytest
 from reward_traces import Clock, checked, full_gold, golden, recorded, star, values, with_verdicts
 
 from baton.errors import TraceError, UsageError
-from baton.measure.parallel import span, work
-from baton.measure.reading import Reading
+from baton.measure.measured import Reading
+from baton.measure.metrics.parallel import span, work
 from baton.reward import Gold
-from baton.reward.debate import JudgePanel, Resolution, SolutionEvaluation, Swing, Verifiers
-from baton.reward.individual import Difference, OwnAnswer, SoloGap
-from baton.reward.orchestration import Aggregation, CriticalSteps, FinishRate, Parallel, SpeedUp, Split
-from baton.reward.process import Milestones, Scorer, ValidFormat
-from baton.reward.role import MainSub, ProposerSolverJudge, Rubric, SolverVerifier
-from baton.reward.shared import Cost, ItemF1, Length, StepCost, Success
-from baton.reward.tool import ToolUse, ToolUsed
-from baton.trace.event import Edge, Event
+from baton.reward.rules.debate import JudgePanel, Resolution, SolutionEvaluation, Swing, Verifiers
+from baton.reward.rules.individual import Difference, OwnAnswer, SoloGap
+from baton.reward.rules.orchestration import Aggregation, CriticalSteps, FinishRate, Parallel, SpeedUp, Split
+from baton.reward.rules.process import Milestones, Scorer, ValidFormat
+from baton.reward.rules.role import MainSub, ProposerSolverJudge, Rubric, SolverVerifier
+from baton.reward.rules.shared import Cost, ItemF1, Length, StepCost, Success
+from baton.reward.rules.tool_use import ToolUse, ToolUsed
+from baton.trace.graph.stages import Stages
 from baton.trace.recorded_agent import RecordedAgent
 from baton.trace.recorder import Recorder
-from baton.trace.stages import Stages
+from baton.trace.records import Edge, Event
 from baton.trace.trace import Header, Trace
 
 PORT = Gold(answer="8080")

@@ -14,11 +14,11 @@ from reward_traces import golden, star, values
 from baton.errors import UsageError
 from baton.reward import Gold, load
 from baton.reward.hybrid import Cosine, Hybrid, Linear, MixState, Progress, Term
-from baton.reward.orchestration import FinishRate, Parallel
-from baton.reward.process import ValidFormat
-from baton.reward.recipe import rule_of
-from baton.reward.shared import Success
-from baton.reward.tool import ToolUse
+from baton.reward.reward_recipe import rule_of
+from baton.reward.rules.orchestration import FinishRate, Parallel
+from baton.reward.rules.process import ValidFormat
+from baton.reward.rules.shared import Success
+from baton.reward.rules.tool_use import ToolUse
 
 SUCCESS = Term(of=Success())
 

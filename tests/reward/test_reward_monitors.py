@@ -18,10 +18,9 @@ from baton.reward.monitors import (
     tool_spam,
     verifier_collusion,
 )
-from baton.tasks.shard_sum import ShardSum
-from baton.tasks.shard_sum_play import play
+from baton.tasks.shard_sum import ShardSum, play
 from baton.team.running import run
-from baton.team.setup import Team
+from baton.team.team import Team
 from baton.team.topology import TOPOLOGIES, make_topology
 from baton.trace.formats import read
 from baton.trace.recorded_agent import RecordedAgent

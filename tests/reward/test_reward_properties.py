@@ -18,17 +18,17 @@ from reward_traces import GOLDEN, full_gold, golden, with_verdicts
 from baton.errors import TraceError
 from baton.reward import RULES as LISTED
 from baton.reward import Gold, Recipe, Rule, built_in, load, rule_of, with_rewards
-from baton.reward.debate import JudgePanel, Resolution, Swing, Verifiers
 from baton.reward.hybrid import Hybrid, Term
-from baton.reward.individual import Difference, OwnAnswer, SoloGap
-from baton.reward.orchestration import Aggregation, CriticalSteps, FinishRate, Parallel, SpeedUp, Split
-from baton.reward.process import Milestones, Scorer, ValidFormat
-from baton.reward.role import MainSub, Rubric
-from baton.reward.shared import Cost, ItemF1, Length, StepCost, Success
-from baton.reward.tool import ToolUse, ToolUsed
+from baton.reward.rules.debate import JudgePanel, Resolution, Swing, Verifiers
+from baton.reward.rules.individual import Difference, OwnAnswer, SoloGap
+from baton.reward.rules.orchestration import Aggregation, CriticalSteps, FinishRate, Parallel, SpeedUp, Split
+from baton.reward.rules.process import Milestones, Scorer, ValidFormat
+from baton.reward.rules.role import MainSub, Rubric
+from baton.reward.rules.shared import Cost, ItemF1, Length, StepCost, Success
+from baton.reward.rules.tool_use import ToolUse, ToolUsed
 from baton.team.running import run
 from baton.trace.formats import read, write
-from baton.trace.record import Reward
+from baton.trace.records import Reward
 from baton.trace.trace import Trace
 from baton.trace.validate import validate
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baton.tasks.games.correlated_estimators import CorrelatedEstimators
-from baton.tasks.games.voters import Voters
-from baton.tasks.solve import solve
+from baton.games.library.correlated_estimators import CorrelatedEstimators
+from baton.games.library.voters import Voters
+from baton.games.solve import solve
 
 
 def test_the_known_case() -> None:

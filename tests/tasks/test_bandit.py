@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.tasks.bandit import gittins_index, kl_bernoulli, lai_robbins
-from baton.tasks.games.skill_bandit import SkillBandit
-from baton.tasks.solve import evaluate, solve
+from baton.games.bandit import gittins_index, kl_bernoulli, lai_robbins
+from baton.games.library.skill_bandit import SkillBandit
+from baton.games.solve import evaluate, solve
 
 
 @pytest.mark.parametrize(

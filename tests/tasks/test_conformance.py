@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from baton.errors import UsageError
-from baton.tasks.decpomdp import Outcome
-from baton.tasks.game import OVER, Branch, Choice, Game, State
-from baton.tasks.games.dec_tiger import TigerModel
-from baton.tasks.games.scouts import ScoutsModel
-from baton.tasks.play import Table
+from baton.games.decpomdp import Outcome
+from baton.games.game import OVER, Branch, Choice, Game, State
+from baton.games.library.dec_tiger import TigerModel
+from baton.games.library.scouts import ScoutsModel
+from baton.games.play import Table
+from baton.games.solve import evaluate, solve
 from baton.tasks.shard_sum import ShardSum
-from baton.tasks.solve import evaluate, solve
 from baton.tasks.task import Instance
-from baton.testing.tasks import check_decpomdp, check_game, check_task
+from baton.testing.check_tasks import check_decpomdp, check_game, check_task
 
 
 class Coin(Game, frozen=True, kw_only=True):

@@ -11,18 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baton.errors import UsageError
-from baton.tasks.coalition import closed_part, interaction, leave_one_out, permission, precedence, shapley
-from baton.tasks.games.airport import Airport
-from baton.tasks.games.gloves import Gloves
-from baton.tasks.games.induced_subgraph import InducedSubgraph
-from baton.tasks.games.length_ladder import LengthLadder
-from baton.tasks.games.recruit import Recruit
-from baton.tasks.games.signalling_chain import SignallingChain
-from baton.tasks.games.spawn_bandit import SpawnBandit
-from baton.tasks.games.spawn_forest import SpawnForest
-from baton.tasks.games.weighted_voting import WeightedVoting
-from baton.tasks.play import Table
-from baton.tasks.solve import evaluate, solve
+from baton.games.coalition import closed_part, interaction, leave_one_out, permission, precedence, shapley
+from baton.games.library.airport import Airport
+from baton.games.library.gloves import Gloves
+from baton.games.library.induced_subgraph import InducedSubgraph
+from baton.games.library.length_ladder import LengthLadder
+from baton.games.library.recruit import Recruit
+from baton.games.library.signalling_chain import SignallingChain
+from baton.games.library.spawn_bandit import SpawnBandit
+from baton.games.library.spawn_forest import SpawnForest
+from baton.games.library.weighted_voting import WeightedVoting
+from baton.games.play import Table
+from baton.games.solve import evaluate, solve
 
 
 def over_orders(n: int, worth, orders) -> list[float]:

@@ -12,11 +12,10 @@ from gymnasium.utils.env_checker import check_env
 from pettingzoo.test import parallel_api_test, parallel_seed_test
 
 from baton.errors import UsageError
-from baton.tasks.games import GAMES, make_game
-from baton.tasks.games.dec_tiger import TigerModel
-from baton.tasks.games.scouts import ScoutsModel
-from baton.tasks.orchestrator_env import OrchestratorEnv, flat
-from baton.tasks.parallel_env import TeamEnv
+from baton.games.envs import OrchestratorEnv, TeamEnv, flat
+from baton.games.library import GAMES, make_game
+from baton.games.library.dec_tiger import TigerModel
+from baton.games.library.scouts import ScoutsModel
 
 MODELS = [TigerModel(horizon=5), ScoutsModel()]
 
@@ -118,5 +117,7 @@ def test_missing_extra(module: str, absent: str) -> None:
 
 
 def test_games_load_no_environment_library() -> None:
-    code = "import sys, baton.tasks.games; assert not {'pettingzoo', 'gymnasium', 'torch'} & set(sys.modules)"
+    code = (
+        "import sys, baton.games.library; assert not {'pettingzoo', 'gymnasium', 'torch'} & set(sys.modules)"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from baton.errors import UsageError
-from baton.tasks.game import CHOICES
-from baton.tasks.games import GAMES, make_game
-from baton.tasks.ledger import expected_regret
-from baton.tasks.policies import REFERENCE, best_alone, reference
-from baton.tasks.solve import Solution, evaluate, solve
-from baton.testing.tasks import check_game
+from baton.games.game import CHOICES
+from baton.games.ledger import expected_regret
+from baton.games.library import GAMES, make_game
+from baton.games.reference import REFERENCE, best_alone, reference
+from baton.games.solve import Solution, evaluate, solve
+from baton.testing.check_tasks import check_game
 
 PAGES = Path(__file__).parents[2] / "docs" / "games"
 SOLVED: dict[str, Solution] = {}
@@ -145,7 +145,7 @@ def test_numbers_are_finite(value: object) -> None:
 
 @pytest.mark.parametrize("settings", [{"num_boxes": 7}, {"num_rounds": 4}])
 def test_past_exact_solution_is_refused_and_still_played(settings: dict[str, int]) -> None:
-    from baton.tasks.play import Table
+    from baton.games.play import Table
 
     game = make_game("parallel-pandora", settings)
     with pytest.raises(UsageError, match="past exact solution, which takes at most 6"):
@@ -155,7 +155,7 @@ def test_past_exact_solution_is_refused_and_still_played(settings: dict[str, int
 
 def test_long_traces_of_the_flagship() -> None:
     """Past exact solution there are traces of hundreds of decisions."""
-    from baton.tasks.play import Table
+    from baton.games.play import Table
 
     game = make_game("parallel-pandora", {"num_boxes": 100, "num_rounds": 60, "num_slots": 4, "prior": -3})
     episode = Table(game, reference("always-spawn", game)).play(0)

@@ -16,25 +16,24 @@ from msgspec import structs
 from baton.engine.scripted import ScriptedEngine
 from baton.engine.table import TableEngine
 from baton.errors import TraceError
-from baton.tasks.game import CHOICES, State
-from baton.tasks.game_task import GameTask
-from baton.tasks.game_team import read_state, state_key
-from baton.tasks.game_trace import played, regret_of_trace
-from baton.tasks.games import GAMES, make_game
-from baton.tasks.ledger import trace_regret
-from baton.tasks.policies import reference
-from baton.tasks.solve import Solution, solve
+from baton.games.game import CHOICES, State
+from baton.games.game_task import GameTask, played, regret_of_trace
+from baton.games.ledger import trace_regret
+from baton.games.library import GAMES, make_game
+from baton.games.on_team import read_state, state_key
+from baton.games.reference import reference
+from baton.games.solve import Solution, solve
 from baton.team.action import VERBS, Send, Stop
 from baton.team.budget import Limits
 from baton.team.intervene import BarAgent, Drop, Force
-from baton.team.policy import Engine, Request
+from baton.team.protocol import Engine, Request
 from baton.team.randomness import uniform
 from baton.team.running import fork, replay, run
-from baton.team.setup import Assignment, Team
 from baton.team.surface import Lines, Parsed
+from baton.team.team import Assignment, Team
 from baton.team.topology import make_topology
 from baton.testing.chaos import chaos_engine
-from baton.testing.tasks import check_task
+from baton.testing.check_tasks import check_task
 from baton.trace.formats import read_all, write
 from baton.trace.trace import Trace
 from baton.trace.validate import validate

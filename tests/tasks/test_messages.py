@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baton.errors import UsageError
-from baton.tasks.games.dec_tiger import DecTiger, TigerModel
-from baton.tasks.games.one_shot_message import OneShotMessage
-from baton.tasks.games.quiet import Quiet
-from baton.tasks.games.scouts import Scouts, ScoutsModel
-from baton.tasks.games.silo import Silo
-from baton.tasks.joint_policy import joint_optimum
-from baton.tasks.play import Table
-from baton.tasks.solve import evaluate, solve
-from baton.testing.tasks import check_decpomdp
+from baton.games.joint_policy import joint_optimum
+from baton.games.library.dec_tiger import DecTiger, TigerModel
+from baton.games.library.one_shot_message import OneShotMessage
+from baton.games.library.quiet import Quiet
+from baton.games.library.scouts import Scouts, ScoutsModel
+from baton.games.library.silo import Silo
+from baton.games.play import Table
+from baton.games.solve import evaluate, solve
+from baton.testing.check_tasks import check_decpomdp
 
 
 def normalised(weights: list[float]) -> tuple[float, ...]:

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.tasks.games.inspectors import agreement, chance_good, report
-from baton.tasks.games.parallel_pandora import ParallelPandora
-from baton.tasks.policies import reference
-from baton.tasks.solve import evaluate, solve
+from baton.games.library.inspectors import agreement, chance_good, report
+from baton.games.library.parallel_pandora import ParallelPandora
+from baton.games.reference import reference
+from baton.games.solve import evaluate, solve
 
 units = st.floats(0.1, 2)
 beliefs = st.integers(-5, 5)
@@ -141,7 +141,7 @@ def test_value_is_what_real_boxes_pay(name: str) -> None:
 
 def test_all_five_decisions_matter() -> None:
     """Random play loses something to each decision."""
-    from baton.tasks.ledger import expected_regret
+    from baton.games.ledger import expected_regret
 
     solution = solve(ParallelPandora())
     parts = expected_regret(solution, reference("random", solution.game)).parts

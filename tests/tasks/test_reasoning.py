@@ -14,17 +14,17 @@ pytest.importorskip("reasoning_gym", reason="needs the extra `reasoning`")
 
 from baton.engine.scripted import ScriptedEngine
 from baton.errors import MissingExtraError, UsageError
-from baton.reward.contract import Gold
-from baton.reward.orchestration import Split
+from baton.reward.rule import Gold
+from baton.reward.rules.orchestration import Split
 from baton.tasks.catalog import REFERENCE, make_task
 from baton.tasks.reasoning import FAMILIES, SHORT, Play, ReasoningTask, Worked
 from baton.tasks.reasoning.family import halves, run_of
-from baton.tasks.reasoning.task import split_of
+from baton.tasks.reasoning.reasoning_task import split_of
 from baton.tasks.task import Instance
 from baton.tasks.translate import translated
 from baton.team.running import run
-from baton.team.setup import Team
 from baton.team.surface import Lines, Tools
+from baton.team.team import Team
 from baton.testing import check_task
 from baton.trace.trace import Trace
 from baton.trace.validate import validate

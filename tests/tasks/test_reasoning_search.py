@@ -18,14 +18,14 @@ from baton.engine.scripted import ScriptedEngine
 from baton.errors import UsageError
 from baton.tasks.catalog import make_task
 from baton.tasks.reasoning import FAMILIES, PLAYS, SHORT, ReasoningTask, Search
-from baton.tasks.reasoning.play import tossed
+from baton.tasks.reasoning.scripted_play import tossed
 from baton.tasks.task import Split
 from baton.tasks.translate import translated
-from baton.team.policy import Entry, Request
+from baton.team.protocol import Entry, Request
 from baton.team.running import run
-from baton.team.setup import Team
 from baton.team.surface import Lines, Tools
-from baton.trace.call import Sampling
+from baton.team.team import Team
+from baton.trace.records import Sampling
 from baton.trace.trace import Trace
 from baton.trace.validate import validate
 

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
-from baton.tasks.games.assignment import Assignment
-from baton.tasks.games.dag_schedule import DagSchedule
-from baton.tasks.games.weighted_completion import WeightedCompletion
-from baton.tasks.schedule import assign, levels, list_schedule, longest_first, smith_order
-from baton.tasks.solve import solve
+from baton.games.library.assignment import Assignment
+from baton.games.library.dag_schedule import DagSchedule
+from baton.games.library.weighted_completion import WeightedCompletion
+from baton.games.schedule import assign, levels, list_schedule, longest_first, smith_order
+from baton.games.solve import solve
 
 
 @st.composite

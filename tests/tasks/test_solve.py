@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baton.errors import UsageError
-from baton.tasks.game import CHOICES, OVER, Branch, Choice, Game, State
-from baton.tasks.games import make_game
-from baton.tasks.ledger import expected_regret, sampled_regret, trace_regret
-from baton.tasks.play import Table
-from baton.tasks.policies import REFERENCE, reference
-from baton.tasks.solve import evaluate, solve
+from baton.games.game import CHOICES, OVER, Branch, Choice, Game, State
+from baton.games.ledger import expected_regret, sampled_regret, trace_regret
+from baton.games.library import make_game
+from baton.games.play import Table
+from baton.games.reference import REFERENCE, reference
+from baton.games.solve import evaluate, solve
 
 
 class RandomGame(Game, frozen=True, kw_only=True):

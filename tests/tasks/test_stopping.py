@@ -9,12 +9,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from baton.errors import UsageError
-from baton.tasks.games.enough import Enough
-from baton.tasks.games.inspectors import chance_good
-from baton.tasks.games.pandora import Pandora, reservation, reservation_uniform
-from baton.tasks.games.sequential_test import SequentialTest
-from baton.tasks.games.stopping_chain import StoppingChain
-from baton.tasks.solve import evaluate, solve
+from baton.games.library.enough import Enough
+from baton.games.library.inspectors import chance_good
+from baton.games.library.pandora import Pandora, reservation, reservation_uniform
+from baton.games.library.sequential_test import SequentialTest
+from baton.games.library.stopping_chain import StoppingChain
+from baton.games.solve import evaluate, solve
 
 
 def test_reservation_of_the_uniform() -> None:

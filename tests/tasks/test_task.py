@@ -6,10 +6,9 @@ import pytest
 
 from baton.errors import UsageError
 from baton.tasks.shard_sum import ShardSum
-from baton.team.tool import invoke_now
-from baton.testing.tasks import check_task
-from baton.trace.event import Event
-from baton.trace.payload import Payload
+from baton.team.tools.tool import invoke_now
+from baton.testing.check_tasks import check_task
+from baton.trace.records import Event, Payload
 from baton.trace.trace import Header, Trace
 
 

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.tasks.games.alone import Alone
-from baton.tasks.games.batch_search import BatchSearch
-from baton.tasks.games.best_of_n import BestOfN
-from baton.tasks.games.divisible_work import DivisibleWork
-from baton.tasks.games.usl import Usl
-from baton.tasks.games.width import Width
-from baton.tasks.solve import solve
+from baton.games.library.alone import Alone
+from baton.games.library.batch_search import BatchSearch
+from baton.games.library.best_of_n import BestOfN
+from baton.games.library.divisible_work import DivisibleWork
+from baton.games.library.usl import Usl
+from baton.games.library.width import Width
+from baton.games.solve import solve
 
 
 def by_trying(game: Width) -> float:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from baton.team.budget import Limits
-from baton.team.setup import Assignment, Team
-from baton.team.tool import Registry, tool
+from baton.team.team import Assignment, Team
+from baton.team.tools.tool import Registry, tool
 from baton.team.topology import make_topology
 from baton.testing.chaos import chaos_engine
 from baton.trace.trace import Trace

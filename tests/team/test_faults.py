@@ -9,7 +9,7 @@ from chaos import TOPOLOGY_NAMES, make_team
 from msgspec import structs
 
 from baton.team.budget import Limits
-from baton.team.setup import Team
+from baton.team.team import Team
 from baton.testing.faults import Faults, Outcome, simulate
 from baton.trace.canonical import canonical_hash
 from baton.trace.validate import validate

@@ -9,12 +9,12 @@ import pytest
 from msgspec import structs
 
 from baton.engine.scripted import ScriptedEngine
-from baton.tasks.game_task import GameTask
-from baton.tasks.games import make_game
-from baton.team.context import Context
-from baton.team.policy import Entry
+from baton.games.game_task import GameTask
+from baton.games.library import make_game
+from baton.team.agent import Context
+from baton.team.protocol import Entry
 from baton.team.running import replay, run
-from baton.team.setup import Team
+from baton.team.team import Team
 from baton.trace.trace import Trace
 
 

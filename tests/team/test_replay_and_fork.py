@@ -19,12 +19,12 @@ from baton.team.action import Stop
 from baton.team.budget import Limits
 from baton.team.intervene import BarAgent, Drop, Force, Intervention, MuteAgent, Replace
 from baton.team.outside import ForkRefused
-from baton.team.policy import Request
+from baton.team.protocol import Request
 from baton.team.running import fork, fork_id, replay, run, start
-from baton.team.setup import Assignment, Team
-from baton.team.tool import Registry, tool
+from baton.team.team import Assignment, Team
+from baton.team.tools.tool import Registry, tool
 from baton.team.topology import make_topology
-from baton.trace.graph import Graph
+from baton.trace.graph.arrays import Graph
 from baton.trace.trace import Trace
 from baton.trace.validate import validate
 

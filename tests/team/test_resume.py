@@ -18,10 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baton.engine.scripted import ScriptedEngine
-from baton.team.policy import Request
+from baton.team.protocol import Request
 from baton.team.running import StoreJournal, header_of, resume, run
-from baton.team.setup import Assignment, Team
-from baton.team.tool import Registry, tool
+from baton.team.team import Assignment, Team
+from baton.team.tools.tool import Registry, tool
 from baton.team.topology import make_topology
 from baton.trace.canonical import canonical_hash
 from baton.trace.formats import read

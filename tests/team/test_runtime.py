@@ -17,10 +17,10 @@ from baton.errors import UsageError
 from baton.team.agent import Agent
 from baton.team.budget import Limits
 from baton.team.harness import Harness, Role
-from baton.team.policy import Answer, EngineError, Request
+from baton.team.protocol import Answer, EngineError, Request
 from baton.team.running import replay, run
-from baton.team.setup import Assignment, Team
-from baton.team.tool import Registry, tool
+from baton.team.team import Assignment, Team
+from baton.team.tools.tool import Registry, tool
 from baton.team.topology import make_topology
 from baton.trace.trace import Trace
 from baton.trace.validate import validate

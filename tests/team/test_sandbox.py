@@ -17,9 +17,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from baton.team import sandbox
-from baton.team.sandbox import LAYERS, SandboxLimits, SandboxResult, python_tool, run_python
-from baton.team.tool import invoke
+from baton.team.tools import sandbox
+from baton.team.tools.sandbox import LAYERS, SandboxLimits, SandboxResult, python_tool, run_python
+from baton.team.tools.tool import invoke
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the sandbox needs a POSIX system")
 
@@ -353,7 +353,7 @@ def test_the_code_dies_with_a_killed_parent(leaves_nothing_behind: Path) -> None
         [
             sys.executable,
             "-c",
-            "from baton.team.sandbox import run_python; run_python('import time; time.sleep(60)')",
+            "from baton.team.tools.sandbox import run_python; run_python('import time; time.sleep(60)')",
         ],
         env={**os.environ, "TMPDIR": str(leaves_nothing_behind)},
     )

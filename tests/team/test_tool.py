@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from msgspec import Meta, Struct
 
 from baton.errors import UsageError
-from baton.team.tool import Registry, Tool, ToolOutcome, invoke, invoke_now, tool
+from baton.team.tools.tool import Registry, Tool, ToolOutcome, invoke, invoke_now, tool
 
 
 class Place(Struct):

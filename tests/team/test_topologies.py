@@ -15,18 +15,17 @@ from tiny_model import tiny_model, tiny_tokenizer
 from baton.engine.scripted import ScriptedEngine
 from baton.engine.table import TableEngine
 from baton.engine.torch import TorchEngine
-from baton.tasks.shard_sum import ShardSum
-from baton.tasks.shard_sum_play import play
+from baton.tasks.shard_sum import ShardSum, play
 from baton.team.action import VERBS
 from baton.team.agent import Agent
 from baton.team.budget import Limits
-from baton.team.policy import Answer, Engine, Request
+from baton.team.protocol import Answer, Engine, Request
 from baton.team.running import fork, replay, run, start
-from baton.team.setup import Assignment, Team
 from baton.team.surface import Lines, Parsed, Tools
-from baton.team.tool import Registry, tool
+from baton.team.team import Assignment, Team
+from baton.team.tools.tool import Registry, tool
 from baton.team.topology import make_topology
-from baton.trace.graph import Graph
+from baton.trace.graph.arrays import Graph
 from baton.trace.trace import Trace
 from baton.trace.validate import validate
 

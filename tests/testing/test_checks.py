@@ -23,11 +23,11 @@ from baton.team.action import Action
 from baton.team.agent import Agent
 from baton.team.aggregate import AGGREGATORS, Claim, Fused, Majority
 from baton.team.harness import Role
-from baton.team.policy import Answer, EngineError, Entry, Request
-from baton.team.sandbox import python_tool
-from baton.team.setup import Topology
+from baton.team.protocol import Answer, EngineError, Entry, Request
 from baton.team.surface import Lines, Parsed, ParseError, Tools
-from baton.team.tool import tool
+from baton.team.team import Topology
+from baton.team.tools.sandbox import python_tool
+from baton.team.tools.tool import tool
 from baton.team.topology import TOPOLOGIES, make_topology
 from baton.testing import (
     CheckFailed,

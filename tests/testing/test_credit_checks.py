@@ -10,12 +10,12 @@ from typing import Any, ClassVar
 import pytest
 
 from baton.credit import ESTIMATORS
-from baton.credit.contract import Credits, Group, estimator, make_credit
+from baton.credit.estimator import Credits, Group, estimator, make_credit
 from baton.reward import RULES, Gold, Rule
 from baton.reward.hybrid import Term
-from baton.reward.shared import Success
+from baton.reward.rules.shared import Success
 from baton.testing import CheckFailed, check_estimator, check_reward
-from baton.testing.rollouts import sample_group
+from baton.testing.sample_rollouts import sample_group
 from baton.trace import Reward, Trace
 from baton.trace.validate import validate
 from baton.trace.vocabulary import RewardFamily

@@ -12,11 +12,8 @@ from typing import Any
 from hypothesis import strategies as st
 from msgspec import structs
 
-from baton.trace.call import Call, Sampling
-from baton.trace.event import Edge, Event
 from baton.trace.numbers import Floats, Ints
-from baton.trace.payload import Payload
-from baton.trace.record import Credit, Reward
+from baton.trace.records import Call, Credit, Edge, Event, Payload, Reward, Sampling
 from baton.trace.trace import Header, Trace
 from baton.trace.vocabulary import (
     CREDIT_UNITS,

@@ -13,9 +13,10 @@ from msgspec import structs
 from strategies import valid_traces
 
 from baton.errors import TraceError
-from baton.trace import chains, endpoints
-from baton.trace.event import Edge, Event
-from baton.trace.graph import Graph
+from baton.trace.graph import arrays as endpoints
+from baton.trace.graph import chains
+from baton.trace.graph.arrays import Graph
+from baton.trace.records import Edge, Event
 from baton.trace.trace import Header, Trace
 from baton.trace.vocabulary import EDGE_TYPES
 

@@ -14,8 +14,8 @@ from msgspec import convert, structs
 from strategies import valid_traces
 
 from baton.errors import TraceError
-from baton.trace.event import Event
-from baton.trace.forest import Forest
+from baton.trace.graph.lineage import Forest
+from baton.trace.records import Event
 from baton.trace.trace import Header, Trace
 
 EXAMPLE = Path(__file__).parents[2] / ".." / "shared" / "data" / "survey" / "example_trace.json"

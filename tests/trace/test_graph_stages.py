@@ -11,7 +11,7 @@ from msgspec import structs
 from strategies import valid_traces
 from test_graph_forest import team
 
-from baton.trace.stages import Stages
+from baton.trace.graph.stages import Stages
 from baton.trace.trace import Trace
 
 

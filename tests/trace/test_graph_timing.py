@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton.trace.event import Event
-from baton.trace.timing import Concurrency
+from baton.trace.graph.timing import Concurrency
+from baton.trace.records import Event
 from baton.trace.trace import Header, Trace
 
 Rows = list[tuple[str, float, float | None]]

@@ -8,7 +8,7 @@ import pytest
 
 from baton.errors import TraceError
 from baton.trace import Header, Trace, validate
-from baton.trace.meta import meta_as, meta_table
+from baton.trace.trace import meta_as, meta_table
 
 
 def header(**meta: Any) -> Header:

@@ -19,7 +19,8 @@ from strategies import arbitrary_traces
 from baton.errors import CorruptError, FormatError, TraceError, UsageError
 from baton.trace import Call, Credit, Edge, Event, Header, Payload, Reward, Trace
 from baton.trace.formats import parquet, parquet_read
-from baton.trace.formats.parquet import read_sealed, seal, sealed_ids, verify_sealed
+from baton.trace.formats.parquet import seal
+from baton.trace.formats.parquet_read import read_sealed, sealed_ids, verify_sealed
 from baton.trace.formats.parquet_schema import COLUMNS
 
 

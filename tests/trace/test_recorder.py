@@ -18,7 +18,7 @@ from baton.errors import FormatError, TraceError, UsageError
 from baton.trace.formats.jsonl import read_jsonl
 from baton.trace.formats.sqlite import Store
 from baton.trace.formats.sqlite_read import read_store
-from baton.trace.graph import Graph
+from baton.trace.graph.arrays import Graph
 from baton.trace.recorder import Recorder
 from baton.trace.trace import Trace
 from baton.trace.validate import validate
@@ -146,7 +146,7 @@ def test_an_event_is_written_when_the_call_returns(tmp_path: Path, name: str) ->
     """Another process kills ours right after each acknowledgement; all of those are there."""
     code = f"""
 import sys
-from baton.trace.graph import Graph
+from baton.trace.graph.arrays import Graph
 from baton.trace.recorder import Recorder
 team = Recorder({str(tmp_path / name)!r}, task_id="t", trace_id="killed")
 lead = team.agent("lead")

@@ -17,7 +17,8 @@ from strategies import arbitrary_traces
 
 from baton.errors import BatonError, CorruptError, FormatError, TraceError, UsageError
 from baton.trace import End, Event, Header, Payload, Trace, read_all
-from baton.trace.formats.sqlite import Store, is_store, list_traces, read_store, write_store
+from baton.trace.formats.sqlite import Store, write_store
+from baton.trace.formats.sqlite_read import is_store, list_traces, read_store
 
 
 def num_payloads(path: Path) -> int:

@@ -11,7 +11,8 @@ from sample_traces import event, header, whole_trace
 
 from baton.errors import CorruptError, FormatError
 from baton.trace import Trace
-from baton.trace.formats.sqlite import Store, read_store, write_store
+from baton.trace.formats.sqlite import Store, write_store
+from baton.trace.formats.sqlite_read import read_store
 from baton.trace.formats.sqlite_rows import encode
 
 

@@ -16,11 +16,11 @@ from viewer_runs import BIDI, IMAGE, SCRIPT, hostile, training_run
 
 from baton.trace.formats import read
 from baton.trace.formats.sqlite import write_store
+from baton.view.report.run_figures import TrainingRun, read_run, standings
+from baton.view.report.svg import Series, areas, curves
+from baton.view.report.training_report import report_page, write_report
+from baton.view.terminal.training_result import course, outcome, worth
 from baton.view.text import percent
-from baton.view.training import report_page, write_report
-from baton.view.training_run import TrainingRun, read_run, standings
-from baton.view.training_svg import Series, areas, curves
-from baton.view.training_text import course, outcome, worth
 
 SECTIONS = (
     "comparison", "ledger", "learning", "decisions", "credit", "team", "updates", "warnings", "cost", "examples",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from viewer_runs import training_run
 
-from baton.view.training import write_report
+from baton.view.report.training_report import write_report
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 if CHROMIUM is None:

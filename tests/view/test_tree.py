@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from strategies import arbitrary_traces
 
 from baton.errors import UsageError
-from baton.trace.event import Edge, Event
 from baton.trace.recorder import Recorder
+from baton.trace.records import Edge, Event
 from baton.trace.trace import Header, Trace
-from baton.view.summary import above, below
+from baton.view.terminal.summary import above, below
+from baton.view.terminal.tree import Options, page
 from baton.view.text import duration, moment, number, printable, shortened
-from baton.view.tree import Options, page
 
 HEADER = Header(trace_id="t", task_id="k")
 

@@ -18,8 +18,8 @@ from viewer_runs import BIDI, LONG, SCRIPT, credited, hostile, more_training, ru
 
 from baton.cli import main
 from baton.cli.view import attached
-from baton.measure.parallel import span
-from baton.measure.reading import Reading
+from baton.measure.measured import Reading
+from baton.measure.metrics.parallel import span
 from baton.trace import Edge, Trace, read, write
 from baton.trace.formats.sealing import seal_store
 from baton.trace.formats.sqlite import write_store

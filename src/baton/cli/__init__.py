@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from baton import __version__
-from baton.cli.train_ending import silence
+from baton.compose.waking import silence
 from baton.errors import BatonError, nearest
 
 __all__ = ["COMMANDS", "main"]
@@ -40,7 +40,6 @@ COMMANDS: dict[str, str] = {
     "reward": "say what traces are worth, by a recipe of reward rules",
     "credit": "say who earned a team's return, by any estimator, from saved traces",
     "measure": "fill in the reporting checklist from traces: success, parallelism, overhead, failures, safety",
-    "bench": "measure credit estimators against games whose exact credit is known",
     "train": "make a team better by a recipe, and show where its regret went",
     "recipes": "list the training recipes by where they stand in the taxonomy, or print one",
     "eval": "measure a training run's latest checkpoint again, on held-out instances",

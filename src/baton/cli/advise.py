@@ -9,17 +9,15 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from baton.cli.advise_traces import Reading, read_answers
-from baton.cli.corpus_print import named
-from baton.cli.corpus_recipes import installed_recipes, train_line
-from baton.corpus.advise import QUESTIONS, ROLES, Advice, Answers, advise
+from baton.compose.advise_traces import Reading, read_answers
+from baton.compose.corpus_recipes import installed_recipes, train_line
+from baton.corpus.advice import QUESTIONS, ROLES, Advice, Answers, advise
 from baton.errors import UsageError, nearest
 from baton.trace.formats import read_all
-from baton.view.terminal import emit, take_every_character
+from baton.view.terminal.corpus_tables import named
+from baton.view.terminal.screen import emit, take_every_character
+from baton.view.terminal.tree import Line
 from baton.view.text import printable
-from baton.view.tree import Line
-
-__all__ = ["add_arguments", "run"]
 
 _WORDS: dict[str, tuple[str, ...]] = {name: ROLES if name == "roles" else ("yes", "no") for name in QUESTIONS}
 

@@ -21,8 +21,6 @@ from baton.trace.formats import FORMATS, TEXT_FORMATS, encode, format_of_name, r
 from baton.trace.formats.manifest import SHARD_PREFIX
 from baton.trace.trace import Trace
 
-__all__ = ["add_arguments", "run"]
-
 _QUIET_SECONDS = 2.0
 
 

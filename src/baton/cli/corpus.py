@@ -9,15 +9,7 @@ from pathlib import Path
 import msgspec
 from msgspec import structs
 
-from baton.cli.corpus_print import (
-    card_lines,
-    claim_lines,
-    coverage_lines,
-    record_lines,
-    row_lines,
-    stats_lines,
-)
-from baton.cli.corpus_recipes import installed_recipes
+from baton.compose.corpus_recipes import installed_recipes
 from baton.corpus import (
     CLAIMS,
     EXCLUDED_FIELDS,
@@ -36,10 +28,16 @@ from baton.corpus import (
     stats,
 )
 from baton.errors import UsageError, nearest
-from baton.trace.formats.atomic import atomic_file
-from baton.view.terminal import emit, take_every_character
-
-__all__ = ["add_arguments", "run"]
+from baton.trace.formats.durable import atomic_file
+from baton.view.terminal.corpus_tables import (
+    card_lines,
+    claim_lines,
+    coverage_lines,
+    record_lines,
+    row_lines,
+    stats_lines,
+)
+from baton.view.terminal.screen import emit, take_every_character
 
 _EXAMPLES = """examples:
   baton corpus show dr-mas

@@ -16,24 +16,21 @@ from typing import Any, Union, get_args, get_origin
 import msgspec
 from msgspec import structs
 
-from baton.cli.live import live_line
-from baton.cli.trust import TRUST, add_trust, team_again
+from baton.compose.trust import TRUST, add_trust, team_again
 from baton.credit import ESTIMATORS, find, team_return
-from baton.credit.contract import Cost, Credits, Estimator
+from baton.credit.estimator import Cost, Credits, Estimator
 from baton.credit.forking import Forks
 from baton.errors import UsageError, nearest
 from baton.team.intervene import Intervention
-from baton.team.policy import Answer
+from baton.team.protocol import Answer
 from baton.team.running import Fork
-from baton.team.setup import Team
+from baton.team.team import Team
 from baton.trace.formats import TEXT_FORMATS, format_of_name, read_all, write
-from baton.trace.meta import meta_table
-from baton.trace.trace import Trace
+from baton.trace.trace import Trace, meta_table
 from baton.trace.vocabulary import CREDIT_UNITS
-from baton.view.terminal import emit
+from baton.view.terminal.live import live_line
+from baton.view.terminal.screen import emit
 from baton.view.text import printable
-
-__all__ = ["add_arguments", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -142,7 +139,7 @@ class _Runner:
         """Traces of one group have the same harness."""
 
     def _forks(self, trace: Trace) -> Forks:
-        from baton.cli.team import settings_of
+        from baton.compose.build import settings_of
 
         key = msgspec.json.encode(settings_of(trace, {}))
         if key not in self._of:

@@ -11,15 +11,13 @@ from msgspec import structs
 
 from baton.cli.train import need_torch
 from baton.errors import UsageError
-from baton.learn.folder import Folder
-from baton.view.terminal import emit, take_every_character
-from baton.view.training_run import TrainingRun, read_run, standings
-from baton.view.training_text import standing_table
+from baton.learn.run.folder import Folder
+from baton.view.report.run_figures import TrainingRun, read_run, standings
+from baton.view.terminal.screen import emit, take_every_character
+from baton.view.terminal.training_result import standing_table
 
 if TYPE_CHECKING:
-    from baton.learn.session import Session
-
-__all__ = ["add_arguments", "run"]
+    from baton.learn.run.session import Session
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--episodes {args.episodes}: expected 1 or more.")
     if args.seed is not None and args.seed < 0:
         raise UsageError(f"--seed {args.seed}: expected 0 or more.")
-    from baton.cli.train_display import Display
+    from baton.view.terminal.training_progress import Display
 
     with Display() as display:
         need_torch()
@@ -76,8 +74,8 @@ def _stands_beside(line: dict[str, Any], measured: list[dict[str, Any]], own_see
 
 def _measure(out: Path, args: argparse.Namespace, note: Any) -> list[dict[str, Any]]:
     """The untrained and the trained team on the same instances."""
-    from baton.learn import checkpoint
-    from baton.learn.session import Session
+    from baton.learn.run import checkpoint
+    from baton.learn.run.session import Session
 
     session = Session.open(out, note)
     try:

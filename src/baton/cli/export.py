@@ -5,13 +5,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from baton.cli.team import one_trace
 from baton.cli.view import attached
+from baton.compose.build import one_trace
 from baton.errors import UsageError
-from baton.trace.formats.atomic import atomic_file
-from baton.view.web.export import export_html
-
-__all__ = ["add_arguments", "run"]
+from baton.trace.formats.durable import atomic_file
+from baton.view.web.export_page import export_html
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -7,10 +7,10 @@ import asyncio
 from pathlib import Path
 
 from baton.cli.run import parse_policies
-from baton.cli.stores import check_store, store_path
-from baton.cli.team import describe, one_trace
-from baton.cli.trained import kept_in, team_of
-from baton.cli.trust import add_trust
+from baton.compose.again import kept_in, team_of
+from baton.compose.build import describe, one_trace
+from baton.compose.stores import check_store, store_path
+from baton.compose.trust import add_trust
 from baton.errors import UsageError
 from baton.team.action import VERBS
 from baton.team.intervene import BarAgent, Drop, Force, Intervention, Replace
@@ -18,8 +18,6 @@ from baton.team.running import fork, fork_id
 from baton.team.surface import Lines, Parsed
 from baton.trace.formats import format_of_name, write
 from baton.trace.formats.sqlite_read import list_traces
-
-__all__ = ["add_arguments", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -10,17 +10,15 @@ from typing import Any
 
 import msgspec
 
-from baton.cli.game_team import ledgers_of_traces, play_on_team
+from baton.compose.game_runs import ledgers_of_traces, play_on_team
 from baton.errors import UsageError
-from baton.tasks.game import CHOICES, Game
-from baton.tasks.game_trace import Played
-from baton.tasks.games import GAMES, make_game
-from baton.tasks.ledger import Ledger, SampledLedger, expected_regret, sampled_regret
-from baton.tasks.play import Table
-from baton.tasks.policies import REFERENCE, reference
-from baton.tasks.solve import solve
-
-__all__ = ["add_arguments", "run"]
+from baton.games.game import CHOICES, Game
+from baton.games.game_task import Played
+from baton.games.ledger import Ledger, SampledLedger, expected_regret, sampled_regret
+from baton.games.library import GAMES, make_game
+from baton.games.play import Table
+from baton.games.reference import REFERENCE, reference
+from baton.games.solve import solve
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -11,27 +11,24 @@ from functools import cache, partial
 import msgspec
 from msgspec import structs
 
-from baton.cli.team import Settings, settings_of, task_of
-from baton.cli.trust import TRUST, add_trust, team_again
+from baton.compose.build import Settings, settings_of, task_of
+from baton.compose.trust import TRUST, add_trust, team_again
 from baton.errors import BatonError, UsageError, nearest
-from baton.measure.document import Document, Table, document
+from baton.games.game_task import GameTask
+from baton.games.reference import reference
+from baton.games.solve import evaluate, solve
 from baton.measure.figure import Figure, not_measured
 from baton.measure.gold import Gold
-from baton.measure.page import as_html, as_markdown
-from baton.measure.reading import Reading
-from baton.measure.replay import Rerun, rerun_of
-from baton.measure.report import Report, measure
-from baton.measure.safety import safety_report
-from baton.measure.taint import Labels
-from baton.tasks.game_task import GameTask
-from baton.tasks.policies import reference
-from baton.tasks.solve import evaluate, solve
+from baton.measure.measured import Reading
+from baton.measure.report.document import Document, Table, as_html, as_markdown, document
+from baton.measure.report.report import Report, measure
+from baton.measure.safety.clean_replay import Rerun, rerun_of
+from baton.measure.safety.summary import safety_report
+from baton.measure.safety.taint import Labels
 from baton.trace.formats import read_all
 from baton.trace.trace import Trace
-from baton.view.terminal import emit
+from baton.view.terminal.screen import emit
 from baton.view.text import printable
-
-__all__ = ["add_arguments", "run"]
 
 _NAMED = 5
 

@@ -20,13 +20,12 @@ import msgspec
 
 from baton.errors import MissingExtraError, UsageError
 from baton.trace.formats.detect import detect, stores_in
-from baton.view.terminal import take_every_character
+from baton.view.terminal.screen import take_every_character
 from baton.view.text import printable
 
 if TYPE_CHECKING:
     import duckdb
 
-__all__ = ["add_arguments", "run"]
 
 _TABLES = ("traces", "events", "edges", "calls", "payloads", "rewards", "credits")
 _LIST_COLUMNS = """

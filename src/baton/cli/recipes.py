@@ -12,15 +12,13 @@ from typing import Any, get_args
 
 import msgspec
 
-from baton.cli.corpus_recipes import train_line
+from baton.compose.corpus_recipes import train_line
 from baton.errors import UsageError, nearest
 from baton.learn.recipe import Cells, Recipe, built_in, load
 from baton.trace.vocabulary import CreditUnit, RewardFamily, Topology
-from baton.view.terminal import emit, take_every_character
+from baton.view.terminal.screen import emit, take_every_character
+from baton.view.terminal.tree import Line
 from baton.view.text import count, printable
-from baton.view.tree import Line
-
-__all__ = ["add_arguments", "run"]
 
 _DECISIONS = ("spawn", "delegate", "communicate", "aggregate", "stop")
 _FAMILIES: tuple[str, ...] = (

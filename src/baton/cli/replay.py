@@ -5,13 +5,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 
-from baton.cli.team import make_team, one_trace, settings_of
-from baton.cli.trained import as_played, is_trained, kept_in, recorded_team
-from baton.cli.trust import silent_engine
+from baton.compose.again import as_played, is_trained, kept_in, recorded_team
+from baton.compose.build import make_team, one_trace, settings_of
+from baton.compose.trust import silent_engine
 from baton.team.running import replay
 from baton.trace.canonical import canonical_hash
-
-__all__ = ["add_arguments", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -6,18 +6,16 @@ import argparse
 import shlex
 import sys
 
-from baton.cli.live import live_line
 from baton.cli.run import parse_policies
-from baton.cli.stores import resume_command, store_to_resume
-from baton.cli.team import at_work, describe
-from baton.cli.trust import add_trust, team_again
-from baton.cli.waking import run_waking
+from baton.compose.build import at_work, describe
+from baton.compose.stores import resume_command, store_to_resume
+from baton.compose.trust import add_trust, team_again
+from baton.compose.waking import run_waking
 from baton.errors import UsageError
 from baton.team.running import StoreJournal, resuming
 from baton.trace.formats.sqlite import Store
 from baton.trace.formats.sqlite_read import list_traces, read_store
-
-__all__ = ["add_arguments", "run"]
+from baton.view.terminal.live import live_line
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

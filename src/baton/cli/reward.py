@@ -11,18 +11,16 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from baton.cli.team import settings_of
+from baton.compose.build import settings_of
 from baton.errors import BatonError, FormatError, UsageError, nearest
 from baton.reward import Finding, Gold, built_in, load, watch, with_rewards
 from baton.tasks.catalog import make_task
 from baton.trace.formats import format_of_name, read_all, write
-from baton.trace.record import Reward
+from baton.trace.records import Reward
 from baton.trace.trace import Trace
-from baton.view.terminal import emit
+from baton.view.terminal.screen import emit
+from baton.view.terminal.tree import Line
 from baton.view.text import nearest_name, printable
-from baton.view.tree import Line
-
-__all__ = ["add_arguments", "run"]
 
 # The parts of Gold that are plain data.
 _DATA = {

@@ -10,30 +10,28 @@ from pathlib import Path
 
 import msgspec
 
-from baton.cli.live import live_line
-from baton.cli.stores import resume_command, store_to_write
-from baton.cli.team import Settings, at_work, describe, make_team, parse_settings
-from baton.cli.trust import needs_trust
-from baton.cli.waking import run_waking
+from baton.compose.build import Settings, at_work, describe, make_team, parse_settings
+from baton.compose.stores import resume_command, store_to_write
+from baton.compose.trust import needs_trust
+from baton.compose.waking import run_waking
 from baton.engine import ENGINES
 from baton.errors import UsageError
-from baton.learn.answered import failures, first_line
+from baton.games.reference import REFERENCE as POLICIES
 from baton.learn.models import MODELS
+from baton.learn.stage import failures, first_line
 from baton.tasks.catalog import TASKS
-from baton.tasks.policies import REFERENCE as POLICIES
 from baton.tasks.task import Task
-from baton.team.policy import EngineError
+from baton.team.protocol import EngineError
 from baton.team.run import Run
 from baton.team.running import StoreJournal, header_of
-from baton.team.setup import Team
+from baton.team.team import Team
 from baton.team.topology import TOPOLOGIES
 from baton.trace.formats.manifest import has_shards
 from baton.trace.formats.parquet_read import sealed_ids
 from baton.trace.formats.sqlite import Store
 from baton.trace.formats.sqlite_read import list_traces
 from baton.trace.trace import Trace
-
-__all__ = ["add_arguments", "parse_policies", "run", "run_into"]
+from baton.view.terminal.live import live_line
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -11,8 +11,6 @@ from baton.trace.formats.detect import detect, stores_in
 from baton.trace.trace import Trace
 from baton.view.text import count
 
-__all__ = ["add_arguments", "run"]
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", metavar="STORE", help="a live store, or any file of traces")

@@ -9,12 +9,10 @@ from collections.abc import Callable
 from baton.errors import UsageError
 from baton.trace.formats import read_all
 from baton.trace.trace import Trace
-from baton.view.summary import above, below
-from baton.view.terminal import columns, emit
+from baton.view.terminal.screen import columns, emit
+from baton.view.terminal.summary import above, below
+from baton.view.terminal.tree import Line, Options, page
 from baton.view.text import count, nearest_name, printable
-from baton.view.tree import Line, Options, page
-
-__all__ = ["add_arguments", "run"]
 
 _LISTED = 40
 

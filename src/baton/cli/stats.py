@@ -8,12 +8,10 @@ import sys
 import msgspec
 
 from baton.errors import UsageError
-from baton.measure.scale import scale
+from baton.measure.metrics.scale import scale
 from baton.trace.formats import read_all
-from baton.view.figures import spread, table
-from baton.view.terminal import emit, take_every_character
-
-__all__ = ["add_arguments", "run"]
+from baton.view.terminal.figures import spread, table
+from baton.view.terminal.screen import emit, take_every_character
 
 _SIDE_BY_SIDE = 4
 

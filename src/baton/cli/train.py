@@ -10,24 +10,22 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from baton.cli.train_ending import Ending, Terminated, exit_code, silence, why_stopped
+from baton.compose.waking import Ending, Terminated, exit_code, silence, why_stopped
 from baton.errors import MissingExtraError, UsageError
-from baton.learn.folder import Folder
 from baton.learn.recipe import load
-from baton.view.terminal import emit
-from baton.view.training import write_report
-from baton.view.training_run import read_run
-from baton.view.training_text import outcome
+from baton.learn.run.folder import Folder
+from baton.view.report.run_figures import read_run
+from baton.view.report.training_report import write_report
+from baton.view.terminal.screen import emit
+from baton.view.terminal.training_result import outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from baton.cli.train_display import Display
-    from baton.learn.session import Session
+    from baton.learn.run.session import Session
+    from baton.view.terminal.training_progress import Display
 
     Begin = Callable[[], tuple[Session, Path]]
-
-__all__ = ["add_arguments", "need_torch", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from baton.cli.train_display import Display
+    from baton.view.terminal.training_progress import Display
 
     with Display() as display, Ending() as ending:
         begin = _resumed(args, display) if args.resume else _begun(args, display)
@@ -100,7 +98,7 @@ def _begun(args: argparse.Namespace, display: Display) -> Begin:
     Folder(out).check_free()
 
     def begin() -> tuple[Session, Path]:
-        from baton.learn.session import Session
+        from baton.learn.run.session import Session
 
         return Session.begin(recipe, name, out, display.note), out
 
@@ -116,7 +114,7 @@ def _resumed(args: argparse.Namespace, display: Display) -> Begin:
     Folder(out).told()  # says so if it cannot be read
 
     def begin() -> tuple[Session, Path]:
-        from baton.learn.session import Session
+        from baton.learn.run.session import Session
 
         session = Session.resume(out, display.note, args.changes)
         display.note(f"going on after step {session.trainer.step_number} of {session.recipe.train.steps}")

@@ -14,11 +14,9 @@ from typing import Any
 import msgspec
 
 from baton.trace.validate import LEVELS, Problem, Report, validate_file
-from baton.view.terminal import emit, take_every_character
+from baton.view.terminal.screen import emit, take_every_character
+from baton.view.terminal.tree import Line
 from baton.view.text import count, printable
-from baton.view.tree import Line
-
-__all__ = ["add_arguments", "run"]
 
 _PROGRESS_AFTER_SECONDS = 2.0
 

@@ -9,12 +9,12 @@ from functools import lru_cache
 from pathlib import Path
 
 from baton.cli.run import parse_policies
-from baton.cli.trust import TRUST, add_trust
+from baton.compose.trust import TRUST, add_trust
 from baton.credit.project import project
 from baton.errors import UsageError
-from baton.tasks.game import Game, State
-from baton.tasks.game_trace import played, regret_of_trace
-from baton.tasks.solve import Solution, solve
+from baton.games.game import Game, State
+from baton.games.game_task import played, regret_of_trace
+from baton.games.solve import Solution, solve
 from baton.team.action import Stop
 from baton.team.intervene import Drop, Force, Intervention, Replace
 from baton.team.running import fork
@@ -25,8 +25,6 @@ from baton.view.web.attached import Attached, Change, Forked, Loss, RegretLedger
 from baton.view.web.places import find_places
 from baton.view.web.server import listen, make_app, serve
 from baton.view.web.traces import Library
-
-__all__ = ["add_arguments", "attached", "run"]
 
 _ROUNDING = 1e-12  # of a solver's values: less is no loss
 
@@ -133,7 +131,7 @@ def _advantages(trace: Trace, unit: str, estimator: str) -> dict[str, Floats]:
 
 
 def _fork(at: Path, trace: Trace, change: Change, policies: dict[str, str], trust: bool) -> Forked:
-    from baton.cli.trained import team_of  # takes a while, and few look for forks
+    from baton.compose.again import team_of  # takes a while, and few look for forks
 
     team, assignment, _ = team_of(str(at), trace, policies, trust=trust)
     made = asyncio.run(fork(trace, team, assignment, [_intervention(change)]))

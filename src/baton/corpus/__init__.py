@@ -3,15 +3,14 @@
 Source: arXiv 2605.02801. Imports nothing else of Baton; which recipes are installed is told from outside.
 """
 
-from baton.corpus.advise import QUESTIONS, Advice, Answers, advise
+from baton.corpus.advice import QUESTIONS, Advice, Answers, advise
 from baton.corpus.bib import bibtex
 from baton.corpus.claims import CLAIMS, Claim, Finding, check_claims
-from baton.corpus.coverage import Covered, coverage
-from baton.corpus.find import find
-from baton.corpus.load import Corpus, load, parse
+from baton.corpus.recipe_coverage import Covered, coverage
 from baton.corpus.record import TAGS, VOCABULARIES, Card, Correction, Excluded, Paper, tag
-from baton.corpus.select import EXCLUDED_FIELDS, PAPER_FIELDS, YES_OR_NO, select
-from baton.corpus.stats import Stats, stats
+from baton.corpus.records_read import Corpus, load, parse
+from baton.corpus.search import EXCLUDED_FIELDS, PAPER_FIELDS, YES_OR_NO, find, select
+from baton.corpus.statistics import Stats, stats
 
 __all__ = [
     "CLAIMS",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from baton.corpus.load import load
+from baton.corpus.records_read import load
 from baton.errors import BatonError
 
 

@@ -11,8 +11,6 @@ from collections.abc import Iterable
 
 from baton.corpus.record import Paper
 
-__all__ = ["bibtex"]
-
 _JOURNALS = {
     "Mathematics of Operations Research",
     "Advances in Complex Systems",

@@ -15,8 +15,6 @@ from msgspec import Struct, structs
 from baton.corpus.record import TAGS, VOCABULARIES, Card, Correction, Excluded, Paper
 from baton.errors import nearest
 
-__all__ = ["Row", "problems", "row_problems"]
-
 _PATTERNS = {
     "paper.key": (r"[a-z0-9]+(-[a-z0-9]+)*", "small letters, digits and single hyphens"),
     "excluded.key": (r"E\d{3}", "E and three digits"),

@@ -11,10 +11,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from baton.corpus.load import Corpus
 from baton.corpus.record import VOCABULARIES, Excluded, Paper
-
-__all__ = ["CLAIMS", "Claim", "Finding", "check_claims"]
+from baton.corpus.records_read import Corpus
 
 Verdict = Literal["holds", "does not hold", "not in the data"]
 

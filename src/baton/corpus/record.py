@@ -11,17 +11,6 @@ from typing import Literal, get_args
 
 from msgspec import Struct
 
-__all__ = [
-    "TAGS",
-    "VOCABULARIES",
-    "Card",
-    "Category",
-    "Correction",
-    "Excluded",
-    "Paper",
-    "tag",
-]
-
 Category = Literal["rl_method", "benchmark", "classical_marl", "industry", "survey", "framework"]
 IsRl = Literal["yes", "partial", "no"]
 RewardTag = Literal[

@@ -22,22 +22,17 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
-from baton.credit.contract import Cost, CreditError
+from baton.credit.estimator import Cost, CreditError
 from baton.errors import UsageError
 from baton.team.intervene import BarAgent, Intervention, OnEvent
 from baton.team.outside import Usage
-from baton.team.policy import Answer, Engine, EngineError, Entry, Request
+from baton.team.protocol import Answer, Engine, EngineError, Entry, Request
 from baton.team.running import Fork, fork
-from baton.team.setup import Assignment, Team
-from baton.trace.call import Call
-from baton.trace.event import Event
-from baton.trace.graph import Graph
-from baton.trace.meta import meta_table
+from baton.team.team import Assignment, Team
+from baton.trace.graph.arrays import Graph
 from baton.trace.numbers import Ints
-from baton.trace.payload import Payload
-from baton.trace.trace import Trace
-
-__all__ = ["Forks", "Said", "call_of", "cone", "coupling"]
+from baton.trace.records import Call, Event, Payload
+from baton.trace.trace import Trace, meta_table
 
 
 class Said(Struct, frozen=True):

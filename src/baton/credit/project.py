@@ -21,16 +21,13 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from baton.credit.acts import agents, chosen
-from baton.credit.contract import CreditError
-from baton.credit.covering import check_disjoint
+from baton.credit.core.acts import agents, chosen
+from baton.credit.core.covering import check_disjoint
+from baton.credit.estimator import CreditError
 from baton.errors import UsageError, nearest
-from baton.trace.event import Event
 from baton.trace.numbers import Floats
-from baton.trace.record import Credit
+from baton.trace.records import Credit, Event
 from baton.trace.trace import Trace
-
-__all__ = ["project", "tokens_of"]
 
 Spread = Literal["mean", "sum"]
 Tokens = dict[str, NDArray[np.intp]]

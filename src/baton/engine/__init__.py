@@ -6,14 +6,13 @@ from collections.abc import Callable
 from urllib.parse import parse_qsl
 
 from baton.errors import UsageError, nearest
-from baton.team.policy import Engine
+from baton.team.protocol import Engine
 
 __all__ = ["ENGINES", "make_engine"]
 
 
 def _scripted(rest: str) -> Engine:
-    from baton.engine.scripted import ScriptedEngine
-    from baton.engine.scripts import find_script
+    from baton.engine.scripted import ScriptedEngine, find_script
 
     return ScriptedEngine(rest or "echo", find_script(rest or "echo"))
 

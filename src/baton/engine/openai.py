@@ -20,12 +20,11 @@ from msgspec import Struct
 from baton.engine.openai_reply import read_reply
 from baton.engine.throttle import Bucket, backoff_seconds, retry_after_seconds
 from baton.errors import MissingExtraError, UsageError
-from baton.team.policy import Answer, EngineError, Entry, Request
+from baton.team.protocol import Answer, EngineError, Entry, Request
 
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["OpenAIEngine", "ServerLimits"]
 
 _REACH_SECONDS = 10.0
 _PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})

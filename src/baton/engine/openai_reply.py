@@ -12,10 +12,8 @@ import codecs
 import json
 from typing import Any
 
-from baton.team.policy import Answer, EngineError, Request
+from baton.team.protocol import Answer, EngineError, Request
 from baton.trace.numbers import Floats, Ints
-
-__all__ = ["read_reply"]
 
 
 def read_reply(

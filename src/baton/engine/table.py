@@ -23,11 +23,9 @@ from numpy.typing import NDArray
 
 from baton.engine.tokens import encode_entries, option_id
 from baton.errors import FormatError, UsageError, nearest
-from baton.team.policy import Answer, EngineError, Entry, Request
+from baton.team.protocol import Answer, EngineError, Entry, Request
 from baton.team.randomness import uniform
 from baton.trace.numbers import Floats, Ints
-
-__all__ = ["Gradients", "State", "TableEngine"]
 
 State = tuple[str, str]
 """Role and information state."""

@@ -11,8 +11,6 @@ import random
 import time
 from email.utils import parsedate_to_datetime
 
-__all__ = ["Bucket", "backoff_seconds", "retry_after_seconds"]
-
 
 class Bucket:
     """A token bucket in units per minute; None: no limit."""

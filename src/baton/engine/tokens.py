@@ -13,10 +13,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import blake2b
 
-from baton.team.policy import Answer, Entry
+from baton.team.protocol import Answer, Entry
 from baton.trace.numbers import Floats, Ints
-
-__all__ = ["END", "FIRST_OPTION", "MARKS", "completion", "encode_entries", "option_id"]
 
 MARKS = {"system": 256, "user": 257, "assistant": 258, "tool": 259}
 END = 260

@@ -12,10 +12,8 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from baton.learn.rows import Row
+from baton.forest.rows import Row
 from baton.trace.trace import Trace
-
-__all__ = ["Buffer", "Group", "batches_of", "cut_off"]
 
 
 class Group(Struct, frozen=True, kw_only=True):

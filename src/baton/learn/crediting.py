@@ -5,7 +5,7 @@ those with a memory of their own (a moving average) keep it from step to step. A
 (no two rollouts part where it looks, nobody was spawned) gives no credit in that step; when no group of a step could,
 three steps running, the run ends with the reason.
 
-Invariant: no event is credited twice (`baton.credit.covering` refuses it). An answer that could not be carried out
+Invariant: no event is credited twice (`baton.credit.core.covering` refuses it). An answer that could not be carried out
 costs something on top of what credit it has, as much as credits usually are in that step, so that the grammar is kept
 under any credit; that price is a layer of its own on the traces (estimator `invalid`), and the two meet on tokens
 (`advantages`).
@@ -15,27 +15,136 @@ from __future__ import annotations
 
 import math
 from asyncio import gather
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
 from inspect import iscoroutinefunction
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 from msgspec import Struct, structs
 
-from baton.credit import ESTIMATORS, CreditError, find, project
-from baton.credit.acts import agents, unit_of
-from baton.credit.contract import Estimator
+from baton.credit import ESTIMATORS, CreditError, find
+from baton.credit.core.acts import agents, unit_of
+from baton.credit.estimator import Estimator
+from baton.credit.estimators.group import Ema
 from baton.credit.forking import Forks
-from baton.credit.role import Ema
+from baton.credit.project import project
+from baton.errors import UsageError, nearest
+from baton.forest.rows import Row
+from baton.games.game import Game
+from baton.games.on_team import read_state
 from baton.learn.decisions import DECISIONS
-from baton.learn.judging import returns_without
+from baton.learn.options import with_propensities
+from baton.learn.policy import Policy, samplers
 from baton.learn.recipe import CreditPart, Recipe
-from baton.trace.numbers import Floats
-from baton.trace.record import Credit
-from baton.trace.rounding import ROUNDING
+from baton.learn.scoring import returns_without
+from baton.trace.numbers import ROUNDING, Floats
+from baton.trace.records import Credit, Event
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import CreditUnit
 
-__all__ = ["Credited", "Crediting", "advantages"]
+# -- scales --
+# Loss scales: how much each token counts, so that chatty agents and long turns do not dominate.
+#
+# For levels (l1, l2, ...) every group has the same total weight, within it every trace, within that every
+# agent, within that every turn, within that every token: the mean of means. Levels left out are pooled.
+# Weights average 1 over all trained tokens, so the global token count stays the denominator.
+#
+# () is the mean over tokens (DAPO, arXiv 2503.14476). ("turn",) is the mean over calls of their token means
+# (GRPO, arXiv 2402.03300). ("trace", "agent") is WideSeek-R1's (1/G) sum (1/N) sum (1/tokens) sum [C].
+#
+# Before that, `learned_weights` leaves out the tokens of decisions that are not learned.
+
+Level = Literal["group", "trace", "agent", "turn"]
+LEVELS: tuple[Level, ...] = ("group", "trace", "agent", "turn")
+_DECIDES = {"wait": "stop", "continue": "stop"} | {
+    name: name for name in ("spawn", "delegate", "communicate", "aggregate", "stop")
+}
+"""Which learned decision an event's is: to go on is not to stop."""
+
+
+def learned_weights(
+    trace: Trace, sizes: Mapping[str, int], learned: Collection[str], *, level: float = 1.0
+) -> dict[str, Floats]:
+    """For each call and its number of tokens: `level`, and 0 on tokens of decisions that are not learned."""
+    off = [
+        Credit(unit="orchestrator", target=event.id, value=1.0, estimator="off")
+        for event in trace.events
+        if event.call in sizes and _DECIDES.get(event.decision, "") not in ("", *learned)
+    ]
+    reached = project(trace, off) if off else {}  # all at once: each alone would go through the whole trace
+    return {
+        call: Floats.from_buffer(
+            np.where(reached[call].numpy() > 0, 0.0, level) if off else np.full(size, level)
+        )
+        for call, size in sizes.items()
+    }
+
+
+def scaled(rows: Sequence[Row], levels: Sequence[Level]) -> list[Row]:
+    """The rows with their weights multiplied by their share, times the number of tokens."""
+    for level in levels:
+        if level not in LEVELS:
+            raise UsageError(f"there is no loss scale {level!r}. {nearest(level, LEVELS)}")
+    chosen = [level for level in LEVELS if level in levels]
+    sizes = np.array([len(row.places) for row in rows])
+    share = np.ones(len(rows))
+    above = np.zeros(len(rows), np.intp)
+    for level in chosen:
+        names = [_name(row, level) for row in rows]
+        numbers = {name: n for n, name in enumerate(dict.fromkeys(zip(above.tolist(), names, strict=True)))}
+        inner = np.array([numbers[key] for key in zip(above.tolist(), names, strict=True)])
+        parents = {number: key[0] for key, number in numbers.items()}
+        siblings = np.bincount(list(parents.values()))
+        share /= siblings[above]
+        above = inner
+    share /= np.bincount(above, sizes)[above]
+    total = sizes.sum()
+    return [
+        structs.replace(row, weights=row.weights * (total * part))
+        for row, part in zip(rows, share.tolist(), strict=True)
+    ]
+
+
+def _name(row: Row, level: Level) -> str:
+    return {"group": row.group, "trace": row.trace, "agent": row.agent, "turn": row.call}[level]
+
+
+# -- stopping --
+# What stop credit asks of a run: which options end a game, and how likely they were in rollouts that were run on.
+
+
+def stop_settings(game: Game | None, policies: Mapping[str, Policy], max_tokens: int) -> dict[str, Any]:
+    """By the name of the setting, for the estimator stop-value alone."""
+
+    def complete(traces: Sequence[Trace]) -> list[Trace]:
+        return with_propensities(traces, samplers(policies), max_tokens=max_tokens)
+
+    found: dict[str, Any] = {"stop-value.complete": complete}
+    if game is not None:
+        found["stop-value.stops"] = _stops_of(game)
+    return found
+
+
+def _stops_of(game: Game) -> Any:
+    """Options after which play is over, whatever their verb: in some games it is to wait."""
+
+    @lru_cache(65_536)
+    def ends(key: str) -> tuple[bool, ...]:
+        state = read_state(key)
+        return tuple(
+            not any(game.options(branch.state) for branch in game.step(state, option))
+            for option in game.options(state)
+        )
+
+    def stops(event: Event) -> tuple[str, ...]:
+        if event.options is None or "step" not in event.extra:
+            return ()
+        over = ends(event.extra["step"]["state"])
+        return tuple(option for option, is_over in zip(event.options, over, strict=True) if is_over)
+
+    return stops
+
 
 _EVENT_UNITS: frozenset[CreditUnit] = frozenset({"orchestrator", "message", "tool_call"})
 _INVALID = "invalid"

@@ -12,10 +12,8 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 
-from baton.team.policy import Answer, Engine, EngineError, Entry, Request
+from baton.team.protocol import Answer, Engine, EngineError, Entry, Request
 from baton.trace.numbers import Ints
-
-__all__ = ["NOT_ASKED", "Lockstep", "lockstep"]
 
 _QUIET_ROUNDS = 8
 """Rounds of the loop without a new call after which all runs wait; a run needs two or three between calls."""

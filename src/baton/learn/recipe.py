@@ -24,13 +24,8 @@ import msgspec
 from msgspec import Struct, field, structs
 
 from baton.errors import FormatError, UsageError, nearest
+from baton.games.game import CHOICES
 from baton.learn.models.tiny import Tiny
-from baton.tasks.game import CHOICES
-
-__all__ = [
-    "Cells", "CreditPart", "CriticPart", "EvalPart", "LossPart", "PackPart", "PolicyPart", "Recipe", "RewardPart",
-    "RolloutPart", "TaskPart", "TeamPart", "TrainPart", "WarmPart", "built_in", "load", "parse", "resolved",
-]  # fmt: skip
 
 DecisionName = Literal["spawn", "delegate", "communicate", "aggregate", "stop"]
 
@@ -147,7 +142,7 @@ class CriticPart(_Part, frozen=True, kw_only=True):
 
 
 class LossPart(_Part, frozen=True, kw_only=True):
-    """See `baton.learn.losses`; the same words. None: as the named loss has it."""
+    """See `baton.learn.loss`; the same words. None: as the named loss has it."""
 
     kind: str = "ppo"
     """ppo, gspo, cispo, reinforce, masked; or ppo as published: grpo, dr_grpo, dapo."""

@@ -7,28 +7,247 @@ unless it is so of all of them. Forks that an estimator compares with earn by th
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import structs
+from msgspec import Struct, structs
 
-from baton.credit.contract import team_return, whole
+from baton.credit import find
+from baton.credit.core.acts import agents
+from baton.credit.estimator import team_return, whole
+from baton.credit.forking import Forks
 from baton.errors import TraceError, UsageError
-from baton.learn.recipe import RewardPart
-from baton.learn.terms import each_hybrid, hybrids, of_forks, state_of, with_state
-from baton.reward.contract import Gold, Rule, settings_in
-from baton.reward.hybrid import Hybrid
-from baton.reward.recipe import Recipe as RewardRecipe
-from baton.reward.recipe import load, rule_of, with_rewards
-from baton.trace.forest import Forest
-from baton.trace.record import Reward
+from baton.learn.recipe import Recipe, RewardPart
+from baton.learn.stage import Stage
+from baton.reward.hybrid import Hybrid, MixState, Term
+from baton.reward.reward_recipe import Recipe as RewardRecipe
+from baton.reward.reward_recipe import load, rule_of, with_rewards
+from baton.reward.rule import Gold, Judge, Rule, settings_in
+from baton.reward.rules.individual import Difference, SoloGap
+from baton.reward.rules.role import ProposerSolverJudge
+from baton.team.intervene import BarAgent
+from baton.trace.graph.lineage import Forest
+from baton.trace.records import Event, Reward
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import CreditUnit
 
-__all__ = ["Scoring"]
+# -- terms --
+# Hybrid rewards and the hybrids among their terms: each of them, and what is kept of all.
+
+
+def flat(rules: Iterable[Rule]) -> Iterator[Rule]:
+    """Rules and their terms, whatever the depth."""
+    for rule in rules:
+        yield rule
+        if isinstance(rule, Hybrid):
+            yield from flat(term.of for term in rule.terms)
+
+
+def hybrids(rules: Iterable[Rule]) -> list[Hybrid]:
+    return [rule for rule in flat(rules) if isinstance(rule, Hybrid)]
+
+
+def each_hybrid(rule: Rule, change: Callable[[Hybrid], Hybrid]) -> Rule:
+    """The rule with every hybrid in it changed, the innermost first."""
+    if not isinstance(rule, Hybrid):
+        return rule
+    terms = tuple(structs.replace(term, of=each_hybrid(term.of, change)) for term in rule.terms)
+    return change(structs.replace(rule, terms=terms))
+
+
+def of_forks(rule: Rule) -> Rule:
+    """Without terms that compare with runs without an agent: what those earned is not known of a fork."""
+    if not any(isinstance(each, Difference | SoloGap) for each in flat([rule])):
+        return rule
+    return each_hybrid(rule, _of_forks)
+
+
+def _of_forks(rule: Hybrid) -> Hybrid:
+    weights = rule.weights()  # as they are with all terms: balances look at each
+    kept = tuple(
+        Term(of=term.of, weight=weights[term.of.name], gate=term.gate)
+        for term in rule.terms
+        if not isinstance(term.of, Difference | SoloGap)
+    )
+    return structs.replace(rule, terms=kept, balance="none") if kept else rule
+
+
+def state_of(rule: Rule) -> dict[str, Any] | None:
+    """What a checkpoint keeps of a rule; None: nothing in it moves."""
+    if not isinstance(rule, Hybrid):
+        return None
+    inner = [state_of(term.of) for term in rule.terms]
+    mine: dict[str, Any] = msgspec.to_builtins(rule.state)
+    return mine | ({"terms": inner} if any(inner) else {})
+
+
+def with_state(rule: Rule, kept: Mapping[str, Any] | None) -> Rule:
+    """The rule as it was when `state_of` looked."""
+    if not isinstance(rule, Hybrid) or not kept:
+        return rule
+    mine = {key: value for key, value in kept.items() if key != "terms"}
+    inner = kept.get("terms") or [None] * len(rule.terms)
+    terms = tuple(
+        structs.replace(term, of=with_state(term.of, told))
+        for term, told in zip(rule.terms, inner, strict=True)
+    )
+    return structs.replace(rule, terms=terms, state=msgspec.convert(mine, MixState))
+
+
+# -- balance --
+# How hard each term of a hybrid reward pulls: the norm of the gradient that it would cause alone.
+#
+# For rewards with `balance = "gradient"` (GradNorm's fixed point, Chen et al. 2018 [M]). Every few steps the traces are
+# given each term's rewards in place of the sum's, credited by the recipe's own estimators, and taken backwards; nothing
+# is stepped, and nothing is remembered but the norms.
+
+EVERY = 5
+"""Steps between two measurements, beginning with the first step."""
+
+
+def balanced(rules: Iterable[Rule]) -> list[Hybrid]:
+    """The rewards whose terms are weighed by their gradients."""
+    return [rule for rule in rules if isinstance(rule, Hybrid) and rule.balance == "gradient"]
+
+
+def check_balance(recipe: Recipe, rules: Sequence[Rule]) -> None:
+    """Refuse estimators that cannot credit one term alone, and what cannot be one."""
+    inner = [rule for rule in hybrids(rules) if rule.balance == "gradient" and rule not in balanced(rules)]
+    if inner:
+        raise UsageError(
+            f"hybrid {inner[0].name!r} is a term of another, and gradients are measured of a whole reward's terms. "
+            'Set its balance = "variance" or "none".'
+        )
+    if not balanced(rules):
+        return
+    for part in recipe.credit:
+        estimator = find(part.estimator)
+        if {"runtime", "counterfactuals", "values"} & estimator.needs:
+            raise UsageError(
+                f'a reward with balance = "gradient" is credited term by term, and estimator {estimator.name} runs '
+                'traces again or asks a critic about the whole sum. Set balance = "variance", or take an estimator '
+                "that compares rollouts, such as group."
+            )
+
+
+def alone(term: Rule, traces: Sequence[Trace], gold: Sequence[Gold]) -> list[Trace]:
+    """The traces as if this term were the whole reward; 0 where it cannot be read or says nothing of the team."""
+    found = []
+    for trace, known in zip(traces, gold, strict=True):
+        try:
+            rewards = term.score(trace, known)
+        except TraceError:
+            rewards = []
+        if not any(reward.unit == "team" for reward in rewards):
+            rewards = [*rewards, term.reward("team", trace.trace_id, 0.0)]
+        found.append(structs.replace(trace, rewards=tuple(rewards)))
+    return found
+
+
+def norm_of(parameters: Iterable[object]) -> float:
+    """Of the gradients as they are."""
+    grads = [p.grad for p in parameters if getattr(p, "grad", None) is not None]  # type: ignore[attr-defined]
+    return math.sqrt(math.fsum(float(grad.double().pow(2).sum()) for grad in grads))
+
+
+# -- judging --
+# What a task knows about its rollouts, as reward rules ask for it: verifier, milestones, judges, runs not made.
+#
+# The task itself is the judge: it scores what an agent said against the subtask the agent was given (`Task.judge`).
+# Where a rule compares with a team that lacks somebody (difference, SHARP, CCPO), the trace is run again with that
+# agent barred, under the same luck.
+#
+# Invariant: an agent that leads cannot be barred; without it there is no answer, and that is worth 0.
+
+
+def outcome_of(trace: Trace) -> float:
+    """What the task itself says a run was worth."""
+    return sum(r.value for r in trace.rewards if r.unit == "team" and r.family == "shared" and not r.name)
+
+
+async def returns_without(
+    forks: Forks, trace: Trace, names: Sequence[str], reward: Callable[[Trace], float]
+) -> dict[str, float]:
+    """Agent -> the return of the trace run again without it; 0 without the one who leads."""
+    root = Forest.of(trace).root
+    others = [name for name in names if name != root]
+    made = await asyncio.gather(*(forks.fork(trace, [BarAgent(name)]) for name in others))
+    found = {name: reward(each.trace) for name, each in zip(others, made, strict=True)}
+    return {name: found.get(name, 0.0) for name in names}
+
+
+class Judging(Struct, frozen=True):
+    """A stage's task, asked about traces of it."""
+
+    stage: Stage
+    rules: tuple[Rule, ...]
+
+    async def gold(self, traces: Sequence[Trace], runner: Callable[[], Forks]) -> tuple[list[Gold], int]:
+        """For each trace, and the tokens it took to run some of them again."""
+        every = list(flat(self.rules))
+        needs_forks = any(isinstance(rule, Difference | SoloGap) for rule in every)
+        forks = runner() if needs_forks else None
+        found = list(await asyncio.gather(*(self._one(trace, every, forks) for trace in traces)))
+        return found, 0 if forks is None else forks.cost.tokens
+
+    async def _one(self, trace: Trace, rules: Sequence[Rule], forks: Forks | None) -> Gold:
+        task = self.stage.task
+        told = trace.header.meta["train"]
+        instance = task.instance(told["instance"], told["split"])
+        parts = task.parts(instance)
+        without: dict[str, float] | None = None
+        solo: float | None = None
+        if forks is not None:
+            roles = agents(trace)
+            thinkers = {role for rule in rules if isinstance(rule, SoloGap) for role in rule.thinkers}
+            all_ = any(isinstance(rule, Difference) for rule in rules)
+            names = [agent for agent, role in roles.items() if all_ or role in thinkers]
+            known = await returns_without(forks, trace, names, outcome_of)
+            without = known if all_ else None
+            solo = next((value for agent, value in known.items() if roles[agent] in thinkers), None)
+        return Gold(
+            verify=self.stage.assignment(told["instance"], told["split"]).verify,
+            milestones=task.milestones(instance) or None,
+            reached=lambda prefix: task.reached(instance, prefix),
+            parts=parts or None,
+            covers=(lambda text: task.covers(instance, text)) if parts else None,
+            judges={"task": _judge(self.stage, trace, rules)},
+            without=without,
+            solo=solo,
+        )
+
+    def in_scope(self, trace: Trace, agent: str) -> bool | None:
+        """Whether what an agent returned answers the subtask it was given; None: it returned nothing."""
+        said = [e for e in trace.events if e.agent == agent and e.type == "return" and e.status == "ok"]
+        return None if not said else _judge(self.stage, trace, ())(trace, said[-1].id) >= 0.5
+
+
+def _judge(stage: Stage, trace: Trace, rules: Sequence[Rule]) -> Judge:
+    """0 to 1; from 1 to 10 where a rule wants that."""
+    told = trace.header.meta["train"]
+    instance = stage.task.instance(told["instance"], told["split"])
+    of_ten = any(isinstance(rule, ProposerSolverJudge) for rule in rules)
+
+    def judge(trace: Trace, event_id: str) -> float:
+        event = trace.event(event_id)
+        score = stage.task.judge(instance, _asked(trace, event), trace.text(event.content_ref) or "")
+        return 1 + 9 * score if of_ten else score
+
+    return judge
+
+
+def _asked(trace: Trace, event: Event) -> str:
+    """The latest task its agent was given before."""
+    given = [
+        other
+        for other in trace.events[: trace.position[event.id]]
+        if other.to == event.agent and (other.type == "spawn" or other.decision == "delegate")
+    ]
+    return (trace.text(given[-1].content_ref) or "") if given else ""
 
 
 class Scoring:

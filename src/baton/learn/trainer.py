@@ -23,35 +23,26 @@ import torch
 from msgspec import Struct, structs
 
 from baton.errors import BatonError
-from baton.learn.balance import EVERY, alone, balanced, check_balance, norm_of
+from baton.forest.rows import Row, rows_of
 from baton.learn.buffer import Buffer, Group, batches_of, cut_off
-from baton.learn.checkpoint import Saved
-from baton.learn.crediting import Credited, Crediting, advantages
-from baton.learn.critics import learns, make_critic
-from baton.learn.idle import check_asked, check_idle, loss_of
-from baton.learn.judging import Judging
-from baton.learn.metrics import interval, learned, rewards, sizes
+from baton.learn.crediting import Credited, Crediting, advantages, learned_weights, stop_settings
+from baton.learn.critics.critic import learns, make_critic
+from baton.learn.lora import Adapted
 from baton.learn.models.start import starting_adapters, starting_models
-from baton.learn.monitors import Watch
-from baton.learn.options import option_rows, trained_decisions
-from baton.learn.policies.lora import Adapted
-from baton.learn.policies.policy import Policy, make_policies, samplers
-from baton.learn.propensities import with_propensities
+from baton.learn.options import option_rows, trained_decisions, with_propensities
+from baton.learn.policy import Policy, make_policies, samplers
 from baton.learn.recipe import Recipe
-from baton.learn.refusals import check_credit, check_numbers
+from baton.learn.recipe_checks import check_asked, check_credit, check_idle, check_numbers, loss_of
 from baton.learn.rollouts import Rollouts
-from baton.learn.rows import Row, rows_of
-from baton.learn.scales import learned_weights
-from baton.learn.scoring import Scoring
+from baton.learn.run.checkpoint import Saved
+from baton.learn.scoring import EVERY, Judging, Scoring, alone, balanced, check_balance, norm_of
 from baton.learn.stage import Stage
-from baton.learn.stopping import stop_settings
 from baton.learn.update import Gradients, Packed, Report
-from baton.reward.contract import Gold
-from baton.team.policy import Engine
+from baton.learn.watch import Watch, interval, learned, rewards, sizes
+from baton.reward.rule import Gold
+from baton.team.protocol import Engine
 from baton.trace.numbers import Floats
 from baton.trace.trace import Trace
-
-__all__ = ["Diverged", "Step", "Trainer"]
 
 
 class Diverged(BatonError):

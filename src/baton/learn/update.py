@@ -16,19 +16,14 @@ from msgspec import Struct, field
 from torch import Tensor, nn
 
 from baton.errors import UsageError, nearest
-from baton.learn.attention import Kind, make_pass, tree_attention
-from baton.learn.batch import Batch, pack
-from baton.learn.check import check_forest
-from baton.learn.duplicates import once
-from baton.learn.gate import Shape, choose
-from baton.learn.layout import Packing
-from baton.learn.logprobs import edge_logprobs
-from baton.learn.losses import Loss, tokens_of, total
-from baton.learn.rows import Row
-from baton.learn.scales import scaled
-from baton.learn.split import split
-
-__all__ = ["Gradients", "Packed", "Report"]
+from baton.forest.attention.attach import tree_attention
+from baton.forest.attention.parts import Kind, make_pass
+from baton.forest.batch import Batch, Shape, choose, pack, split
+from baton.forest.layout import Packing, once
+from baton.forest.logprobs import check_forest, edge_logprobs
+from baton.forest.rows import Row
+from baton.learn.crediting import scaled
+from baton.learn.loss import Loss, tokens_of, total
 
 _MOVED_ROWS = 16
 """Of an update, to see how far it moved the policy; all of them would cost a third of it."""

@@ -16,8 +16,6 @@ from msgspec import Struct
 
 from baton.errors import TraceError
 
-__all__ = ["Figure", "NotMeasured", "jackknife", "mean", "not_measured", "proportion", "ratio", "student_t"]
-
 T = TypeVar("T")
 
 _Z = 1.959963984540054

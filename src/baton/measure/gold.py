@@ -9,8 +9,6 @@ from msgspec import Struct
 
 from baton.trace.trace import Trace
 
-__all__ = ["Gold"]
-
 
 class Gold(Struct, frozen=True, kw_only=True):
     """Truth about one instance. None: not known."""

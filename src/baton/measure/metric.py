@@ -14,9 +14,7 @@ from msgspec import Struct
 
 from baton.errors import TraceError
 from baton.measure.figure import Figure, not_measured
-from baton.measure.reading import Reading
-
-__all__ = ["METRICS", "Family", "Metric", "metric"]
+from baton.measure.measured import Reading
 
 Family = Literal["E1", "E2", "E3", "E4", "O5"]
 Bounds = tuple[float, float]
@@ -46,7 +44,7 @@ class Metric(Struct, frozen=True, kw_only=True):
 
 
 METRICS: dict[str, Metric] = {}
-"""Every metric by name, in the order of a report; filled when `baton.measure.report` is imported."""
+"""Every metric by name, in the order of a report; filled when `baton.measure.report.report` is imported."""
 
 
 def metric(

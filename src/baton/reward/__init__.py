@@ -1,8 +1,8 @@
 """Rewards: what something was worth. Eight families, each writing records on named units of a trace."""
 
-from baton.reward.contract import Gold, Rule
 from baton.reward.monitors import Finding, watch
-from baton.reward.recipe import RULES, Recipe, built_in, load, parse, rule_of, with_rewards
+from baton.reward.reward_recipe import RULES, Recipe, built_in, load, parse, rule_of, with_rewards
+from baton.reward.rule import Gold, Rule
 
 __all__ = [
     "RULES",

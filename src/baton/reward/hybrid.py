@@ -18,13 +18,11 @@ from typing import ClassVar, Literal
 from msgspec import Struct, field, structs
 
 from baton.errors import UsageError, nearest
-from baton.reward.contract import Gold, Rule
-from baton.trace.record import Reward
-from baton.trace.rounding import ROUNDING
+from baton.reward.rule import Gold, Rule
+from baton.trace.numbers import ROUNDING
+from baton.trace.records import Reward
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import CreditUnit, RewardFamily
-
-__all__ = ["Cosine", "Hybrid", "Linear", "MixState", "Moments", "Progress", "Term", "Weight"]
 
 
 class _Setting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

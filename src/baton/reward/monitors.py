@@ -15,7 +15,6 @@ from typing import Literal
 from msgspec import Struct
 
 from baton.errors import TraceError
-from baton.reward.contract import Gold
 from baton.reward.reading import (
     final_event,
     judged,
@@ -28,22 +27,12 @@ from baton.reward.reading import (
     verdict,
     verifier,
 )
-from baton.reward.tool import repeats
-from baton.trace.event import Event
-from baton.trace.forest import NO_EFFECT, Forest, in_seq_order
-from baton.trace.graph import Graph
+from baton.reward.rule import Gold
+from baton.reward.rules.tool_use import repeats
+from baton.trace.graph.arrays import Graph
+from baton.trace.graph.lineage import NO_EFFECT, Forest, in_seq_order
+from baton.trace.records import Event
 from baton.trace.trace import Trace
-
-__all__ = [
-    "Finding",
-    "Mode",
-    "communication_padding",
-    "free_riding",
-    "pseudo_parallelism",
-    "tool_spam",
-    "verifier_collusion",
-    "watch",
-]
 
 Mode = Literal[
     "pseudo_parallelism", "free_riding", "communication_padding", "tool_spam", "verifier_collusion"

@@ -10,29 +10,11 @@ import re
 from collections.abc import Callable, Collection, Sequence
 
 from baton.errors import TraceError
-from baton.reward.contract import Gold
-from baton.trace.event import Event
-from baton.trace.forest import NO_EFFECT, Forest, in_seq_order
-from baton.trace.graph import Graph
+from baton.reward.rule import Gold
+from baton.trace.graph.arrays import Graph
+from baton.trace.graph.lineage import NO_EFFECT, Forest, in_seq_order
+from baton.trace.records import Event
 from baton.trace.trace import Trace
-
-__all__ = [
-    "agents_in",
-    "ancestors_of",
-    "call_of",
-    "final_event",
-    "judged",
-    "last_said",
-    "outcome",
-    "plain",
-    "results_of",
-    "said",
-    "turns",
-    "used",
-    "verdict",
-    "verdicts",
-    "verifier",
-]
 
 OUTCOME = "shared"
 """Channel of a team's outcome as runs and recorders write it."""

@@ -7,17 +7,13 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from baton.errors import UsageError, nearest
-from baton.tasks.game_task import GameTask
-from baton.tasks.game_trace import PREFIX
-from baton.tasks.games import GAMES, make_game
+from baton.games.game_task import PREFIX, GameTask
+from baton.games.library import GAMES, make_game
 from baton.tasks.reasoning import FAMILIES, Play, ReasoningTask
 from baton.tasks.reasoning import PREFIX as REASONING
-from baton.tasks.shard_sum import ShardSum
-from baton.tasks.shard_sum_play import play
+from baton.tasks.shard_sum import ShardSum, play
 from baton.tasks.task import Task
-from baton.team.policy import Request
-
-__all__ = ["REFERENCE", "TASKS", "make_task"]
+from baton.team.protocol import Request
 
 
 def _game(name: str) -> Callable[..., Task]:

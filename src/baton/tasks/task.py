@@ -14,11 +14,9 @@ import numpy as np
 from msgspec import Struct
 
 from baton.team.randomness import generator
-from baton.team.setup import Assignment, Topology
-from baton.team.tool import Registry, Tool
+from baton.team.team import Assignment, Topology
+from baton.team.tools.tool import Registry, Tool
 from baton.trace.trace import Trace
-
-__all__ = ["Instance", "Split", "Task"]
 
 Split = Literal["train", "test"]
 

@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from baton.team.action import VERBS
-from baton.team.policy import Request
+from baton.team.protocol import Request
 from baton.team.surface import Lines, Parsed, Surface
-
-__all__ = ["translated"]
 
 
 def translated(play: Callable[[Request], str], surface: Surface) -> Callable[[Request], str]:

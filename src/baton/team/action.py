@@ -11,20 +11,6 @@ from msgspec import Struct, field
 
 from baton.trace.vocabulary import Decision
 
-__all__ = [
-    "VERBS",
-    "Action",
-    "Aggregate",
-    "CallTool",
-    "Cancel",
-    "Delegate",
-    "Return",
-    "Send",
-    "Spawn",
-    "Stop",
-    "Wait",
-]
-
 
 class Spawn(Struct, frozen=True, tag="spawn", tag_field="verb", forbid_unknown_fields=True):
     """Create an agent of a role and give it a task. It starts at once; the spawner goes on."""

@@ -18,8 +18,6 @@ from msgspec import Struct
 
 from baton.errors import BatonError, UsageError, nearest
 
-__all__ = ["RESOURCES", "BudgetError", "Ledger", "Limits", "Refusal", "Reservation", "Spent"]
-
 RESOURCES: Final = ("agents", "depth", "concurrent", "tokens", "calls", "tool_calls", "seconds")
 _INDEX: Final = {name: index for index, name in enumerate(RESOURCES)}
 _DEPTH, _CONCURRENT, _TOKENS, _CALLS, _SECONDS = (

@@ -10,8 +10,6 @@ import msgspec
 
 from baton.errors import UsageError, nearest
 
-__all__ = ["make_struct", "typed_settings"]
-
 
 def typed_settings(build: Callable[..., Any], given: Mapping[str, Any], where: str) -> dict[str, Any]:
     """For a call of `build`; unknown names are left for it to refuse. `where` is what a person writes before them."""

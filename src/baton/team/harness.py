@@ -18,10 +18,8 @@ from baton.errors import UsageError, nearest
 from baton.team.action import VERBS
 from baton.team.aggregate import AGGREGATORS
 from baton.team.surface import Lines, Surface, Tools
-from baton.team.tool import Registry
-from baton.trace.call import Sampling
-
-__all__ = ["TEMPLATE", "Harness", "Role", "check_template"]
+from baton.team.tools.tool import Registry
+from baton.trace.records import Sampling
 
 TEMPLATE = "You are {agent}, the {role} of a team. {instructions}\n{commands}"
 _PLACES = ("agent", "role", "instructions", "commands")

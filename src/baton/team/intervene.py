@@ -9,20 +9,8 @@ from msgspec import Struct, structs
 
 from baton.errors import UsageError, nearest
 from baton.team.action import Action, Aggregate, CallTool, Cancel, Delegate, Return, Send, Spawn, Stop, Wait
-from baton.trace.event import Event
+from baton.trace.records import Event
 from baton.trace.trace import Trace
-
-__all__ = [
-    "BarAgent",
-    "Drop",
-    "Force",
-    "Intervention",
-    "MuteAgent",
-    "OnEvent",
-    "Replace",
-    "check_fits",
-    "with_text",
-]
 
 
 class Replace(Struct, frozen=True, tag="replace", tag_field="do", forbid_unknown_fields=True):

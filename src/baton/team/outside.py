@@ -15,18 +15,16 @@ from msgspec import Struct, structs
 
 from baton.errors import TraceError
 from baton.team.agent import Agent, Item
-from baton.team.driver import Op
+from baton.team.clock import Op
 from baton.team.intervene import Replace
-from baton.team.policy import Answer, Engine, EngineError
-from baton.team.tool import Tool, ToolOutcome, invoke, invoke_now
-from baton.trace.call import Call, Sampling
+from baton.team.protocol import Answer, Engine, EngineError
+from baton.team.tools.tool import Tool, ToolOutcome, invoke, invoke_now
+from baton.trace.records import Call, Sampling
 from baton.trace.vocabulary import Status
 
 if TYPE_CHECKING:
     from baton.team.run import Run
     from baton.team.turn import Question
-
-__all__ = ["ForkRefused", "Outside", "Usage", "unanswered"]
 
 
 class ForkRefused(TraceError):

@@ -10,8 +10,6 @@ from hashlib import blake2b
 
 import numpy as np
 
-__all__ = ["generator", "uniform"]
-
 
 def uniform(key: str) -> float:
     """One uniform draw in [0, 1)."""

@@ -9,13 +9,9 @@ run the same team again: replay, resume and fork all feed from here.
 from __future__ import annotations
 
 from baton.errors import TraceError
-from baton.team.policy import Answer, EngineError
-from baton.trace.call import Call
-from baton.trace.event import Event
-from baton.trace.meta import meta_as
-from baton.trace.trace import Header, Trace
-
-__all__ = ["Moment", "Recording", "moment", "replicates_of"]
+from baton.team.protocol import Answer, EngineError
+from baton.trace.records import Call, Event
+from baton.trace.trace import Header, Trace, meta_as
 
 Moment = tuple[float, int]
 """When a block began, and its place in the order."""

@@ -19,21 +19,18 @@ from typing import Any
 from baton.errors import BatonError, TraceError
 from baton.team.agent import Agent, CarryOut, Item, Program, Waiting, act
 from baton.team.budget import Ledger, Refusal
-from baton.team.driver import Driver, Op, Resting
+from baton.team.clock import Driver, Op, Resting
 from baton.team.intervene import BarAgent, Drop, Force, Intervention, MuteAgent, OnEvent, Replace
 from baton.team.outside import Outside
-from baton.team.policy import Entry
+from baton.team.protocol import Entry
 from baton.team.recording import Recording, moment, replicates_of
-from baton.team.scribe import Journal, Said, Scribe
-from baton.team.setup import Assignment, Team
+from baton.team.team import Assignment, Team
 from baton.team.turn import ask, take_turn
 from baton.team.verbs import perform
-from baton.trace.event import Event
-from baton.trace.record import Reward
+from baton.team.writer import Journal, Said, Scribe
+from baton.trace.records import Event, Reward
 from baton.trace.trace import Header, Trace
 from baton.trace.vocabulary import Decision, EdgeType, Status
-
-__all__ = ["Run"]
 
 
 class Run(Scribe):

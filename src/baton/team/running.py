@@ -19,26 +19,11 @@ from baton.team.intervene import Intervention, OnEvent, check_fits
 from baton.team.outside import Outside, Usage
 from baton.team.recording import Recording, moment, replicates_of
 from baton.team.run import Run
-from baton.team.scribe import Journal
-from baton.team.setup import Assignment, Team
+from baton.team.team import Assignment, Team
+from baton.team.writer import Journal
 from baton.trace.formats.sqlite import Store, Writer
-from baton.trace.graph import Graph
-from baton.trace.meta import meta_as, meta_table
-from baton.trace.trace import End, Header, Record, Trace
-
-__all__ = [
-    "Fork",
-    "StoreJournal",
-    "fork",
-    "fork_id",
-    "header_of",
-    "num_records",
-    "replay",
-    "resume",
-    "resuming",
-    "run",
-    "start",
-]
+from baton.trace.graph.arrays import Graph
+from baton.trace.trace import End, Header, Record, Trace, meta_as, meta_table
 
 _MADE_HERE = re.compile(r"~[0-9a-f]{8}$")
 """How a fork's name ends unless it was given one."""

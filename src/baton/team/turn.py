@@ -11,19 +11,18 @@ from msgspec import Struct, structs
 
 from baton.team.agent import Agent, CarryOut
 from baton.team.budget import Refusal, Reservation
-from baton.team.driver import Op, Resting
+from baton.team.clock import Op, Resting
 from baton.team.outside import unanswered
-from baton.team.policy import Answer, Engine, EngineError, Entry, Request
-from baton.team.scribe import Said
+from baton.team.protocol import Answer, Engine, EngineError, Entry, Request
 from baton.team.surface import ParseError
 from baton.team.verbs import invalid, perform
-from baton.trace.call import Call
+from baton.team.writer import Said
 from baton.trace.numbers import Ints
+from baton.trace.records import Call
 
 if TYPE_CHECKING:
     from baton.team.run import Run
 
-__all__ = ["Question", "ask", "take_turn"]
 
 _MAX_TOKENS = 1024  # for roles that name no limit of their own
 _OVERHEAD_TOKENS = 8  # what a chat template adds to an entry, where only the text is known

@@ -26,16 +26,15 @@ from baton.team.action import (
 from baton.team.agent import Agent, CarryOut, Item
 from baton.team.aggregate import Claim, aggregator
 from baton.team.budget import Refusal, Reservation
-from baton.team.driver import Op, Resting
+from baton.team.clock import Op, Resting
 from baton.team.intervene import Drop, Force, Replace, with_text
-from baton.team.policy import Entry
-from baton.team.scribe import Said
+from baton.team.protocol import Entry
+from baton.team.writer import Said
 from baton.trace.vocabulary import Decision, EdgeType
 
 if TYPE_CHECKING:
     from baton.team.run import Run
 
-__all__ = ["Forbidden", "do", "invalid", "perform"]
 
 _VERB_OF = {kind: verb for verb, kind in VERBS.items()}
 

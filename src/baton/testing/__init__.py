@@ -1,11 +1,11 @@
 """Conformance checks to run on your own extensions: each raises AssertionError with what was expected."""
 
-from baton.testing.checks import CheckFailed, check_aggregator, check_surface, check_tool
-from baton.testing.engines import check_engine
-from baton.testing.estimators import check_estimator
-from baton.testing.rewards import check_reward
-from baton.testing.tasks import check_decpomdp, check_game, check_task
-from baton.testing.topologies import check_topology
+from baton.testing.check_engines import check_engine
+from baton.testing.check_estimators import check_estimator
+from baton.testing.check_rewards import check_reward
+from baton.testing.check_tasks import check_decpomdp, check_game, check_task
+from baton.testing.check_tools import CheckFailed, check_aggregator, check_surface, check_tool
+from baton.testing.check_topologies import check_topology
 
 __all__ = [
     "CheckFailed",

@@ -13,10 +13,8 @@ import numpy as np
 
 from baton.engine.scripted import ScriptedEngine
 from baton.team.harness import Role
-from baton.team.policy import EngineError, Request
+from baton.team.protocol import EngineError, Request
 from baton.team.randomness import generator
-
-__all__ = ["chaos_engine"]
 
 _NONSENSE = ("no command here", "spawn", "send nobody: hello", "call missing {}", "Stop! I mean it.")
 

@@ -11,21 +11,16 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct, structs
 
 from baton.errors import BatonError
-from baton.team.driver import Driver, Op
-from baton.team.policy import Answer, Engine, EngineError, Entry, Request
+from baton.team.clock import Driver, Op
+from baton.team.protocol import Answer, Engine, EngineError, Entry, Request
 from baton.team.randomness import uniform
 from baton.team.recording import Recording
 from baton.team.run import Run
 from baton.team.running import header_of, num_records
-from baton.team.setup import Assignment, Team
-from baton.trace.call import Call
-from baton.trace.event import Edge, Event
+from baton.team.team import Assignment, Team
 from baton.trace.numbers import Ints
-from baton.trace.payload import Payload
-from baton.trace.record import Reward
+from baton.trace.records import Call, Edge, Event, Payload, Reward
 from baton.trace.trace import End, Header, Record, Trace
-
-__all__ = ["Crash", "DiskFull", "Faults", "Outcome", "simulate"]
 
 
 class Crash(Exception):

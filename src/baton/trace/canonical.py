@@ -26,13 +26,9 @@ from typing import Any
 
 import msgspec
 
-from baton.trace.call import Call, Sampling
-from baton.trace.event import Edge, Event
 from baton.trace.numbers import encode_hook
-from baton.trace.record import Credit, Reward
+from baton.trace.records import Call, Credit, Edge, Event, Reward, Sampling
 from baton.trace.trace import Header, Trace
-
-__all__ = ["canonical_hash"]
 
 _TIMES = ("t", "duration_s")
 _FLOATS = (*_TIMES, "propensity", "option_propensities", "sampling", "value", "stderr")

@@ -17,9 +17,8 @@ import msgspec
 import numpy as np
 
 from baton.errors import TraceError, nearest
-from baton.trace.event import Edge, Event
 from baton.trace.numbers import Floats, Ints
-from baton.trace.payload import Payload
+from baton.trace.records import Edge, Event, Payload
 from baton.trace.sink import Sink
 from baton.trace.trace import End, Header, Record
 from baton.trace.validate.problem import shown
@@ -28,10 +27,6 @@ from baton.trace.vocabulary import DECISIONS, EVENT_TYPES, STATUSES, EdgeType, S
 
 if TYPE_CHECKING:
     from baton.trace.recorded_agent import RecordedAgent
-
-__all__ = [
-    "Details", "Log", "check_word", "checked_details", "common_prefix", "must_be_readable", "numbers", "plain",
-]  # fmt: skip
 
 
 _Array = TypeVar("_Array", Ints, Floats)

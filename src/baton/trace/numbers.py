@@ -13,8 +13,6 @@ from typing import Any, Generic, Self, TypeVar, overload
 
 import numpy as np
 
-__all__ = ["Floats", "Ints", "decode_hook", "encode_hook"]
-
 N = TypeVar("N", int, float)
 
 
@@ -109,3 +107,13 @@ def decode_hook(kind: type, value: Any) -> Any:
             raise TypeError("Expected an array of numbers")
         return Floats(value)
     raise TypeError(f"cannot decode {kind.__name__} from a trace")
+
+
+# -- rounding --
+# Where a spread ends and rounding begins.
+#
+# Numbers that are all alike seldom have a deviation of exactly zero: their mean is off in its last digit. Whatever
+# divides by a deviation asks here first, or it would divide by that digit.
+
+ROUNDING = 1e-12
+"""A deviation of no more than this share of the numbers' own size is rounding."""

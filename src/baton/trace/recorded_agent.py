@@ -12,12 +12,10 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from baton.errors import TraceError, nearest
-from baton.trace.call import Call, Sampling
 from baton.trace.log import Details, Log, checked_details, common_prefix, numbers, plain
 from baton.trace.numbers import Floats, Ints
+from baton.trace.records import Call, Sampling
 from baton.trace.vocabulary import Decision, EdgeType, EventType
-
-__all__ = ["RecordedAgent", "RecordedTool"]
 
 _TOLERANCE_S = 2e-6  # times are rounded to microseconds
 

@@ -29,8 +29,8 @@ from uuid import uuid4
 from baton.errors import TraceError, nearest
 from baton.trace.formats.sqlite import Store
 from baton.trace.log import Log, check_word, must_be_readable
-from baton.trace.record import Credit, Reward
 from baton.trace.recorded_agent import RecordedAgent
+from baton.trace.records import Credit, Reward
 from baton.trace.sink import open_sink
 from baton.trace.trace import End, Header, Trace
 from baton.trace.vocabulary import (
@@ -41,8 +41,6 @@ from baton.trace.vocabulary import (
     RewardFamily,
     Topology,
 )
-
-__all__ = ["Recorder"]
 
 
 class Recorder:

@@ -10,17 +10,13 @@ from pathlib import Path
 from typing import ClassVar, Protocol
 
 from baton.errors import UsageError
-from baton.trace.call import Call
-from baton.trace.event import Edge, Event
 from baton.trace.formats.detect import detect
-from baton.trace.formats.jsonl import JsonlWriter, read_jsonl
+from baton.trace.formats.jsonl import read_jsonl
+from baton.trace.formats.jsonl_write import JsonlWriter
 from baton.trace.formats.sqlite import Store
 from baton.trace.formats.sqlite_read import read_store
-from baton.trace.payload import Payload
-from baton.trace.record import Credit, Reward
+from baton.trace.records import Call, Credit, Edge, Event, Payload, Reward
 from baton.trace.trace import End, Header, Record, Trace
-
-__all__ = ["Sink", "open_sink"]
 
 
 class Sink(Protocol):

@@ -8,19 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
+import msgspec
 from msgspec import Struct, field, structs
 
 from baton.errors import TraceError, nearest
-from baton.trace.call import Call
-from baton.trace.event import Edge, Event
 from baton.trace.numbers import Ints
-from baton.trace.payload import Payload
-from baton.trace.record import Credit, Reward
+from baton.trace.records import Call, Credit, Edge, Event, Payload, Reward
 from baton.trace.vocabulary import Topology
-
-__all__ = ["FORMAT_VERSION", "End", "Header", "Record", "Trace"]
 
 FORMAT_VERSION = 1
 
@@ -185,3 +181,35 @@ class Trace(Struct, frozen=True, kw_only=True, dict=True):
         return structs.replace(
             self, payloads={ref: payload.withheld() for ref, payload in self.payloads.items()}
         )
+
+
+# -- meta --
+# Reading a header's `meta`, which may hold anything: what Baton wrote, another system's words, or damage.
+#
+# `run` says how `baton run` and `baton train` set a team up, `train` which step it was of; both are objects. Invariant:
+# nothing in `meta` makes a reader fail but by `TraceError`, which says what is wrong and what to type.
+
+T = TypeVar("T")
+
+
+def meta_table(header: Header, *names: str) -> dict[str, Any]:
+    """An object inside `meta`, such as `"run", "task"`; empty where there is none, or something else in its place."""
+    found: Any = header.meta
+    for name in names:
+        found = found.get(name) if isinstance(found, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def meta_as(header: Header, kind: type[T], *names: str) -> T | None:
+    """What stands inside `meta`, as a type; None where nothing does."""
+    *above, last = names
+    found = meta_table(header, *above).get(last)
+    if found is None:
+        return None
+    try:
+        return msgspec.convert(found, kind)
+    except msgspec.ValidationError as error:
+        raise TraceError(
+            f"trace {header.trace_id}: meta.{'.'.join(names)} is not what Baton writes there: {error}. "
+            "Type: baton validate FILE, for every problem."
+        ) from None

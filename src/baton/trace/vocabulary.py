@@ -8,23 +8,6 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-__all__ = [
-    "CREDIT_UNITS",
-    "DECISIONS",
-    "EDGE_TYPES",
-    "EVENT_TYPES",
-    "REWARD_FAMILIES",
-    "STATUSES",
-    "TOPOLOGIES",
-    "CreditUnit",
-    "Decision",
-    "EdgeType",
-    "EventType",
-    "RewardFamily",
-    "Status",
-    "Topology",
-]
-
 EventType = Literal[
     "orchestrator_decision",
     "spawn",

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from baton.trace.event import Event
-from baton.trace.forest import NO_EFFECT
+from baton.trace.graph.lineage import NO_EFFECT
+from baton.trace.records import Event
 from baton.trace.trace import Trace
-
-__all__ = ["Lane", "Lanes"]
 
 
 class Lane(Struct, eq=False):

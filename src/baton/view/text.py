@@ -12,8 +12,6 @@ from collections.abc import Collection
 
 from baton.errors import nearest
 
-__all__ = ["count", "duration", "moment", "nearest_name", "number", "percent", "printable", "shortened"]
-
 # Control (Cc), format incl. bidi overrides and zero-width (Cf), surrogates, private use, unassigned,
 # line and paragraph separators; spaces other than the plain one are shown by their code too.
 _HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"}

@@ -13,12 +13,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from baton.engine.torch.attention import attend, heads_last, join, spread
-from baton.engine.torch.beside import Beside, Readers
-from baton.engine.torch.forward import Forward
-from baton.engine.torch.pool import Pool
-
-__all__ = ["DecodePass", "Stepper"]
+from baton.engine.torch.cache import Pool
+from baton.engine.torch.forward import Beside, Forward, Readers, attend, heads_last, join, spread
 
 _WIDTH_STEP = 128
 _MAX_LAYOUTS = 64

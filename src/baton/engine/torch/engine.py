@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,13 +27,28 @@ from baton.engine.torch.load import (
     kv_shape,
     open_folder,
 )
-from baton.engine.torch.template import Encoder, PlainTemplate
-from baton.engine.torch.text import Decoder
-from baton.engine.torch.turn import turn
-from baton.team.policy import MODEL_FAILED, Answer, EngineError, Entry, Request
+from baton.engine.torch.template import Decoder, Encoder, PlainTemplate
+from baton.team.protocol import MODEL_FAILED, Answer, EngineError, Entry, Request
 from baton.trace.numbers import Ints
 
-__all__ = ["TorchEngine"]
+# -- turn --
+# Turns on a GPU: while one engine records a CUDA graph, nobody else in the process may wait for the device.
+#
+# So engines that share a GPU (one per adapter of a model, say) step by turns, and so does whoever trains there.
+# They gain nothing from stepping at once. On a CPU there is nothing to keep apart.
+
+_guard = threading.Lock()
+_turns: dict[int, threading.RLock] = {}
+
+
+def turn(device: torch.device) -> AbstractContextManager[Any]:
+    """Hold this while computing on a device that engines use too. The same thread may hold it again."""
+    if device.type != "cuda":
+        return nullcontext()
+    index = torch.cuda.current_device() if device.index is None else device.index
+    with _guard:
+        return _turns.setdefault(index, threading.RLock())
+
 
 _LINGER_SECONDS = 5.0
 _GLANCE_SECONDS = 0.1

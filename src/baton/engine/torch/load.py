@@ -12,24 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from baton.engine.torch.flat import FlatPass, prefill_pass
-from baton.engine.torch.forest import Forest, Node
+from baton.engine.torch.cache import Forest, KVShape, Node
 from baton.engine.torch.forward import Forward, ModelForward, close, forward_of
-from baton.engine.torch.pool import KVShape
-from baton.engine.torch.prefill import PrefillPass
+from baton.engine.torch.prefill import FlatPass, PrefillPass, prefill_pass
 from baton.errors import UsageError
-
-__all__ = [
-    "check_dtype",
-    "check_folder",
-    "checked_forward",
-    "checked_prefill",
-    "context_length",
-    "end_ids",
-    "kv_shape",
-    "open_folder",
-]
-
 
 _EXPECTED = (
     "Give a folder written by save_pretrained, with config.json, model.safetensors and tokenizer.json."

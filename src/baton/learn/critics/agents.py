@@ -18,12 +18,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import elu
 
-from baton.credit.acts import agents
-from baton.credit.contract import RewardOf
-from baton.credit.mixing import Mix
+from baton.credit.core.acts import agents
+from baton.credit.estimator import RewardOf
+from baton.credit.estimators.mixing import Mix
 from baton.trace.trace import Trace
-
-__all__ = ["AgentsCritic"]
 
 NUM_FEATURES = 7
 _HIDDEN = 8

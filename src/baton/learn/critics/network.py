@@ -8,8 +8,8 @@ It is trained by regression on discounted returns-to-go, after each step's trace
 would be compared with returns that the critic has just been shown, and what it remembers would not be learned from.
 Batches are drawn from the last few steps: on one step's traces alone it would follow their luck.
 
-Targets are those `baton.credit.gae` has in mind: rewards on turns when they happen, the team's return at the last turn
-of the chain; and token by token those of `baton.credit.token`.
+Targets are those `estimators.gae` has in mind: rewards on turns when they happen, the team's return at the last turn
+of the chain; and token by token those of `baton.credit.estimators.gae`.
 Sources: MAPPO, arXiv 2103.01955; IPPO, arXiv 2011.09533; COMA, arXiv 1705.08926 [M].
 """
 
@@ -24,23 +24,21 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from baton.credit import find
-from baton.credit.acts import of_turns, turns
-from baton.credit.contract import Prefix, RewardOf
-from baton.credit.earned import own_rewards, turn_rewards
+from baton.credit.core.acts import of_turns, own_rewards, turn_rewards, turns
+from baton.credit.estimator import Prefix, RewardOf
 from baton.errors import UsageError
-from baton.learn.attention import make_pass, tree_attention
-from baton.learn.critics.reading import Page, Places, Reader, Spot, row_at
-from baton.learn.layout import plant
-from baton.learn.logprobs import hidden_states
+from baton.forest.attention.attach import tree_attention
+from baton.forest.attention.parts import make_pass
+from baton.forest.batch import split
+from baton.forest.layout import plant
+from baton.forest.logprobs import hidden_states
+from baton.forest.rows import Row
+from baton.learn.critics.pages import Page, Places, Reader, Spot, row_at
 from baton.learn.models.tiny import Tiny, decoder_of
 from baton.learn.recipe import Recipe
-from baton.learn.rows import Row
-from baton.learn.split import split
-from baton.trace.call import Call
-from baton.trace.rounding import ROUNDING
+from baton.trace.numbers import ROUNDING
+from baton.trace.records import Call
 from baton.trace.trace import Trace
-
-__all__ = ["NetworkCritic", "returns_to_go", "token_returns_to_go"]
 
 Lesson = tuple[Row, NDArray[np.float64]]
 """Spots of a row, and what came after them."""

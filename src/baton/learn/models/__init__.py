@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from baton.errors import MissingExtraError, UsageError, nearest
-from baton.team.policy import Engine
+from baton.team.protocol import Engine
 
 __all__ = ["MODELS", "check_model", "load_model", "model_engine"]
 

@@ -2,7 +2,7 @@
 
 A Llama of a few hundred thousand weights with a byte-level BPE tokenizer trained on what the team says and reads,
 so any text can be written and the words of a task are one token each. Untrained it says nothing sensible: a
-supervised warm start on scripted play teaches it the grammar (`baton.learn.warm`).
+supervised warm start on scripted play teaches it the grammar (`baton.learn.models.start`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from msgspec import Struct
-
-__all__ = ["CHAT_TEMPLATE", "Tiny", "decoder_of", "make_tiny"]
 
 END, PAD = "<end>", "<pad>"
 CHAT_TEMPLATE = (

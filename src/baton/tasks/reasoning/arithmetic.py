@@ -9,8 +9,6 @@ from typing import Any
 
 from baton.tasks.reasoning.family import Family, Said, halves
 
-__all__ = ["ChainSum", "CountPrimes", "Products"]
-
 _SIGNED = re.compile(r"([+-]?)\s*(\d+)")
 _NUMBER = re.compile(r"-?\d{1,18}")
 _MOST = 10_000

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
-__all__ = ["NONE", "Family", "Said", "halves", "run_of"]
-
 NONE = "none"
 """A worker's result that holds nothing."""
 

@@ -12,8 +12,6 @@ from typing import Any
 
 from baton.tasks.reasoning.family import Family, Said, halves
 
-__all__ = ["ModuloGrid"]
-
 _RULES: dict[str, Callable[[int, int], int]] = {
     "sum": lambda x, y: x + y,
     "diff": lambda x, y: abs(x - y),

@@ -9,8 +9,6 @@ from typing import Any
 from baton.tasks.reasoning.arithmetic import ChainSum
 from baton.tasks.reasoning.family import NONE, Family, Said, halves
 
-__all__ = ["LetterCounting", "NeedleHaystack", "NumberFiltering", "WordSorting"]
-
 
 def _listed(results: Sequence[str]) -> list[str]:
     """Items of comma-separated results."""

@@ -9,8 +9,6 @@ from typing import Any, TypeVar
 
 from baton.tasks.reasoning.family import Family, Said
 
-__all__ = ["CourseSchedule", "ShortestPath", "TowerOfHanoi"]
-
 State = TypeVar("State", bound=Hashable)
 
 

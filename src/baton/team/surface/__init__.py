@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from baton.team.surface.lines import Lines
-from baton.team.surface.parsed import Parsed, ParseError, Surface, ToolSpec
+from baton.team.surface.parsing import Parsed, ParseError, Surface, ToolSpec
 from baton.team.surface.tools import Tools
 
 __all__ = ["Lines", "ParseError", "Parsed", "Surface", "ToolSpec", "Tools"]

@@ -31,9 +31,7 @@ from baton.team.action import (
     Stop,
     Wait,
 )
-from baton.team.surface.parsed import Parsed, ParseError, ToolSpec, clip, decode_json, listed
-
-__all__ = ["Lines"]
+from baton.team.surface.parsing import Parsed, ParseError, ToolSpec, clip, decode_json, listed
 
 _NAME = re.compile(r'("(?:[^"\\]|\\.)*+")|[^\s:,"{]+')
 _PLAIN_NAME = re.compile(r"[\w./#@-]+")

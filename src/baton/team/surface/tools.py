@@ -16,9 +16,7 @@ import msgspec
 
 from baton.errors import nearest
 from baton.team.action import VERBS, Action, CallTool, Cancel
-from baton.team.surface.parsed import Parsed, ParseError, ToolSpec, clip, decode_json, listed
-
-__all__ = ["Tools"]
+from baton.team.surface.parsing import Parsed, ParseError, ToolSpec, clip, decode_json, listed
 
 _TAG = re.compile(r"<(/?)tool_call>")
 # A block up to its closing tag, where a tag inside a JSON string does not count. Possessive, and

@@ -9,11 +9,11 @@ from typing import Any
 from msgspec import structs
 
 from baton.errors import UsageError, nearest
-from baton.team.setup import Topology
+from baton.team.team import Topology
 from baton.team.topology.centralized import centralized
 from baton.team.topology.debate import debate
-from baton.team.topology.harness import harness
 from baton.team.topology.hierarchical import hierarchical
+from baton.team.topology.managed_harness import harness
 from baton.team.topology.planner_executor_critic import planner_executor_critic
 from baton.team.topology.swarm import swarm
 

@@ -7,10 +7,8 @@ the policy does not decide everything, give a role a program (see `debate.py`).
 from __future__ import annotations
 
 from baton.team.harness import Role
-from baton.team.setup import Topology
-from baton.trace.call import Sampling
-
-__all__ = ["centralized"]
+from baton.team.team import Topology
+from baton.trace.records import Sampling
 
 
 def centralized(

@@ -9,10 +9,8 @@ from __future__ import annotations
 from baton.team.agent import Agent
 from baton.team.aggregate import aggregator
 from baton.team.harness import Role
-from baton.team.setup import Topology
-from baton.trace.call import Sampling
-
-__all__ = ["debate"]
+from baton.team.team import Topology
+from baton.trace.records import Sampling
 
 
 def debate(

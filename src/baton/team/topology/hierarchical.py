@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from baton.errors import UsageError
 from baton.team.harness import Role
-from baton.team.setup import Topology
-from baton.trace.call import Sampling
-
-__all__ = ["hierarchical"]
+from baton.team.team import Topology
+from baton.trace.records import Sampling
 
 
 def hierarchical(

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from baton.team.agent import Agent
 from baton.team.harness import Role
-from baton.team.setup import Topology
-from baton.trace.call import Sampling
-
-__all__ = ["planner_executor_critic"]
+from baton.team.team import Topology
+from baton.trace.records import Sampling
 
 
 def planner_executor_critic(

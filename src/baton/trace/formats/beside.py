@@ -15,8 +15,6 @@ from baton.trace.formats.manifest import has_shards
 from baton.trace.formats.sqlite_read import read_store
 from baton.trace.trace import Trace
 
-__all__ = ["read_stores"]
-
 
 def read_stores(place: Path) -> Iterator[Trace]:
     """The traces of a store; of a folder, those of all its stores by name, then what is sealed in it alone."""

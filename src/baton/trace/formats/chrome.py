@@ -16,11 +16,9 @@ from typing import Any
 import msgspec
 
 from baton.errors import TraceError
-from baton.trace.event import Event
 from baton.trace.formats.jsonl_write import all_finite
+from baton.trace.records import Event
 from baton.trace.trace import Trace
-
-__all__ = ["encode_chrome", "to_chrome"]
 
 _ARROWS = frozenset(("spawn", "message", "return", "aggregate"))
 _SHOWN = (

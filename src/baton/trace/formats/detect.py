@@ -12,8 +12,6 @@ import msgspec
 
 from baton.errors import FormatError, UsageError, nearest
 
-__all__ = ["FORMATS", "TEXT_FORMATS", "detect", "format_of_name", "stores_in"]
-
 FORMATS: dict[str, str] = {
     "jsonl": "native JSON Lines, any number of traces",
     "survey": "the survey's JSON, one trace",

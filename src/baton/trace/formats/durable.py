@@ -7,12 +7,15 @@ holder dies: there is no stale lock. The side file stays, because removing it wo
 from __future__ import annotations
 
 import os
+import shlex
 import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from baton.errors import BatonError, UsageError
-
-__all__ = ["Lock", "file_error", "sync_directory", "sync_file"]
 
 
 class Lock:
@@ -60,3 +63,44 @@ def sync_file(path: Path) -> None:
 def sync_directory(path: Path) -> None:
     """The names in the directory are on disk when this returns."""
     sync_file(path)
+
+
+# -- atomic --
+# A file appears whole or not at all: written beside its place, synced, then renamed into it.
+
+
+@contextmanager
+def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Open for writing; `path` changes only if the block ends without an exception."""
+    target = Path(path)
+    try:
+        handle, beside = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
+    except (FileNotFoundError, NotADirectoryError):
+        raise UsageError(
+            f"{target}: there is no folder {target.parent}. Type: mkdir -p {shlex.quote(str(target.parent))}"
+        ) from None
+    except OSError as error:
+        raise UsageError(f"{target} cannot be written: {error.strerror}. Give another place.") from None
+    try:
+        with os.fdopen(handle, "wb", buffering=1 << 20) as file:
+            yield file
+            file.flush()
+            os.fchmod(file.fileno(), 0o666 & ~_umask())
+            os.fsync(file.fileno())
+        try:
+            Path(beside).replace(target)
+        except IsADirectoryError:
+            raise UsageError(f"{target} is a folder; give the name of a file in it.") from None
+    except BaseException:
+        with suppress(OSError):
+            Path(beside).unlink()
+        raise
+    with suppress(OSError):  # not every file system can
+        sync_directory(target.parent)
+
+
+def _umask() -> int:
+    # The only way to read it is to set it.
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask

@@ -12,8 +12,6 @@ from baton.trace.formats.collection import no_collection
 from baton.trace.formats.detect import FORMATS, detect, format_of_name
 from baton.trace.trace import Trace
 
-__all__ = ["encode", "read", "read_all", "write"]
-
 
 def read(path: str | os.PathLike[str]) -> Trace:
     """The one trace of a file. `read_all` reads many."""
@@ -44,7 +42,7 @@ def read_all(path: str | os.PathLike[str]) -> Iterator[Trace]:
         from baton.trace.formats.beside import read_stores
 
         return read_stores(Path(path))
-    from baton.trace.formats.parquet import read_sealed
+    from baton.trace.formats.parquet_read import read_sealed
 
     return read_sealed(Path(path))
 
@@ -64,7 +62,7 @@ def write(traces: Trace | Iterable[Trace], path: str | os.PathLike[str], format:
 
         seal(_many(traces), Path(path))
     else:
-        from baton.trace.formats.atomic import atomic_file
+        from baton.trace.formats.durable import atomic_file
 
         chunks = encode(traces, kind, fenced=os.fspath(path).endswith(".md"))
         with atomic_file(path) as file:
@@ -74,7 +72,7 @@ def write(traces: Trace | Iterable[Trace], path: str | os.PathLike[str], format:
 def encode(traces: Trace | Iterable[Trace], format: str, *, fenced: bool = False) -> Iterator[bytes]:
     """A text format's bytes. `fenced`: a Mermaid diagram as a block of Markdown."""
     if format == "jsonl":
-        from baton.trace.formats.jsonl import encode_trace
+        from baton.trace.formats.jsonl_write import encode_trace
 
         return chain.from_iterable(map(encode_trace, _many(traces)))
     encoder = _encoder(format, fenced)

@@ -20,24 +20,15 @@ from typing import Any, BinaryIO
 import msgspec
 
 from baton.errors import CorruptError, FormatError
-from baton.trace.call import Call
-from baton.trace.event import Edge, Event
 from baton.trace.formats.collection import no_collection
 from baton.trace.formats.jsonl_write import (
     MAX_LINE_BYTES,
-    JsonlWriter,
     drop_last_line,
-    encode_record,
-    encode_trace,
-    write_jsonl,
 )
 from baton.trace.formats.sharing import share_strings
 from baton.trace.numbers import decode_hook
-from baton.trace.payload import Payload
-from baton.trace.record import Credit, Reward
+from baton.trace.records import Call, Credit, Edge, Event, Payload, Reward
 from baton.trace.trace import FORMAT_VERSION, End, Header, Record, Trace
-
-__all__ = ["MAX_LINE_BYTES", "JsonlWriter", "encode_record", "encode_trace", "read_jsonl", "write_jsonl"]
 
 Line = Header | Record | End
 Block = tuple[Sequence[int], list[Line]]  # line numbers, and what those lines say

@@ -18,19 +18,9 @@ from typing import Any, BinaryIO, Self
 import msgspec
 
 from baton.errors import FormatError, TraceError, UsageError
-from baton.trace.formats.atomic import atomic_file
+from baton.trace.formats.durable import atomic_file
 from baton.trace.numbers import Floats, encode_hook
 from baton.trace.trace import End, Header, Record, Trace
-
-__all__ = [
-    "MAX_LINE_BYTES",
-    "JsonlWriter",
-    "all_finite",
-    "drop_last_line",
-    "encode_record",
-    "encode_trace",
-    "write_jsonl",
-]
 
 MAX_LINE_BYTES = 64 * 2**20
 """No line may be longer: a reader never holds more than this of a file it cannot make sense of."""

@@ -19,18 +19,6 @@ from msgspec import Struct
 
 from baton.errors import CorruptError, FormatError
 
-__all__ = [
-    "MANIFEST",
-    "SHARD_PREFIX",
-    "FileEntry",
-    "Manifest",
-    "has_shards",
-    "is_shard",
-    "read_manifest",
-    "shards",
-    "verify_shard",
-]
-
 MANIFEST = "manifest.json"
 SHARD_PREFIX = "shard-"
 _NAMED = re.compile(SHARD_PREFIX + "[0-9a-f]{16}")

@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from baton.errors import UsageError
-from baton.trace.event import Event
+from baton.trace.records import Event
 from baton.trace.trace import Trace
-
-__all__ = ["encode_mermaid", "to_mermaid"]
 
 _MAX_NAME = 40
 _MAX_WORDS = 60

@@ -21,11 +21,9 @@ from baton.errors import BatonError, UsageError
 from baton.trace.formats.durable import Lock, sync_directory, sync_file
 from baton.trace.formats.manifest import MANIFEST, FileEntry, Manifest, has_shards
 from baton.trace.formats.parquet_columns import records_by_kind, to_arrow
-from baton.trace.formats.parquet_read import read_sealed, sealed_ids, verify_sealed
+from baton.trace.formats.parquet_read import sealed_ids
 from baton.trace.formats.parquet_schema import KINDS, arrow, arrow_schema, repeating_columns
 from baton.trace.trace import Trace
-
-__all__ = ["read_sealed", "seal", "sealed_ids", "verify_sealed"]
 
 _GROUP_ROWS = 1 << 16  # one trace is found by reading one group; a scan has few enough of them
 _GROUP_BYTES = 32 << 20  # of tokens or content, where rows are large

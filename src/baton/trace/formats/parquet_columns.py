@@ -9,17 +9,14 @@ import msgspec
 from msgspec import Struct
 
 from baton.errors import TraceError
-from baton.trace.call import Call, Sampling
-from baton.trace.event import Edge, Event
 from baton.trace.formats.parquet_schema import COLUMNS, PayloadLine, TraceLine, arrow, arrow_schema
 from baton.trace.numbers import Floats, Ints
-from baton.trace.record import Credit, Reward
+from baton.trace.records import Call, Credit, Edge, Event, Reward, Sampling
 from baton.trace.trace import Trace
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["from_arrow", "records_by_kind", "to_arrow"]
 
 _STRUCTS: dict[str, type[Struct]] = {
     "traces": TraceLine,

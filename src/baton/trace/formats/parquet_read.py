@@ -23,8 +23,6 @@ from baton.trace.formats.parquet_schema import KINDS, TraceLine, arrow, word_col
 from baton.trace.formats.sharing import share_strings
 from baton.trace.trace import Header, Trace
 
-__all__ = ["read_sealed", "sealed_ids", "verify_sealed"]
-
 _BLOCK_ROWS = 4096
 _RECORD_KINDS = KINDS[1:]
 

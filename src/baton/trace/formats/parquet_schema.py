@@ -14,22 +14,11 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 
 from baton.errors import CorruptError, MissingExtraError
-from baton.trace.payload import Payload
+from baton.trace.records import Payload
 from baton.trace.vocabulary import Topology
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-__all__ = [
-    "COLUMNS",
-    "KINDS",
-    "PayloadLine",
-    "TraceLine",
-    "arrow",
-    "arrow_schema",
-    "repeating_columns",
-    "word_columns",
-]
 
 
 class TraceLine(Struct, frozen=True, kw_only=True):

@@ -14,10 +14,10 @@ from msgspec import Struct
 
 from baton.errors import BatonError, UsageError
 from baton.trace.formats.manifest import has_shards, verify_shard
-from baton.trace.formats.parquet import read_sealed, seal, sealed_ids
-from baton.trace.formats.sqlite import Store, list_traces, read_store
-
-__all__ = ["SealReport", "seal_store"]
+from baton.trace.formats.parquet import seal
+from baton.trace.formats.parquet_read import read_sealed, sealed_ids
+from baton.trace.formats.sqlite import Store
+from baton.trace.formats.sqlite_read import list_traces, read_store
 
 
 class SealReport(Struct, frozen=True, kw_only=True):

@@ -11,13 +11,8 @@ from typing import Any
 
 from msgspec.structs import force_setattr
 
-from baton.trace.call import Call
-from baton.trace.event import Edge, Event
-from baton.trace.payload import Payload
-from baton.trace.record import Credit, Reward
+from baton.trace.records import Call, Credit, Edge, Event, Payload, Reward
 from baton.trace.trace import End, Header, Record
-
-__all__ = ["share_strings"]
 
 _SHARED: dict[type, tuple[str, ...]] = {
     Call: (

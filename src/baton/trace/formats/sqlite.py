@@ -29,16 +29,11 @@ from typing import Self
 from zlib import crc32
 
 from baton.errors import UsageError
-from baton.trace.event import Event
 from baton.trace.formats.durable import Lock
 from baton.trace.formats.sqlite_read import (
     OPEN_HERE,
-    TraceSummary,
     find_row,
-    is_store,
-    list_traces,
     read_rows,
-    read_store,
     read_trace,
     reading,
 )
@@ -52,19 +47,8 @@ from baton.trace.formats.sqlite_rows import (
     store_crc,
 )
 from baton.trace.formats.sqlite_write import Durability, Transaction, connect
-from baton.trace.payload import Payload
+from baton.trace.records import Event, Payload
 from baton.trace.trace import End, Header, Record, Trace
-
-__all__ = [
-    "Durability",
-    "Store",
-    "TraceSummary",
-    "Writer",
-    "is_store",
-    "list_traces",
-    "read_store",
-    "write_store",
-]
 
 _COMMIT_EVERY = 10_000  # records, where the whole trace is already in memory
 

@@ -16,8 +16,6 @@ from urllib.parse import quote
 from msgspec import DecodeError, Struct
 
 from baton.errors import CorruptError, FormatError, UsageError, nearest
-from baton.trace.call import Call
-from baton.trace.event import Edge, Event
 from baton.trace.formats.collection import no_collection
 from baton.trace.formats.sharing import share_strings
 from baton.trace.formats.sqlite_rows import (
@@ -32,22 +30,8 @@ from baton.trace.formats.sqlite_rows import (
     record_seed,
     store_crc,
 )
-from baton.trace.payload import Payload
-from baton.trace.record import Credit, Reward
+from baton.trace.records import Call, Credit, Edge, Event, Payload, Reward
 from baton.trace.trace import Trace
-
-__all__ = [
-    "OPEN_HERE",
-    "TraceSummary",
-    "check_schema",
-    "find_row",
-    "is_store",
-    "list_traces",
-    "read_rows",
-    "read_store",
-    "read_trace",
-    "reading",
-]
 
 # Stores this process has open for writing. See `sqlite` on why their files must not be opened.
 OPEN_HERE: set[str] = set()

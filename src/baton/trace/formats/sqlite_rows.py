@@ -15,29 +15,9 @@ import msgspec
 from msgspec import Struct
 
 from baton.errors import CorruptError, TraceError
-from baton.trace.call import Call
-from baton.trace.event import Edge, Event
 from baton.trace.numbers import Floats, Ints
-from baton.trace.payload import Payload
-from baton.trace.record import Credit, Reward
+from baton.trace.records import Call, Credit, Edge, Event, Payload, Reward
 from baton.trace.trace import End, Header, Record
-
-__all__ = [
-    "APPLICATION_ID",
-    "SCHEMA",
-    "SCHEMA_VERSION",
-    "SELECT_TRACES",
-    "UPSERT_TRACE",
-    "TraceRow",
-    "decode_payload",
-    "decode_record",
-    "encode",
-    "first_key",
-    "payload_digest",
-    "record_crc",
-    "record_seed",
-    "store_crc",
-]
 
 APPLICATION_ID = 0x6261746E  # "batn"
 SCHEMA_VERSION = 1

@@ -12,8 +12,6 @@ from baton.trace.formats.durable import file_error, sync_directory
 from baton.trace.formats.sqlite_read import check_schema, reading
 from baton.trace.formats.sqlite_rows import SCHEMA
 
-__all__ = ["Durability", "Transaction", "connect"]
-
 Durability = Literal["power", "process"]
 """What a commit survives: loss of power, or the death of the process (SIGKILL) alone."""
 _SYNCHRONOUS: dict[Durability, str] = {"power": "FULL", "process": "NORMAL"}

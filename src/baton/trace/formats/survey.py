@@ -21,7 +21,6 @@ import msgspec
 from msgspec import Struct, field, structs
 
 from baton.errors import FormatError
-from baton.trace.event import Edge, Event
 from baton.trace.formats.collection import no_collection
 from baton.trace.formats.survey_write import (
     BATON_VERSION,
@@ -31,14 +30,11 @@ from baton.trace.formats.survey_write import (
     Shadow,
     is_rider_key,
     reward_sums,
-    to_survey,
 )
 from baton.trace.numbers import decode_hook
-from baton.trace.record import Reward
+from baton.trace.records import Edge, Event, Reward
 from baton.trace.trace import Header, Trace
 from baton.trace.vocabulary import REWARD_FAMILIES, RewardFamily, Topology
-
-__all__ = ["causal_order", "from_survey", "read_survey", "to_survey"]
 
 T = TypeVar("T")
 

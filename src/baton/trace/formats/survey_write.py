@@ -22,26 +22,10 @@ import msgspec
 from msgspec import Struct, field
 
 from baton.errors import TraceError
-from baton.trace.call import Call
-from baton.trace.event import Event
 from baton.trace.formats.jsonl_write import all_finite, encode_record
 from baton.trace.numbers import Floats, Ints
-from baton.trace.payload import Payload
-from baton.trace.record import Credit, Reward
+from baton.trace.records import Call, Credit, Event, Payload, Reward
 from baton.trace.trace import Trace
-
-__all__ = [
-    "BATON_VERSION",
-    "OWN_FIELDS",
-    "REQUIRED_COSTS",
-    "SURVEY_FIELDS",
-    "Rider",
-    "Shadow",
-    "encode_survey",
-    "is_rider_key",
-    "reward_sums",
-    "to_survey",
-]
 
 BATON_VERSION = 1
 SURVEY_FIELDS = frozenset(

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from baton.trace.call import Call
+from baton.trace.records import Call
 from baton.trace.validate.order import cycles
 from baton.trace.validate.parts import Indexes, Parts
 from baton.trace.validate.problem import Found, shown
-
-__all__ = ["check_calls"]
 
 _SHOWN_OF_CYCLE = 12
 

@@ -14,12 +14,10 @@ from typing import Any, Literal, Union, get_args, get_origin
 from msgspec import NODEFAULT, Struct, ValidationError, convert, structs
 
 from baton.errors import nearest
-from baton.trace.call import Sampling
 from baton.trace.numbers import Floats, Ints, decode_hook
+from baton.trace.records import Sampling
 from baton.trace.validate.problem import clip, shown
 from baton.trace.validate.ranges import Fault, faults_in
-
-__all__ = ["field_faults"]
 
 _WORDS = {
     str: "a string",

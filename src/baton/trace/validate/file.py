@@ -21,8 +21,6 @@ from baton.trace.validate.parts import Parts
 from baton.trace.validate.problem import Found, Level, Report, level_named
 from baton.trace.validate.survey import read_survey
 
-__all__ = ["MAX_DOCUMENT_BYTES", "validate_file"]
-
 MAX_DOCUMENT_BYTES = 256 * 2**20
 
 Progress = Callable[[int], None]

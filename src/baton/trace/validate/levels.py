@@ -8,8 +8,6 @@ from baton.trace.validate.problem import Found
 from baton.trace.validate.shape import check_ranges
 from baton.trace.validate.structure import check_structure
 
-__all__ = ["check"]
-
 
 def check(parts: Parts, found: Found, *, whole: bool = True) -> None:
     """Check well-typed records. In a trace that is not whole, only one by one."""

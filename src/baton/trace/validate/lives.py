@@ -18,12 +18,10 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from baton.trace.event import Event
-from baton.trace.forest import NO_EFFECT
+from baton.trace.graph.lineage import NO_EFFECT
+from baton.trace.records import Event
 from baton.trace.validate.parts import Parts
 from baton.trace.validate.problem import Found
-
-__all__ = ["check_lives"]
 
 _NEVER = np.iinfo(np.int64).max
 _MAY_FOLLOW_STOP = frozenset({"despawn", "safety_event"})

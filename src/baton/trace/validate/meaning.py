@@ -7,13 +7,11 @@ from math import isfinite
 import numpy as np
 
 from baton.errors import CorruptError
-from baton.trace.forest import NO_EFFECT
+from baton.trace.graph.lineage import NO_EFFECT
 from baton.trace.validate.lives import check_lives
 from baton.trace.validate.parts import Indexes, Parts
 from baton.trace.validate.problem import Found, shown
 from baton.trace.validate.targets import check_targets
-
-__all__ = ["check_meaning"]
 
 _TOLERANCE = 1e-6
 _ANSWERS = frozenset({"return", "tool_dependency"})

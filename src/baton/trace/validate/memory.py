@@ -11,8 +11,6 @@ from baton.trace.validate.parts import Parts
 from baton.trace.validate.problem import Found, Level, Problem, level_named
 from baton.trace.validate.shape import check_types
 
-__all__ = ["validate", "validate_into"]
-
 
 def validate(trace: Trace, level: Level = "meaning") -> list[Problem]:
     """Every problem of a trace, up to and including a level; at most 1,000 of each code."""

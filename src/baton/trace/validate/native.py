@@ -19,18 +19,13 @@ from msgspec.json import Decoder
 from numpy.typing import NDArray
 
 from baton.errors import FormatError, nearest
-from baton.trace.call import Call
-from baton.trace.event import Edge, Event
 from baton.trace.numbers import decode_hook
-from baton.trace.payload import Payload
-from baton.trace.record import Credit, Reward
+from baton.trace.records import Call, Credit, Edge, Event, Payload, Reward
 from baton.trace.trace import FORMAT_VERSION, End, Header
 from baton.trace.validate.parts import KINDS, Parts
 from baton.trace.validate.problem import Found, clip, shown
 from baton.trace.validate.ranges import in_range
 from baton.trace.validate.shape import report_fields
-
-__all__ = ["Close", "Stream", "read_native"]
 
 _BLOCK_BYTES = 2**20
 _UNREADABLE = (MsgspecError, UnicodeDecodeError, RecursionError)

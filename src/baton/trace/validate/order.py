@@ -12,8 +12,6 @@ from heapq import heapify, heappop, heappush
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["causal_order", "cycles"]
-
 _Indexes = NDArray[np.int64]
 
 

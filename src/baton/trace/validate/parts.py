@@ -15,17 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baton.errors import TraceError
-from baton.trace.call import Call
-from baton.trace.endpoints import edge_endpoints
-from baton.trace.event import Edge, Event
-from baton.trace.payload import Payload
-from baton.trace.record import Credit, Reward
+from baton.trace.graph.arrays import edge_endpoints
+from baton.trace.records import Call, Credit, Edge, Event, Payload, Reward
 from baton.trace.trace import End, Header, Trace
 from baton.trace.validate.order import causal_order
 from baton.trace.validate.problem import Found
 from baton.trace.vocabulary import EVENT_TYPES, EventType
-
-__all__ = ["KINDS", "Indexes", "Parts", "label"]
 
 Indexes = NDArray[np.int64]
 

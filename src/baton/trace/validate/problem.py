@@ -11,8 +11,6 @@ from msgspec import Struct, field
 
 from baton.errors import UsageError, nearest
 
-__all__ = ["CODES", "LEVELS", "Found", "Level", "Problem", "Report", "clip", "level_named", "shown"]
-
 Level = Literal["shape", "structure", "meaning"]
 LEVELS: tuple[Level, ...] = get_args(Level)
 """Each level includes the ones before it."""

@@ -14,14 +14,9 @@ from typing import Annotated, Any, get_args
 import numpy as np
 from msgspec import NODEFAULT, Meta, Struct, defstruct, structs
 
-from baton.trace.call import Call, Sampling
-from baton.trace.event import Edge, Event
-from baton.trace.payload import Payload
-from baton.trace.record import Credit, Reward
+from baton.trace.records import Call, Credit, Edge, Event, Payload, Reward, Sampling
 from baton.trace.trace import End, Header
 from baton.trace.validate.problem import shown
-
-__all__ = ["Fault", "faults_in", "fields_at_fault", "in_range", "ruled_fields"]
 
 Fault = tuple[str, str, str]
 """Code, what was found, what was expected."""

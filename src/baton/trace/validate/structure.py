@@ -11,8 +11,6 @@ from baton.trace.validate.order import cycles
 from baton.trace.validate.parts import KINDS, Indexes, Parts
 from baton.trace.validate.problem import Found, shown
 
-__all__ = ["check_structure"]
-
 _SHOWN_OF_CYCLE = 12
 
 

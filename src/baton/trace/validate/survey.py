@@ -13,8 +13,8 @@ from msgspec import NODEFAULT, MsgspecError, Struct, ValidationError, convert, d
 from msgspec.json import Decoder
 
 from baton.errors import FormatError
-from baton.trace.event import Edge, Event
 from baton.trace.formats.survey import from_survey
+from baton.trace.records import Edge, Event
 from baton.trace.trace import End, Header
 from baton.trace.validate.fields import field_faults
 from baton.trace.validate.native import Close
@@ -23,8 +23,6 @@ from baton.trace.validate.problem import Found, shown
 from baton.trace.validate.ranges import faults_in
 from baton.trace.validate.shape import report_fields
 from baton.trace.vocabulary import EdgeType, Topology
-
-__all__ = ["read_survey"]
 
 _REQUIRED_COSTS = ("tokens", "wall_clock_s")
 # Optional there, but never null.

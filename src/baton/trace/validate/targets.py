@@ -1,18 +1,15 @@
 """Meaning, of rewards and credits: does each land on a unit that is in the trace?
 
-What a target is for each unit: see baton.trace.record.
+What a target is for each unit: see baton.trace.records.
 """
 
 from __future__ import annotations
 
 from functools import cached_property
 
-from baton.trace.event import Event
-from baton.trace.record import Credit, Reward
+from baton.trace.records import Credit, Event, Reward
 from baton.trace.validate.parts import Parts
 from baton.trace.validate.problem import Found, shown
-
-__all__ = ["check_targets"]
 
 _EXPECTED = {
     "team": "the trace's id",

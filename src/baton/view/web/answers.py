@@ -19,11 +19,9 @@ from baton.view.web.detail import Details, content
 from baton.view.web.diff import compare
 from baton.view.web.picture import picture
 from baton.view.web.places import modified
-from baton.view.web.taint import overlay
+from baton.view.web.run_answers import run_of, training
+from baton.view.web.taint_overlay import overlay
 from baton.view.web.traces import Library
-from baton.view.web.training import run_of, training
-
-__all__ = ["Answers", "regret"]
 
 _KEPT_DETAILS = 4
 Query = Mapping[str, str]

@@ -14,8 +14,6 @@ from pathlib import Path
 
 from baton.errors import BatonError
 
-__all__ = ["PAGE", "bundle", "index", "script", "style"]
-
 PAGE = Path(str(files("baton.view"))) / "page"
 _VENDORED = (
     "uPlot.iife.min.js",

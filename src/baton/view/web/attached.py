@@ -11,11 +11,9 @@ from typing import Literal
 
 from msgspec import Struct
 
-from baton.measure.taint import Labels
+from baton.measure.safety.taint import Labels
 from baton.trace.numbers import Floats
 from baton.trace.trace import Trace
-
-__all__ = ["Attached", "Change", "Forked", "Loss", "RegretLedger"]
 
 
 class Loss(Struct, frozen=True, kw_only=True):

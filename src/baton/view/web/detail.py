@@ -11,14 +11,11 @@ from typing import Any
 import msgspec
 
 from baton.errors import BatonError, CorruptError, UsageError
-from baton.trace.call import Call
 from baton.trace.numbers import Floats
-from baton.trace.payload import is_content_address
+from baton.trace.records import Call, is_content_address
 from baton.trace.trace import Trace
 from baton.view.web.attached import Attached
 from baton.view.web.worth import Records
-
-__all__ = ["CUT_CHARACTERS", "Details", "content"]
 
 CUT_CHARACTERS = 20_000
 """Longer text is cut, and says so; the page asks for the rest on demand."""

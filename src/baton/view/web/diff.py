@@ -12,14 +12,12 @@ from __future__ import annotations
 from difflib import SequenceMatcher
 from typing import Any
 
-from baton.measure.scale import scale
-from baton.trace.critical import span_seconds
-from baton.trace.event import Event
+from baton.measure.metrics.scale import scale
+from baton.trace.graph.timing import span_seconds
+from baton.trace.records import Event
 from baton.trace.trace import Trace
 from baton.view.lanes import Lanes
 from baton.view.web.picture import lane_order
-
-__all__ = ["compare"]
 
 _FIGURES = (
     "agents", "events", "messages", "tool_calls", "calls", "tokens", "seconds", "work_s", "parallelism",

@@ -12,16 +12,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from baton.errors import BatonError
-from baton.measure.scale import scale
-from baton.trace.critical import critical_path
-from baton.trace.graph import Graph
-from baton.trace.meta import meta_table
-from baton.trace.trace import Trace
+from baton.measure.metrics.scale import scale
+from baton.trace.graph.arrays import Graph
+from baton.trace.graph.timing import critical_path
+from baton.trace.trace import Trace, meta_table
 from baton.trace.vocabulary import DECISIONS, EDGE_TYPES, EVENT_TYPES, STATUSES
 from baton.view.lanes import Lane, Lanes
 from baton.view.web.worth import channels
-
-__all__ = ["UNTRUSTED", "lane_order", "picture"]
 
 # Bits of `flags`.
 INFERRED, UNTRUSTED, HAS_CONTENT, HAS_OPTIONS = 1, 2, 4, 8

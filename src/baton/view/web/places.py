@@ -16,8 +16,6 @@ from baton.errors import FormatError
 from baton.trace.formats.detect import detect, stores_in
 from baton.trace.formats.manifest import is_shard
 
-__all__ = ["Place", "find_places", "modified"]
-
 _MOST_PLACES = 500
 _TRACES = "traces"  # where a training run keeps its rollouts
 _RUN = "run.json"

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-__all__ = ["listen", "make_app", "serve"]
 
 _HOSTS = ("127.0.0.1", "localhost", "[::1]")
 _OWN = ("same-origin", "none")  # what a browser says of the page itself, and of a typed address

@@ -26,8 +26,6 @@ from baton.trace.formats.sqlite_read import TraceSummary, list_traces, read_stor
 from baton.trace.trace import Trace
 from baton.view.web.places import Place, find_places
 
-__all__ = ["Library", "Row"]
-
 _KEPT_TRACES = 4
 _PLACES_SECONDS = 2.0
 _SEALED = "sealed"  # the stamp of what does not change any more
@@ -182,7 +180,7 @@ class _List:
 
     def _read_sealed(self, live: set[str]) -> None:
         """What no store holds."""
-        from baton.trace.formats.parquet import read_sealed, sealed_ids
+        from baton.trace.formats.parquet_read import read_sealed, sealed_ids
 
         known = {trace_id for trace_id, (stamp, _) in self._rows.items() if stamp == _SEALED}
         news = set(sealed_ids(self._path)) - live - known
@@ -267,7 +265,7 @@ def _read_one(path: Path, trace_id: str) -> Trace:
     if found is not None:
         traces = read_store(found[0], [trace_id])
     elif kind in ("sqlite", "parquet"):
-        from baton.trace.formats.parquet import read_sealed
+        from baton.trace.formats.parquet_read import read_sealed
 
         traces = read_sealed(path, [trace_id])
     else:

@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from baton.trace.record import Credit, Reward
+from baton.trace.records import Credit, Reward
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import REWARD_FAMILIES
-
-__all__ = ["Records", "channels"]
 
 _ON = {
     "team": "team",

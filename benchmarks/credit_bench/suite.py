@@ -1,0 +1,99 @@
+"""The whole benchmark of credit, as one report."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from baton.credit import ESTIMATORS
+from credit_bench.coalitions import coalition_figures
+from credit_bench.figures import Figure, Target
+from credit_bench.helpers import helper_figures
+from credit_bench.ladder import Rung, diffusion
+from credit_bench.messages import message_figures
+from credit_bench.relay import relay_figures
+from credit_bench.replay_cost import replay_targets
+from credit_bench.spawning import spawn_figures
+from credit_bench.stopping import stop_figures
+from credit_bench.stopping_teams import stop_team_figures
+from credit_bench.sweep import sweep
+from credit_bench.tools import tool_figures
+from credit_bench.voters import voter_figures
+
+__all__ = ["Report", "measure"]
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """Everything that was measured."""
+
+    figures: list[Figure]
+    targets: list[Target]
+    ladder: list[Rung]
+    not_applicable: dict[str, str]
+    """Estimator -> why it stands in no row."""
+    seconds: float
+
+    @property
+    def met(self) -> bool:
+        return all(target.met for target in self.targets)
+
+
+def measure(*, quick: bool = False, seed: int = 0, tell: Callable[[str], None] = lambda _: None) -> Report:
+    """Run it all. `quick` takes a tenth of the samples; `tell` hears of each part before it begins."""
+    began = time.monotonic()
+    samples = 1000 if quick else 10_000
+    parts: tuple[tuple[str, Callable[[], tuple[list[Figure], list[Target]]]], ...] = (
+        ("spawn decisions", lambda: spawn_figures(samples, seed)),
+        ("messages", lambda: message_figures(samples, seed)),
+        ("coalitions", lambda: coalition_figures(samples)),
+        ("stop decisions", lambda: stop_figures(seed)),
+        ("causal replay on 100 agents", lambda: ([], replay_targets(seed))),
+        ("relay, teams", lambda: (relay_figures(64 if quick else samples // 2), [])),
+        ("voters, teams", lambda: (voter_figures(samples), [])),
+        ("spawn bandit with a helper, teams", lambda: (helper_figures(samples), [])),
+        ("looking, teams", lambda: (tool_figures(samples // 5), [])),
+        ("stopping chain, teams", lambda: (stop_team_figures(2 if quick else 10), [])),
+    )
+    figures: list[Figure] = []
+    targets: list[Target] = []
+    for number, (what, run) in enumerate(parts, 1):
+        tell(f"{number} of {len(parts) + 2}: {what}")
+        found, promised = run()
+        figures += found
+        targets += promised
+    tell(f"{len(parts) + 1} of {len(parts) + 2}: length ladder")
+    rungs, promised = diffusion(400 if quick else 4000, seed)
+    targets += promised
+    tell(f"{len(parts) + 2} of {len(parts) + 2}: every estimator on the spawn bandit, teams")
+    swept, reasons = sweep(8 if quick else 60)
+    figures += swept
+    judged = {figure.listed for figure in figures}
+    reasons = {name: why for name, why in reasons.items() if name not in judged}
+    targets.append(
+        Target(
+            what=f"listed estimators that stand in no row, of {len(ESTIMATORS)}",
+            value=float(len(set(ESTIMATORS) - judged)),
+            target="0",
+            met=set(ESTIMATORS) <= judged,
+        )
+    )
+    off = [f for f in figures if f.unbiased and f.bias_z is not None and abs(f.bias_z) > 3]
+    checked = sum(f.unbiased and f.bias_z is not None for f in figures)
+    targets.append(
+        Target(
+            what=f"estimators that claim no bias and show one beyond 3 standard errors, of {checked}"
+            + (f": {', '.join(f'{f.estimator} on {f.game}' for f in off)}" if off else ""),
+            value=float(len(off)),
+            target="0",
+            met=not off,
+        )
+    )
+    return Report(
+        figures=figures,
+        targets=targets,
+        ladder=rungs,
+        not_applicable=reasons,
+        seconds=time.monotonic() - began,
+    )

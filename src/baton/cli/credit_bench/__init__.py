@@ -1,6 +1,0 @@
-"""Credit against the truth: every estimator that applies, on games whose exact credit is known."""
-
-from baton.cli.credit_bench.figures import Figure, Target
-from baton.cli.credit_bench.suite import Report, measure
-
-__all__ = ["Figure", "Report", "Target", "measure"]

@@ -1,0 +1,94 @@
+"""Which events a credit is about, and the rule that no event is credited twice.
+
+A credit on the team covers every chosen event; on a role or agent, those of its agents; on a turn, those its
+call said; on a token, those whose span holds it; on an event, that event (`event>agent`: one receiver of it).
+Two credits may share an event only as parts of one estimate on one unit (tokens, or receivers of a message).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from baton.credit.core.acts import agents, unit_of
+from baton.credit.estimator import CreditError
+from baton.trace.records import Credit
+from baton.trace.trace import Trace
+
+
+class Covering:
+    """Looks up the events of any credit on one trace."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.chosen = [place for place, event in enumerate(trace.events) if unit_of(event) is not None]
+        self._by_agent: dict[str, list[int]] = {}
+        self._by_call: dict[str, list[int]] = {}
+        for place in self.chosen:
+            event = trace.events[place]
+            self._by_agent.setdefault(event.agent, []).append(place)
+            if event.call is not None:
+                self._by_call.setdefault(event.call, []).append(place)
+        self._by_token: dict[str, dict[int, list[int]]] = {}
+        self._roles = agents(trace)
+
+    def of(self, credit: Credit) -> list[int]:
+        """Places in `trace.events`."""
+        target = credit.target
+        if credit.unit == "team":
+            return self.chosen
+        if credit.unit == "role":
+            return [
+                place
+                for agent, role in self._roles.items()
+                if (role or "") == target
+                for place in self._by_agent.get(agent, ())
+            ]
+        if credit.unit == "agent":
+            return self._by_agent.get(target, [])
+        if credit.unit == "turn":
+            return self._by_call.get(target, [])
+        if credit.unit == "token":
+            call, _, index = target.rpartition(":")
+            return self._holding(call).get(int(index), []) if index.isdecimal() else []
+        place = self.trace.position.get(target)
+        if place is None:
+            place = self.trace.position.get(target.rpartition(">")[0])
+        return [] if place is None else [place]
+
+    def _holding(self, call: str) -> dict[int, list[int]]:
+        """Token -> the events whose span holds it; without a span, an event is all its call said."""
+        if call not in self._by_token:
+            found: dict[int, list[int]] = {}
+            record = self.trace.call_by_id.get(call)
+            whole = (0, len((record and record.completion_ids) or ()))
+            for place in self._by_call.get(call, ()):
+                for token in range(*(self.trace.events[place].span or whole)):
+                    found.setdefault(token, []).append(place)
+            self._by_token[call] = found
+        return self._by_token[call]
+
+
+def check_disjoint(trace: Trace, credits: Iterable[Credit]) -> None:
+    """Raises where one event would be credited twice, naming both estimators."""
+    owner: dict[int, Credit] = {}
+    targets: set[tuple[str, str]] = set()
+    covering = Covering(trace)
+    for credit in credits:
+        if (credit.unit, credit.target) in targets:
+            raise _twice(trace, credit, credit, credit.target)
+        targets.add((credit.unit, credit.target))
+        for place in covering.of(credit):
+            other = owner.setdefault(place, credit)
+            if (other.estimator, other.unit) != (credit.estimator, credit.unit):
+                raise _twice(trace, other, credit, trace.events[place].id)
+            whole = trace.events[place].id
+            if other is not credit and whole in (other.target, credit.target) and credit.unit != "token":
+                raise _twice(trace, other, credit, whole)
+
+
+def _twice(trace: Trace, one: Credit, other: Credit, where: str) -> CreditError:
+    return CreditError(
+        f"trace {trace.trace_id}: {where} would be credited twice, by {one.estimator} on {one.unit} {one.target} "
+        f"and by {other.estimator} on {other.unit} {other.target}. An event stands in one channel: keep one of the two "
+        "there. `partition(trace, layer, value=...)` fills in the events that a layer leaves open."
+    )

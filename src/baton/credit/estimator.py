@@ -1,0 +1,312 @@
+"""The contract of credit: what an estimator is given, what it gives back, and where it is listed.
+
+An estimator is a function `(group, *, reward=team_return, ...) -> one list of Credit per trace`. It
+reads traces and writes records, so it gives the same numbers from a saved trace. Those that need the
+runtime (`"runtime"` in `needs`) are coroutines that also take a `Runner`, which re-runs a trace with
+something different. Asking for credit that a trace cannot support is a `CreditError` that names what
+is missing and how to get it; it is never a silent zero.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from baton.errors import BatonError, UsageError, nearest
+from baton.trace.records import Credit, Reward
+from baton.trace.trace import Trace
+from baton.trace.vocabulary import CreditUnit
+
+if TYPE_CHECKING:
+    from baton.team.intervene import Intervention
+    from baton.team.running import Fork
+
+
+Group = Sequence[Trace]
+"""Rollouts of one task instance."""
+Credits = list[list[Credit]]
+"""For each trace of a group, its credits."""
+RewardOf = Callable[[Trace], float]
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class CreditError(BatonError):
+    """The traces do not hold what this credit needs."""
+
+
+def team_return(trace: Trace, *, channel: str | None = None) -> float:
+    """The sum of the rewards on the team; of one channel, if named.
+
+    A hybrid reward (R8) is made of the others, so where there is one it alone is the return.
+    """
+    found = [reward for reward in trace.rewards if reward.unit == "team"]
+    if channel is not None:
+        chosen = [reward for reward in found if reward.channel == channel]
+        if found and not chosen:
+            raise CreditError(
+                f"trace {trace.trace_id} has no team reward on channel {channel!r}. "
+                + nearest(channel, {reward.channel for reward in found})
+            )
+    else:
+        chosen = whole(found)
+    if not chosen:
+        raise CreditError(
+            f"trace {trace.trace_id} has no reward on the team, so there is nothing to give credit for. "
+            "Score it first (`baton reward`), or record one with Recorder.reward('shared', value)."
+        )
+    return math.fsum(reward.value for reward in chosen)
+
+
+def whole(rewards: list[Reward]) -> list[Reward]:
+    """Of the rewards on one unit, those that count: a hybrid (R8) is made of the others and stands for them."""
+    return [reward for reward in rewards if reward.family == "hybrid"] or rewards
+
+
+def returns(
+    group: Group, reward: RewardOf = team_return, *, at_least: int = 1, what: str = "this estimator"
+) -> list[float]:
+    """The return of each trace; a group too small to compare is an error."""
+    if len(group) < at_least:
+        tasks = ", ".join(sorted({trace.header.task_id for trace in group})) or "no task"
+        raise CreditError(
+            f"{what} compares rollouts of one task and needs at least {at_least}; there "
+            f"{'is' if len(group) == 1 else 'are'} {len(group)} of {tasks}. Run it again, compare over all "
+            "instances of the task (--group-by task), or use an estimator that needs no group (`baton credit --list`)."
+        )
+    return [reward(trace) for trace in group]
+
+
+class Prefix(Struct, frozen=True):
+    """G<=t, what a value is asked about: the first `num_events` events of a trace in `seq` order.
+
+    `agent` is set where a local critic is asked: it may look at what that agent has seen, and no further.
+    """
+
+    trace: Trace
+    num_events: int
+    agent: str | None = None
+
+    def graph(self) -> Trace:
+        """The prefix as a trace of its own."""
+        last = self.trace.events[self.num_events - 1].seq if self.num_events else -1
+        return self.trace.prefix(last)
+
+
+Value = Callable[[Prefix], float]
+"""A critic: the expected return from a prefix on."""
+
+
+class Cost(Struct, frozen=True):
+    """What was re-run to get an estimate."""
+
+    tokens: int = 0
+    calls: int = 0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(self.tokens + other.tokens, self.calls + other.calls)
+
+    @classmethod
+    def of(cls, forks: Iterable[Fork]) -> Cost:
+        """Of forks, which say what ran anew and what was fed back."""
+        found = list(forks)
+        return cls(sum(fork.usage.tokens_run for fork in found), sum(fork.usage.calls_run for fork in found))
+
+
+NO_COST = Cost()
+
+
+class Runner(Protocol):
+    """Runs a trace again with something different. Counterfactual estimators know no more of the runtime."""
+
+    async def fork(
+        self, trace: Trace, interventions: Sequence[Intervention], *, replicate: int = 0
+    ) -> Fork: ...
+
+
+def make_credit(
+    estimator: str,
+    unit: CreditUnit,
+    target: str,
+    value: float,
+    *,
+    stderr: float | None = None,
+    cost: Cost = NO_COST,
+    assumes: tuple[str, ...] = (),
+) -> Credit:
+    """A record, checked to be a number. The cost is zero for estimators that re-run nothing."""
+    if not math.isfinite(value):
+        raise CreditError(
+            f"{estimator}: the credit of {unit} {target} is {value}; the rewards must be finite."
+        )
+    return Credit(
+        unit=unit,
+        target=target,
+        value=float(value),
+        estimator=estimator,
+        stderr=None if stderr is None else float(stderr),
+        cost_tokens=cost.tokens,
+        cost_calls=cost.calls,
+        assumes=assumes,
+    )
+
+
+_Bound = tuple[Callable[[float], bool], str]
+_SHARE: _Bound = (lambda value: 0 <= value <= 1, "0 to 1")
+_CHANCE: _Bound = (lambda value: 0 < value <= 1, "above 0 and up to 1")
+_SOME: _Bound = (lambda value: value >= 1, "1 or more")
+_BOUNDS: dict[str, _Bound] = {
+    "eps": (lambda value: value >= 0, "0 or more"),
+    **dict.fromkeys(("gamma", "lambda_", "discount"), _SHARE),
+    **dict.fromkeys(("rate", "replay_probability"), _CHANCE),
+    **dict.fromkeys(
+        ("num_alternatives", "num_continuations", "num_replicates", "max_steps", "max_evaluations"), _SOME
+    ),
+}
+"""Settings that mean the same in every estimator -> what they can be."""
+
+
+class Estimator(Struct, frozen=True, kw_only=True):
+    """One way to say who earned what."""
+
+    name: str
+    units: tuple[CreditUnit, ...]
+    """What its credits land on. Where there are several, the function takes `unit`; the first is its default."""
+    needs: frozenset[str]
+    """Beyond rewards: group, propensities, runtime, values, turn_rewards, shared_prefixes, ..."""
+    source: str
+    """The paper."""
+    evidence: str
+    """P the paper's text, C the authors' code, A abstract or secondary, M textbook, I our inference."""
+    function: Callable[..., Any]
+    at_least: int = 2
+    """Rollouts that it needs to compare, where it needs a group."""
+
+    @property
+    def settings(self) -> Mapping[str, inspect.Parameter]:
+        """What can be set by name, beside the group, the unit and the reward."""
+        found = inspect.signature(self.function).parameters
+        return {n: p for n, p in found.items() if n not in ("group", "reward", "unit", "runner")}
+
+    @property
+    def hints(self) -> Mapping[str, Any]:
+        """The types of its settings; of none where they name what is only there for a type checker."""
+        try:
+            return get_type_hints(self.function)
+        except NameError:
+            return {}
+
+    @property
+    def takes_reward(self) -> bool:
+        """Whether it looks at the team's return, which `reward` says how to read."""
+        return "reward" in inspect.signature(self.function).parameters
+
+    @property
+    def about(self) -> str:
+        """The first line of its docstring."""
+        return (inspect.getdoc(self.function) or "").partition("\n")[0]
+
+    def bind(self, *, unit: str | None = None, **settings: Any) -> dict[str, Any]:
+        """Keyword arguments for `function`, or an error that names the nearest right one."""
+        for name in settings:
+            if name not in self.settings:
+                raise UsageError(
+                    f"estimator {self.name} has no setting {name!r}. "
+                    + (nearest(name, self.settings) if self.settings else "It has none.")
+                )
+            self._check(name, settings[name])
+        for name, parameter in self.settings.items():
+            if parameter.default is inspect.Parameter.empty and name not in settings:
+                raise CreditError(
+                    f"estimator {self.name} needs {name}=..., a function, which was not given (on the command line: "
+                    f"--set {name}=module:function). {self.about}"
+                )
+        if unit is not None and unit not in self.units:
+            raise UsageError(
+                f"estimator {self.name} gives credit to {' or '.join(self.units)}, not to {unit!r}. "
+                "Type: baton credit --list"
+            )
+        return settings if unit is None or len(self.units) == 1 else {**settings, "unit": unit}
+
+    def _check(self, name: str, value: Any) -> None:
+        """Refuse a value that is of another type, no known word, or out of bounds."""
+        hint = self.hints.get(name, Any)
+        known = get_args(hint) if get_origin(hint) is Literal else ()
+        if known and value not in known:
+            raise UsageError(f"estimator {self.name}: {name} is {value!r}. {nearest(str(value), known)}")
+        plain = value.item() if isinstance(value, np.generic) else value
+        try:
+            msgspec.convert(plain, hint)
+        except msgspec.ValidationError as error:
+            wanted = str(error).partition(",")[0].lower().replace("callable", "a function").replace("`", "")
+            raise UsageError(f"estimator {self.name}: {name} is {value!r}; {wanted}.") from None
+        holds, bounds = _BOUNDS.get(name, (None, ""))
+        if holds is not None and not holds(value):
+            raise UsageError(f"estimator {self.name}: {name} is {value}; expected {bounds}.")
+
+    def __call__(self, group: Group, **given: Any) -> Credits:
+        """Estimate without a runtime. Those that fork are awaited instead: `await e.function(group, ...)`."""
+        if "runtime" in self.needs:
+            raise CreditError(
+                f"estimator {self.name} runs traces again, so it needs a runner: "
+                f"await ESTIMATORS[{self.name!r}].function(group, runner=...)."
+            )
+        extra = {"reward": given.pop("reward")} if "reward" in given else {}
+        found: Credits = self.function(group, **extra, **self.bind(**given))
+        return found
+
+
+ESTIMATORS: dict[str, Estimator] = {}
+"""Every estimator by name; filled when `baton.credit` is imported."""
+
+
+def estimator(
+    name: str,
+    *units: CreditUnit,
+    source: str,
+    evidence: str,
+    needs: Iterable[str] = (),
+    at_least: int = 2,
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """List a function as an estimator; the function itself stays as it is."""
+
+    def listed(function: Callable[P, R]) -> Callable[P, R]:
+        if name in ESTIMATORS:
+            raise UsageError(f"there already is an estimator {name!r}; give this one another name.")
+        ESTIMATORS[name] = Estimator(
+            name=name,
+            units=units,
+            needs=frozenset(needs),
+            source=source,
+            evidence=evidence,
+            function=function,
+            at_least=at_least,
+        )
+        return function
+
+    return listed
+
+
+def find(name: str) -> Estimator:
+    """An estimator by name; `_` and `-` are the same."""
+    same = {known.replace("_", "-"): found for known, found in ESTIMATORS.items()}
+    try:
+        return same[name.replace("_", "-")]
+    except KeyError:
+        raise UsageError(f"there is no estimator {name!r}. {nearest(name, ESTIMATORS)}") from None

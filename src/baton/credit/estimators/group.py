@@ -1,0 +1,347 @@
+"""Credit on the team: one number for a whole rollout, against the other rollouts of its task."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from statistics import fmean
+
+from msgspec import Struct, field
+
+from baton.credit.core.acts import Counts, acts, agent_returns, agents, own_rewards
+from baton.credit.core.baseline import (
+    BY_SPREAD,
+    EPS,
+    OF_BASELINE,
+    Advantage,
+    centred,
+    left_out,
+    normal_ranks,
+    normalised,
+    pooled,
+    std,
+)
+from baton.credit.estimator import (
+    CreditError,
+    Credits,
+    Group,
+    RewardOf,
+    estimator,
+    make_credit,
+    returns,
+    team_return,
+)
+from baton.errors import UsageError
+from baton.trace.trace import Trace
+from baton.trace.vocabulary import CreditUnit
+
+_SAME_TASK = ("rollouts are independent draws of one task under one policy", OF_BASELINE)
+
+
+@estimator("group", "team", needs=["group"], source="GRPO, arXiv 2402.03300", evidence="P")
+def group_relative(group: Group, *, reward: RewardOf = team_return, eps: float = EPS) -> Credits:
+    """A_i = (R_i - mean R) / (std R + eps), over the rollouts of one task.
+
+    Source: GRPO, arXiv 2402.03300 [P]; std with n - 1 and eps = 1e-4 as in TRL [C].
+    """
+    found = normalised(returns(group, reward, at_least=2, what="group"), eps)
+    return _written("group", group, found, (*_SAME_TASK, "the group's std is its scale"))
+
+
+@estimator("mean", "team", needs=["group"], source="Dr. GRPO, arXiv 2503.20783", evidence="P")
+def mean_only(group: Group, *, reward: RewardOf = team_return) -> Credits:
+    """A_i = R_i - mean R: no division by the std, which would weigh easy and hard tasks up.
+
+    Source: Dr. GRPO, arXiv 2503.20783 [P].
+    """
+    return _written("mean", group, centred(returns(group, reward, at_least=2, what="mean")), _SAME_TASK)
+
+
+@estimator("leave-one-out", "team", needs=["group"], source="RLOO, arXiv 2402.14740", evidence="P")
+def leave_one_out(group: Group, *, reward: RewardOf = team_return) -> Credits:
+    """A_i = R_i - mean of the others' R = G/(G-1) (R_i - mean R): an unbiased baseline.
+
+    Source: RLOO, arXiv 2402.14740 [P].
+    """
+    found = left_out(returns(group, reward, at_least=2, what="leave-one-out"))
+    return _written("leave-one-out", group, found, _SAME_TASK)
+
+
+@estimator("rank", "team", needs=["group"], source="MPDF / SoftRankPO, arXiv 2509.03817", evidence="A/I")
+def rank(group: Group, *, reward: RewardOf = team_return) -> Credits:
+    """A_i = Phi^-1((rank_i - 1/2)/G): only the order of returns counts, so no outlier sets the scale.
+
+    Source: MPDF / SoftRankPO, arXiv 2509.03817 [A]; equal returns share their mean rank [I].
+    """
+    found = normal_ranks(returns(group, reward, at_least=2, what="rank"))
+    return _written("rank", group, found, (*_SAME_TASK, "only the order of returns matters"))
+
+
+def _written(name: str, group: Group, found: Sequence[Advantage], assumes: tuple[str, ...]) -> Credits:
+    return [
+        [make_credit(name, "team", trace.trace_id, value, stderr=stderr, assumes=assumes)]
+        for trace, (value, stderr) in zip(group, found, strict=True)
+    ]
+
+
+# -- agent --
+# Credit on agents: each against its own kind, or against the team without it.
+
+
+@estimator("agent-group", "agent", needs=["group"], source="Dr. MAS, arXiv 2602.08847", evidence="C")
+def agent_group(
+    group: Group, *, reward: RewardOf = team_return, counts: Counts = "both", eps: float = EPS
+) -> Credits:
+    """A_ik = (R_ik - mean_k) / (std_k + eps), over the rollouts in which agent k took part.
+
+    Each rollout counts once, however often the agent was called in it; an agent that took part in one
+    rollout alone gets 0. (The authors' code pools calls, so frequent callers dominate, and leaks the raw
+    reward for singletons.)
+    Source: Dr. MAS, arXiv 2602.08847 [C].
+    """
+    earned = [agent_returns(trace, reward, counts) for trace in group]
+    pools: dict[str, list[tuple[int, float]]] = {}
+    for place, found in enumerate(earned):
+        for agent, value in found.items():
+            pools.setdefault(agent, []).append((place, value))
+    credits: Credits = [[] for _ in group]
+    for agent, pool in pools.items():
+        alone = ("in one rollout alone, nothing to compare with",) if len(pool) == 1 else ()
+        advantages = normalised([value for _, value in pool], eps)
+        for (place, _), (value, stderr) in zip(pool, advantages, strict=True):
+            credits[place].append(
+                make_credit(
+                    "agent-group",
+                    "agent",
+                    agent,
+                    value,
+                    stderr=stderr,
+                    assumes=("an agent's name means the same in every rollout", OF_BASELINE, *alone),
+                )
+            )
+    return credits
+
+
+@estimator("difference", "agent", needs=["counterfactuals"], source="Wolpert & Tumer 2002", evidence="M")
+def difference(
+    group: Group,
+    *,
+    without: Callable[[Trace, str], float],
+    reward: RewardOf = team_return,
+) -> Credits:
+    """D_i = G(z) - G(z_-i, c): the return, less what it would have been with agent i replaced by a default.
+
+    `without(trace, agent)` is that counterfactual return: from a model, a table, or forks made before.
+    Standard error: the spread of the agent's differences over the group, each being one draw of its mean
+    difference. None: the agent took part in one rollout, or its differences are all alike.
+    Source: difference rewards, Wolpert & Tumer 2002 [M].
+    """
+    found = [
+        {agent: whole - without(trace, agent) for agent in agents(trace)}
+        for trace, whole in zip(group, returns(group, reward), strict=True)
+    ]
+    errors = pooled(pair for mine in found for pair in mine.items())
+    assumes = ("the counterfactual returns given are right", BY_SPREAD)
+    return [
+        [
+            make_credit("difference", "agent", agent, value, stderr=errors[agent], assumes=assumes)
+            for agent, value in mine.items()
+        ]
+        for mine in found
+    ]
+
+
+# -- role --
+# Credit by role: against all who play the same part, or against the part's running average.
+
+
+def common_count(counts: list[int], share: float = 0.99) -> int:
+    """The least d with at least `share` of the rollouts at or under it; rollouts without any do not count."""
+    there = sorted(count for count in counts if count)
+    return there[min(len(there) - 1, max(0, math.ceil(share * len(there)) - 1))] if there else 0
+
+
+def aligned(count: int, d: int) -> list[int]:
+    """How often each of `count` sub-trajectories enters a row of d: repeated in turn, or the rest dropped."""
+    return [d // count + (place < d % count) if place < d else 0 for place in range(count)]
+
+
+@estimator("role-group", "agent", "role", needs=["group"], source="M-GRPO, arXiv 2511.13288", evidence="P")
+def role_group(
+    group: Group,
+    *,
+    unit: CreditUnit = "agent",
+    reward: RewardOf = team_return,
+    counts: Counts = "both",
+    d: int | None = None,
+    eps: float = EPS,
+) -> Credits:
+    """A = (R - mean) / (std + eps) over a role's K x d sub-trajectories of one task.
+
+    Each agent of the role is one sub-trajectory. Rollouts are brought to a common d (by default the count
+    that 99 % of them do not exceed): where there are fewer they are repeated in turn, where there are more
+    the later ones are dropped and get no credit. One that stands in the batch m times carries m A, so the
+    credits of a role sum to zero over the K x d. On unit `role`, a rollout's value is its mean over the d.
+    Standard error: of the baseline, from the K means of rollouts; copies are no draws, and agents of a rollout share
+    its luck. None: the role took part in one rollout, or the means came out alike and their members did not.
+    Source: M-GRPO, arXiv 2511.13288 [P]; which to repeat and drop is random there and in order here [I].
+    """
+    if d is not None and d < 1:
+        raise UsageError(f"d is {d}; expected how many sub-trajectories to bring each rollout to, 1 or more.")
+    rows: dict[str, list[tuple[int, list[tuple[str, float]]]]] = {}  # role -> (place, [(agent, return)])
+    for place, trace in enumerate(group):
+        for role, members in _by_role(trace, reward, counts).items():
+            rows.setdefault(role, []).append((place, members))
+    credits: Credits = [[] for _ in group]
+    for role, found in rows.items():
+        width = common_count([len(members) for _, members in found]) if d is None else d
+        batch = [
+            (place, agent, value, times)
+            for place, members in found
+            for (agent, value), times in zip(members, aligned(len(members), width), strict=True)
+            if times
+        ]
+        values, error = _repeated([(place, value, times) for place, _, value, times in batch], eps)
+        note = (
+            f"rollouts brought to {width} sub-trajectories of {role!r}",
+            "a role's agents are alike",
+            OF_BASELINE,
+        )
+        per_place: dict[int, list[float]] = {}
+        for (place, agent, _, times), value in zip(batch, values, strict=True):
+            per_place.setdefault(place, []).append(value * times)
+            if unit == "agent":
+                stderr = None if error is None else error * times
+                credits[place].append(
+                    make_credit("role-group", "agent", agent, value * times, stderr=stderr, assumes=note)
+                )
+        if unit == "role":
+            for place, mine in per_place.items():
+                total = math.fsum(mine) / width
+                credits[place].append(
+                    make_credit("role-group", "role", role, total, stderr=error, assumes=note)
+                )
+    return credits
+
+
+def _by_role(trace: Trace, reward: RewardOf, counts: Counts) -> dict[str, list[tuple[str, float]]]:
+    roles = agents(trace)
+    found: dict[str, list[tuple[str, float]]] = {}
+    for agent, value in agent_returns(trace, reward, counts).items():
+        found.setdefault(roles[agent] or "", []).append((agent, value))
+    return found
+
+
+def _repeated(batch: list[tuple[int, float, int]], eps: float) -> tuple[list[float], float | None]:
+    """Of (rollout, return, times): advantages normalised over all copies, one for each original; their error."""
+    copies = [value for _, value, times in batch for _ in range(times)]
+    found = [advantage.value for advantage in normalised(copies, eps)]
+    first = accumulate((times for _, _, times in batch), initial=0)
+    values = [found[at] for at, _ in zip(first, batch, strict=False)]
+    rollouts: dict[int, list[float]] = {}
+    for place, value, times in batch:
+        rollouts.setdefault(place, []).extend([value] * times)
+    # Every rollout fills d places, so the baseline is the plain mean of the rollouts' own.
+    error = centred([fmean(mine) for mine in rollouts.values()])[0].stderr
+    spread = std(copies) if len(copies) > 1 else 0.0
+    if error is None or spread == 0.0:
+        return values, error
+    return values, error / (spread + eps) or None
+
+
+class Ema(Struct, kw_only=True):
+    """Running averages by role, which a trainer keeps from step to step."""
+
+    decay: float = 0.95
+    values: dict[str, float] = field(default_factory=dict)
+
+    def advantage(self, role: str, value: float) -> float:
+        """R - b with b as it was before, then b <- decay b + (1 - decay) R. It starts at zero."""
+        before = self.values.get(role, 0.0)
+        self.values[role] = self.decay * before + (1.0 - self.decay) * value
+        return value - before
+
+
+@estimator("role-ema", "role", source="SPIRAL, ICLR 2026", evidence="C")
+def role_ema(
+    group: Group,
+    *,
+    reward: RewardOf = team_return,
+    counts: Counts = "both",
+    ema: Ema | None = None,
+) -> Credits:
+    """A = R - b_role, b_role <- 0.95 b_role + 0.05 R; the baseline is the one from before the update.
+
+    Takes rollouts in their order. Pass an `Ema` to go on from earlier groups; it is brought up to date. A
+    role's return is the mean over its agents.
+    Standard error: of the baseline, sqrt((b - m)^2 + s^2/n) with m, s and n the mean, spread and number of the
+    role's returns in this group: how far the running mean is from them (it starts at zero), and how well they
+    are known. None: the role took part in one rollout.
+    Source: SPIRAL, ICLR 2026 [C]; the error [I].
+    """
+    kept = Ema() if ema is None else ema
+    found = [
+        {
+            role: fmean(value for _, value in members)
+            for role, members in _by_role(trace, reward, counts).items()
+        }
+        for trace in group
+    ]
+    pools: dict[str, list[float]] = {}
+    for mine in found:
+        for role, value in mine.items():
+            pools.setdefault(role, []).append(value)
+    assumes = ("returns of a role drift slowly", "error: of the running mean, from the group's")
+    credits: Credits = []
+    for mine in found:
+        credits.append([])
+        for role, value in mine.items():
+            error = _baseline_error(kept.values.get(role, 0.0), pools[role])
+            above = kept.advantage(role, value)
+            credits[-1].append(make_credit("role-ema", "role", role, above, stderr=error, assumes=assumes))
+    return credits
+
+
+def _baseline_error(baseline: float, values: list[float]) -> float | None:
+    if len(values) < 2:
+        return None
+    return math.hypot(baseline - fmean(values), std(values) / math.sqrt(len(values)))
+
+
+# -- tool_call --
+# Credit on tool calls: each against the other calls of the same tool. (`siblings` and `coma` apply too.)
+
+
+@estimator("tool-group", "tool_call", needs=["tool_rewards"], source="GRPO per tool, ours", evidence="I")
+def tool_group(group: Group, *, eps: float = EPS) -> Credits:
+    """A = (r - mean) / (std + eps) over the calls of one tool in all rollouts, r the reward on the call.
+
+    Calls without a reward of their own are left out; a tool called once gets 0.
+    Source: GRPO's normaliser with the tool as group [I].
+    """
+    pools: dict[str, list[tuple[int, str, float]]] = {}
+    for place, trace in enumerate(group):
+        own = own_rewards(trace, ("tool_call",))
+        for _, event in acts(trace, "tool_call"):
+            if event.id in own:
+                pools.setdefault(event.tool or "", []).append((place, event.id, own[event.id]))
+    if not pools:
+        raise CreditError(
+            "none of these traces has rewards on tool calls. Score them first (`baton reward` with the tool family)."
+        )
+    credits: Credits = [[] for _ in group]
+    for pool in pools.values():
+        found = normalised([value for _, _, value in pool], eps)
+        for (place, event_id, _), (value, stderr) in zip(pool, found, strict=True):
+            credits[place].append(
+                make_credit(
+                    "tool-group",
+                    "tool_call",
+                    event_id,
+                    value,
+                    stderr=stderr,
+                    assumes=("calls of one tool are comparable", OF_BASELINE),
+                )
+            )
+    return credits

@@ -1,0 +1,318 @@
+"""Credit of a message by causal replay: what it brought over what its sender might have said instead.
+
+    TE(m) = E[R | do(m)] - E_{m' ~ pi(.|h)}[R | do(m')]      at the frozen prefix h
+
+K alternatives are drawn from the sender's own policy at h (or given), each continued M times; the j-th
+continuation of every candidate draws with the same keys (common random numbers), and only what depends
+on the change runs again. m itself is one more draw from pi(.|h), so leave-one-out over the K+1
+candidates gives each its effect (C3's signal minus the mean of its siblings).
+  whole message  the sender's completion is another one, and it remembers having said that;
+  one edge       the receiver reads another text, the sender remembers the recorded one.
+
+Spend: message m is replayed with probability q(m); A = f(m) + 1[replayed]/q (TE - f(m)) is unbiased for
+any q > 0 when f does not look at the replay. Var ~ s_m^2/K + s_c^2/(KM), so the best M is
+sqrt((s_c^2/s_m^2)(c_msg/c_cont)).
+Sources: C3 (frozen-context substitution) [C]; total effect, Pearl 2009 [M]; the rest [I].
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import ArrayLike, NDArray
+
+from baton.credit.estimator import (
+    Cost,
+    CreditError,
+    Credits,
+    Group,
+    RewardOf,
+    estimator,
+    make_credit,
+    team_return,
+)
+from baton.credit.forking import Forks, Said, call_of, cone, coupling
+from baton.team.action import Delegate, Return, Send, Spawn
+from baton.team.intervene import Drop, Intervention, Replace
+from baton.team.protocol import Answer
+from baton.team.randomness import uniform
+from baton.team.surface import Parsed
+from baton.trace.records import Event
+from baton.trace.trace import Trace
+
+Level = Literal["message", "edge"]
+_REDRAW_ALTERNATIVES = (
+    1_000_000  # replicates that name alternatives, apart from those that name continuations
+)
+
+
+class MessageEffect(Struct, frozen=True, kw_only=True):
+    """What one message brought."""
+
+    value: float
+    stderr: float | None
+    """None: not measured, so with one alternative, and where the few draws that were made all came out alike."""
+    siblings: tuple[float, ...]
+    """Leave-one-out effect of every candidate, the recorded one first."""
+    coupling: float | None = None
+    """Share of what followed from the message that came out the same under the alternatives."""
+    message_variance: float | None = None
+    """s_m^2: between what might have been said."""
+    luck_variance: float | None = None
+    """s_c^2: between continuations of the same message, common luck removed."""
+    cost: Cost = Cost()
+
+
+def total_effect_of(returns: ArrayLike) -> MessageEffect:
+    """The effect from a table of returns: rows are continuations, columns candidates, the recorded one first.
+
+    A row shares its random numbers. The standard error adds the luck of the continuations (which common
+    numbers shrink) and the draw of the alternatives; with one continuation it is an upper bound, the
+    spread of the alternatives standing in for the recorded message's own luck. One alternative does not tell
+    how far alternatives differ, so with one there is no error.
+    """
+    table: NDArray[np.float64] = np.asarray(returns, dtype=float)
+    if table.ndim != 2 or table.shape[0] < 1 or table.shape[1] < 2:
+        raise CreditError(
+            f"a total effect needs a table of continuations x candidates with at least one alternative; got shape "
+            f"{table.shape}. Draw at least 1 alternative and 1 continuation."
+        )
+    num_rows, num_alternatives = table.shape[0], table.shape[1] - 1
+    means = table.mean(axis=0)
+    siblings = (means - means.mean()) * (num_alternatives + 1) / num_alternatives
+    differences = table[:, 0] - table[:, 1:].mean(axis=1)
+    stderr, between, luck = None, None, None
+    others = table[:, 1:]
+    if num_alternatives > 1 and num_rows > 1:
+        rest = others - others.mean(axis=0) - others.mean(axis=1, keepdims=True) + others.mean()
+        luck = float((rest**2).sum() / ((num_alternatives - 1) * (num_rows - 1)))
+        between = max(0.0, float(others.mean(axis=0).var(ddof=1)) - luck / num_rows)
+        stderr = math.sqrt(differences.var(ddof=1) / num_rows + between / num_alternatives)
+    elif num_alternatives > 1:
+        stderr = math.sqrt(others[0].var(ddof=1) * (1 + 1 / num_alternatives))
+    return MessageEffect(
+        value=float(siblings[0]),
+        # A few draws that all came out alike do not tell how far off they are.
+        stderr=stderr if stderr is not None and stderr > 1e-12 else None,
+        siblings=tuple(map(float, siblings)),
+        message_variance=between,
+        luck_variance=luck,
+    )
+
+
+def selective(
+    effects: ArrayLike, replayed: ArrayLike, probabilities: ArrayLike, guess: ArrayLike = 0.0
+) -> NDArray[np.float64]:
+    """Credit where only some messages were replayed: f + 1[replayed]/q (TE - f). Effects not replayed are ignored."""
+    q = np.asarray(probabilities, dtype=float)
+    if not ((q > 0) & (q <= 1)).all():
+        raise CreditError("selective replay needs a probability in (0, 1] for every message; one is not.")
+    f = np.asarray(guess, dtype=float)
+    taken = np.asarray(replayed, dtype=bool)
+    effect = np.where(taken, np.asarray(effects, dtype=float), f)
+    credit: NDArray[np.float64] = f + taken / q * (effect - f)
+    return credit
+
+
+def best_continuations(
+    luck_variance: float, message_variance: float, message_cost: float, continuation_cost: float
+) -> int:
+    """M that gives the least variance for a budget, at least 1."""
+    if min(message_variance, continuation_cost) <= 0:
+        return 1
+    return max(1, round(math.sqrt(luck_variance / message_variance * message_cost / continuation_cost)))
+
+
+def messages_of(trace: Trace) -> list[Event]:
+    """What agents said to each other: messages, delegations and returns that arrived."""
+    return [
+        event
+        for event in trace.events
+        if event.type in ("message", "return") and event.status == "ok" and event.call is not None
+    ]
+
+
+async def reproduces(runner: Forks, trace: Trace, message: str) -> bool:
+    """The null test: what followed from a message, drawn again with the same keys, is what was recorded."""
+    again = await runner.fork(trace, redraw=message)
+    return again.trace.events == trace.events
+
+
+async def total_effect(
+    runner: Forks,
+    trace: Trace,
+    message: str,
+    *,
+    level: Level = "message",
+    num_alternatives: int = 4,
+    num_continuations: int = 1,
+    alternatives: Sequence[str] | None = None,
+    reward: RewardOf = team_return,
+) -> MessageEffect:
+    """The effect of one message of a trace. `alternatives`: texts to put on the edge instead of asking the sender."""
+    if alternatives is not None and level != "edge":
+        raise CreditError(
+            "given alternatives are texts that the receiver reads; what else their sender would have remembered is "
+            'not known. Use level="edge", or let the sender\'s policy be asked (alternatives=None).'
+        )
+    before = runner.cost
+    event = trace.event(message)
+    if alternatives is None:
+        answers = await runner.ask(
+            trace, call_of(trace, message).id, [_REDRAW_ALTERNATIVES + k for k in range(num_alternatives)]
+        )
+        changes = [_change(runner, trace, event, answer, level) for answer in answers]
+    else:
+        changes = [(Replace(message, text), None) for text in alternatives]
+    first = message if level == "edge" else _opening(trace, event).id
+    followed = cone(trace, first)
+    table = np.empty((num_continuations, len(changes) + 1))
+    coupled: list[float] = []
+    for row in range(num_continuations):
+        # The recorded run is the first continuation: it draws as replicate 0 does, and costs nothing.
+        redraw = first if row else None
+        recorded = (await runner.fork(trace, replicate=row, redraw=redraw)).trace if row else trace
+        table[row, 0] = reward(recorded)
+        for column, (change, said) in enumerate(changes, start=1):
+            if change is None and said is None:
+                table[row, column] = table[row, 0]
+                coupled.append(1.0)
+                continue
+            made = await runner.fork(
+                trace, (change,) if change else (), replicate=row, said=said, redraw=redraw
+            )
+            table[row, column] = reward(made.trace)
+            share = coupling(recorded, made.trace, followed & frozenset(recorded.position))
+            coupled += [] if share is None else [share]
+    found = total_effect_of(table)
+    return MessageEffect(
+        value=found.value,
+        stderr=found.stderr,
+        siblings=found.siblings,
+        coupling=float(np.mean(coupled)) if coupled else None,
+        message_variance=found.message_variance,
+        luck_variance=found.luck_variance,
+        cost=Cost(runner.cost.tokens - before.tokens, runner.cost.calls - before.calls),
+    )
+
+
+@estimator(
+    "message-replay",
+    "message",
+    needs=("runtime",),
+    source="total effect at a frozen prefix; substitution as in C3",
+    evidence="C",
+)
+async def message_replay(
+    group: Group,
+    *,
+    runner: Forks,
+    reward: RewardOf = team_return,
+    level: Level = "message",
+    num_alternatives: int = 4,
+    num_continuations: int = 1,
+    replay_probability: float = 1.0,
+    guess: Callable[[Trace, Event], float] | None = None,
+    seed: int = 0,
+) -> Credits:
+    """TE(m) = E[R | do(m)] - E_{m' ~ pi(.|h)}[R | do(m')] for every message, at its frozen prefix h.
+
+    K alternatives x M continuations under common random numbers; only what depends on the message runs again.
+    With a probability q below 1: f + 1[replayed]/q (TE - f), f = `guess`. Standard error: luck of the continuations
+    and draw of the alternatives; None with one alternative, where the draws all came out alike, or where the message
+    was not replayed.
+    Source: substitution at a frozen context, C3, arXiv 2603.06859 [C]; total effect, Pearl 2009 [M]; replay [I].
+    """
+    if not 0 < replay_probability <= 1:
+        raise CreditError(f"replay_probability is {replay_probability}; expected above 0 and up to 1.")
+    if not any(messages_of(trace) for trace in group):
+        raise CreditError(
+            f"none of these {len(group)} traces has a message that a policy said to another agent, so there is nothing "
+            "to replay. For what agents did instead of talking: spawn-fork, stop-value."
+        )
+    assumes = _assumptions(level, num_continuations, replay_probability)
+    out: Credits = []
+    for trace in group:
+        out.append([])
+        for event in messages_of(trace):
+            target = f"{event.id}>{event.to}" if level == "edge" else event.id
+            f, q = 0.0 if guess is None else guess(trace, event), replay_probability
+            value, stderr, cost = f, None, Cost()
+            if uniform(f"replay/{seed}/{trace.trace_id}/{event.id}") < q:
+                effect = await total_effect(
+                    runner,
+                    trace,
+                    event.id,
+                    level=level,
+                    num_alternatives=num_alternatives,
+                    num_continuations=num_continuations,
+                    reward=reward,
+                )
+                value, cost = f + (effect.value - f) / q, effect.cost
+                if effect.stderr is not None:  # unbiased for the variance, the choice to replay included
+                    stderr = math.sqrt(((effect.value - f) ** 2 * (1 - q) / q + effect.stderr**2) / q)
+            out[-1].append(
+                make_credit(
+                    "message-replay", "message", target, value, stderr=stderr, cost=cost, assumes=assumes
+                )
+            )
+    return out
+
+
+def _assumptions(level: Level, num_continuations: int, probability: float) -> tuple[str, ...]:
+    found = [
+        "tools in the cone are pure",
+        "the sender's policy and version are those that answer now",
+        "other things the same completion said are redrawn with it"
+        if level == "message"
+        else "the sender remembers the recorded text",
+    ]
+    if num_continuations == 1:
+        found.append("stderr from one continuation is an upper bound")
+    if probability < 1:
+        found.append(f"replayed with probability {probability:g}")
+    return tuple(found)
+
+
+def _opening(trace: Trace, event: Event) -> Event:
+    """The first event of the completion that said this one."""
+    return next(other for other in trace.events if other.call == event.call)
+
+
+def _change(
+    runner: Forks, trace: Trace, event: Event, answer: Answer, level: Level
+) -> tuple[Intervention | None, Said | None]:
+    """An alternative as something a fork can do; (None, None): it is what was said."""
+    call = call_of(trace, event.id)
+    if answer.text == trace.text(call.completion_ref):
+        return None, None
+    if level == "message":
+        return None, Said(call.id, answer)
+    text = _counterpart(runner, event, answer)
+    if text is None:
+        # It would have told this receiver nothing; a return cannot be left out, only be empty.
+        return (Replace(event.id, "") if event.type == "return" else Drop(event.id)), None
+    if text == trace.text(event.content_ref):
+        return None, None
+    return Replace(event.id, text), None
+
+
+def _counterpart(runner: Forks, event: Event, answer: Answer) -> str | None:
+    """What another completion tells the same receiver, in the same way."""
+    harness = runner.team.harness
+    for item in harness.surface.parse(answer.text, harness.verbs[event.role or ""]):
+        action = item.action if isinstance(item, Parsed) else None
+        match action:
+            case Return(text=text) if event.type == "return":
+                return text
+            case Send(agent=to, text=text) if event.type == "message" and to == event.to:
+                return text
+            case Delegate(agent=to, task=text) if event.decision == "delegate" and to == event.to:
+                return text
+            case Spawn(task=text) if event.type == "spawn":
+                return text
+    return None

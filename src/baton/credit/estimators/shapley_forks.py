@@ -1,0 +1,231 @@
+"""Shapley credit of a trace's agents, with the worth of a coalition found by running the trace without the others.
+
+Players are the agents that were spawned; the root is always there. Two ablations, which are different
+questions, so the one that was used stands in the credit:
+  bar   absent agents cannot be spawned; their spawner is told they are unavailable, and may adapt;
+  mask  everyone works, but what absent agents say to others arrives empty, however often they are asked.
+A spawner that misses someone may spawn another in its stead; those stand-ins are barred too, unless allowed, or
+the team would be worth as much without anybody.
+Luck is as recorded (common random numbers), so v(everyone) is the recorded return and costs nothing.
+Values and their sources: `baton.credit.estimators.shapley_values`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import Literal
+
+from msgspec.structs import replace
+
+from baton.credit.core.baseline import BY_SPREAD, pooled
+from baton.credit.estimator import (
+    Cost,
+    CreditError,
+    Credits,
+    Group,
+    RewardOf,
+    estimator,
+    make_credit,
+    team_return,
+)
+from baton.credit.estimators.shapley_values import Shapley, Worth, exact, exact_precedence, sampled, symmetric
+from baton.credit.forking import Forks
+from baton.team.intervene import BarAgent, Intervention, MuteAgent
+from baton.trace.graph.lineage import Forest
+from baton.trace.records import Credit
+from baton.trace.trace import Trace
+
+Ablation = Literal["bar", "mask"]
+Value = Literal["permission", "precedence"]
+Method = Literal["auto", "exact", "sampled", "count"]
+_MAX_EXACT_PLAYERS = 8
+_MAX_ROUNDS = 64
+
+
+def players_of(trace: Trace) -> tuple[list[str], list[int]]:
+    """The spawned agents, spawners first, and who spawned each (-1: a root did)."""
+    lives = [life for life in Forest.of(trace).lives.values() if life.parent is not None]
+    place = {life.agent: i for i, life in enumerate(lives)}
+    return [life.agent for life in lives], [place.get(life.parent or "", -1) for life in lives]
+
+
+def absent(players: list[str], parents: list[int], mask: int, ablation: Ablation) -> list[Intervention]:
+    """The interventions that leave only a closed coalition of players."""
+    gone = [i for i in range(len(players)) if not mask >> i & 1]
+    if ablation == "bar":  # whoever an absent agent would have spawned is not there either
+        return [BarAgent(players[i]) for i in gone if parents[i] < 0 or mask >> parents[i] & 1]
+    return [MuteAgent(players[i]) for i in gone]
+
+
+async def shapley_of(
+    runner: Forks,
+    trace: Trace,
+    *,
+    value: Value = "permission",
+    ablation: Ablation = "bar",
+    method: Method = "auto",
+    max_evaluations: int = 2000,
+    tolerance: float = 1e-9,
+    stand_ins: bool = False,
+    seed: int = 0,
+    reward: RewardOf = team_return,
+) -> tuple[list[str], Shapley]:
+    """The agents of a trace and their values. `count`: siblings of one role are exchangeable, which is tested."""
+    players, parents = players_of(trace)
+    if not players:
+        raise CreditError(f"trace {trace.trace_id} has no spawned agents, so there is nobody to share among.")
+    loop = asyncio.get_running_loop()
+    others = _likely_stand_ins(players)
+    everyone = (1 << len(players)) - 1
+
+    async def run(mask: int) -> float:
+        if mask == everyone:
+            return reward(trace)
+        changes = absent(players, parents, mask, ablation)
+        if stand_ins:
+            return reward((await runner.fork(trace, changes)).trace)
+        made = (await runner.fork(trace, changes, barred=others)).trace
+        return reward(await _alone(runner, made, set(players), trace.trace_id))
+
+    def worth(mask: int) -> float:
+        return asyncio.run_coroutine_threadsafe(run(mask), loop).result()
+
+    # The values ask for v one coalition at a time, from a thread; the forks run here.
+    found = await asyncio.to_thread(
+        _values, worth, trace, players, parents, value, method, max_evaluations, tolerance, seed
+    )
+    return players, found
+
+
+def _likely_stand_ins(players: list[str]) -> list[str]:
+    """Names that agents spawned in the place of others would have, so that most need no fork of their own."""
+    stems = dict.fromkeys(player.rstrip("0123456789") for player in players)
+    return [
+        name for stem in stems for k in range(1, _MAX_ROUNDS + 1) if (name := f"{stem}{k}") not in players
+    ]
+
+
+async def _alone(runner: Forks, made: Trace, players: set[str], trace_id: str) -> Trace:
+    """The branch without agents that the recorded run did not have."""
+    for _ in range(_MAX_ROUNDS):
+        new = [e.to for e in made.events if e.type == "spawn" and e.to is not None and e.to not in players]
+        if not new:
+            return made
+        made = (await runner.fork(made, [BarAgent(agent) for agent in new])).trace
+    raise CreditError(
+        f"without its agents, the team of trace {trace_id} spawns others again and again ({_MAX_ROUNDS} times "
+        "over). Let them count: stand_ins=True."
+    )
+
+
+def _values(
+    worth: Worth,
+    trace: Trace,
+    players: list[str],
+    parents: list[int],
+    value: Value,
+    method: Method,
+    max_evaluations: int,
+    tolerance: float,
+    seed: int,
+) -> Shapley:
+    if method == "count":
+        if max(parents) >= 0:
+            raise CreditError(
+                "counting needs agents that the root spawned; some here were spawned by others."
+            )
+        lives = Forest.of(trace).lives
+        roles = sorted({lives[p].role or "" for p in players})
+        return symmetric(worth, [roles.index(lives[p].role or "") for p in players], tolerance=tolerance)
+    if method == "exact" or (method == "auto" and len(players) <= _MAX_EXACT_PLAYERS):
+        return exact_precedence(worth, parents) if value == "precedence" else exact(worth, parents)
+    return sampled(worth, parents, value=value, max_evaluations=max_evaluations, seed=seed)
+
+
+@estimator(
+    "shapley",
+    "agent",
+    needs=("runtime",),
+    source="Shapley 1953; Gilles, Owen and van den Brink 1992 (permission); Faigle and Kern 1992 (precedence)",
+    evidence="M",
+)
+async def shapley(
+    group: Group,
+    *,
+    runner: Forks,
+    reward: RewardOf = team_return,
+    value: Value = "permission",
+    ablation: Ablation = "bar",
+    method: Method = "auto",
+    max_evaluations: int = 2000,
+    tolerance: float = 1e-9,
+    stand_ins: bool = False,
+    seed: int = 0,
+) -> Credits:
+    """phi_i = average over orders of v(those before i, and i) - v(those before i), for each spawned agent.
+
+    v of a coalition is the return of the trace run again with only these agents; orders are those the spawn forest
+    allows (`value`). Standard error: over rounds of sampled orders, zero where every coalition was asked, None
+    where there was one round; luck is as recorded. Over a group each value is one draw of what the agent is worth
+    on average, so the spread of its values over the rollouts is added.
+    Source: Shapley 1953; permission, Gilles, Owen and van den Brink 1992; precedence, Faigle and Kern 1992 [M].
+    """
+    assumes = (
+        f"value: {value}",
+        f"ablation: {ablation}",
+        f"stand-ins: {'allowed' if stand_ins else 'barred'}",
+        "the root is always present",
+        "luck as recorded",
+    )
+    out: Credits = []
+    for trace in group:
+        if not players_of(trace)[0] and len(group) > 1:
+            out.append([])  # an error, if it is so of all of them
+            continue
+        before = runner.cost
+        players, found = await shapley_of(
+            runner,
+            trace,
+            value=value,
+            ablation=ablation,
+            method=method,
+            max_evaluations=max_evaluations,
+            tolerance=tolerance,
+            stand_ins=stand_ins,
+            seed=seed,
+            reward=reward,
+        )
+        # One set of forks serves all agents; its cost stands on the first, so that costs can be added.
+        spent = Cost(runner.cost.tokens - before.tokens, runner.cost.calls - before.calls)
+        out.append(_written(players, found, spent, assumes))
+    if not any(out):
+        raise CreditError(
+            f"none of these {len(group)} traces has spawned agents, so there is nobody to share among."
+        )
+    if len(group) == 1:
+        return out
+    spread = pooled((credit.target, credit.value) for mine in out for credit in mine)
+    return [[_in_group(credit, spread[credit.target]) for credit in mine] for mine in out]
+
+
+def _written(players: list[str], found: Shapley, spent: Cost, assumes: tuple[str, ...]) -> list[Credit]:
+    errors = found.stderr or (None,) * len(players)
+    return [
+        make_credit(
+            "shapley",
+            "agent",
+            agent,
+            found.values[i],
+            stderr=errors[i],
+            cost=spent if i == 0 else Cost(),
+            assumes=(*assumes, f"efficiency residual {found.residual:.2g}"),
+        )
+        for i, agent in enumerate(players)
+    ]
+
+
+def _in_group(credit: Credit, spread: float | None) -> Credit:
+    if spread is None or credit.stderr is None:
+        return credit
+    return replace(credit, stderr=math.hypot(credit.stderr, spread), assumes=(*credit.assumes, BY_SPREAD))

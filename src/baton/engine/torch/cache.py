@@ -1,0 +1,356 @@
+"""Computed prefixes as a radix forest: each distinct prefix of token ids has its keys and values once.
+
+Invariant: a node's keys and values depend only on the ids from its root down to it, so any call whose
+prompt begins with that path may use them. Nodes in use by a call in flight (users > 0) and nodes with
+children stay; the rest go least recently used first once the forest holds more than its limit of tokens.
+A node is cold until its keys and values are computed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch import cat as concatenate
+
+Ids = NDArray[np.int32]
+
+
+class Node:
+    """A stretch of ids below its parent."""
+
+    __slots__ = ("children", "ids", "kv", "number", "parent", "start", "used", "users")
+
+    def __init__(self, number: int, ids: Ids, start: int, parent: Node | None, kv: Tensor | None) -> None:
+        self.number = number
+        self.ids = ids
+        self.start = start
+        """Position of the first id."""
+        self.parent = parent
+        self.kv = kv
+        """layers x 2 x heads x ids x size; None while cold."""
+        self.children: dict[int, Node] = {}
+        self.users = 0
+        self.used = 0
+
+    def chain(self) -> list[Node]:
+        """From the root's child down to this node."""
+        found: list[Node] = []
+        node: Node | None = self
+        while node is not None and node.parent is not None:
+            found.append(node)
+            node = node.parent
+        return found[::-1]
+
+
+class Forest:
+    """All prefixes, bounded in tokens."""
+
+    def __init__(self, max_tokens: int, max_node_ids: int) -> None:
+        self.max_tokens = max_tokens
+        self.max_node_ids = max_node_ids
+        self.num_tokens = 0
+        self._count = 0
+        self._clock = 0
+        self.root = self._node(np.empty(0, np.int32), 0, None, None)
+
+    def plant(self, ids: Ids) -> tuple[Node, int]:
+        """The node that ends exactly at `ids`, made (cold) where missing, and how many ids were warm.
+
+        The caller holds it: users of its whole chain go up by one until `release`.
+        """
+        node, matched = self._descend(self.root, ids)
+        warm = matched
+        for each in node.chain():
+            if each.kv is None:
+                warm = min(warm, each.start)
+        for at in range(matched, len(ids), self.max_node_ids):
+            node = self._add(node, ids[at : at + self.max_node_ids], None)
+        self._clock += 1
+        for each in node.chain():
+            each.users += 1
+            each.used = self._clock
+        return node, warm
+
+    def release(self, node: Node) -> None:
+        """The holder of `plant`'s node is done. Cold nodes nobody waits for are dropped."""
+        for each in reversed(node.chain()):
+            each.users -= 1
+            if each.kv is None and not each.users:
+                self._drop(each)
+
+    def grow(self, node: Node, ids: Ids, kv: Tensor) -> None:
+        """Keep what a call computed below `node` (one column of kv per id)."""
+        deepest, matched = self._descend(node, ids)
+        if matched < len(ids):
+            self._clock += 1
+            added = self._add(deepest, ids[matched:], kv[..., matched:, :].clone())
+            added.used = self._clock
+            self._compress(added)
+
+    def trim(self) -> None:
+        """Drop what was used longest ago until the forest is within its limit."""
+        while self.num_tokens > self.max_tokens:
+            leaves = [n for n in self._all() if not n.children and not n.users]
+            if not leaves:
+                return
+            for leaf in sorted(leaves, key=lambda n: n.used):
+                if self.num_tokens <= self.max_tokens:
+                    return
+                self._drop(leaf)
+
+    def _descend(self, node: Node, ids: Ids) -> tuple[Node, int]:
+        at = 0
+        while at < len(ids) and (child := node.children.get(int(ids[at]))) is not None:
+            same = _common(child.ids, ids[at:])
+            node = child if same == len(child.ids) else self._split(child, same)
+            at += same
+            if node is not child:
+                break
+        return node, at
+
+    def _split(self, node: Node, at: int) -> Node:
+        """A new node above `node` takes its first `at` ids; who holds `node` still holds the whole path."""
+        assert node.parent is not None
+        kv = node.kv
+        head = self._node(
+            node.ids[:at], node.start, node.parent, None if kv is None else kv[..., :at, :].clone()
+        )
+        head.users, head.used = node.users, node.used
+        node.parent.children[int(node.ids[0])] = head
+        node.ids, node.start, node.parent = node.ids[at:], node.start + at, head
+        node.kv = None if kv is None else kv[..., at:, :].clone()
+        head.children[int(node.ids[0])] = node
+        return head
+
+    def _compress(self, node: Node) -> None:
+        """Join a node with its parent where nothing else branches off: a conversation stays one stretch."""
+        parent = node.parent
+        if parent is None or parent.parent is None or parent.users or len(parent.children) > 1:
+            return
+        assert parent.kv is not None
+        assert node.kv is not None
+        parent.kv = concatenate((parent.kv, node.kv), -2)
+        parent.ids = np.concatenate((parent.ids, node.ids))
+        parent.used, parent.children = node.used, node.children
+        for child in parent.children.values():
+            child.parent = parent
+
+    def _node(self, ids: Ids, start: int, parent: Node | None, kv: Tensor | None) -> Node:
+        self._count += 1
+        return Node(self._count, ids, start, parent, kv)
+
+    def _add(self, parent: Node, ids: Ids, kv: Tensor | None) -> Node:
+        node = self._node(ids, parent.start + len(parent.ids), parent, kv)
+        parent.children[int(ids[0])] = node
+        self.num_tokens += len(ids)
+        return node
+
+    def _drop(self, node: Node) -> None:
+        assert node.parent is not None
+        assert not node.children
+        del node.parent.children[int(node.ids[0])]
+        self.num_tokens -= len(node.ids)
+
+    def _all(self) -> Iterator[Node]:
+        stack = list(self.root.children.values())
+        while stack:
+            node = stack.pop()
+            yield node
+            stack.extend(node.children.values())
+
+
+def _common(a: Ids, b: Ids) -> int:
+    length = min(len(a), len(b))
+    differ = np.flatnonzero(a[:length] != b[:length])
+    return int(differ[0]) if len(differ) else length
+
+
+# -- pool --
+# Where rows in flight keep their own keys and values: slots of one capacity, the taken ones always first.
+#
+# Rows of like length share a pool, so one attention call serves them all on a plain slice, without
+# gathering. A row that outgrows its slot moves to the pool of twice the capacity. On a GPU all short rows share one:
+# there a step costs less by being one that was recorded than by reading less.
+
+_SMALLEST = 32
+_SMALLEST_GPU = 256
+_SHORT_GPU = 1024
+"""Up to this capacity there is one pool on a GPU: that of the longest row so far."""
+_SMALL_TOKENS = 4096
+_LARGE_TOKENS = 65_536
+_AT_ONCE_BYTES = 1 << 30
+_LARGE_SHARE_GPU = 1 / 8
+"""Of a GPU's memory."""
+
+
+class KVShape(NamedTuple):
+    """What one token's keys and values are."""
+
+    layers: int
+    heads: int
+    size: int
+    dtype: torch.dtype
+    device: torch.device
+
+    @property
+    def token_bytes(self) -> int:
+        return self.layers * 2 * self.heads * self.size * self.dtype.itemsize
+
+
+class Seat:
+    """A row's place in a pool. Subclasses are the rows."""
+
+    pool: Pool
+    slot: int
+    length: int
+    """Tokens in the slot."""
+
+
+class Pool:
+    """Slots of one capacity."""
+
+    def __init__(self, shape: KVShape, capacity: int) -> None:
+        self.shape = shape
+        self.capacity = capacity
+        self.seats: list[Seat] = []
+        self.kv = self._empty(0)
+
+    def add(self, seat: Seat, more: int = 0) -> None:
+        """Take the first free slot; `more` are about to."""
+        slots = self.kv.shape[2]
+        if len(self.seats) == slots:
+            grown = self._empty(self._slots_for(slots, more))
+            grown[:, :, :slots] = self.kv
+            self.kv = grown
+        seat.pool, seat.slot = self, len(self.seats)
+        self.seats.append(seat)
+
+    def fill(self, seat: Seat, stretches: Sequence[Tensor]) -> None:
+        """Put a row's first keys and values into its slot."""
+        start = 0
+        for kv in stretches:
+            end = start + kv.shape[-2]
+            self.kv[:, :, seat.slot, :, start:end] = kv
+            start = end
+
+    def fill_at_once(self, seats: Sequence[tuple[Seat, Sequence[Tensor]]]) -> None:
+        """The same for many, in few calls, some of them at a time."""
+        some: list[tuple[Seat, Sequence[Tensor]]] = []
+        tokens = 0
+        for number, (seat, stretches) in enumerate(seats, 1):
+            some.append((seat, stretches))
+            tokens += seat.length
+            enough = tokens * self.shape.token_bytes > _AT_ONCE_BYTES
+            if tokens and (enough or number == len(seats)):
+                self._fill_some(some, tokens)
+                some, tokens = [], 0
+
+    def _fill_some(self, seats: Sequence[tuple[Seat, Sequence[Tensor]]], tokens: int) -> None:
+        every = torch.cat([kv for _, stretches in seats for kv in stretches], 3)
+        slots = np.repeat([seat.slot for seat, _ in seats], [seat.length for seat, _ in seats])
+        columns = np.concatenate([np.arange(seat.length) for seat, _ in seats])
+        at = torch.from_numpy(np.stack((slots, columns))).to(self.kv.device)
+        assert every.shape[3] == tokens
+        # layers x 2 x slots x heads x columns x size: by slot and column
+        self.kv.permute(2, 4, 0, 1, 3, 5)[at[0], at[1]] = every.permute(3, 0, 1, 2, 4)
+
+    def remove(self, seat: Seat) -> None:
+        """Free a slot; the last row moves into it."""
+        last = self.seats.pop()
+        if last is not seat:
+            self.kv[:, :, seat.slot, :, : last.length] = self.kv[:, :, last.slot, :, : last.length]
+            last.slot = seat.slot
+            self.seats[seat.slot] = last
+        if not self.seats and self._large():
+            self.kv = self._empty(0)
+
+    def _slots_for(self, slots: int, more: int) -> int:
+        wanted = max(1, min(8, _SMALL_TOKENS // self.capacity), slots * 2)
+        if self.shape.device.type == "cuda":
+            # All at once: every size on the way would be recorded, and its memory kept.
+            wanted = max(wanted, 1 << (slots + more).bit_length())
+        return wanted
+
+    def _large(self) -> bool:
+        """Too large to be kept with nothing in it."""
+        if self.kv.is_cuda:
+            return (
+                self.kv.nbytes
+                > _LARGE_SHARE_GPU * torch.cuda.get_device_properties(self.kv.device).total_memory
+            )
+        return self.kv.shape[2] * self.capacity > _LARGE_TOKENS
+
+    def _empty(self, slots: int) -> Tensor:
+        layers, heads, size, dtype, device = self.shape
+        # Zeros, not garbage: a masked key still meets the arithmetic, and garbage may be NaN.
+        return torch.zeros(layers, 2, slots, heads, self.capacity, size, dtype=dtype, device=device)
+
+
+class Pools:
+    """The pools by capacity, smallest first."""
+
+    def __init__(self, shape: KVShape) -> None:
+        self.shape = shape
+        self._pools: dict[int, Pool] = {}
+
+    def seat(self, seats: Sequence[tuple[Seat, Sequence[Tensor], int]]) -> None:
+        """Give rows slots that start with some stretches of keys and values and have room for as many tokens more."""
+        for seat, stretches, _ in seats:
+            seat.length = sum(kv.shape[-2] for kv in stretches)
+        cuda = self.shape.device.type == "cuda"
+        # Longest first on a GPU, where that tells which pool all short ones go to.
+        ordered = sorted(seats, key=lambda each: each[0].length + each[2], reverse=True) if cuda else seats
+        pools = [self._fitting(seat.length + room) for seat, _, room in ordered]
+        left = Counter(map(id, pools))
+        for (seat, *_), pool in zip(ordered, pools, strict=True):
+            left[id(pool)] -= 1
+            pool.add(seat, more=left[id(pool)])
+        if cuda:
+            for pool in {id(seat.pool): seat.pool for seat, *_ in seats}.values():
+                pool.fill_at_once([(seat, kept) for seat, kept, _ in seats if seat.pool is pool])
+        else:
+            for seat, stretches, _ in seats:
+                seat.pool.fill(seat, stretches)
+
+    def make_room(self, seat: Seat) -> None:
+        """Move a row whose slot is full."""
+        full, slot = seat.pool, seat.slot
+        self._fitting(full.capacity + 1).add(seat)
+        seat.pool.kv[:, :, seat.slot, :, : seat.length] = full.kv[:, :, slot, :, : seat.length]
+        moved_to = seat.pool, seat.slot
+        seat.pool, seat.slot = full, slot
+        full.remove(seat)
+        seat.pool, seat.slot = moved_to
+
+    def taken(self) -> list[Pool]:
+        """Pools with rows in them."""
+        return [pool for _, pool in sorted(self._pools.items()) if pool.seats]
+
+    @property
+    def slots(self) -> list[Tensor]:
+        """The keys and values of every pool."""
+        return [pool.kv for pool in self._pools.values()]
+
+    def tidy(self) -> bool:
+        """Drop the pools that no row would take any more; whether there were any. Only when all are empty."""
+        before, self._pools = self._pools, {c: p for c, p in self._pools.items() if self._capacity(c) == c}
+        return len(self._pools) < len(before)
+
+    def _fitting(self, length: int) -> Pool:
+        capacity = self._capacity(length)
+        if capacity not in self._pools:
+            self._pools[capacity] = Pool(self.shape, capacity)
+        return self._pools[capacity]
+
+    def _capacity(self, length: int) -> int:
+        """Of the slot that a row of this length gets."""
+        capacity = 1 << (length - 1).bit_length()
+        if self.shape.device.type != "cuda":
+            return max(_SMALLEST, capacity)
+        return max(_SMALLEST_GPU, capacity, *(c for c in self._pools if c <= _SHORT_GPU))

@@ -1,0 +1,1 @@
+"""Exact games: decision problems with solvers, a regret ledger over the five decisions, play on teams and tables."""

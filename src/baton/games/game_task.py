@@ -1,0 +1,237 @@
+"""A game as a task: an instance is a stream of luck, and any policy plays it on a team.
+
+    baton run game:parallel-pandora --policy greedy --seed 3 --out runs/boxes
+
+The orchestrator reads each state as text and answers with one of its options, so a script, a table
+and a language model play the same game. It is scored by its return, not by its last answer.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from functools import cached_property, lru_cache
+from itertools import accumulate
+from math import fsum
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from baton.errors import TraceError, UsageError
+from baton.games.game import Game, Policy, State, chances
+from baton.games.ledger import Ledger, trace_regret
+from baton.games.library import make_game
+from baton.games.on_team import Board, Play, begin, read_state
+from baton.games.reference import Greedy, reference
+from baton.games.solve import Solution, solve
+from baton.tasks.task import Instance, Task
+from baton.team.action import VERBS
+from baton.team.agent import Agent
+from baton.team.harness import Role
+from baton.team.protocol import Answer, Request
+from baton.team.randomness import uniform
+from baton.team.run import Run
+from baton.team.team import Assignment, Topology
+from baton.trace.records import Reward
+from baton.trace.trace import Trace, meta_table
+
+# -- game_trace --
+# The play of a game read off a trace, and its regret ledger: no engine, no team, no luck to draw again.
+#
+# A play that was cut off (its orchestrator gave up, or a budget ran out) counts as quit there: the game's
+# own `quit` from then on, at what that is worth on average. So every finished trace has a return and a
+# ledger, regret is never negative, and the parts still add up.
+
+PREFIX = "game:"
+
+
+class Played(Struct, frozen=True, kw_only=True):
+    """What a trace says was played."""
+
+    game: Game
+    steps: list[tuple[State, str, float]]
+    """State, option, reward; in order."""
+    end: State
+    """Where it ended, or was cut off."""
+
+    @property
+    def cut_off(self) -> bool:
+        return bool(self.game.options(self.end))
+
+    @property
+    def quit_value(self) -> float:
+        """What quitting at the end is worth; zero where play is over."""
+        return Greedy(self.game).quit_value(self.end) if self.cut_off else 0.0
+
+    @property
+    def value(self) -> float:
+        """The return."""
+        return fsum((*(reward for _, _, reward in self.steps), self.quit_value))
+
+
+def played(trace: Trace, game: Game | None = None) -> Played:
+    """The play a trace holds; `game` where it is at hand."""
+    spec = meta_table(trace.header, "run", "task")
+    if not str(spec.get("task", "")).startswith(PREFIX):
+        raise TraceError(
+            f"trace {trace.trace_id} is of task {trace.header.task_id!r}, which is no game. "
+            "Type: baton game play NAME --team --out DIR, for traces of one."
+        )
+    try:
+        if game is None:
+            game = _game(spec["task"].removeprefix(PREFIX), msgspec.json.encode(spec["settings"]))
+        told = [event.extra["step"] for event in trace.events if "step" in event.extra]
+        steps = [(read_state(step["state"]), step["option"], step["reward"]) for step in told]
+        end = read_state(told[-1]["next"]) if told else begin(game, spec["stream"])
+    except (KeyError, TypeError, AttributeError, msgspec.MsgspecError) as error:
+        raise TraceError(
+            f"trace {trace.trace_id}: what it says of its game cannot be read: {type(error).__name__}: {error}. It was "
+            "changed after it was recorded; play it again."
+        ) from None
+    return Played(game=game, steps=steps, end=end)
+
+
+@lru_cache(64)
+def _game(name: str, settings: bytes) -> Game:
+    """Kept, because some games work out their chances once and for all."""
+    return make_game(name, msgspec.json.decode(settings))
+
+
+def regret_of_trace(trace: Trace, solution_of: Callable[[Game], Solution] = solve) -> Ledger:
+    """The regret ledger of one saved trace. `solution_of` may remember solutions over many traces."""
+    if not trace.finished:
+        raise TraceError(f"trace {trace.trace_id} is not finished. Type: baton resume DIR")
+    play = played(trace)
+    solution = solution_of(play.game)
+    ledger = trace_regret(solution, play.steps)
+    if not play.cut_off:
+        return ledger
+    choice, worth = play.game.decision(play.end), play.quit_value
+    return Ledger(
+        optimum=ledger.optimum,
+        value=ledger.value + worth,
+        parts=ledger.parts | {choice: ledger.parts[choice] + solution.values[play.end] - worth},
+        visits=ledger.visits | {choice: ledger.visits[choice] + 1},
+        luck=ledger.luck + solution.values[play.end],
+    )
+
+
+_ROOT = "orchestrator"
+_SAY = "task: say "
+_MAX_TURNS = 1_000_000  # games end by themselves, the longest after 100,000 choices
+
+
+class GameTask(Task):
+    """One game, to be played on the team runtime."""
+
+    def __init__(self, game: Game) -> None:
+        self.game = game
+        self.name = f"{PREFIX}{game.name}"  # type: ignore[misc]  # one class for all games
+        self._board = Board(game)
+        self._plays: WeakKeyDictionary[Run, Play] = WeakKeyDictionary()
+
+    def draw(self, random: np.random.Generator) -> tuple[str, Any, Any]:
+        return (
+            "Play. Each time, answer with one of the commands you are given.",
+            None,
+            int(random.integers(2**53)),
+        )
+
+    def verify(self, instance: Instance, answer: str) -> float:  # noqa: ARG002
+        """No answer is right or wrong; the return counts (`Assignment.score`)."""
+        return 0.0
+
+    def assignment(self, instance: Instance) -> Assignment:
+        return Assignment(
+            task_id=instance.id,
+            prompt=instance.prompt,
+            score=self._score,
+            options=lambda me: self._play(me).view.options if me.parent is None else None,
+            state=lambda me: self._play(me).view.key if me.parent is None else None,
+            spec={
+                "task": self.name,
+                "split": instance.split,
+                "seed": instance.seed,
+                "settings": msgspec.to_builtins(self.game),
+                "stream": instance.data,
+            },
+        )
+
+    def _play(self, me: Agent) -> Play:
+        play = self._plays.get(me.run)
+        if play is None:
+            raise UsageError(
+                f"{self.name} is played by its own team. Write: Team.of(task.topology(), engine), with the same task"
+            )
+        return play
+
+    def _score(self, trace: Trace) -> Iterable[Reward]:
+        value = played(trace, self.game).value
+        yield Reward(family="shared", unit="team", target=trace.trace_id, value=value, by="game")
+
+    def topology(self) -> Topology:
+        """The orchestrator and those its commands spawn or speak to, who report when they are to."""
+        roles = self.game.roles
+        root = Role(
+            name=_ROOT,
+            instructions="Earn the most.",
+            verbs=tuple(verb for verb in VERBS if verb != "return"),
+            spawns=roles,
+            max_turns=_MAX_TURNS,
+        )
+        return Topology(
+            name="centralized",
+            root=_ROOT,
+            roles=(root, *(Role(name=role, verbs=("return",)) for role in roles)),
+            programs={_ROOT: self._orchestrate, **dict.fromkeys(roles, _report)},
+            built_from={"name": "centralized", "task": self.name},
+        )
+
+    async def _orchestrate(self, me: Agent) -> None:
+        stream = me.run.assignment.spec["stream"]
+        play = Play(self._board, begin(self.game, stream), stream, me.run.harness.surface_name)
+        self._plays[me.run] = play
+        await play.orchestrate(me)
+
+    def script(self, name: str) -> Callable[[Request], Answer]:
+        """A reference policy as a script: an engine answers by it, with its propensities."""
+        solution = self._solution if name == "optimal" else None
+        return self.script_of(reference(name, self.game, solution), name)
+
+    @cached_property
+    def _solution(self) -> Solution:
+        return solve(self.game)
+
+    def script_of(self, policy: Policy, name: str) -> Callable[[Request], Answer]:
+        """Any policy on states as a script; what it does at a state is worked out once."""
+
+        @lru_cache(65_536)
+        def row(key: str) -> tuple[tuple[float, ...], list[float]]:
+            state = read_state(key)
+            given = chances(self.game, state, policy)
+            propensities = tuple(given.get(option, 0.0) for option in self.game.options(state))
+            return propensities, list(accumulate(propensities))
+
+        def answer(request: Request) -> Answer:
+            assert request.options is not None
+            assert request.state is not None
+            propensities, bounds = row(request.state)
+            point = uniform(request.sampling.key or "") * bounds[-1]
+            choice = min(bisect_right(bounds, point), len(bounds) - 1)
+            return Answer(
+                text=request.options[choice], policy=name, choice=choice, option_propensities=propensities
+            )
+
+        return answer
+
+
+async def _report(me: Agent) -> None:
+    """An agent's program: rest until the orchestrator is to hear of it, report, and so on."""
+    told = me.inbox[-1].text
+    report = told.removeprefix(_SAY) if told.startswith(_SAY) else "done"
+    while True:
+        await me.run.next_task()
+        await me.returns(report)

@@ -1,0 +1,94 @@
+"""The games by name. One file each, named after the game."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from math import isfinite
+from typing import Any
+
+import msgspec
+
+from baton.errors import UsageError, nearest
+from baton.games.game import Game
+from baton.games.library.airport import Airport
+from baton.games.library.alone import Alone
+from baton.games.library.assignment import Assignment
+from baton.games.library.batch_search import BatchSearch
+from baton.games.library.best_of_n import BestOfN
+from baton.games.library.correlated_estimators import CorrelatedEstimators
+from baton.games.library.dag_schedule import DagSchedule
+from baton.games.library.dec_tiger import DecTiger
+from baton.games.library.divisible_work import DivisibleWork
+from baton.games.library.enough import Enough
+from baton.games.library.gloves import Gloves
+from baton.games.library.induced_subgraph import InducedSubgraph
+from baton.games.library.length_ladder import LengthLadder
+from baton.games.library.one_shot_message import OneShotMessage
+from baton.games.library.pandora import Pandora
+from baton.games.library.parallel_pandora import ParallelPandora
+from baton.games.library.quiet import Quiet
+from baton.games.library.scouts import Scouts
+from baton.games.library.sequential_test import SequentialTest
+from baton.games.library.signalling_chain import SignallingChain
+from baton.games.library.silo import Silo
+from baton.games.library.skill_bandit import SkillBandit
+from baton.games.library.spawn_bandit import SpawnBandit
+from baton.games.library.spawn_forest import SpawnForest
+from baton.games.library.stopping_chain import StoppingChain
+from baton.games.library.usl import Usl
+from baton.games.library.voters import Voters
+from baton.games.library.weighted_completion import WeightedCompletion
+from baton.games.library.weighted_voting import WeightedVoting
+
+__all__ = ["GAMES", "make_game"]
+
+# In the order of the decisions they are about: all five, O1..O5, credit, negative controls.
+GAMES: dict[str, type[Game]] = {
+    game.name: game
+    for game in (
+        ParallelPandora,
+        BestOfN, DivisibleWork, Usl, DagSchedule,
+        Assignment, WeightedCompletion, SkillBandit,
+        OneShotMessage, Silo, DecTiger, Scouts,
+        Voters, CorrelatedEstimators,
+        SequentialTest, Pandora, BatchSearch, StoppingChain,
+        Airport, Gloves, WeightedVoting, InducedSubgraph, SpawnForest,
+        SignallingChain, SpawnBandit, LengthLadder,
+        Alone, Quiet, Enough,
+    )
+}  # fmt: skip
+
+
+def make_game(name: str, settings: Mapping[str, Any] | None = None) -> Game:
+    """A game by name, with parameters as values or as text (JSON, or a bare word)."""
+    if name not in GAMES:
+        raise UsageError(f"there is no game {name!r}. {nearest(name, GAMES)}")
+    kind = GAMES[name]
+    known = [field.name for field in msgspec.structs.fields(kind)]
+    given = {}
+    for key, value in (settings or {}).items():
+        if key not in known:
+            raise UsageError(f"{name} has no parameter {key!r}. {nearest(key, known)}")
+        given[key] = _value(value) if isinstance(value, str) else value
+        if not _is_finite(given[key]):
+            raise UsageError(f"{name}: {key} = {value} is not possible; numbers must be finite.")
+    try:
+        return msgspec.convert(given, kind)
+    except msgspec.ValidationError as error:
+        raise UsageError(
+            f"{name}: {error}. Type: baton game list, for the parameters and their defaults."
+        ) from None
+
+
+def _is_finite(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_is_finite, value))
+    return not isinstance(value, float) or isfinite(value)
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text

@@ -1,0 +1,82 @@
+"""Play a game without a team: the tabular fast path.
+
+Transitions and policy rows are computed once per state and kept, so repeated play is table look-ups.
+The same (seed, index) gives the same episode, in any process and any order.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+from random import Random
+
+from msgspec import Struct
+
+from baton.games.game import Branch, Game, Policy, State, chances
+
+_Lottery = tuple[list[float], Sequence[Branch]]
+_Row = tuple[list[float], tuple[str, ...], list[_Lottery | None]]
+
+
+class Episode(Struct, frozen=True, kw_only=True):
+    """One play of a game."""
+
+    states: list[State]
+    options: list[str]
+    rewards: list[float]
+    end: State
+
+    @property
+    def value(self) -> float:
+        return sum(self.rewards)
+
+
+class Table:
+    """A game and a policy, ready to play many times."""
+
+    def __init__(self, game: Game, policy: Policy) -> None:
+        self.game = game
+        self.policy = policy
+        self._rows: dict[State, _Row] = {}
+        self._start = _lottery(game.start())
+
+    def play(self, seed: int, index: int = 0) -> Episode:
+        """One episode."""
+        random = Random(f"{seed}/{index}").random
+        rows = self._rows
+        states: list[State] = []
+        options: list[str] = []
+        rewards: list[float] = []
+        cumulative, branches = self._start
+        state = branches[bisect(cumulative, random())].state
+        while True:
+            row = rows.get(state)
+            if row is None:
+                row = rows[state] = self._row(state)
+            if not row[1]:
+                return Episode(states=states, options=options, rewards=rewards, end=state)
+            chosen = bisect(row[0], random()) if len(row[1]) > 1 else 0
+            lottery = row[2][chosen]
+            if lottery is None:
+                lottery = row[2][chosen] = _lottery(self.game.step(state, row[1][chosen]))
+            states.append(state)
+            options.append(row[1][chosen])
+            _, state, reward = lottery[1][bisect(lottery[0], random())]
+            rewards.append(reward)
+
+    def _row(self, state: State) -> _Row:
+        if not self.game.options(state):
+            return [], (), []
+        open_ = chances(self.game, state, self.policy)
+        return _cumulative(open_.values()), tuple(open_), [None] * len(open_)
+
+
+def _lottery(branches: Sequence[Branch]) -> _Lottery:
+    return _cumulative(b.probability for b in branches), branches
+
+
+def _cumulative(probabilities: Iterable[float]) -> list[float]:
+    sums = list(accumulate(probabilities))
+    # The last bound is left out: whatever rounding left over falls to the last branch.
+    return sums[:-1]

@@ -1,1 +1,0 @@
-"""Policies: which weights answer for which role, and how they are kept."""

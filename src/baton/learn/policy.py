@@ -1,0 +1,262 @@
+"""A policy: weights, who answers with them, and how they are trained.
+
+`full` trains every weight, `lora` an adapter of its own over a base that policies share in memory, `frozen`
+nothing; a frozen policy may be any engine, remote ones too. The sampler and the trainer use one model by turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any, NamedTuple
+
+import torch
+from msgspec import structs
+
+from baton.engine import ENGINES, make_engine
+from baton.engine.torch import TorchEngine
+from baton.engine.torch.engine import turn
+from baton.errors import UsageError, nearest
+from baton.learn import lora
+from baton.learn.recipe import PolicyPart, Recipe
+from baton.team.protocol import Engine, EngineError
+
+Load = Callable[[PolicyPart], tuple[Any, Any]]
+"""Model and tokenizer a policy starts with."""
+Adapt = Callable[[str, PolicyPart, Sequence[str], Any, Any], dict[str, Any] | None]
+"""Gives a new adapter its first weights, and says how it came by them."""
+
+
+class Policy:
+    """One entry of the policies map."""
+
+    def __init__(
+        self,
+        name: str,
+        part: PolicyPart,
+        roles: Sequence[str],
+        engine: Engine,
+        *,
+        model: Any = None,
+        tokenizer: Any = None,
+        learning_rate: float = 0.0,
+        apart: bool = False,
+    ) -> None:
+        self.name = name
+        self.part = part
+        self.roles = tuple(roles)
+        self.engine = engine
+        self.model = model
+        self.tokenizer = tokenizer
+        self.apart = apart
+        """The sampler has a copy of its own, so both may compute at once."""
+        self.version = 0
+        self.warm: dict[str, Any] | None = None
+        """What the adapter's supervised start was and took; None: there was none."""
+        self.optimizer = (
+            torch.optim.AdamW(self.parameters(), lr=learning_rate, weight_decay=0.0, betas=(0.9, 0.95))
+            if self.learns
+            else None
+        )
+
+    @property
+    def learns(self) -> bool:
+        return self.part.train != "frozen"
+
+    def parameters(self) -> list[torch.nn.Parameter]:
+        if self.part.train == "lora":
+            return lora.parameters_of(self.model, self.name)
+        return list(self.model.parameters())
+
+    @contextmanager
+    def training(self) -> Iterator[None]:
+        """The body changes the weights; afterwards they are the next version, and answer under it unless the sampler
+        has a copy of its own (see `publish`)."""
+        with self.computing(self.version + 1):
+            yield
+        self.version += 1
+
+    @contextmanager
+    def computing(self, version: int | None = None) -> Iterator[None]:
+        """The body goes forward and backward through the weights; they answer under `version` afterwards."""
+        engine = self.engine
+        assert isinstance(engine, TorchEngine)
+        after = self.version if version is None else version
+        hold = turn(self.model.device) if self.apart else engine.updating(str(after))
+        with hold, lora.use(self.model, self.name) if self.part.train == "lora" else nullcontext():
+            yield
+
+    @property
+    def sampler(self) -> Any:
+        """The model that answers, with its adapter where there is one; None where it is elsewhere."""
+        return None if self.model is None else self.engine.model  # type: ignore[attr-defined]  # a TorchEngine
+
+    def publish(self) -> None:
+        """A sampler with a copy of its own gets the weights as they are. Waits for calls in flight."""
+        engine = self.engine
+        if self.apart and isinstance(engine, TorchEngine) and engine.version != str(self.version):
+            lora_only = self.part.train == "lora"
+            engine.publish(str(self.version), self.state() if lora_only else self.model.state_dict())
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """What was trained, as a copy on the CPU: tied weights share no memory in it."""
+        if self.part.train == "lora":
+            return lora.state_of(self.model, self.name)
+        return {
+            key: value.detach().to("cpu", copy=True).contiguous()
+            for key, value in self.model.state_dict().items()
+        }
+
+    def load(self, state: Mapping[str, torch.Tensor], version: int) -> None:
+        """Weights as `state` gave them, at this version."""
+        engine = self.engine
+        assert isinstance(engine, TorchEngine)
+        with engine.updating(str(version)):
+            if self.part.train == "lora":
+                lora.load_state(self.model, self.name, state)
+            else:
+                self.model.load_state_dict(dict(state))
+            if self.apart:
+                engine.model.load_state_dict(dict(state))
+        self.version = version
+
+
+def samplers(policies: Mapping[str, Policy]) -> dict[str, tuple[Any, Any]]:
+    """The models that answer here and their tokenizers, by the name that is on their calls."""
+    return {
+        policy.engine.name: (policy.sampler, policy.tokenizer)
+        for policy in policies.values()
+        if policy.sampler is not None
+    }
+
+
+def roles_of(recipe: Recipe, roles: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Policy -> the roles it answers for. Every role has exactly one."""
+    taken: dict[str, str] = {}
+    for name, part in recipe.policies.items():
+        for role in part.roles:
+            if role not in roles:
+                raise UsageError(f"[policies.{name}]: the team has no role {role!r}. {nearest(role, roles)}")
+            if role in taken:
+                raise UsageError(f"role {role!r} is given to both policies {taken[role]!r} and {name!r}.")
+            taken[role] = name
+    rest = [role for role in roles if role not in taken]
+    open_ = [name for name, part in recipe.policies.items() if not part.roles]
+    if len(open_) > 1 or (rest and not open_):
+        raise UsageError(
+            f"roles {', '.join(rest) or 'all taken'} are left for policies {', '.join(open_) or 'none'}: "
+            "exactly one policy may leave `roles` out, and it takes the rest."
+        )
+    for role in rest:
+        taken[role] = open_[0]
+    return {name: tuple(role for role in roles if taken[role] == name) for name in recipe.policies}
+
+
+def make_policies(
+    recipe: Recipe, roles: Sequence[str], load: Load, adapt: Adapt | None = None
+) -> dict[str, Policy]:
+    """All policies of a recipe. Those with LoRA of one rank over the same model share its base."""
+    mapped = roles_of(recipe, roles)
+    if not any(part.train != "frozen" for part in recipe.policies.values()):
+        raise UsageError(
+            'every policy is frozen, so nothing can learn. Set train = "full" or "lora" for one.'
+        )
+    elsewhere = {name: _elsewhere(name, part) for name, part in recipe.policies.items() if _is_spec(part)}
+    bases: dict[PolicyPart, _Base] = {}
+    alike = {name: _base(part) for name, part in recipe.policies.items() if part.train == "lora"}
+    for part in dict.fromkeys(alike.values()):
+        names = [name for name, base in alike.items() if base == part]
+        model, tokenizer = load(part)
+        # A copy with adapters of its own over the same weights: those never change.
+        copies = [model]
+        if recipe.rollout.overlap:
+            copies.append(copy.deepcopy(model, {id(each): each for each in model.parameters()}))
+        for each in copies:
+            lora.attach(each, names, part.rank, 2 * part.rank, seed=recipe.train.seed)
+        bases[part] = _Base(model, tokenizer, copies[-1])
+    made = {
+        name: Policy(name, part, mapped[name], elsewhere[name])
+        if name in elsewhere
+        else _make(recipe, name, part, mapped[name], load, bases)
+        for name, part in recipe.policies.items()
+    }
+    for name, policy in made.items():
+        if policy.part.train == "lora" and adapt is not None:
+            policy.warm = adapt(name, policy.part, policy.roles, policy.model, policy.tokenizer)
+            if policy.apart:
+                policy.load(policy.state(), policy.version)
+    _check_names(made)
+    return made
+
+
+class _Base(NamedTuple):
+    """A model with adapters, and the one that answers: itself, or a copy of its own."""
+
+    model: Any
+    tokenizer: Any
+    sampler: Any
+
+
+def _base(part: PolicyPart) -> PolicyPart:
+    """What policies must have in common to share a base."""
+    return structs.replace(part, roles=(), learning_rate=None)
+
+
+def _check_names(policies: Mapping[str, Policy]) -> None:
+    """Calls say which policy answered, and tokens are trained by that name."""
+    for name, policy in policies.items():
+        other = policies.get(policy.engine.name)
+        if policy.model is None and other is not None and other.model is not None:
+            raise UsageError(
+                f"[policies.{name}]: {policy.part.model} answers under the name {policy.engine.name!r}, which is "
+                f"another policy's. Rename [policies.{policy.engine.name}]."
+            )
+
+
+def _is_spec(part: PolicyPart) -> bool:
+    """Whether an engine is named, as on the command line, and no local model to train."""
+    return part.model.partition(":")[0] in ENGINES
+
+
+def _elsewhere(name: str, part: PolicyPart) -> Engine:
+    """An engine that is not trained from here; refused where it says that it cannot be reached."""
+    if part.train != "frozen":
+        raise UsageError(
+            f"[policies.{name}]: {part.model} is not trained from here; its weights are elsewhere. "
+            'Write train = "frozen", or name a local model.'
+        )
+    engine = make_engine(part.model)
+    if (reach := getattr(engine, "reach", None)) is not None:
+        try:
+            asyncio.run(reach())
+        except EngineError as error:
+            raise UsageError(
+                f"[policies.{name}]: {part.model} cannot be reached: {error}. Start the server, or name another: "
+                f"--set policies.{name}.model=openai:MODEL@URL"
+            ) from error
+    return engine
+
+
+def _make(
+    recipe: Recipe,
+    name: str,
+    part: PolicyPart,
+    roles: Sequence[str],
+    load: Load,
+    bases: Mapping[PolicyPart, _Base],
+) -> Policy:
+    overlap = recipe.rollout.overlap and part.train != "frozen"
+    if part.train == "lora":
+        model, tokenizer, sampler = bases[_base(part)]
+        engine = TorchEngine(lora.Adapted(sampler, name), tokenizer, name=name)
+    else:
+        model, tokenizer = load(part)
+        engine = TorchEngine(copy.deepcopy(model) if overlap else model, tokenizer, name=name)
+        if not overlap:
+            model = engine.model
+    rate = recipe.train.learning_rate if part.learning_rate is None else part.learning_rate
+    return Policy(
+        name, part, roles, engine, model=model, tokenizer=tokenizer, learning_rate=rate, apart=overlap
+    )

@@ -1,0 +1,415 @@
+"""Settings that would do nothing where they stand, refused: whoever writes one means something by it."""
+
+from __future__ import annotations
+
+import math
+
+from msgspec import structs
+
+from baton.credit import find
+from baton.credit.estimator import Estimator
+from baton.errors import UsageError, nearest
+from baton.games.library import GAMES
+from baton.learn.decisions import DECISIONS
+from baton.learn.loss import KINDS, Loss, named_loss
+from baton.learn.policy import roles_of
+from baton.learn.recipe import CreditPart, LossPart, PolicyPart, Recipe, RolloutPart, TrainPart
+from baton.learn.stage import Stage
+from baton.team.team import Topology
+
+_OPTIONS_CREDIT = "coma"
+"""The credit that says on the traces what `options = "all"` trains by: values of options, by the critic."""
+_ALL = 'train.options = "all" moves the policy towards the options that the critic values'
+
+
+def check_idle(recipe: Recipe) -> None:
+    """Whether what the recipe sets does something. Settings of the targets of all options may stay where a recipe is
+    switched to sampled ones."""
+    _check_learning(recipe)
+    if recipe.train.options == "all":
+        _check_all_options(recipe)
+    else:
+        _check_loss(recipe)
+    for name, part in recipe.policies.items():
+        if part.train != "lora" and part.rank != PolicyPart().rank:
+            raise UsageError(
+                f"policies.{name}.rank is LoRA's, and train is {part.train!r}, so it would do nothing. "
+                'Write train = "lora", or leave rank out.'
+            )
+
+
+def loss_of(recipe: Recipe) -> Loss:
+    """The loss that a recipe trains by."""
+    if recipe.train.options == "all":  # the cross-entropy to a target: weights are the target's chances
+        return Loss(kind="reinforce", correction="off")
+    given = structs.asdict(recipe.loss)
+    return named_loss(given.pop("kind"), **given)
+
+
+def _check_learning(recipe: Recipe) -> None:
+    """Something has credit, and is trained by it."""
+    if not recipe.credit:
+        raise UsageError(
+            'the recipe has no credit, so nothing would be learned. Add [[credit]] with estimator = "group", for one.'
+        )
+    learned = recipe.train.decisions
+    if not learned:
+        raise UsageError(
+            "train.decisions is empty, so nothing would be learned. Name decisions, or leave it out for all five."
+        )
+    for number, part in enumerate(recipe.credit):
+        if part.weight == 0:
+            raise UsageError(
+                f"credit.{number}.weight is 0, so {part.estimator} would train nothing. Give another, or leave this "
+                "credit out."
+            )
+        if part.decisions and not set(part.decisions) & set(learned):
+            raise UsageError(
+                f"credit.{number} is for {', '.join(part.decisions)}, and train.decisions names {', '.join(learned)}, "
+                "so it would train nothing. Name one of them in both."
+            )
+
+
+def _check_all_options(recipe: Recipe) -> None:
+    """There the critic's values train, and credit is only told: of its settings, `decisions` count."""
+    # Runs of old write an empty scale where none was given.
+    if structs.replace(recipe.loss, scale=recipe.loss.scale or None) != LossPart():
+        raise UsageError(
+            'train.options = "all" has a loss of its own, the cross-entropy to a target, so [loss] would do nothing. '
+            "Leave [loss] out, or leave options out."
+        )
+    if recipe.critic is None or recipe.critic.kind == "agents":
+        raise UsageError(
+            'train.options = "all" asks a critic what options not taken are worth, and the recipe has none that can '
+            'tell. Add [critic] with kind = "table" or "network", or leave options out.'
+        )
+    for number, part in enumerate(recipe.credit):
+        if part.estimator != _OPTIONS_CREDIT:
+            raise UsageError(
+                f"{_ALL}, so estimator {part.estimator} would train nothing. "
+                f'Write estimator = "{_OPTIONS_CREDIT}", or options = "sampled".'
+            )
+        plain = CreditPart(estimator=part.estimator)
+        for name in ("unit", "settings", "weight", "centre", "normalise", "group_by", "roles"):
+            _check_default(f"credit.{number}.{name}", getattr(part, name), getattr(plain, name))
+    for name in ("invalid", "decision_only"):
+        _check_default(f"train.{name}", getattr(recipe.train, name), getattr(TrainPart(), name))
+
+
+def _check_default(path: str, value: object, default: object) -> None:
+    if value != default:
+        raise UsageError(
+            f'{_ALL}, so {path} = {value} would do nothing. Leave it out, or write options = "sampled".'
+        )
+
+
+def check_asked(recipe: Recipe) -> None:
+    """A critic is there for somebody: some estimators go without, and ask where there is one."""
+    found = [find(part.estimator) for part in recipe.credit]
+    asking = [
+        name
+        for estimator in found
+        for name, setting in estimator.settings.items()
+        if name in ("value", "q") and setting.default in (setting.empty, None)
+    ]
+    if recipe.critic is not None and not asking:
+        raise UsageError(
+            f"[critic] would do nothing: {', '.join(estimator.name for estimator in found)} asks none. Leave it out "
+            "(--set critic=null), or take an estimator that asks one (baton credit --list: values)."
+        )
+
+
+def _check_loss(recipe: Recipe) -> None:
+    given, loss = recipe.loss, loss_of(recipe)
+    if loss.kind == "reinforce" and (given.low is not None or given.high is not None or given.against_now):
+        raise UsageError(
+            "loss.kind is reinforce, which has no ratio, so loss.low, loss.high and loss.against_now would do nothing. "
+            "Leave them out, or take another kind."
+        )
+    bounds = given.correction_low is not None or given.correction_high is not None
+    if KINDS[loss.kind].takes_ratio and not loss.against_now and (given.correction != "auto" or bounds):
+        raise UsageError(
+            f"loss.correction is for losses without a ratio to the sampler, and {given.kind} has one, so it would do "
+            "nothing. Leave it and its bounds out, or set loss.against_now = true."
+        )
+    if given.correction_low is not None and given.correction != "mask":
+        raise UsageError(
+            f"loss.correction_low is a bound of masks, and loss.correction is {given.correction!r}, so it would do "
+            'nothing. Write correction = "mask", or leave correction_low out.'
+        )
+    if given.correction_high is not None and given.correction == "off":
+        raise UsageError(
+            "loss.correction is off, so loss.correction_high would do nothing. Leave one of them out."
+        )
+    if loss.kind == "gspo" and math.prod(recipe.rollout.fan_out) > 1 and recipe.pack.duplicates == "once":
+        raise UsageError(
+            "loss gspo needs whole answers, and with rollout.fan_out branches share some, of which each is trained "
+            'once. Set pack.duplicates = "row_exact", or take a loss of single tokens (ppo, cispo).'
+        )
+
+
+# -- refusals --
+# Combinations that cannot work, refused before anything is computed: one message that says what and how to mend it.
+
+_EVENT_UNITS = frozenset({"orchestrator", "message", "tool_call"})
+_VERBS = {
+    "spawn": ("spawn",),
+    "delegate": ("delegate",),
+    "communicate": ("send", "return"),
+    "aggregate": ("aggregate",),
+    "stop": ("stop",),
+}
+"""Decision -> what an agent may say to make it."""
+_CRITICS = {"vdn": ("agents",), "qmix": ("agents",), "token-gae": ("network",)}
+"""Estimators that not every critic can answer."""
+_OF_OPTIONS = frozenset({"coma", "stop-value"})
+
+
+_LEAST: dict[str, float] = {
+    "train.steps": 1,
+    "train.epochs": 1,
+    "train.batches": 1,
+    "train.checkpoint_every": 1,
+    "train.freeze_by_turns": 0,
+    "train.invalid": 0,
+    "train.forget": 0,
+    "train.seed": 0,
+    "train.threads": 1,
+    "rollout.groups": 1,
+    "rollout.group_size": 1,
+    "rollout.staleness": 0,
+    "rollout.replay": 0,
+    "rollout.cut_weight": 0,
+    "eval.episodes": 1,
+    "eval.best_of": 1,
+    "team.max_tokens": 1,
+    "critic.steps": 0,
+    "critic.prior": 0,
+    "critic.temperature": 0,
+    "critic.optimism": 0,
+    "loss.entropy": 0,
+    "loss.kl": 0,
+    "loss.correction_low": 0,
+    "loss.length": 1,
+    "warm.episodes": 1,
+    "warm.steps": 0,
+    "warm.rows": 1,
+    "pack.max_tokens": 1,
+}
+_ABOVE_ZERO = (
+    "train.learning_rate",
+    "train.temperature",
+    "train.clip_norm",
+    "team.temperature",
+    "critic.learning_rate",
+    "loss.correction_high",
+)
+_MOST = {
+    "train.forget": 1.0,
+    "train.seed": 9e6,
+}  # seeds of rollouts are multiples of it, and have to fit into 63 bits
+_LARGEST_RATE = 10.0
+"""Of learning: whoever writes more means something else."""
+
+
+def check_numbers(recipe: Recipe) -> None:
+    """Whether every number is one that a run can have."""
+    for path, least in _LEAST.items():
+        value = _setting(recipe, path)
+        if value is not None and not value >= least:
+            raise UsageError(f"{path} is {value:g}; expected {least:g} or more.")
+    for path, most in _MOST.items():
+        value = _setting(recipe, path)
+        if value is not None and not value <= most:
+            raise UsageError(f"{path} is {value:g}; expected {most:g} or less.")
+    for path in _ABOVE_ZERO:
+        value = _setting(recipe, path)
+        if value is not None and not value > 0:
+            raise UsageError(f"{path} is {value:g}; expected more than 0.")
+    rates = {f"policies.{name}.learning_rate": part.learning_rate for name, part in recipe.policies.items()}
+    rates |= {path: _setting(recipe, path) for path in ("train.learning_rate", "critic.learning_rate")}
+    for path, rate in rates.items():
+        if rate is not None and not 0 < rate <= _LARGEST_RATE:
+            raise UsageError(f"{path} is {rate}; expected more than 0, and 0.001 or so.")
+    if any(width < 1 for width in recipe.rollout.fan_out):
+        raise UsageError(
+            f"rollout.fan_out is {list(recipe.rollout.fan_out)}; expected 1 or more at each depth: how many branches."
+        )
+    for name, part in recipe.policies.items():
+        size = part.tiny
+        if min(size.width, size.layers, size.heads, size.context) < 1 or size.width % (2 * size.heads):
+            raise UsageError(
+                f"[policies.{name}.tiny]: width {size.width} with {size.heads} heads and {size.layers} layers cannot "
+                "be. Expected a width that is a multiple of twice the heads, and at least one of each."
+            )
+        if part.rank < 1:
+            raise UsageError(f"policies.{name}.rank is {part.rank}; expected 1 or more.")
+
+
+def _setting(recipe: Recipe, path: str) -> float | None:
+    """None where it is none, or its table is left out."""
+    table, _, name = path.partition(".")
+    part = getattr(recipe, table)
+    value = None if part is None else getattr(part, name)
+    return None if value is None else float(value)
+
+
+def check_credit(recipe: Recipe, stage: Stage) -> None:
+    """Whether the recipe's credit fits its team, its policies, its rollouts and its critic."""
+    frozen = _frozen_roles(recipe, stage)
+    _check_learned(recipe, stage)
+    for part in recipe.credit:
+        estimator = find(part.estimator)
+        _check_decisions(part, estimator, stage)
+        _check_options(estimator, stage)
+        _check_settings(part, estimator)
+        _check_group(part, estimator, recipe, stage)
+        _check_critic(part, estimator, recipe)
+        for role in part.roles:
+            if role not in stage.roles:
+                raise UsageError(f"[[credit]] names role {role!r}. {nearest(role, stage.roles)}")
+        if part.roles and frozen.issuperset(part.roles):
+            raise UsageError(
+                f"[[credit]] {estimator.name} is for {', '.join(part.roles)}, whose weights are frozen and cannot "
+                'learn. Set train = "full" or "lora" for the policy, or leave this credit out.'
+            )
+
+
+def _frozen_roles(recipe: Recipe, stage: Stage) -> frozenset[str]:
+    found: set[str] = set()
+    for name, roles in roles_of(recipe, stage.roles).items():
+        part = recipe.policies[name]
+        if part.train == "frozen":
+            if part.learning_rate is not None:
+                raise UsageError(
+                    f"[policies.{name}] is frozen and has a learning_rate: it cannot learn. Take one of them out."
+                )
+            found.update(roles)
+    return frozenset(found)
+
+
+def _check_settings(part: CreditPart, estimator: Estimator) -> None:
+    """Its unit and its settings, as far as a recipe gives them; functions come later, from the run."""
+    later = {name: _later for name, setting in estimator.settings.items() if setting.default is setting.empty}
+    estimator.bind(unit=part.unit, **{**later, **part.settings})
+
+
+def _later() -> None:
+    """Stands for a function that the run gives."""
+
+
+def _check_group(part: CreditPart, estimator: Estimator, recipe: Recipe, stage: Stage) -> None:
+    """Whether enough rollouts are compared with each other."""
+    rollout = recipe.rollout
+    if "group" not in estimator.needs:
+        return
+    if estimator.name == "stop-value" and stage.game is not None:
+        _check_lucks(part, estimator, rollout)
+    each = math.prod(rollout.fan_out) * (rollout.groups if part.group_by == "task" else 1)
+    compared = rollout.group_size * each
+    if compared < estimator.at_least:
+        least = math.ceil(estimator.at_least / max(1, each))
+        other = ', or group_by = "task"' if part.group_by == "instance" else ""
+        raise UsageError(
+            f"estimator {estimator.name} compares rollouts of one {part.group_by}, at least {estimator.at_least}, and "
+            f"there {'is' if compared == 1 else 'are'} {compared}. Set rollout.group_size to {least} or more{other}."
+        )
+
+
+def _check_lucks(part: CreditPart, estimator: Estimator, rollout: RolloutPart) -> None:
+    """What going on is worth is learned over the luck of several instances, or it would be known in hindsight."""
+    lucks = rollout.groups if part.group_by == "task" else 1
+    if lucks < estimator.at_least:
+        raise UsageError(
+            f"estimator {estimator.name} learns what going on is worth from rollouts with luck of their own, at least "
+            f"{estimator.at_least}; those of one instance of a game share it, so there {'is' if lucks == 1 else 'are'} "
+            f'{lucks}. Set group_by = "task" and rollout.groups to {estimator.at_least} or more.'
+        )
+
+
+def _check_critic(part: CreditPart, estimator: Estimator, recipe: Recipe) -> None:
+    asked = [
+        name
+        for name, setting in estimator.settings.items()
+        if name in ("value", "q") and setting.default is setting.empty and name not in part.settings
+    ]
+    if not asked:
+        return
+    kinds = _CRITICS.get(estimator.name, ("table", "network"))
+    has = None if recipe.critic is None else recipe.critic.kind
+    if has not in kinds:
+        there = "none" if has is None else f"{has!r}"
+        raise UsageError(
+            f"estimator {estimator.name} asks a critic of kind {' or '.join(map(repr, kinds))}, and the recipe has "
+            f'{there}. Write under [critic]: kind = "{kinds[-1]}".'
+        )
+
+
+def _check_decisions(part: CreditPart, estimator: Estimator, stage: Stage) -> None:
+    if part.decisions and not _EVENT_UNITS & set(estimator.units):
+        raise UsageError(
+            f"estimator {estimator.name} gives credit to {', '.join(estimator.units)}, which is no single decision, so "
+            "`decisions` cannot choose among it. Leave `decisions` out, or take an estimator on the unit "
+            f"orchestrator, such as {DECISIONS[part.decisions[0]].estimators[0]}."
+        )
+    wanted = set(part.decisions)
+    if estimator.name == "stop-value":
+        wanted.add("stop")
+    if estimator.name.startswith("spawn-"):
+        wanted.add("spawn")
+    for decision in sorted(wanted):
+        if not _made(stage, decision):
+            raise UsageError(
+                f"[[credit]] {estimator.name} is for the decision to {decision}, and "
+                f"{_nobody(stage, decision)}, or leave this credit out."
+            )
+
+
+def _check_options(estimator: Estimator, stage: Stage) -> None:
+    """Of estimators that compare what was said with all that could have been."""
+    if estimator.name in _OF_OPTIONS and stage.assignment(0).options is None:
+        raise UsageError(
+            f"estimator {estimator.name} asks for the chance of every option, and {stage.task.name} names no options: "
+            "an answer may be any text. Take a task that names them (baton game), or credit on turns or agents, such "
+            'as estimator = "group".'
+        )
+
+
+def _check_learned(recipe: Recipe, stage: Stage) -> None:
+    wanted = recipe.train.decisions
+    if wanted and not any(_made(stage, decision) for decision in wanted):
+        raise UsageError(
+            f"train.decisions names {', '.join(wanted)}, so nothing would be learned: "
+            f"{_nobody(stage, wanted[0])}, or name others."
+        )
+
+
+def _made(stage: Stage, decision: str) -> bool:
+    """Whether anyone's policy makes a decision."""
+    if stage.game is not None:
+        return decision in stage.game.decisions
+    return any(_decides(stage.topology, role, decision) for role in stage.roles)
+
+
+def _nobody(stage: Stage, decision: str) -> str:
+    """Says that nobody makes a decision, and where someone would."""
+    if stage.game is not None:
+        has = ", ".join(dict.fromkeys(stage.game.decisions))
+        other = next(name for name, kind in GAMES.items() if decision in kind.decisions)
+        return (
+            f"{stage.task.name} has no decision to {decision} (only {has}). "
+            f"Take a game that has it, such as game:{other}"
+        )
+    return (
+        f"nobody's policy in a {stage.topology.name} team of {stage.task.name} makes it. "
+        f"Take a team whose policies do (centralized, for one)"
+    )
+
+
+def _decides(topology: Topology, role_name: str, decision: str) -> bool:
+    """Whether a role's policy makes a decision: a program makes some for it, except where it asks for a turn."""
+    role = next(role for role in topology.roles if role.name == role_name)
+    asks = topology.name == "debate" and topology.built_from.get("method", "majority") is None
+    if role_name in topology.programs and not (asks and decision in ("aggregate", "stop")):
+        return False
+    return bool(set(_VERBS[decision]) & set(role.verbs))

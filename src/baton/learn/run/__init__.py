@@ -1,0 +1,1 @@
+"""A training run in its folder: begin, go on, checkpoints, evaluations."""

@@ -1,0 +1,306 @@
+"""A whole run in a folder: begin or go on, step by step, with checkpoints, evaluations and all traces kept.
+
+Invariant: everything acknowledged is on disk; a run that was killed goes on from its last whole checkpoint and gives
+the numbers it would have given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from baton.errors import BatonError, UsageError, nearest
+from baton.learn.critics.critic import learns
+from baton.learn.recipe import Recipe
+from baton.learn.recipe_checks import check_numbers
+from baton.learn.run import checkpoint
+from baton.learn.run.evaluate import (
+    NotAlone,
+    alone_at_tokens,
+    best_of,
+    best_summary,
+    held_out,
+    optimum_of,
+    references,
+    regrets,
+    summary,
+    tries_for,
+)
+from baton.learn.run.folder import Folder, read_lines, read_recipe
+from baton.learn.stage import Unanswered
+from baton.learn.trainer import Diverged, Trainer
+from baton.trace.trace import Trace
+
+MAY_CHANGE = ("train.steps", "train.learning_rate", "train.clip_norm", "train.checkpoint_every")
+"""Settings with which a run can go on that it did not begin with: what is done stays as it is. So are other rates of
+learning, where there are such (see `may_change`)."""
+
+EXAMPLES = 4
+"""Traces kept of what a team does before and after."""
+
+
+class Session:
+    """One run."""
+
+    def __init__(self, trainer: Trainer, folder: Folder, *, name: str) -> None:
+        self.trainer = trainer
+        self.recipe = trainer.recipe
+        self.folder = folder
+        self.name = name
+        self._seconds = 0.0
+        self._resumed_at: int | None = None
+        """The step that it went on after; None: it began here."""
+        self._began = time.monotonic()
+
+    @classmethod
+    def begin(cls, recipe: Recipe, name: str, out: Path, progress: Any = None) -> Session:
+        """A new run in a new folder."""
+        folder = Folder(out)
+        folder.check_free()
+        trainer = Trainer(recipe, progress=progress)
+        game = trainer.stage.game
+        solution = None if game is None else optimum_of(game)
+        optimum = None if solution is None else solution.value
+        folder.begin(recipe, {"recipe": name, **_facts(recipe), "optimum": optimum})
+        return cls(trainer, folder, name=name)._measured(progress)
+
+    def _measured(self, progress: Any) -> Session:
+        """What the team is worth before it is trained; then the first checkpoint, from which a run can go on."""
+        with self._telling("interrupted before the first step"):
+            for line in references(self.trainer.stage.game):
+                self.folder.add("evals", line)
+            if progress is not None:
+                progress("measuring the untrained team")
+            self.evaluate("untrained")
+            self.checkpoint()
+        return self
+
+    @classmethod
+    def open(cls, out: Path, progress: Any = None, recipe: Recipe | None = None) -> Session:
+        """The run in a folder as its latest checkpoint left it, by another recipe if given. Nothing is written."""
+        folder = Folder(out)
+        told = folder.told()
+        recipe = recipe or _recipe(out)
+        place = checkpoint.latest(folder.checkpoints, progress)
+        trainer = Trainer(recipe, progress=progress, restored=True)
+        trainer.recall(checkpoint.restore(place, trainer.policies))
+        return cls(trainer, folder, name=told["recipe"])
+
+    @classmethod
+    def resume(cls, out: Path, progress: Any = None, changes: Sequence[str] = ()) -> Session:
+        """Go on with the run in a folder; from its beginning, where it was cut off before the first checkpoint.
+
+        `changes` are `train.steps=80` and the like, of settings that what was done so far does not depend on.
+        """
+        folder = Folder(out)
+        told = folder.told()
+        recipe = _recipe(out, changes)
+        steps = told.get("steps")
+        if told["status"] == "finished" and isinstance(steps, int) and recipe.train.steps <= steps:
+            raise UsageError(
+                f"the run in {out} is finished: all {steps} steps are done. Type: baton eval {out}, to measure "
+                f"it again; or go on: baton train --resume --out {out} --set train.steps={2 * steps}"
+            )
+        if not (folder.checkpoints / "latest").exists():
+            folder.forget_after(-1)
+            folder.change(recipe, 0, changes)
+            return cls(Trainer(recipe, progress=progress), folder, name=told["recipe"])._measured(progress)
+        session = cls.open(out, progress, recipe)
+        done = session.trainer.step_number
+        if recipe.train.steps < done:
+            raise UsageError(f"train.steps is {recipe.train.steps}, and {done} are done. Give more.")
+        session.folder.forget_after(done)
+        session.folder.change(recipe, done, changes)
+        session.folder.tell({**_facts(recipe), "status": "running", "why": ""})
+        session.trainer.set_rates()
+        session._resumed_at = done
+        lines = read_lines(out / "metrics.jsonl")
+        session._seconds = lines[-1].get("seconds", 0.0) if lines else 0.0
+        return session
+
+    def steps(self) -> Iterator[dict[str, Any]]:
+        """Every step that is left, one line of metrics at a time; then the last evaluation."""
+        with self._telling("interrupted"):
+            while self.trainer.step_number < self.recipe.train.steps:
+                yield self._step()
+
+    @contextmanager
+    def _telling(self, interrupted: str) -> Iterator[None]:
+        """What ends the body ends the run, and run.json says why."""
+        try:
+            yield
+        except Diverged as error:
+            why = f"{error} {self._last_good()}"
+            self.folder.tell({"status": "diverged", "why": why})
+            raise Diverged(why, error.lower) from error
+        except KeyboardInterrupt:
+            self.folder.tell({"status": "stopped", "why": interrupted})
+            raise
+        except BatonError as error:
+            with suppress(UsageError):  # the disk may be what failed
+                self.folder.tell({"status": "stopped", "why": str(error)})
+            raise
+
+    def _last_good(self) -> str:
+        """Says which checkpoint to go on from. One that was gone on from, and led nowhere, is none."""
+        place = checkpoint.latest(self.folder.checkpoints)
+        if self.trainer.step_number != self._resumed_at or checkpoint.drop(place) is None:
+            return f"The last good checkpoint is {place.name}."
+        before = checkpoint.latest(self.folder.checkpoints).name
+        return f"There is no going on from {place.name}, so it is gone; the last good checkpoint is {before}."
+
+    def _step(self) -> dict[str, Any]:
+        made = self.trainer.step()
+        line = {
+            **made.metrics,
+            "seconds": self._seconds + time.monotonic() - self._began,
+            "regret": regrets(self.trainer.stage.game, made.traces),
+        }
+        self.folder.keep(made.traces)
+        self.folder.add("metrics", line)
+        self.folder.scalars(line["step"], _flat(line))
+        every = self.recipe.train.checkpoint_every
+        if line["step"] % every == 0 or line["step"] == self.recipe.train.steps:
+            self.checkpoint()
+        return line
+
+    def checkpoint(self) -> Path:
+        """What a run can go on from: refused where the critic has diverged, so that the one before stays the last."""
+        trainer = self.trainer
+        remembered = trainer.remembered()
+        if not checkpoint.finite(remembered):
+            raise Diverged(
+                f"the critic's weights are no numbers any more after step {trainer.step_number}: the run has diverged. "
+                "Lower critic.learning_rate.",
+                "critic.learning_rate",
+            )
+        return checkpoint.save(
+            self.folder.checkpoints,
+            trainer.step_number,
+            trainer.policies,
+            remembered,
+            trainer.kept_groups(),
+        )
+
+    def evaluate(self, who: str = "team", *, keep: bool = True) -> dict[str, Any]:
+        """Measure the policies as they are, and write it down."""
+        trainer = self.trainer
+        step = trainer.step_number
+        episodes = held_out(self.recipe, "before" if who == "untrained" else "after", step)
+        traces = asyncio.run(trainer.stage.play(trainer.engines(), episodes))
+        line = self._summary(who, traces)
+        if keep:
+            self.folder.keep(traces[:EXAMPLES])
+            self.folder.add("evals", line)
+        return line
+
+    def finish(self) -> list[dict[str, Any]]:
+        """The last measurements: the trained team, and what its tokens buy the untrained one and a single agent."""
+        with self._telling("interrupted"):
+            after = self.evaluate()
+            tokens = after["tokens"]
+            alone = self._alone(tokens)
+            with self._first_weights():
+                best = self._best_of(tokens)
+            for line in (best, alone):
+                self.folder.add("evals", line)
+        self.folder.tell({"status": "finished", "why": ""})
+        return [after, best, alone]
+
+    @contextmanager
+    def _first_weights(self) -> Iterator[None]:
+        """The body has the weights that the run started from."""
+        policies = self.trainer.policies
+        trained = {name: policy.state() for name, policy in policies.items() if policy.learns}
+        versions = {name: policy.version for name, policy in policies.items()}
+        first = sorted(self.folder.checkpoints.glob("step-*"))[0]
+        checkpoint.load_weights(first, policies)
+        self.trainer.rollouts.publish()
+        try:
+            yield
+        finally:
+            for name, state in trained.items():
+                policies[name].load(state, versions[name])
+
+    def _best_of(self, tokens: float) -> dict[str, Any]:
+        """What these tokens buy the team as it is."""
+        trainer = self.trainer
+        known = read_lines(self.folder.path / "evals.jsonl")
+        one = next((line for line in known if line.get("who") == "untrained"), None)
+        if (
+            one is None or "tokens" not in one
+        ):  # somebody changed the file; what was trained stands without this row
+            why = "evals.jsonl does not say any more what the untrained team took"
+            return {"step": trainer.step_number, "who": "best-of", "episodes": 0, "why": why}
+        tries = tries_for(tokens, one["tokens"], self.recipe.eval.best_of)
+        score = trainer.scoring.own_return
+        traces, returns = best_of(trainer.stage, trainer.engines(), self.recipe, tries, score)
+        return best_summary("best-of", trainer.step_number, traces, returns, tokens)
+
+    def _alone(self, tokens: float) -> dict[str, Any]:
+        """What they buy a single agent with these weights, or why that is not measured."""
+        trainer = self.trainer
+        trainer.rollouts.publish()
+        try:
+            traces, returns = alone_at_tokens(
+                trainer.stage, trainer.policies, self.recipe, tokens, trainer.scoring.own_return
+            )
+        except (NotAlone, Unanswered) as error:  # what was trained stands without this row
+            return {"step": trainer.step_number, "who": "alone", "episodes": 0, "why": str(error)}
+        return best_summary("alone", trainer.step_number, traces, returns, tokens)
+
+    def _summary(self, who: str, traces: Sequence[Trace]) -> dict[str, Any]:
+        trainer = self.trainer
+        returns = [trainer.scoring.own_return(trace) for trace in traces]
+        return summary(trainer.stage.game, who, trainer.step_number, traces, returns)
+
+    def close(self) -> None:
+        self.trainer.close()
+        self.folder.close()
+
+
+def may_change(recipe: Recipe) -> tuple[str, ...]:
+    """What a run of this recipe can go on with otherwise than it began."""
+    learning = [name for name, part in recipe.policies.items() if part.train != "frozen"]
+    critics = ["critic.learning_rate"] if learns(recipe.critic) else []
+    return (*MAY_CHANGE, *(f"policies.{name}.learning_rate" for name in learning), *critics)
+
+
+def _facts(recipe: Recipe) -> dict[str, Any]:
+    """What run.json says that follows from the recipe."""
+    return {
+        "about": recipe.about,
+        "task": recipe.task.name,
+        "seed": recipe.train.seed,
+        "steps": recipe.train.steps,
+    }
+
+
+def _recipe(out: Path, changes: Sequence[str] = ()) -> Recipe:
+    """The run's recipe, with changes that a run can go on with."""
+    known = may_change(read_recipe(out))
+    for change in changes:
+        path = change.partition("=")[0]
+        if path not in known:
+            raise UsageError(
+                f"--set {change}: a run goes on with the settings it began with. {nearest(path, known)} "
+                "For others, train anew into another --out."
+            )
+    recipe = read_recipe(out, changes)
+    check_numbers(recipe)
+    return recipe
+
+
+def _flat(line: dict[str, Any], prefix: str = "") -> dict[str, float]:
+    """Scalars by path."""
+    found: dict[str, float] = {}
+    for key, value in line.items():
+        if isinstance(value, dict):
+            found |= _flat(value, f"{prefix}{key}/")
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            found[prefix + key] = float(value)
+    return found

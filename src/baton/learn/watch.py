@@ -1,0 +1,316 @@
+"""A step in figures: returns, rewards by channel, sizes of traces, and what the update did."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+
+from baton.errors import TraceError
+from baton.learn.buffer import cut_off
+from baton.learn.recipe import Recipe
+from baton.learn.stage import failures, first_line
+from baton.learn.update import Report
+from baton.measure.figure import student_t
+from baton.reward import monitors as hacking
+from baton.reward.reading import final_event, last_said, plain
+from baton.trace.graph.lineage import NO_EFFECT, Forest
+from baton.trace.trace import Trace
+
+
+def interval(groups: Sequence[Sequence[float]]) -> dict[str, float | None]:
+    """Mean, and half-width of its 95 % interval (Student's t over groups; None for one group).
+
+    Rollouts of one group are of one instance, so the group is what was drawn. Groups may differ in size.
+    """
+    values = [value for group in groups for value in group]
+    mean, num = float(np.mean(values)), len(groups)
+    if num < 2:
+        return {"mean": mean, "half": None}
+    left = math.fsum((math.fsum(group) - mean * len(group)) ** 2 for group in groups)
+    return {"mean": mean, "half": student_t(num - 1) * math.sqrt(left * num / (num - 1)) / len(values)}
+
+
+def rewards(traces: Sequence[Trace]) -> dict[str, float]:
+    """Mean over traces of each channel's sum."""
+    sums: dict[str, list[float]] = {}
+    for trace in traces:
+        for reward in trace.rewards:
+            sums.setdefault(reward.channel, []).append(reward.value)
+    return {channel: math.fsum(values) / len(traces) for channel, values in sorted(sums.items())}
+
+
+def sizes(traces: Sequence[Trace]) -> dict[str, float]:
+    def mean(count: Callable[[Trace], int]) -> float:
+        return sum(map(count, traces)) / len(traces)
+
+    return {
+        "agents": mean(lambda t: 1 + sum(e.type == "spawn" and e.status == "ok" for e in t.events)),
+        "events": mean(lambda t: len(t.events)),
+        "calls": mean(lambda t: len(t.calls)),
+        "messages": mean(lambda t: sum(e.type == "message" for e in t.events)),
+        "invalid": mean(lambda t: sum(e.status == "invalid" for e in t.events)),
+        "failed": mean(lambda t: sum(1 for _ in failures(t))),
+        "cut_off": mean(lambda t: int(cut_off(t))),
+    }
+
+
+def learned(
+    reports: Sequence[Report], norms: Sequence[float], moved: Sequence[float]
+) -> dict[str, float | None]:
+    """Means over the step's optimiser steps (`moved`: over policies); None where nothing was there to learn from."""
+
+    def mean(name: str) -> float | None:
+        found = [report.means[name] for report in reports if name in report.means]
+        return float(np.mean(found)) if found else None
+
+    return {
+        "loss": float(np.mean([report.loss for report in reports])) if reports else None,
+        "grad_norm": float(np.mean(norms)) if norms else None,
+        "entropy": mean("entropy"),
+        "kl": mean("kl"),
+        "clip_fraction": mean("clipped"),
+        "moved": float(np.mean(moved)) if moved else None,
+        "computed_tokens": float(sum(report.num_computed for report in reports)),
+        "row_tokens": float(sum(report.num_row_tokens for report in reports)),
+    }
+
+
+# -- monitors --
+# Collapse while training: ways a team degenerates, seen on the step's traces, with what to do about it.
+#
+#     serial-collapse       hardly anybody is spawned any more, though agents were spawned before (O1)
+#     dominant-agent        one sub-agent does nearly all the work of those that were spawned (O2)
+#     over-communication    messages grow while the return does not (O3)
+#     aggregation-leakage   the final answer is one source's, whatever the others said (O4)
+#     large-steps           each step changes the policy a lot, and the return falls
+#     failed-calls          some calls were not answered (where none is, the run stops: `baton.learn.stage`)
+#
+# and the survey's five hacking modes (`reward.monitors`), on some of the traces. Each compares the last steps with
+# the run's own first ones: a team that never spawned is not called collapsed, and a game whose agents are always idle
+# does not ride free; failed-calls alone looks at the step itself. A monitor speaks when it begins to see something, not
+# at every step that it still does.
+# Thresholds are ours [I]; the modes are the survey's, but for the last two.
+
+_STEPS = 3
+"""Of the beginning, and of now: what is compared."""
+_HACKING_TRACES = 16
+"""Of a step; looking at all would take longer than training on them."""
+_MOVED = 0.2
+"""KL of an answer over one step that is a lot: a tenth of it is usual."""
+_RISE = 0.2
+"""A share that is this much above that of the first steps has risen."""
+
+
+class Warned(Struct, frozen=True, kw_only=True):
+    """One monitor that fired."""
+
+    monitor: str
+    message: str
+
+
+class Watch:
+    """Watches a run."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self.recipe = recipe
+        self._first: dict[str, list[float]] = {}
+        """Figure -> its first values; a step in which it could not be measured is left out."""
+        self._last: dict[str, list[float]] = {}
+        self._firing: list[str] = []
+
+    def observe(self, metrics: Mapping[str, Any], traces: Sequence[Trace]) -> list[Warned]:
+        """What is to be said after a step."""
+        advice: dict[str, str] = {}
+        told = {"return": metrics["return"]["mean"], "moved": metrics.get("moved")}
+        for name, value in {**told, **_figures(traces, advice)}.items():
+            if value is None:
+                continue
+            if len(self._first.setdefault(name, [])) < _STEPS:
+                self._first[name].append(value)
+            else:
+                self._last[name] = [*self._last.get(name, []), value][-_STEPS:]
+        found = [*_unanswered(traces), *self._collapsed(), *self._hacked(advice)]
+        new = [warned for warned in found if warned.monitor not in self._firing]
+        self._firing = [warned.monitor for warned in found]
+        return new
+
+    def state(self) -> dict[str, Any]:
+        return {"first": self._first, "last": self._last, "firing": self._firing}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """What `state` gave."""
+        self._first = {name: list(values) for name, values in state["first"].items()}
+        self._last = {name: list(values) for name, values in state["last"].items()}
+        self._firing = list(state["firing"])
+
+    def _collapsed(self) -> list[Warned]:
+        found = [self._serial(), self._dominant(), self._chatty(), self._leaking(), self._hasty()]
+        return [warned for warned in found if warned is not None]
+
+    def _compared(self, name: str) -> tuple[float, float] | None:
+        """Means over the first steps and over the last; None before there are both."""
+        first, last = self._first.get(name, ()), self._last.get(name, ())
+        if len(last) < _STEPS:
+            return None
+        return sum(first) / len(first), sum(last) / len(last)
+
+    def _serial(self) -> Warned | None:
+        pair = self._compared("spawned")
+        if pair is None or pair[0] < 0.1 or pair[1] >= 0.25 * pair[0]:
+            return None
+        return Warned(
+            monitor="serial-collapse",
+            message=f"agents were spawned in {pair[0]:.0%} of the first rollouts, and in {pair[1]:.0%} of the last. If "
+            'the task gains from them: credit spawning by both of its branches (estimator = "spawn-fork"), judge '
+            'early choices as if later ones were made well (critic.backup = "best-first"), keep options tried '
+            '(critic.temperature), or reward parallel work at first (reward.recipe = "parl-progress").',
+        )
+
+    def _dominant(self) -> Warned | None:
+        pair = self._compared("dominance")
+        if pair is None or pair[1] < 0.8 or pair[1] - pair[0] < _RISE:
+            return None
+        return Warned(
+            monitor="dominant-agent",
+            message=f"the busiest sub-agent is {pair[1]:.0%} of the way from an equal share of the work to all of it "
+            f'(in the first steps: {pair[0]:.0%}). Give agents credit of their own (estimator = "agent-group" or '
+            '"shapley"), or count agents alike in the loss (loss.scale = ["trace", "agent"]).',
+        )
+
+    def _chatty(self) -> Warned | None:
+        pair, returns = self._compared("messages"), self._compared("return")
+        if pair is None or returns is None or pair[1] < max(1.5 * pair[0], pair[0] + 1):
+            return None
+        if returns[1] > returns[0] + 0.02 * max(1.0, abs(returns[0])):
+            return None
+        return Warned(
+            monitor="over-communication",
+            message=f"{pair[1]:.1f} messages per rollout, after {pair[0]:.1f} in the first steps, and the return went "
+            f"from {returns[0]:.3g} to {returns[1]:.3g}. Credit each message by what it changed (estimator = "
+            '"message-replay"), or price tokens (reward.recipe = "success-less-tokens").',
+        )
+
+    def _leaking(self) -> Warned | None:
+        pair = self._compared("leakage")
+        if pair is None or pair[1] < 0.9 or pair[1] - pair[0] < _RISE:
+            return None
+        return Warned(
+            monitor="aggregation-leakage",
+            message=f"where sub-agents disagreed, {pair[1]:.0%} of final answers were those of one and the same source "
+            f"(in the first steps: {pair[0]:.0%}). Credit aggregation on its own (a [[credit]] entry with decisions = "
+            '["aggregate"]), let the team aggregate by vote, or reward fused answers (reward.recipe = '
+            '"orchestration").',
+        )
+
+    def _hasty(self) -> Warned | None:
+        pair, returns = self._compared("moved"), self._compared("return")
+        if pair is None or returns is None or max(pair) < _MOVED:
+            return None
+        if returns[1] >= returns[0] - 0.05 * max(1.0, abs(returns[0])):
+            return None
+        learning = [name for name, part in self.recipe.policies.items() if part.train != "frozen"]
+        rates = " and ".join(dict.fromkeys(map(self.recipe.rate_setting, learning)))
+        return Warned(
+            monitor="large-steps",
+            message=f"a step changes an answer's chances by {max(pair):.2g} (KL), and the return went from "
+            f"{returns[0]:.3g} to {returns[1]:.3g}. Lower {rates} (to a third, for a start), or play more "
+            "rollouts a step (rollout.groups).",
+        )
+
+    def _hacked(self, advice: Mapping[str, str]) -> list[Warned]:
+        found = []
+        for mode, message in advice.items():
+            pair = self._compared(mode)
+            if pair is not None and pair[1] >= hacking.FIRES_FROM and pair[1] - pair[0] >= _RISE:
+                told = f"{message} (The first steps: {pair[0]:.0%}; the last: {pair[1]:.0%}.)"
+                found.append(Warned(monitor=mode.replace("_", "-"), message=told))
+        return found
+
+
+def _unanswered(traces: Sequence[Trace]) -> list[Warned]:
+    failed = [failure for trace in traces for failure in failures(trace)]
+    if not failed:
+        return []
+    roles = ", ".join(dict.fromkeys(role for role, _ in failed))
+    calls = sum(len(trace.calls) for trace in traces)
+    return [
+        Warned(
+            monitor="failed-calls",
+            message=f"{len(failed)} of {calls} calls were not answered (role {roles}). The first error: "
+            f"{first_line(failed[0][1])}. What the team did without them is trained on as it is. Where a server "
+            "answers: see its log, or ask it for less at once (rollout.groups, rollout.group_size).",
+        )
+    ]
+
+
+def _figures(traces: Sequence[Trace], advice: dict[str, str]) -> dict[str, float | None]:
+    """Of one step; None where nothing could be measured. `advice` gets what hacking monitors say."""
+    found = {
+        "spawned": _mean(float(_spawned(trace)) for trace in traces),
+        "messages": _mean(float(_num_messages(trace)) for trace in traces),
+        "dominance": _mean(_dominance(trace) for trace in traces),
+        "leakage": _leakage(traces),
+    }
+    step = max(1, len(traces) // _HACKING_TRACES)
+    for finding in hacking.watch(traces[::step]):
+        found[finding.mode] = finding.score
+        if finding.fired:
+            advice[finding.mode] = finding.message
+    return found
+
+
+def _mean(values: Any) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _spawned(trace: Trace) -> bool:
+    """Whether a policy spawned somebody."""
+    return any(e.type == "spawn" and e.call is not None and e.status not in NO_EFFECT for e in trace.events)
+
+
+def _num_messages(trace: Trace) -> int:
+    return sum(
+        e.type == "message" and e.decision != "delegate" and e.status not in NO_EFFECT for e in trace.events
+    )
+
+
+def _dominance(trace: Trace) -> float | None:
+    """How far the busiest sub-agent's share of their tokens (else events) is from an equal one to all."""
+    counted: Callable[[Any], int] = (
+        (lambda e: e.tokens or 0) if any(e.tokens for e in trace.events) else lambda _: 1
+    )
+    lives = Forest.of(trace).lives
+    work = Counter({name: 0 for name, life in lives.items() if life.parent is not None})
+    for event in trace.events:
+        if event.agent in work:
+            work[event.agent] += counted(event)
+    if len(work) < 2 or not work.total():
+        return None
+    equal = 1 / len(work)
+    return (max(work.values()) / work.total() - equal) / (1 - equal)
+
+
+def _leakage(traces: Sequence[Trace]) -> float | None:
+    """Of the answers given where sources disagreed, the share of the source (by birth) that most of them follow."""
+    followed: Counter[int] = Counter()
+    disagreed = 0
+    for trace in traces:
+        try:
+            final = final_event(trace)
+            heard = last_said(trace)
+        except TraceError:
+            continue
+        answer = None if final is None else trace.text(final.content_ref)
+        told = [trace.text(event.content_ref) for event in heard.values() if event is not final]
+        texts = [plain(text) for text in told if text is not None]
+        if answer is None or len(set(texts)) < 2:
+            continue
+        disagreed += 1
+        followed.update(number for number, text in enumerate(texts) if text == plain(answer))
+    return max(followed.values(), default=0) / disagreed if disagreed >= 4 else None

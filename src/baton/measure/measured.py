@@ -1,0 +1,173 @@
+"""A trace being measured: its graph, forest, stages and answer, each worked out once.
+
+Invariant: everything is by `seq` and by edges, never by place in a file. What the trace does not hold is
+a `TraceError` that says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Literal
+
+from baton.errors import TraceError
+from baton.measure.figure import NotMeasured
+from baton.measure.gold import Gold
+from baton.trace.graph.arrays import Graph
+from baton.trace.graph.lineage import NO_EFFECT, Forest, in_seq_order
+from baton.trace.graph.stages import Stages
+from baton.trace.graph.timing import Concurrency
+from baton.trace.records import Event
+from baton.trace.trace import Trace
+
+Cost = Literal["tokens", "seconds"]
+
+
+def plain(text: str) -> str:
+    """Text with case, runs of space and closing punctuation taken off: what two equal answers share."""
+    return " ".join(text.casefold().split()).rstrip(" .!?,;:")
+
+
+class Reading:
+    """One trace and what is known of its instance."""
+
+    def __init__(self, trace: Trace, gold: Gold | None = None) -> None:
+        self.trace = trace
+        self.gold = Gold() if gold is None else gold
+
+    @cached_property
+    def events(self) -> tuple[Event, ...]:
+        """In `seq` order."""
+        return tuple(in_seq_order(self.trace))
+
+    @cached_property
+    def graph(self) -> Graph:
+        return Graph.of(self.trace)
+
+    @cached_property
+    def forest(self) -> Forest:
+        return Forest.of(self.trace)
+
+    @cached_property
+    def stages(self) -> Stages:
+        return Stages.of(self.trace, self.forest)
+
+    @cached_property
+    def busy(self) -> Concurrency:
+        return Concurrency.of(self.trace, self.forest)
+
+    @cached_property
+    def final(self) -> Event:
+        """The event that gave the team's answer: the last stop, else the leading agent's last aggregate."""
+        for event in reversed(self.events):
+            if event.decision == "stop" and event.status not in NO_EFFECT:
+                return event
+        for event in reversed(self.events):
+            if event.type == "aggregate" and event.agent == self.forest.root:
+                return event
+        raise NotMeasured("the trace has no answer: no stop and no aggregate of the leading agent")
+
+    @cached_property
+    def answer(self) -> str:
+        """What the team answered."""
+        if self.final.content_ref is None:
+            return ""
+        return self.said(self.final)
+
+    @cached_property
+    def used(self) -> frozenset[str]:
+        """Ids of the events that the answer depends on, itself included."""
+        position = self.trace.position[self.final.id]
+        before = (self.trace.events[int(i)].id for i in self.graph.ancestors(position))
+        return frozenset(before) | {self.final.id}
+
+    @cached_property
+    def outcome(self) -> float:
+        """The team's score: verified now, else as recorded, else the metric `task_success`."""
+        trace = self.trace
+        if self.gold.verify is not None and self._can_read_answer:
+            return float(self.gold.verify(self.answer))
+        recorded = {
+            reward.value for reward in trace.rewards
+            if reward.unit == "team" and reward.family == "shared" and reward.channel == "shared"
+        }  # fmt: skip
+        if len(recorded) > 1:
+            raise NotMeasured("the trace records several outcomes that differ, and no verifier settles it")
+        if recorded:
+            return recorded.pop()
+        if "task_success" in trace.metrics:
+            return trace.metrics["task_success"]
+        if not trace.finished:
+            raise NotMeasured("the trace is unfinished")
+        raise NotMeasured(
+            "no verified outcome: no verifier is given, no shared team reward is recorded, no metric task_success"
+        )
+
+    @property
+    def _can_read_answer(self) -> bool:
+        try:
+            return self.answer is not None
+        except TraceError:  # none was given, or its text was withheld
+            return False
+
+    @property
+    def succeeded(self) -> bool:
+        """Verified success: the full score."""
+        return self.outcome >= 1.0
+
+    def said(self, event: Event) -> str:
+        text = self.trace.text(event.content_ref)
+        if text is None:
+            why = "has no content" if event.content_ref is None else "has content that is not in the trace"
+            raise NotMeasured(f"the text of a {event.type} is needed, and it {why}")
+        return text
+
+    @cached_property
+    def tokens(self) -> float:
+        stated = self.trace.costs.get("tokens")
+        return self.cost(self.trace.events, "tokens") if stated is None else stated
+
+    @cached_property
+    def seconds(self) -> float:
+        """Makespan: the clock's own figure, else until the end of what ended last."""
+        stated = self.trace.costs.get("wall_clock_s")
+        if stated is not None:
+            return stated
+        ends = [event.t + event.duration_s for event in self.trace.events if event.duration_s is not None]
+        if not ends:
+            raise NotMeasured("no event was timed")
+        return max(ends)
+
+    @cached_property
+    def work_s(self) -> float:
+        # fsum: the order of events in a file must not show in the last digit.
+        return self.cost(self.trace.events, "seconds")
+
+    @cached_property
+    def num_calls(self) -> int:
+        if not self.trace.calls:
+            raise NotMeasured("no LLM call is recorded")
+        return len(self.trace.calls)
+
+    def cost(self, events: Iterable[Event], kind: Cost) -> float:
+        """What these events cost together."""
+        if not self._measures(kind):
+            raise NotMeasured("no event's tokens were counted" if kind == "tokens" else "no event was timed")
+        return math.fsum((e.tokens if kind == "tokens" else e.duration_s) or 0.0 for e in events)
+
+    def share(self, events: Iterable[Event], kind: Cost) -> float:
+        """Their cost over that of all."""
+        whole = self.cost(self.trace.events, kind)
+        if whole <= 0:
+            raise NotMeasured(f"the trace cost no {kind} at all")
+        return min(1.0, self.cost(events, kind) / whole)
+
+    def _measures(self, kind: Cost) -> bool:
+        values = (e.tokens if kind == "tokens" else e.duration_s for e in self.trace.events)
+        return any(value is not None for value in values)
+
+    def verified(self, text: str) -> float:
+        if self.gold.verify is None:
+            raise NotMeasured("no verifier is given")
+        return float(self.gold.verify(text))

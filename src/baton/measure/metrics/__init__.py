@@ -1,0 +1,1 @@
+"""The figures by family: success, parallelism, collaboration, overhead, stopping, votes, failure modes."""

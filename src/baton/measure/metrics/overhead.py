@@ -1,0 +1,100 @@
+"""E4, protocol overhead: what being a team costs, against one agent, resource by resource.
+
+O_x = (x_team - x_single)/x_single for tokens, turns, calls, tool calls and seconds apart. Protocol share =
+cost of decision, spawn, message (delegations too) and aggregate events over that of all.
+Coordination efficiency = S/(turns/turns_single), as arXiv 2512.08296 has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from baton.errors import TraceError
+from baton.measure.figure import Figure, NotMeasured, mean, not_measured, ratio
+from baton.measure.measured import Cost, Reading
+from baton.measure.metric import metric
+
+_PROTOCOL = frozenset({"orchestrator_decision", "spawn", "message", "aggregate"})
+
+
+@metric("tokens", "E4", unit="tokens")
+def tokens(reading: Reading) -> float:
+    """Tokens of the whole trace."""
+    return reading.tokens
+
+
+@metric("turns", "E4", unit="turns")
+def turns(reading: Reading) -> float:
+    """Answered calls; where a trace records none, the acts of its agents."""
+    said = {event.call for event in reading.trace.events if event.call is not None}
+    return len(said) or reading.stages.total_steps
+
+
+@metric("calls", "E4", unit="calls")
+def calls(reading: Reading) -> float:
+    """LLM calls."""
+    return reading.num_calls
+
+
+@metric("tool_calls", "E4", unit="calls")
+def tool_calls(reading: Reading) -> float:
+    """Tool calls."""
+    return sum(event.type == "tool_call" for event in reading.trace.events)
+
+
+RESOURCES: dict[str, Callable[[Reading], float]] = {
+    "tokens": tokens.of,
+    "turns": turns.of,
+    "calls": calls.of,
+    "tool_calls": tool_calls.of,
+    "seconds": lambda reading: reading.seconds,
+}
+
+
+def overhead_of(team: float, single: float) -> float:
+    """(x_team - x_single)/x_single."""
+    if single <= 0:
+        raise NotMeasured("the single agent used none of it")
+    return (team - single) / single
+
+
+def overhead(team: Iterable[Reading], single: Iterable[Reading], resource: str) -> Figure:
+    """Of the means over traces; pair the traces by task for a fair one."""
+    both: list[list[float]] = []
+    for readings in (team, single):
+        values: list[float] = []
+        reasons: list[Figure] = []
+        for reading in readings:
+            try:
+                values.append(float(RESOURCES[resource](reading)))
+            except TraceError as error:
+                reasons.append(not_measured(str(error)))
+        if not values:
+            return mean(reasons)
+        both.append(values)
+    found = ratio(*both)
+    if found.value is None:
+        return not_measured("the single agent used none of it")
+    low, high = (None if end is None else end - 1 for end in (found.low, found.high))
+    return Figure(found.value - 1, None if low is None else max(-1.0, low), high, found.n)
+
+
+def coordination_efficiency(success: float, turns: float, turns_single: float) -> float:
+    """S/(turns/turns_single): success for each turn that a single agent would have taken."""
+    return success / (turns / turns_single)
+
+
+def _protocol(reading: Reading, kind: Cost) -> float:
+    return reading.share((event for event in reading.trace.events if event.type in _PROTOCOL), kind)
+
+
+@metric("protocol_tokens", "E4", bounds=(0.0, 1.0))
+def protocol_tokens(reading: Reading) -> float:
+    """Protocol share in tokens: decisions, spawns, messages and aggregates, of all."""
+    return _protocol(reading, "tokens")
+
+
+@metric("protocol_seconds", "E4", bounds=(0.0, 1.0))
+def protocol_seconds(reading: Reading) -> float:
+    """Protocol share in seconds: decisions, spawns, messages and aggregates, of all."""
+    return _protocol(reading, "seconds")

@@ -1,0 +1,101 @@
+"""What a team stands beside: a single agent, and best-of-n of it, with as many tokens as the team spent.
+
+Best-of-n takes, for each task, single-agent samples in the order of their ids until the next would go past
+the tokens that the team's traces of that task took on average (at least one), and succeeds if any of them
+does: the verifier picks. Only tasks that both sides have are compared; with no task in common, all are,
+and the report says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from baton.errors import TraceError
+from baton.measure.figure import Figure, NotMeasured, mean, not_measured, proportion
+from baton.measure.measured import Reading
+
+_MATCHED = 0.1
+"""Tokens within a tenth of each other count as matched."""
+
+
+class BestOf(Struct, frozen=True, kw_only=True):
+    """Token-matched best-of-n."""
+
+    success: Figure
+    samples: Figure
+    """n: how many samples the team's tokens bought, on average over tasks."""
+    token_match: Figure
+    """Their tokens over the team's."""
+
+
+def matched(
+    team: Sequence[Reading], other: Sequence[Reading]
+) -> tuple[Sequence[Reading], Sequence[Reading], bool]:
+    """Both sides on the tasks they share; False: they share none, and all are given back."""
+    shared = {r.trace.header.task_id for r in team} & {r.trace.header.task_id for r in other}
+    if not shared:
+        return team, other, False
+    ours, theirs = ([r for r in side if r.trace.header.task_id in shared] for side in (team, other))
+    return ours, theirs, True
+
+
+def token_match(team: Sequence[Reading], other: Sequence[Reading]) -> Figure:
+    """The other side's mean tokens over the team's; 1 is a fair comparison."""
+    try:
+        ours, theirs = (math.fsum(r.tokens for r in side) / len(side) for side in (team, other))
+    except (TraceError, ZeroDivisionError):
+        return not_measured("tokens were not counted on both sides")
+    return Figure(theirs / ours, None, None, len(other)) if ours else not_measured("the team spent no tokens")
+
+
+def is_matched(figure: Figure) -> bool:
+    """Whether that is close enough to call it token-matched."""
+    return figure.value is not None and abs(figure.value - 1) <= _MATCHED
+
+
+def best_of(team: Sequence[Reading], samples: Sequence[Reading]) -> BestOf:
+    """Best-of-n from single-agent samples, several a task."""
+    won: list[bool] = []
+    taken: list[float] = []
+    spent: list[float] = []
+    reasons: list[Figure] = []
+    tasks: dict[str, list[Reading]] = {}
+    for reading in sorted(samples, key=lambda r: r.trace.trace_id):
+        tasks.setdefault(reading.trace.header.task_id, []).append(reading)
+    for task, of_task in sorted(tasks.items()):
+        try:
+            budget = _budget(team, task)
+            used, tokens = _within(of_task, budget)
+            won.append(any(reading.succeeded for reading in used))
+            taken.append(len(used))
+            spent.append(tokens / budget)
+        except TraceError as error:
+            reasons.append(not_measured(str(error)))
+    if not won:
+        none = mean(reasons)
+        return BestOf(success=none, samples=none, token_match=none)
+    return BestOf(success=proportion(sum(won), len(won)), samples=mean(taken), token_match=mean(spent))
+
+
+def _budget(team: Sequence[Reading], task: str) -> float:
+    same = [r.tokens for r in team if r.trace.header.task_id == task]
+    if not same:
+        raise NotMeasured("the team has no trace of the same task")
+    budget = math.fsum(same) / len(same)
+    if budget <= 0:
+        raise NotMeasured("the team spent no tokens")
+    return budget
+
+
+def _within(samples: Sequence[Reading], budget: float) -> tuple[list[Reading], float]:
+    used: list[Reading] = []
+    tokens = 0.0
+    for reading in samples:
+        if used and tokens + reading.tokens > budget:
+            break
+        used.append(reading)
+        tokens += reading.tokens
+    return used, tokens

@@ -1,0 +1,1 @@
+"""The report over traces: the survey's checklist, tables for people, Markdown and HTML."""

@@ -1,0 +1,275 @@
+"""A report as titled tables of plain cells, for people: the same words on the screen, in Markdown and in a page."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from math import isfinite
+
+from msgspec import Struct
+
+from baton.measure.figure import Figure
+from baton.measure.metrics.mast import MODES
+from baton.measure.metrics.token_matched import BestOf
+from baton.measure.report.checklist import Checklist
+from baton.measure.report.report import FAMILIES, Group, Report, Rows
+from baton.measure.safety.summary import SafetyReport
+
+NOT_MEASURED = "not measured"
+_SOME = 12
+
+
+class Table(Struct, frozen=True, kw_only=True):
+    """Rows under a title; the first cell of a row is its name."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+class Document(Struct, frozen=True, kw_only=True):
+    """What a person reads."""
+
+    title: str
+    tables: tuple[Table, ...]
+    notes: tuple[str, ...]
+
+
+def shown(figure: Figure, *, why: bool = False) -> str:
+    """0.75 [0.41, 0.93]; not measured."""
+    if figure.value is None:
+        return f"{NOT_MEASURED}: {figure.why_not}" if why and figure.why_not else NOT_MEASURED
+    value = number(figure.value)
+    if figure.low is None and figure.high is None:
+        return value
+    low, high = ("?" if end is None else number(end) for end in (figure.low, figure.high))
+    return f"{value} [{low}, {high}]"
+
+
+def number(value: float) -> str:
+    """No more digits than carry meaning."""
+    if not isfinite(value):  # costs near the largest number there is add up to more
+        return str(value)
+    if value == int(value) and abs(value) < 1e15:
+        return f"{int(value):,}"
+    return f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def document(report: Report) -> Document:
+    """The whole report."""
+    columns = _columns(report)
+    tables = [_checklist(report.checklist)]
+    for family, about in FAMILIES.items():
+        names = [name for name, row in Rows.items() if row.family == family]
+        tables.append(_figures(f"{family} {about}", names, columns, report.best_of))
+    if report.versus_single:
+        rows = tuple(
+            (_words(name), shown(figure), figure.why_not or "")
+            for name, figure in report.versus_single.items()
+        )
+        tables.append(
+            Table(title="Against the single agent", head=("figure", "team", "why not measured"), rows=rows)
+        )
+    if report.best_of is not None:
+        tables.append(_best_of(report.best_of))
+    tables.append(_failures(report, columns))
+    if report.safety is not None:
+        tables += _safety(report.safety)
+    title = f"{report.checklist.traces:,} trace{'' if report.checklist.traces == 1 else 's'} measured"
+    return Document(title=title, tables=tuple(tables), notes=report.notes)
+
+
+def _columns(report: Report) -> dict[str, Group]:
+    """Title -> its figures. One band that holds all is not shown twice."""
+    columns = {f"all ({report.all.traces:,})": report.all}
+    for band, group in report.bands.items():
+        title = f"{band:,} events ({group.traces:,})"
+        if group.traces == report.all.traces:
+            columns = {title: group}
+        else:
+            columns[title] = group
+    if report.single is not None:
+        columns[f"single agent ({report.single.traces:,})"] = report.single
+    return columns
+
+
+def _figures(title: str, names: Sequence[str], columns: Mapping[str, Group], best: BestOf | None) -> Table:
+    head = ["figure", *columns]
+    if best is not None and "success" in names:
+        head.append("best of n")
+    rows = []
+    for name in names:
+        unit = f" ({Rows[name].unit})" if Rows[name].unit else ""
+        row = [_words(name) + unit, *(shown(group.figures[name]) for group in columns.values())]
+        if len(head) > len(columns) + 1:
+            row.append(shown(best.success) if name == "success" and best is not None else "")
+        first = next(iter(columns.values())).figures[name]
+        rows.append((*row, first.why_not or Rows[name].about))
+    return Table(title=title, head=(*head, "what it is, or why it is not measured"), rows=tuple(rows))
+
+
+def _best_of(best: BestOf) -> Table:
+    figures = {
+        "success": best.success,
+        "samples (n)": best.samples,
+        "tokens over the team's": best.token_match,
+    }
+    return Table(
+        title="Best of n single agents, token-matched",
+        head=("figure", "best of n", "why not measured"),
+        rows=tuple((name, shown(figure), figure.why_not or "") for name, figure in figures.items()),
+    )
+
+
+def _failures(report: Report, columns: Mapping[str, Group]) -> Table:
+    rows = []
+    for mode, (code, _) in MODES.items():
+        events = [
+            f"{trace}: {', '.join(finding.events[:3])}"
+            for trace, findings in report.found.items()
+            for finding in findings
+            if finding.mode == mode
+        ]
+        first = next(iter(columns.values())).failures[mode]
+        where = "; ".join(events[:3]) + (f"; {len(events) - 3} more traces" if len(events) > 3 else "")
+        cells = (shown(group.failures[mode]) for group in columns.values())
+        rows.append((f"{code} {_words(mode)}", *cells, first.why_not or where))
+    return Table(
+        title="MAST failure modes, by rule",
+        head=("share of traces", *columns, "where, or why it is not measured"),
+        rows=tuple(rows),
+    )
+
+
+def _checklist(found: Checklist) -> Table:
+    safe = found.safety
+    roles = NOT_MEASURED if found.roles is None else _counts(found.roles)
+    channels = ", ".join(f"{name} ({how})" for name, how in found.reward_channels.items()) or "none recorded"
+    rows = [
+        ("traces", f"{found.traces:,} of {found.tasks:,} task{'' if found.tasks == 1 else 's'}"),
+        ("topology", _counts(found.topologies)),
+        ("roles", roles),
+        ("agents", f"{found.team_size}; {found.spawns:,} spawns, {found.despawns:,} despawns"),
+        *((_scale_words(name), shown(figure, why=True)) for name, figure in found.scale.items()),
+        ("reward channels", channels),
+        ("finest credit unit", found.finest_credit_unit or "none recorded"),
+        (
+            "safety",
+            f"trust is known of {safe.labelled_results:,} of {safe.tool_results:,} tool results "
+            f"({safe.untrusted_results:,} untrusted); {safe.labelled_calls:,} tool calls say whether they are "
+            f"consequential; {safe.endorsements:,} endorsements, {safe.safety_events:,} safety events, "
+            f"{safe.human_interventions:,} human interventions; {safe.budgeted:,} traces under a budget",
+        ),
+    ]
+    return Table(title="Reporting checklist", head=("item", "value"), rows=tuple(rows))
+
+
+def _safety(found: SafetyReport) -> list[Table]:
+    figures = Table(
+        title="Safety: taint, blast radius, clean replay",
+        head=("figure", "value", "why not measured"),
+        rows=tuple((_words(name), shown(f), f.why_not or "") for name, f in found.figures.items()),
+    )
+    rows = []
+    for one in found.traces[:_SOME]:
+        touched, radius = one.taint, one.blast
+        if touched is None or radius is None:
+            rows.append((one.trace_id, *(NOT_MEASURED,) * 4, one.why_not or ""))
+            continue
+        guard = "guard " + ", ".join(radius.cut[:3]) if radius.cut else ""
+        clean = one.clean
+        told = one.why_not or "" if clean is None else f"{len(clean.compromised)} compromised"
+        rows.append(
+            (
+                one.trace_id,
+                ", ".join(touched.sources[:3]) + (", …" if len(touched.sources) > 3 else "") or "none",
+                str(len(touched.tainted)),
+                ", ".join(touched.agents[:4]) + (", …" if len(touched.agents) > 4 else "") or "none",
+                ", ".join(touched.violations[:3]) or ("none" if touched.num_labelled_calls else NOT_MEASURED),
+                "; ".join(part for part in (told, guard) if part),
+            )
+        )
+    head = ("trace", "sources", "tainted events", "tainted agents", "violations", "clean replay")
+    title = "Taint by trace" + (f" (the first {_SOME})" if len(found.traces) > _SOME else "")
+    return [figures, Table(title=title, head=head, rows=tuple(rows))]
+
+
+def _counts(words: Mapping[str, int]) -> str:
+    return ", ".join(f"{word} {n:,}" for word, n in words.items()) or "none"
+
+
+def _scale_words(name: str) -> str:
+    return {"spawned": "sub-agents a trace"}.get(name, f"{_words(name)} a trace")
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+# -- page --
+# A document as Markdown, or as one page of HTML: no script, no link, nothing loaded from anywhere.
+#
+# Cells hold names from traces, which models and strangers wrote. Invariant: in the page every one of them is text
+# (escaped, and a content policy forbids the rest); in Markdown none can end its cell or begin markup.
+
+_STYLE = """
+:root { color-scheme: light dark; font: 15px/1.45 system-ui, sans-serif; }
+body { max-width: 76rem; margin: 2rem auto; padding: 0 1rem; }
+h2 { margin-top: 2.2rem; font-size: 1.1rem; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
+th, td { text-align: left; vertical-align: top; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid #8884; }
+thead th { border-bottom: 2px solid #8888; }
+td.none { opacity: .55; font-style: italic; }
+"""
+_MARKUP = re.compile(r"([\\`*_\[\]|~#@]|:(?=//)|(?<=www)\.)", re.IGNORECASE)
+"""What begins markup inside a line, addresses that some renderers turn into links among it."""
+
+
+def as_markdown(document: Document) -> str:
+    """Tables under headings."""
+    lines = [f"# {_marked(document.title)}", ""]
+    lines += [f"> {_marked(note)}" for note in document.notes]
+    for table in document.tables:
+        lines += ["", f"## {_marked(table.title)}", ""]
+        lines.append(_line(table.head))
+        lines.append("|" + "---|" * len(table.head))
+        lines += [_line((*row, *[""] * (len(table.head) - len(row)))) for row in table.rows]
+    return "\n".join(lines) + "\n"
+
+
+def as_html(document: Document) -> str:
+    """A whole page."""
+    parts = [
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">",
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>{html.escape(document.title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>",
+        f"<h1>{html.escape(document.title)}</h1>",
+        *(f"<p>{html.escape(note)}</p>" for note in document.notes),
+    ]
+    for table in document.tables:
+        head = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in table.head)
+        parts.append(f'<h2>{html.escape(table.title)}</h2>\n<div class="wide"><table>')
+        parts.append(f"<thead><tr>{head}</tr></thead>\n<tbody>")
+        parts += [f"<tr>{''.join(_cells(row))}</tr>" for row in table.rows]
+        parts.append("</tbody></table></div>")
+    return "\n".join([*parts, "</body>\n</html>\n"])
+
+
+def _cells(row: tuple[str, ...]) -> Iterable[str]:
+    for k, cell in enumerate(row):
+        text = html.escape(cell)
+        if k == 0:
+            yield f'<th scope="row">{text}</th>'
+        else:
+            yield f'<td class="none">{text}</td>' if cell.startswith(NOT_MEASURED) else f"<td>{text}</td>"
+
+
+def _line(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(map(_marked, cells)) + " |"
+
+
+def _marked(text: str) -> str:
+    return html.escape(_MARKUP.sub(r"\\\1", " ".join(text.split())), quote=False)

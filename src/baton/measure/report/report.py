@@ -1,0 +1,224 @@
+"""The whole report over traces: checklist, figures by family and by trace-length band, baselines, failure modes.
+
+Every number stands beside that of a token-matched single agent and token-matched best-of-n where such traces are
+given. Invariant: the order in which traces or events are given does not change it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec import Struct
+
+from baton.measure.figure import Figure, mean, not_measured
+from baton.measure.measured import Reading
+from baton.measure.metric import METRICS, Family
+from baton.measure.metrics import collaboration, overhead, parallel, success, votes
+from baton.measure.metrics import stop_regret as stopping
+from baton.measure.metrics.amplification import naive_ratio
+from baton.measure.metrics.mast import Finding, Mode, failures, rates
+from baton.measure.metrics.message_worth import MessageValue, message_values, useful_message_share
+from baton.measure.metrics.scale import by_band
+from baton.measure.metrics.token_matched import BestOf, best_of, is_matched, matched, token_match
+from baton.measure.report.checklist import Checklist, checklist
+from baton.measure.safety.clean_replay import Rerun
+from baton.measure.safety.summary import SafetyReport
+
+FAMILIES: dict[Family, str] = {
+    "E1": "task success",
+    "E2": "parallelism efficiency",
+    "E3": "collaboration quality",
+    "E4": "overhead and error amplification",
+    "O5": "stopping",
+}
+_NO_REPLAY = not_measured("it needs the team to run again; type --replay")
+Reruns = Callable[[Reading], Rerun | Figure]
+
+
+class Row(Struct, frozen=True, kw_only=True):
+    """What a figure is."""
+
+    family: Family
+    unit: str
+    about: str
+
+
+class Group(Struct, frozen=True, kw_only=True):
+    """Figures over some traces."""
+
+    traces: int
+    figures: dict[str, Figure]
+    failures: dict[Mode, Figure]
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """Everything."""
+
+    checklist: Checklist
+    all: Group
+    bands: dict[int, Group]
+    """Those that have traces."""
+    single: Group | None = None
+    best_of: BestOf | None = None
+    versus_single: dict[str, Figure]
+    """The team against the single agent, on the tasks both have."""
+    found: dict[str, list[Finding]]
+    """Trace -> failure modes that fired in it."""
+    notes: tuple[str, ...] = ()
+    safety: SafetyReport | None = None
+
+
+_OVER_TRACES: dict[str, tuple[Row, Callable[[Sequence[Reading]], Figure]]] = {
+    "success": (
+        Row(family="E1", unit="", about="S: share of traces whose answer is verified right."),
+        success.success,
+    ),
+    "voters_n_eff": (
+        Row(family="E3", unit="voters", about="n/(1 + (n - 1) rho) of those whose results were aggregated."),
+        votes.voters,
+    ),
+    "aggregation_efficiency": (
+        Row(family="E3", unit="", about="(Acc - best single)/(Acc_opt - best single)."),
+        votes.aggregation_efficiency,
+    ),
+    "attribution_who": (
+        Row(family="E3", unit="", about="Faults put in whose agent has the lowest credit."),
+        lambda readings: collaboration.attribution(readings)[0],
+    ),
+    "attribution_when": (
+        Row(family="E3", unit="", about="Faults put in whose event has the lowest credit."),
+        lambda readings: collaboration.attribution(readings)[1],
+    ),
+}
+_BY_REPLAY = {
+    "message_value": Row(family="E3", unit="", about="V - V(masked): what a message brought, on average."),
+    "useful_message_share": Row(family="E3", unit="", about="Messages worth more than nothing, of all."),
+    "premature_stop_rate": Row(
+        family="O5", unit="", about="Stops after which going on would have been better."
+    ),
+}
+
+
+def _rows() -> dict[str, Row]:
+    listed = {
+        name: Row(family=found.family, unit=found.unit, about=found.about) for name, found in METRICS.items()
+    }
+    every = {name: row for name, (row, _) in _OVER_TRACES.items()} | listed | _BY_REPLAY
+    return {name: row for family in FAMILIES for name, row in every.items() if row.family == family}
+
+
+Rows: Mapping[str, Row] = _rows()
+"""Every figure, in the order of a report."""
+_LISTED = (parallel,)  # imported only for the metrics it lists
+
+
+class Replayed(Struct, frozen=True, kw_only=True):
+    """What one trace gave when it was run again."""
+
+    values: tuple[MessageValue, ...] = ()
+    rounds: stopping.Rounds | Figure
+    why_not: Figure | None = None
+
+
+def replayed(reading: Reading, rerun: Reruns) -> Replayed:
+    """Mask every message in turn, and let the stop not take effect."""
+    again = rerun(reading)
+    if isinstance(again, Figure):
+        return Replayed(rounds=again, why_not=again)
+    values = tuple(message_values(reading, again))
+    return Replayed(values=values, rounds=stopping.try_going_on(reading, again))
+
+
+def figures_of(readings: Sequence[Reading], again: Sequence[Replayed] | None = None) -> dict[str, Figure]:
+    """Every figure over these traces; `again`: what they gave when they were run again."""
+    found = {name: function(readings) for name, (_, function) in _OVER_TRACES.items()}
+    for name, one in METRICS.items():
+        found[name] = mean((one(reading) for reading in readings), one.bounds)
+    found |= dict.fromkeys(_BY_REPLAY, _NO_REPLAY) if again is None else _by_replay(again)
+    return {name: found[name] for name in Rows}
+
+
+def _by_replay(again: Sequence[Replayed]) -> dict[str, Figure]:
+    values = [value for one in again for value in one.values]
+    reasons = [one.why_not for one in again if one.why_not is not None]
+    if not values and reasons:
+        worth = useful = mean(reasons)
+    else:
+        worth = mean([one.value for one in values] or [not_measured("no message arrived")])
+        useful = useful_message_share(values)
+    return {
+        "message_value": worth,
+        "useful_message_share": useful,
+        "premature_stop_rate": stopping.premature_rate(one.rounds for one in again),
+    }
+
+
+def measure(
+    team: Sequence[Reading],
+    *,
+    single: Sequence[Reading] = (),
+    samples: Sequence[Reading] = (),
+    rerun: Reruns | None = None,
+    safety: SafetyReport | None = None,
+) -> Report:
+    """The report. `single`: single-agent traces; `samples`: those to take best-of-n from, several a task."""
+    # Traces in one order, whatever order they were given in: sums of floats show it.
+    team, single, samples = (sorted(side, key=_order) for side in (team, single, samples))
+    again = None if rerun is None else {id(reading): replayed(reading, rerun) for reading in team}
+    notes: list[str] = []
+    versus: dict[str, Figure] = {}
+    if single:
+        ours, alone, shared = matched(team, single)
+        if not shared:
+            notes.append(
+                "the single agent's traces share no task with the team's: the comparison is unpaired"
+            )
+        versus = _versus(ours, alone)
+        if not is_matched(versus["token_match"]):
+            notes.append("the single agent is not token-matched: it did not spend what the team spent")
+    return Report(
+        checklist=checklist([reading.trace for reading in team]),
+        all=_group(team, again),
+        bands={band: _group(some, again) for band, some in by_band(team).items() if some},
+        single=_group(single, None) if single else None,
+        best_of=best_of(team, samples) if samples else None,
+        versus_single=versus,
+        found={r.trace.trace_id: fired for r in team if (fired := [one for one in failures(r) if one.fired])},
+        notes=tuple(notes),
+        safety=safety,
+    )
+
+
+def _order(reading: Reading) -> tuple[str, str, int]:
+    trace = reading.trace
+    return trace.trace_id, trace.header.task_id, len(trace.events)
+
+
+def _group(readings: Sequence[Reading], again: Mapping[int, Replayed] | None) -> Group:
+    run_again = None if again is None else [again[id(reading)] for reading in readings]
+    return Group(traces=len(readings), figures=figures_of(readings, run_again), failures=rates(readings))
+
+
+def _versus(team: Sequence[Reading], single: Sequence[Reading]) -> dict[str, Figure]:
+    found = {f"overhead_{name}": overhead.overhead(team, single, name) for name in overhead.RESOURCES}
+    found["naive_error_ratio"] = naive_ratio(team, single)
+    found["coordination_efficiency"] = _efficiency(team, single)
+    found["speed_up"] = _speed_up(team, single)
+    found["token_match"] = token_match(team, single)
+    return found
+
+
+def _efficiency(team: Sequence[Reading], single: Sequence[Reading]) -> Figure:
+    won, more = success.success(team), overhead.overhead(team, single, "turns")
+    if won.value is None or more.value is None:
+        return mean([won if won.value is None else more])
+    return Figure(overhead.coordination_efficiency(won.value, more.value + 1, 1.0), None, None, won.n)
+
+
+def _speed_up(team: Sequence[Reading], single: Sequence[Reading]) -> Figure:
+    """Seconds of the single agent over those of the team."""
+    more = overhead.overhead(single, team, "seconds")
+    if more.value is None:
+        return more
+    low, high = (None if end is None else end + 1 for end in (more.low, more.high))
+    return Figure(more.value + 1, low, high, more.n)

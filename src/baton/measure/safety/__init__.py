@@ -1,0 +1,1 @@
+"""Safety on the trace: taint, blast radius and the paired clean replay."""

@@ -1,0 +1,235 @@
+"""When things outside complete: one queue for answers, tool results, timers and people.
+
+Virtual clock: answers are asked for at once, and complete after a modelled latency; time jumps
+from one completion to the next, and the order is a function of the seed. Real clock: completions
+arrive when they arrive. Recorded completions come first, at their recorded moments, on either
+clock; that is all replay and resume are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Generator
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from baton.team.randomness import uniform
+
+Seconds = Annotated[float, Meta(ge=0, le=1e6)]
+
+
+class Latency(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How long things take under a virtual clock."""
+
+    call_s: Seconds = 0.2
+    token_s: Seconds = 0.01
+    tool_s: Seconds = 0.1
+    jitter: Annotated[float, Meta(ge=0, le=1000)] = 0.2
+    """Each duration is stretched by a keyed draw in [1, 1 + jitter)."""
+
+    def call(self, key: str, completion_tokens: int) -> float:
+        return (self.call_s + self.token_s * completion_tokens) * (
+            1.0 + self.jitter * uniform(f"{key}/latency")
+        )
+
+    def tool(self, key: str) -> float:
+        return self.tool_s * (1.0 + self.jitter * uniform(f"{key}/latency"))
+
+
+class Op:
+    """Something outside that an agent waits for. Awaiting it gives its result."""
+
+    __slots__ = (
+        "agent",
+        "cancelled",
+        "deferred",
+        "done",
+        "id",
+        "in_doubt",
+        "kind",
+        "result",
+        "start",
+        "task",
+        "work",
+    )
+
+    def __init__(
+        self, kind: Literal["call", "tool", "timer", "person"], id_: str, agent: Any, work: Any
+    ) -> None:
+        self.kind = kind
+        self.id = id_
+        self.agent = agent
+        self.work = work
+        self.start = 0.0
+        self.result: Any = None
+        self.cancelled = False
+        self.deferred = False
+        self.done = False
+        self.in_doubt = False
+        self.task: asyncio.Task[None] | None = None
+
+    def __await__(self) -> Generator[Op, Any, Any]:
+        return (yield self)
+
+    def cancel(self) -> None:
+        self.cancelled = True
+        if self.task is not None:
+            self.task.cancel()
+
+
+class Resting:
+    """What an agent yields while it waits for others in the team, not for something outside."""
+
+    def __await__(self) -> Generator[Resting, Any, Any]:
+        return (yield self)
+
+
+TICK = 2.0**-20
+
+
+def quantised(seconds: float) -> float:
+    """Times are whole multiples of 2^-20 s: sums and differences of them are exact, so start + duration is the end."""
+    return round(seconds / TICK) * TICK
+
+
+_Entry = tuple[float, int, int, int, Op]  # time, rank (0 recorded, 1 modelled, 2 deferred), order, push, op
+
+
+class Driver:
+    """Hands out completions in order."""
+
+    def __init__(self, *, virtual: bool, now: float = 0.0) -> None:
+        self.virtual = virtual
+        self.now = now
+        """Start of the current block, in seconds since the run began."""
+        self._heap: list[_Entry] = []
+        self._order = 0
+        self._fresh: list[Op] = []
+        self._arrived: deque[Op] = deque()
+        self._bell: asyncio.Event | None = None
+        self._zero: float | None = None
+        self._paused: asyncio.Event | None = None
+        self._timers: list[tuple[Op, float]] = []
+        self._handles: list[asyncio.TimerHandle] = []
+        self.in_flight = 0
+
+    def recorded(self, op: Op, t: float, seq: int) -> None:
+        """This completes at a recorded moment."""
+        self._push(t, 0, seq, op)
+
+    def schedule(self, op: Op, t: float) -> None:
+        """This completes at a modelled moment (virtual clock)."""
+        self._push(quantised(t), 1, 0, op)
+
+    def _push(self, t: float, rank: int, seq: int, op: Op) -> None:
+        self._order += 1
+        heapq.heappush(self._heap, (t, rank, seq, self._order, op))
+
+    def defer(self, op: Op, t: float) -> None:
+        """This was cancelled at a recorded moment, before it ended. If it is not again, it is done for real then."""
+        op.deferred = True
+        self._push(t, 2, 0, op)
+
+    def fresh(self, op: Op) -> None:
+        """This has to be done for real."""
+        op.start = self.now
+        self._fresh.append(op)
+
+    def timer(self, op: Op, seconds: float) -> None:
+        """This fires after a time, counted from now."""
+        if self.virtual:
+            self.schedule(op, self.now + seconds)
+        elif self._zero is None:  # still in the recorded part; the real clock starts where that ends
+            self._timers.append((op, self.now + seconds))
+        else:
+            self._start_timer(op, self.now + seconds)
+
+    def _start_timer(self, op: Op, at: float) -> None:
+        self._handles.append(asyncio.get_running_loop().call_later(max(0.0, at - self.now), self.arrive, op))
+
+    def close(self) -> None:
+        for handle in self._handles:
+            handle.cancel()
+
+    def arrive(self, op: Op) -> None:
+        """A result is in (real clock)."""
+        self._arrived.append(op)
+        if self._bell is not None:
+            self._bell.set()
+
+    @property
+    def acts(self) -> bool:
+        """Whether what comes next touches the world: anything on a real clock, impure tools on a virtual one."""
+        return not self.virtual or any(op.kind == "tool" and not op.work[0].pure for op in self._fresh)
+
+    async def next(self, do: Callable[[list[Op]], Awaitable[None]]) -> list[Op]:
+        """The next completions, oldest first; empty when nothing is left to wait for.
+
+        `do` performs fresh operations: under a virtual clock it returns when all have a result and
+        are scheduled; under a real one it starts them, and they arrive.
+        """
+        if not self.virtual and self._heap:
+            return self._pop()
+        while True:
+            if self._fresh:
+                todo, self._fresh = self._fresh, []
+                await do([op for op in todo if not op.cancelled])
+            if not self.virtual:
+                return await self._wait()
+            batch = self._pop()
+            if batch or not self._fresh:
+                return batch
+
+    def _pop(self) -> list[Op]:
+        """Everything that completes at the next moment; empty also when that makes something start."""
+        while self._heap:
+            at = self._heap[0][0]
+            batch: list[Op] = []
+            while self._heap and self._heap[0][0] == at:
+                op = heapq.heappop(self._heap)[4]
+                if op.deferred and not op.cancelled and not batch:
+                    self.now, op.deferred = at, False
+                    self._fresh.append(op)
+                elif op.deferred:  # what completes at this moment may cancel it yet
+                    if not op.cancelled:
+                        self._push(at, 2, 0, op)
+                    break
+                elif not op.cancelled:
+                    batch.append(op)
+            if batch or self._fresh:
+                self.now = at
+                return batch
+        return []
+
+    async def _wait(self) -> list[Op]:
+        if self._bell is None:
+            self._bell = asyncio.Event()
+        if self._zero is None:  # the real clock goes on from where the recorded part ended
+            self._zero = time.monotonic() - self.now
+            for op, at in self._timers:
+                self._start_timer(op, at)
+        while not self._arrived:
+            if self.in_flight == 0:
+                return []
+            self._bell.clear()
+            await self._bell.wait()
+        if self._paused is not None:
+            await self._paused.wait()
+        batch = [op for op in self._arrived if not op.cancelled]
+        self._arrived.clear()
+        self.now = max(self.now, quantised(time.monotonic() - self._zero))
+        return batch or await self._wait()
+
+    def pause(self) -> None:
+        """Hold completions back; what is in flight goes on."""
+        if self._paused is None:
+            self._paused = asyncio.Event()
+        self._paused.clear()
+
+    def go_on(self) -> None:
+        if self._paused is not None:
+            self._paused.set()

@@ -1,0 +1,95 @@
+"""The policy protocol: what the runtime asks, and what an engine answers.
+
+Token in, token out: an engine with a tokenizer turns new context entries into ids once, and the
+runtime only ever appends them, so the ids an engine is asked with are exactly the ids it saw and
+produced before. The same request (input and sampling key) must give the same answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from msgspec import Struct
+
+from baton.errors import BatonError
+from baton.trace.numbers import Floats, Ints
+from baton.trace.records import Sampling
+
+
+class EngineError(BatonError):
+    """An engine could not answer. Recorded in the trace; the team decides what follows."""
+
+
+MODEL_FAILED = "the model failed"
+"""How the error of an engine begins whose model broke: that says nothing about the call."""
+
+
+class Entry(Struct, frozen=True):
+    """One entry of an agent's context."""
+
+    speaker: Literal["system", "user", "assistant", "tool"]
+    """user: tasks, messages and returns of other agents, errors; tool: results of tools."""
+    text: str
+
+
+class Request(Struct, frozen=True, kw_only=True):
+    """One LLM call, asked."""
+
+    call: str
+    """Id of the call; with the run's seed it makes the sampling key."""
+    agent: str
+    role: str
+    entries: Sequence[Entry]
+    """The whole context so far, oldest first. Shared and growing: read it, do not keep it."""
+    prompt_ids: Sequence[int] | None
+    """The same context as ids, for engines with a tokenizer. Shared and growing likewise."""
+    sampling: Sampling
+    options: tuple[str, ...] | None = None
+    """The finite set of admissible answers, where the task names one."""
+    state: str | None = None
+    """Key of the agent's information state, for tabular policies; None: the last entry's text."""
+    tools: tuple[dict[str, Any], ...] = ()
+    """JSON schemas of the verbs and tools open to this agent (OpenAI's tool form)."""
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """One LLM call, answered."""
+
+    text: str
+    policy: str
+    policy_version: str = "0"
+    completion_ids: Ints | None = None
+    logprobs: Floats | None = None
+    token_ends: Ints | None = None
+    """For each completion token, the offset in `text` where it ends: how spans of text become spans of tokens."""
+    choice: int | None = None
+    """Index into the request's options."""
+    option_propensities: tuple[float, ...] | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    finish_reason: str = "stop"
+    duration_s: float | None = None
+    """Modelled latency, under a virtual clock; None: the runtime's latency model, or the real time taken."""
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """Anything that answers calls."""
+
+    name: str
+
+    def encode(self, entries: Sequence[Entry], after: Answer | None) -> Ints | None:
+        """Ids that `entries` add to a context, up to where the next completion begins.
+
+        `after` is the answer they follow (None at the start of a context), so that an end-of-turn
+        token already sampled is not written twice. None: this engine has no tokenizer.
+        """
+        ...
+
+    async def answer(self, requests: Sequence[Request]) -> list[Answer | EngineError]:
+        """Answer a batch, in order. Engines that batch continuously may be called concurrently.
+
+        An engine that may be out of reach can have `async def reach()` besides, which raises an EngineError then.
+        """
+        ...

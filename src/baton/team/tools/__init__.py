@@ -1,0 +1,1 @@
+"""Tools that agents call, and the sandbox in which untrusted code runs."""

@@ -1,0 +1,1 @@
+"""The trace's graph as arrays: cones, timing, stages, and who spawned whom."""

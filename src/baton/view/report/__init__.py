@@ -1,0 +1,1 @@
+"""The report of a training run as one page that opens anywhere."""

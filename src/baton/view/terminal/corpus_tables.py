@@ -1,0 +1,173 @@
+"""How `baton corpus` looks in a terminal. Every function gives lines of (text, style)."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from baton.compose.corpus_recipes import train_line
+from baton.corpus import TAGS, Card, Claim, Covered, Excluded, Finding, Paper, Stats, tag
+from baton.view.terminal.screen import columns
+from baton.view.terminal.tree import Line
+from baton.view.text import count
+
+_INDENT = 16
+_TIE = "\xa0"  # a space that no line is broken at; printed as a plain one
+_VERDICTS = {"holds": "green", "does not hold": "red", "not in the data": "yellow"}
+
+
+def stats_lines(found: Stats) -> list[Line]:
+    lines: list[Line] = [[(f"{found.retained} retained, {found.excluded} excluded", "bold")]]
+    for field, counts in (
+        *found.counts.items(),
+        ("excluded at", found.stages),
+        ("because of", found.grounds),
+    ):
+        said = "  ".join(f"{word}{_TIE}{n}" for word, n in counts.items())
+        lines += named(field, said)
+    for title, table in (
+        ("reward x credit", found.reward_by_credit),
+        ("form x credit", found.form_by_credit),
+    ):
+        lines += [[], [(title, "bold")], *_crossed(table)]
+    return lines
+
+
+def row_lines(rows: Sequence[Paper] | Sequence[Excluded]) -> list[Line]:
+    """One line a record: as much of the title as fits."""
+    table = [_cells(row) for row in rows]
+    lines: list[Line] = []
+    if table:
+        widths = [max(len(row[k]) for row in table) for k in range(len(table[0]) - 1)]
+        for row in table:
+            start = "  ".join(f"{cell:<{width}}" for cell, width in zip(row[:-1], widths, strict=True))
+            room = max(20, columns() - len(start) - 2)
+            title = row[-1] if len(row[-1]) <= room else row[-1][: room - 1].rstrip() + "…"
+            lines.append([(f"{start}  ", ""), (title, "dim")])
+    return [*lines, [(count(len(rows), "record"), "bold")]]
+
+
+def _cells(row: Paper | Excluded) -> tuple[str, ...]:
+    if isinstance(row, Excluded):
+        return row.key, row.stage, row.ground, row.family, row.title
+    return row.key, str(row.year), *(tag(row, field) for field in ("reward", "credit", "form")), row.title
+
+
+def record_lines(record: Paper | Excluded, installed: Collection[str], *, in_pool: bool = True) -> list[Line]:
+    lines: list[Line] = [[(f"{record.key}  ", "bold"), (record.title, "bold")]]
+    if isinstance(record, Excluded):
+        lines += named(
+            "left out", f"{record.screened}, {record.stage} screening, {record.ground}: {record.why}"
+        )
+        lines += named("found by", f"{record.family}, {record.source}, {record.identifier}")
+        return lines + named("link", record.link)
+    affiliation = f" ({record.affiliation})" if record.affiliation else ""
+    lines += named("by", f"{record.first_author}{affiliation}, {record.year}, {record.venue}")
+    version = f" {record.version}" if record.version else ""
+    lines += named("read", (f"arXiv {record.arxiv}{version}" if record.arxiv else version.strip()))
+    for link in record.links:
+        lines += named("link", link)
+    if not in_pool:
+        lines += named("pool", "not in the survey's pool; Baton adds it")
+    lines += named("about", record.about)
+    lines += named("note", record.note)
+    lines += named("tags", "  ".join(f"{field}{_TIE}{tag(record, field)}" for field in TAGS))
+    lines += named("decisions", " ".join(record.decisions))
+    lines += named("evaluates", " ".join(record.evaluates))
+    for correction in record.ours:
+        lines += named("survey says", f"{correction.field}: {correction.survey}")
+        lines += named("Baton says", f"{correction.ours}. {correction.why}", "yellow")
+    if record.card is not None:
+        lines += _card(record.card)
+    return lines + _runs(record, installed)
+
+
+def _runs(paper: Paper, installed: Collection[str]) -> list[Line]:
+    """How to run it, or why that cannot be."""
+    if paper.recipe is not None:
+        lines = named("recipe", paper.same_mechanism)
+        if paper.recipe in installed:
+            return [*lines, *named("run it", train_line(paper.recipe), "green")]
+        missing = f"recipe {paper.recipe} is not installed here; once it is: {train_line(paper.recipe)}"
+        return [*lines, *named("run it", missing, "yellow")]
+    lines = named("recipe", paper.unpublished and f"no formula published. {paper.unpublished}")
+    return lines + named("recipe", paper.not_written and f"none. {paper.not_written}")
+
+
+def claim_lines(found: Sequence[tuple[Claim, Finding]], titles: Mapping[str, str]) -> list[Line]:
+    lines: list[Line] = []
+    for claim, finding in found:
+        lines.append([(f"{finding.verdict.upper()}  ", _VERDICTS[finding.verdict]), (claim.name, "bold")])
+        lines += named("survey says", claim.says)
+        lines += named("records say", finding.found)
+        lines += named("but", claim.boundary, "dim")
+        lines += [
+            line for key in finding.rows for line in named("row", f"{key}  {titles.get(key, '')}", "dim")
+        ]
+        lines.append([])
+    return lines[:-1]
+
+
+def card_lines(papers: Sequence[Paper], installed: Collection[str]) -> list[Line]:
+    lines: list[Line] = []
+    for paper in papers:
+        assert paper.card is not None
+        lines += [[(f"{paper.key}  ", "bold"), (paper.title, "")]]
+        lines += named("who, when", f"{paper.first_author}, {paper.year}, {paper.venue}")
+        lines += named("topology", tag(paper, "form"))
+        lines += [*_card(paper.card, whole=True), *_runs(paper, installed), []]
+    return lines[:-1]
+
+
+def _card(card: Card, *, whole: bool = False) -> list[Line]:
+    """A card says of every part either what it is or that it is not known; inside a record, only what it is."""
+    unknown = "not known" if whole else None
+    lines: list[Line] = []
+    for field in ("learns", "reward", "credit", "group", "loss"):
+        lines += named(field, getattr(card, field) or unknown)
+    return lines + named("evidence", card.evidence) + named("caution", card.caution)
+
+
+def coverage_lines(rows: Sequence[Covered], without_a_paper: Sequence[str]) -> list[Line]:
+    lines: list[Line] = []
+    width = max(len(row.key) for row in rows)
+    for status, style, explained in (
+        ("recipe", "green", "runs here"),
+        ("recipe not installed", "yellow", "named, but not in this installation"),
+        ("no formula published", "", "none in the sources Baton was written from; what is known"),
+        ("no recipe", "", "the formula is public, Baton has no recipe"),
+    ):
+        chosen = [row for row in rows if row.status == status]
+        if not chosen:
+            continue
+        lines += [[(f"{status}: ", "bold"), (f"{count(len(chosen), 'method')}, {explained}", "dim")]]
+        for row in chosen:
+            command = f"{train_line(row.recipe):<30}" if row.recipe is not None else ""
+            said = textwrap.wrap(row.said, max(40, columns() - width - 4 - len(command))) or [""]
+            lines.append([(f"  {row.key:<{width}}  ", ""), (command, style), (said[0], "dim")])
+            lines += [[(" " * (width + 4 + len(command)), ""), (more, "dim")] for more in said[1:]]
+        lines.append([])
+    if without_a_paper:
+        lines += named("Baton's own", "  ".join(without_a_paper))
+    return lines
+
+
+def _crossed(table: Mapping[str, Mapping[str, int]]) -> Iterator[Line]:
+    names = list(next(iter(table.values())))
+    first = max(map(len, table)) + 2
+    yield [(" " * first + "".join(f"{name:>14}" for name in names), "dim")]
+    for row, cells in table.items():
+        yield [(f"{row:<{first}}" + "".join(f"{cells[name] or '.':>14}" for name in names), "")]
+
+
+def named(name: str, said: str | None, style: str = "") -> list[Line]:
+    """A name and what is said under it, wrapped; nothing where nothing is said."""
+    if not said:
+        return []
+    wrapped = textwrap.wrap(
+        said, max(40, columns() - _INDENT), break_long_words=False, break_on_hyphens=False
+    )
+    return [
+        [(f"  {name if k == 0 else '':<{_INDENT - 2}}", "dim"), (text.replace(_TIE, " "), style)]
+        for k, text in enumerate(wrapped)
+    ]

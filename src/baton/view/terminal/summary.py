@@ -1,0 +1,100 @@
+"""What stands above and below the tree: the trace's scale and costs, its rewards and credits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from baton.measure.metrics.scale import Scale, scale
+from baton.trace.records import Credit, Reward
+from baton.trace.trace import Trace
+from baton.view.terminal.tree import Line
+from baton.view.text import count, duration, number, printable
+
+_SHOWN = 12
+_SAID_ALREADY = {"tokens", "wall_clock_s", "messages", "tool_calls"}
+
+
+def above(trace: Trace) -> list[Line]:
+    """Which trace this is, and how large."""
+    size = scale(trace)
+    title: Line = [
+        (printable(trace.trace_id), "bold"),
+        (f"  task {printable(trace.header.task_id)}  {size.topology}  ", ""),
+        ("finished", "green") if trace.finished else ("unfinished", "bold red"),
+    ]
+    lines = [title, [("  ".join(_counts(size)), "")], [("  ".join(_costs(size)), "")]]
+    further = {name: value for name, value in trace.costs.items() if name not in _SAID_ALREADY}
+    for name, values in (("costs", further), ("metrics", trace.metrics)):
+        if values:
+            said = "  ".join(f"{printable(key)} {number(value)}" for key, value in sorted(values.items()))
+            lines.append([(f"{name}  {said}", "")])
+    return [*lines, []]
+
+
+def _counts(size: Scale) -> list[str]:
+    said = [count(size.events, "event")]
+    if size.agents is not None:
+        team = f"{number(size.spawned or 0)} spawned, depth {size.max_depth}"
+        if size.max_concurrency is not None:
+            team += f", {size.max_concurrency} busy at once"
+        said.insert(0, f"{count(size.agents, 'agent')} ({team})")
+    said += [
+        count(size.messages, "message"),
+        count(size.tool_calls, "tool call"),
+        count(size.calls, "LLM call"),
+    ]
+    return said + [f"{n:,} {status}" for status, n in size.statuses.items() if status != "ok"]
+
+
+def _costs(size: Scale) -> list[str]:
+    said = ["tokens not measured" if size.tokens is None else f"{number(size.tokens)} tokens"]
+    if size.seconds is not None:
+        said.append(f"took {duration(size.seconds)}")
+    if size.work_s is not None and size.span_s is not None:
+        said.append(f"work {duration(size.work_s)}, span {duration(size.span_s)}")
+    if size.parallelism is not None:
+        said.append(f"parallelism {size.parallelism:.2f}")
+    return said
+
+
+def below(trace: Trace, *, fold: bool) -> list[Line]:
+    """Rewards and credits."""
+    lines: list[Line] = []
+    for title, rows in (("rewards", _rewards(trace.rewards)), ("credits", _credits(trace.credits))):
+        if rows:
+            lines += [[], [(title, "bold")]]
+            shown = rows if not fold or len(rows) <= _SHOWN + 1 else rows[:_SHOWN]
+            widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+            for row in shown:
+                cells = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
+                lines.append([(f"  {'  '.join(cells)}".rstrip(), "")])
+            if len(shown) < len(rows):
+                lines.append([(f"  … {len(rows) - len(shown):,} more {title} left out", "dim italic")])
+    return lines
+
+
+def _rewards(rewards: Sequence[Reward]) -> list[tuple[str, ...]]:
+    return [
+        (
+            printable(reward.channel),
+            *_aim(reward),
+            number(reward.value),
+            f"by {printable(reward.by)}" if reward.by else "",
+        )
+        for reward in rewards
+    ]
+
+
+def _credits(credits: Sequence[Credit]) -> list[tuple[str, ...]]:
+    return [
+        (
+            printable(credit.estimator),
+            *_aim(credit),
+            number(credit.value) + ("" if credit.stderr is None else f" ± {number(credit.stderr)}"),
+        )
+        for credit in credits
+    ]
+
+
+def _aim(record: Reward | Credit) -> tuple[str, str]:
+    return record.unit, "" if record.unit == "team" else printable(record.target)
