@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import msgspec
-from msgspec import Meta, Struct, field, structs
+from msgspec import Struct, field, structs
 
 from baton.engine import ENGINES, make_engine
 from baton.engine.scripted import ScriptedEngine
@@ -15,12 +15,12 @@ from baton.errors import TraceError, UsageError, nearest
 from baton.games.game_task import GameTask
 from baton.games.reference import REFERENCE as POLICIES
 from baton.learn.models import MODELS, model_engine
+from baton.settings import Chance, Count, NotNegative, arguments, convert, decode, read_change
 from baton.tasks.catalog import REFERENCE, TASKS, make_task
 from baton.tasks.task import Task
 from baton.tasks.translate import translated
 from baton.team.budget import Ledger, Limits
 from baton.team.clock import Latency
-from baton.team.declared import make_struct, typed_settings
 from baton.team.protocol import Engine
 from baton.team.run import Run
 from baton.team.surface import Lines, Tools
@@ -30,11 +30,11 @@ from baton.trace.formats import read_all
 from baton.trace.records import Sampling
 from baton.trace.trace import Trace, meta_as
 
-_SAMPLED = {
-    "temperature": Annotated[float, Meta(ge=0)],
-    "top_p": Annotated[float, Meta(gt=0, le=1)],
-    "top_k": Annotated[int, Meta(ge=1)] | None,
-    "max_tokens": Annotated[int, Meta(ge=1)] | None,
+_SAMPLED: dict[str, Any] = {
+    "temperature": NotNegative,
+    "top_p": Chance,
+    "top_k": Count | None,
+    "max_tokens": Count | None,
 }
 """What may be asked for; a trace from elsewhere may hold anything."""
 
@@ -150,9 +150,12 @@ def _sampled(topology: Topology, given: Mapping[str, Any]) -> Topology:
         role, dot, name = key.rpartition(".")
         if dot and role not in roles:
             raise UsageError(f"topology {topology.name!r} has no role {role!r}. {nearest(role, roles)}")
-        changed = make_struct(Sampling, {name: given[key]}, "sampling", "--set sampling.", _SAMPLED)
+        kinds = {each.name: each.type for each in structs.fields(Sampling)} | _SAMPLED
+        if name not in kinds:
+            raise UsageError(f"sampling has no setting {name!r}. {nearest(name, kinds)}")
+        changed = convert(kinds[name], given[key], "", f"sampling.{key}")
         for each in [role] if dot else list(roles):
-            sampling = structs.replace(roles[each].sampling, **{name: getattr(changed, name)})
+            sampling = structs.replace(roles[each].sampling, **{name: changed})
             roles[each] = structs.replace(roles[each], sampling=sampling)
     return structs.replace(topology, roles=tuple(roles.values()))
 
@@ -167,12 +170,12 @@ def _reference(settings: Settings, assignment: Assignment) -> Engine:
 
 
 def _struct(kind: Any, given: Mapping[str, Any], what: str) -> Any:
-    return make_struct(kind, given, what, f"--set {what}.")
+    return decode(kind, given, "", what)
 
 
 def _typed(builds: Mapping[str, Any], name: str, given: Mapping[str, Any], what: str) -> dict[str, Any]:
     """A name that is not known is refused by whoever is asked for it."""
-    return typed_settings(builds[name], given, f"--set {what}.") if name in builds else dict(given)
+    return arguments(builds[name], given, "", what) if name in builds else dict(given)
 
 
 def parse_settings(pairs: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -185,23 +188,14 @@ def parse_settings(pairs: Sequence[str]) -> dict[str, dict[str, Any]]:
         "sampling": {},
     }
     for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals:
-            raise UsageError(f"--set {pair!r} has no value. Type: --set {key}=VALUE")
+        key, value = read_change(pair)
         group, dot, name = key.partition(".")
         if not dot:
             group, name = "topology", key
         if group not in groups:
             raise UsageError(f"--set {pair!r}: there is no group {group!r}. {nearest(group, groups)}")
-        groups[group][name] = _value(value)
+        groups[group][name] = value
     return groups
-
-
-def _value(text: str) -> Any:
-    try:
-        return msgspec.json.decode(text)
-    except msgspec.DecodeError:
-        return text
 
 
 def settings_of(trace: Trace, policies: Mapping[str, str]) -> Settings:

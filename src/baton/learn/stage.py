@@ -16,12 +16,12 @@ from baton.games.game import Game, Policy, State
 from baton.games.game_task import GameTask
 from baton.learn.lockstep import NOT_ASKED
 from baton.learn.recipe import Recipe, TaskPart
+from baton.settings import arguments, decode
 from baton.tasks.catalog import REFERENCE, TASKS, make_task
 from baton.tasks.reasoning import PLAYS, ReasoningTask
 from baton.tasks.task import Split, Task
 from baton.tasks.translate import translated
 from baton.team.budget import Ledger, Limits
-from baton.team.declared import make_struct, typed_settings
 from baton.team.harness import TEMPLATE, check_template
 from baton.team.protocol import MODEL_FAILED, Engine
 from baton.team.run import Run
@@ -119,7 +119,7 @@ class Stage:
         self.recipe = recipe
         self.task = _task(recipe.task)
         self.topology = self._topology()
-        self.limits = make_struct(Limits, recipe.team.limits, "[team.limits]", "team.limits.")
+        self.limits = decode(Limits, recipe.team.limits, "", "team.limits")
         Ledger(self.limits)  # a limit that makes no sense is an error before anything is played
         check_template(self._template)
 
@@ -222,7 +222,7 @@ class Stage:
         """By name, where the task brings no team of its own."""
         name, settings = self.recipe.team.topology, self.recipe.team.settings
         if name in TOPOLOGIES:
-            settings = typed_settings(TOPOLOGIES[name], settings, "team.settings.")
+            settings = arguments(TOPOLOGIES[name], settings, "", "team.settings")
         tools = tuple(self.assignment(0).tools)
         return make_topology(name, **({"tools": tools} if tools else {}) | settings)
 
@@ -240,5 +240,5 @@ def eager(game: Game) -> Policy:
 
 def _task(part: TaskPart) -> Task:
     known = TASKS.get(part.name)
-    settings = part.settings if known is None else typed_settings(known, part.settings, "task.settings.")
+    settings = part.settings if known is None else arguments(known, part.settings, "", "task.settings")
     return make_task(part.name, **settings)
