@@ -1,14 +1,9 @@
-"""What every test shares: the trace strategies on the path, and one Hypothesis profile."""
+"""What every test shares: one Hypothesis profile. Helpers are in tests/support, on the path by pyproject.toml."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 from hypothesis import HealthCheck, settings
-
-sys.path.insert(0, str(Path(__file__).parent / "trace"))  # from strategies import ...
 
 # A busy machine is not a failing test.
 settings.register_profile("baton", deadline=None, suppress_health_check=[HealthCheck.too_slow])

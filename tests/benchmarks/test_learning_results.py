@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from child_process import on_path
 
 pytest.importorskip("torch")
 LEARNING = Path(__file__).parents[2] / "benchmarks" / "learning"
@@ -45,9 +46,8 @@ from baton.learn.recipe import load
 from baton.learn.recipe_checks import check_credit, check_numbers
 from baton.learn.stage import Stage
 
-sys.path.insert(0, sys.argv[1])
 count = 0
-for command in sys.argv[2:]:
+for command in sys.argv[1:]:
     jobs = importlib.import_module(command.removesuffix(".py")).jobs(1, False)
     for name, changes in {(job["recipe"], tuple(job["changes"])) for job in jobs if "recipe" in job}:
         recipe = load(name, list(changes))
@@ -61,8 +61,10 @@ print(count)
 
 
 def test_the_recipes_of_the_results_are_not_refused() -> None:
-    command = [sys.executable, "-c", CHECKED, str(LEARNING), *COMMANDS]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    command = [sys.executable, "-c", CHECKED, *COMMANDS]
+    done = subprocess.run(
+        command, env=on_path(LEARNING), capture_output=True, text=True, check=False, timeout=120
+    )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 20
 
@@ -79,32 +81,31 @@ def test_a_result_runs(command: str) -> None:
 TWICE = """
 import os, sys
 from pathlib import Path
-sys.path.insert(0, sys.argv[1])
 from runs import run_jobs
 
 def worker(job):
-    with open(sys.argv[2] + ".told", "a") as file:
+    with open(sys.argv[1] + ".told", "a") as file:
         file.write(f"{job['seed']}\\n")
-    if job["seed"] == 2 and not os.path.exists(sys.argv[2] + ".mended"):
+    if job["seed"] == 2 and not os.path.exists(sys.argv[1] + ".mended"):
         raise ValueError("not yet")
     return {"arm": "a", "seed": job["seed"]}
 
 if __name__ == "__main__":
     jobs = [{"seed": seed, "changes": ()} for seed in range(4)]
-    print([record["seed"] for record in run_jobs(jobs, worker, 1, Path(sys.argv[2]))])
+    print([record["seed"] for record in run_jobs(jobs, worker, 1, Path(sys.argv[1]))])
 """
 
 
 def test_a_command_that_was_cut_short_goes_on(tmp_path: Path) -> None:
     script, part = tmp_path / "twice.py", tmp_path / "part.jsonl"
     script.write_text(TWICE, "utf-8")
-    command = [sys.executable, str(script), str(LEARNING), str(part)]
-    assert subprocess.run(command, capture_output=True, check=False).returncode
+    command, env = [sys.executable, str(script), str(part)], on_path(LEARNING)
+    assert subprocess.run(command, env=env, capture_output=True, check=False).returncode
     with part.open("a") as file:
         file.write('["half a line')
     (tmp_path / "part.jsonl.mended").touch()
     for _ in range(2):
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
         assert done.stdout.strip() == "[0, 1, 2, 3]"
     told = (tmp_path / "part.jsonl.told").read_text().split()
     assert told.count("0") == told.count("1") == 1

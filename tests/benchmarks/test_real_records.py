@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "benchmarks"))
+from real_tasks.compare import compare
 
-from real_tasks.compare import compare  # noqa: E402
+ROOT = Path(__file__).parents[2]
 
 
 def shown(capsys: pytest.CaptureFixture[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 import time
@@ -11,11 +12,6 @@ from pathlib import Path
 import pytest
 
 from baton.errors import UsageError
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
-import itertools
-
 from real_tasks import reproduce as module
 
 

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from cli_runs import made
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
-from runs import made
 from strategies import valid_traces
 
 from baton.cli import advise as command

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from runs import made, traces
+from cli_runs import made, traces
 
 from baton.cli import main
 from baton.trace import Recorder, read_all

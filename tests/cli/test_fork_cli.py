@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from runs import made, traces
+from cli_runs import made, traces
 
 from baton.cli import main
 from baton.tasks import catalog

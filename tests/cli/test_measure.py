@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from runs import made
+from cli_runs import made
 
 from baton.cli import main
 from baton.trace.recorder import Recorder

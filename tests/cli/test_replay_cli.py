@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from runs import made, traces
+from cli_runs import made, traces
 
 from baton.cli import main
 from baton.team.topology import TOPOLOGIES

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from runs import SLOW_RUN, VIRTUAL_RUN, made, started, traces
+from cli_runs import SLOW_RUN, VIRTUAL_RUN, made, started, traces
 
 from baton.cli import main
 from baton.trace.canonical import canonical_hash

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from runs import made, traces
+from cli_runs import made, traces
 
 from baton.cli import main
 from baton.trace.formats import read_all

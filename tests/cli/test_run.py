@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from runs import SLOW_RUN, made, slow_environment, started, traces
+from cli_runs import SLOW_RUN, made, slow_environment, started, traces
 
 from baton.cli import main
 from baton.team.topology import TOPOLOGIES

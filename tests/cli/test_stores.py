@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from runs import made, traces
+from cli_runs import made, traces
 
 from baton.cli import main
 from baton.trace.formats import write

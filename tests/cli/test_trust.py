@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
-from runs import SLOW_RUN, made, started, traces
+from cli_runs import SLOW_RUN, made, started, traces
 
 from baton.cli import main
 from baton.cli.view import attached

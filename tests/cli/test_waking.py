@@ -9,7 +9,7 @@ import sys
 import threading
 
 import pytest
-from runs import hears_interrupts
+from cli_runs import hears_interrupts
 
 from baton.compose.waking import run_waking
 

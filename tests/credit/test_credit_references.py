@@ -101,7 +101,7 @@ def test_generalised_advantages_are_a_filter_of_the_residuals() -> None:
 @pytest.mark.skipif(find_spec("trl") is None, reason="trl is in the extra `bench`")
 def test_group_advantages_are_trls(tmp_path: Path) -> None:
     """GRPO, GRPO without scaling (Dr. GRPO) and RLOO, as their trainers log them after one real step."""
-    script = Path(__file__).with_name("trl_advantages.py")
+    script = Path(__file__).parents[1] / "support" / "trl_advantages.py"
     done = subprocess.run(
         [sys.executable, script, json.dumps(TOTALS), tmp_path], capture_output=True, text=True, check=False
     )

@@ -1,14 +1,10 @@
-"""The tiny model's folder on the path, and a cache of first weights."""
+"""A cache of first weights, shared by the tests that train."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "engine"))  # from tiny_model import ...
-sys.path.insert(0, str(Path(__file__).parent))  # from small_run import ...
 
 
 @pytest.fixture(scope="session")

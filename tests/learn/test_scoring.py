@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from pathlib import Path
 
 import pytest
-from msgspec import structs
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "credit"))
-
 from credit_teams import make_trace
 from fork_teams import voters
+from msgspec import structs
 
 from baton.credit import find
 from baton.credit.forking import Forks

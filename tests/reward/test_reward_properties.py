@@ -6,10 +6,10 @@ import asyncio
 import inspect
 import random
 import re
-import sys
 from pathlib import Path
 
 import pytest
+from chaos import TOPOLOGY_NAMES, make_team
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
@@ -31,9 +31,6 @@ from baton.trace.formats import read, write
 from baton.trace.records import Reward
 from baton.trace.trace import Trace
 from baton.trace.validate import validate
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "team"))
-from chaos import TOPOLOGY_NAMES, make_team
 
 # Rules that any team's trace can answer, each in every unit it knows.
 RULES: tuple[Rule, ...] = (

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from chaos import TOPOLOGY_NAMES, make_team
+from child_process import with_support
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -162,7 +163,6 @@ def test_a_tool_that_may_have_acted_is_left_in_doubt(tmp_path: Path) -> None:
 CHILD = """
 import asyncio, sys
 from pathlib import Path
-sys.path.insert(0, sys.argv[3])
 from chaos import make_team
 from baton.team.running import StoreJournal, header_of, resume, run
 from baton.trace.formats import read_all
@@ -205,9 +205,8 @@ def _killed_run(path: Path, seed: int, rng: random.Random) -> tuple[list[str], i
             textwrap.dedent(CHILD),
             str(path),
             str(seed),
-            str(Path(__file__).parent),
         ]
-        child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=with_support())
         assert child.stdout is not None
         lines = rng.randrange(0, 25) if kills < 6 else 10**9
         assert kills < 10, "a run that is no longer killed must get through"

@@ -5,9 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -39,8 +37,6 @@ from baton.testing import (
     check_topology,
 )
 from baton.trace.numbers import Floats, Ints
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "engine"))  # tiny_model
 
 
 def test_a_failed_check_is_both_an_assertion_and_an_error_of_baton() -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import random
-import sys
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from reward_traces import GOLDEN, full_gold, golden, with_verdicts
 
 from baton.credit import ESTIMATORS
 from baton.credit.estimator import Credits, Group, estimator, make_credit
@@ -19,9 +18,6 @@ from baton.testing.sample_rollouts import sample_group
 from baton.trace import Reward, Trace
 from baton.trace.validate import validate
 from baton.trace.vocabulary import RewardFamily
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "reward"))
-from reward_traces import GOLDEN, full_gold, golden, with_verdicts
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "coma": {"q": lambda prefix, option: 0.5},

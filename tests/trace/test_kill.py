@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="kills forked pr
 
 def _kill(what: str, folder: Path, first: int, second: int = 0) -> int:
     """How many were killed; fails with the driver's own words."""
-    driver = Path(__file__).with_name("kill_driver.py")
+    driver = Path(__file__).parents[1] / "support" / "kill_driver.py"
     done = subprocess.run(
         [sys.executable, str(driver), what, str(folder), str(first), str(second)],
         capture_output=True,

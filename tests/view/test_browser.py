@@ -19,6 +19,7 @@ from urllib.parse import urlencode
 import pytest
 from viewer_runs import credited, hostile, imported, more_training, odd, run_team, tainted, training_run
 
+import team_trace
 from baton.cli import main
 from baton.cli.view import attached
 from baton.trace import Trace, read, write
@@ -46,11 +47,6 @@ COLOURS = """() => { const c = document.querySelector('.stage canvas'); const x 
 
 def big_trace() -> Trace:
     """1,000 agents, 20,000 events."""
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        import team_trace
-    finally:
-        sys.path.pop(0)
     usual, team_trace.WORKER_EVENTS = team_trace.WORKER_EVENTS, 20
     try:
         return team_trace.team_trace(20_000)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
+import make_invalid
 import pytest
 
 from baton.trace.validate import CODES, LEVELS, validate_file
 
-GOLDEN = Path(__file__).parents[1] / "golden"
-sys.path.insert(0, str(GOLDEN))
-import make_invalid  # noqa: E402  # beside the files it makes
-
+GOLDEN = Path(__file__).parent
 DOCS = Path(__file__).parents[2] / "docs" / "validation.md"
 
 

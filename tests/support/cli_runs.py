@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+
+from child_process import on_path
 
 from baton.cli import main
 from baton.trace.formats import read_all
@@ -76,8 +77,7 @@ def _num_events(store: Path) -> int:
 
 
 def slow_environment(folder: Path) -> dict[str, str]:
-    places = [str(folder), os.environ.get("PYTHONPATH", "")]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}
+    return on_path(folder)
 
 
 VIRTUAL_RUN = ("run", "shard-sum", "--policy", "scripted:slow_play:play", "--out", "out")
