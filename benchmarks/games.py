@@ -16,7 +16,7 @@ from baton.games.joint_policy import joint_optimum
 from baton.games.ledger import expected_regret
 from baton.games.library import make_game
 from baton.games.library.dec_tiger import TigerModel
-from baton.games.play import Table
+from baton.games.play import PolicyTable
 from baton.games.reference import reference
 from baton.games.solve import solve
 from baton.team.protocol import Engine
@@ -68,7 +68,7 @@ def flagship() -> Rows:
         target = TARGET_SOLVE_SECONDS
         rows.append(row(f"{what}: solve", f"{took:.2f} s", "target", f"{target:g} s", target / took, WHERE))
         for name in ("optimal", "random"):
-            table = Table(game, reference(name, game, solution))
+            table = PolicyTable(game, reference(name, game, solution))
             took, _ = seconds(lambda table=table: [table.play(0, index) for index in range(20_000)])
             rate, target = 20_000 / took, TARGET_EPISODES_PER_SECOND
             rows.append(
@@ -128,7 +128,7 @@ def on_a_team() -> Rows:
     solution, task = solve(game), GameTask(game)
     rows: Rows = []
     for name in ("optimal", "random"):
-        table = Table(game, reference(name, game, solution))
+        table = PolicyTable(game, reference(name, game, solution))
         engine = ScriptedEngine(name, task.script(name))
         topology = task.topology()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from baton.trace.formats import read
-from baton.trace.validate import validate
+from baton.trace.validation import validate
 
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
 

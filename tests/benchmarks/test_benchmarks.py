@@ -12,7 +12,7 @@ import pytest
 
 from baton.trace.formats.survey_write import to_survey
 from baton.trace.records import Edge
-from baton.trace.validate import validate
+from baton.trace.validation import validate
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 SCHEMA = BENCHMARKS.parent / ".." / "shared" / "data" / "survey" / "trace_schema.json"

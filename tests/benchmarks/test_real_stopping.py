@@ -20,7 +20,7 @@ from baton.learn.recipe import load
 from baton.learn.stage import Episode, Stage
 from baton.team.protocol import Engine, Request
 from baton.trace.trace import Trace
-from baton.trace.validate import validate
+from baton.trace.validation import validate
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 COUNT = 60

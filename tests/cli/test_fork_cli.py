@@ -17,7 +17,7 @@ from baton.tasks.task import Instance
 from baton.team.tools.tool import Tool, tool
 from baton.trace.formats import read
 from baton.trace.trace import Trace
-from baton.trace.validate import validate
+from baton.trace.validation import validate
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from cli_runs import SLOW_RUN, VIRTUAL_RUN, made, started, traces
 from baton.cli import main
 from baton.trace.canonical import canonical_hash
 from baton.trace.trace import Trace
-from baton.trace.validate import validate
+from baton.trace.validation import validate
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from cli_runs import made, traces
 
 from baton.cli import main
 from baton.trace.formats import read_all
-from baton.trace.validate import validate
+from baton.trace.validation import validate
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "v1"
 

@@ -14,7 +14,7 @@ from cli_runs import SLOW_RUN, made, slow_environment, started, traces
 from baton.cli import main
 from baton.team.topology import TOPOLOGIES
 from baton.trace.formats import read
-from baton.trace.validate import validate
+from baton.trace.validation import validate
 
 
 @pytest.mark.parametrize("surface", ["lines", "tools"])

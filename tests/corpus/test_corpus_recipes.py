@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from baton.compose.corpus_recipes import installed_recipes
-from baton.corpus import Answers, advise, load
+from baton.corpus import AdviceAnswers, advise, load
 from baton.corpus.advice import ROLES
 
 FOLDER = Path(__file__).parents[2] / "src" / "baton" / "learn" / "recipes"
@@ -29,5 +29,5 @@ def test_every_recipe_that_is_advised_is_installed() -> None:
     for dynamic, bottleneck, long, roles in itertools.product(
         (False, True), (False, True), (False, True), ROLES
     ):
-        advice = advise(Answers(dynamic=dynamic, bottleneck=bottleneck, long=long, roles=roles))  # type: ignore[arg-type]
+        advice = advise(AdviceAnswers(dynamic=dynamic, bottleneck=bottleneck, long=long, roles=roles))  # type: ignore[arg-type]
         assert {advice.recipe, *advice.instead} <= installed_recipes()

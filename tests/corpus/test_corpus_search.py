@@ -10,7 +10,7 @@ from msgspec import structs
 from baton.corpus import (
     PAPER_FIELDS,
     VOCABULARIES,
-    Answers,
+    AdviceAnswers,
     Corpus,
     Excluded,
     Paper,
@@ -185,7 +185,7 @@ def test_bibtex_escapes_what_tex_would_act_on(title: str) -> None:
 
 
 ALL_ANSWERS = [
-    Answers(dynamic=dynamic, bottleneck=bottleneck, long=long, roles=roles)
+    AdviceAnswers(dynamic=dynamic, bottleneck=bottleneck, long=long, roles=roles)
     for dynamic, bottleneck, long, roles in itertools.product(
         (False, True), (False, True), (False, True), ROLES
     )
@@ -193,7 +193,7 @@ ALL_ANSWERS = [
 
 
 @pytest.mark.parametrize("answers", ALL_ANSWERS, ids=str)
-def test_every_answer_has_a_recipe_and_an_estimator_that_exist(answers: Answers) -> None:
+def test_every_answer_has_a_recipe_and_an_estimator_that_exist(answers: AdviceAnswers) -> None:
     advice = advise(answers)
     known = {paper.recipe for paper in CORPUS.all_papers} | OF_BATON
     assert {advice.recipe, *advice.instead} <= known
@@ -206,7 +206,7 @@ def test_every_answer_has_a_recipe_and_an_estimator_that_exist(answers: Answers)
 def test_what_the_answers_change() -> None:
     def recipe(**answers: object) -> str:
         usual = {"dynamic": False, "bottleneck": False, "long": False, "roles": "heterogeneous"}
-        return advise(Answers(**(usual | answers))).recipe  # type: ignore[arg-type]
+        return advise(AdviceAnswers(**(usual | answers))).recipe  # type: ignore[arg-type]
 
     assert recipe() == "dr-mas"
     assert recipe(roles="debate") == "c3"

@@ -18,7 +18,7 @@ from baton.team.running import run
 from baton.team.team import Assignment, Team
 from baton.team.tools.tool import Registry, tool
 from baton.team.topology import make_topology
-from baton.trace.validate import validate
+from baton.trace.validation import validate
 
 
 def test_a_branch_is_run_once_and_paid_once() -> None:

@@ -21,7 +21,7 @@ from baton.games.library.signalling_chain import SignallingChain
 from baton.games.library.spawn_bandit import SpawnBandit
 from baton.games.library.spawn_forest import SpawnForest
 from baton.games.library.weighted_voting import WeightedVoting
-from baton.games.play import Table
+from baton.games.play import PolicyTable
 from baton.games.solve import evaluate, solve
 
 
@@ -159,7 +159,7 @@ def test_confounded_spawn() -> None:
 def test_the_log_shows_the_wrong_sign() -> None:
     """The naive figure is what sampled play gives, not only what the formula says."""
     game = SpawnBandit(cost=0.0)
-    table = Table(game, game.logging_policy)
+    table = PolicyTable(game, game.logging_policy)
     rewards: dict[bool, list[float]] = {True: [], False: []}
     for index in range(6000):
         episode = table.play(0, index)
@@ -190,7 +190,7 @@ def test_signal_drowns_with_length() -> None:
     ratios = [LengthLadder(length=n).signal_to_noise() for n in (10, 100, 1000)]
     assert ratios[0] / ratios[1] == pytest.approx(sqrt(10))
     game = LengthLadder(length=100, noise=0.1)
-    table = Table(game, lambda state: {"send worker: left": 0.5, "send worker: right": 0.5})
+    table = PolicyTable(game, lambda state: {"send worker: left": 0.5, "send worker: right": 0.5})
     right = []
     for index in range(1500):
         episode = table.play(0, index)

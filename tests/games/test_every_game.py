@@ -145,20 +145,20 @@ def test_numbers_are_finite(value: object) -> None:
 
 @pytest.mark.parametrize("settings", [{"num_boxes": 7}, {"num_rounds": 4}])
 def test_past_exact_solution_is_refused_and_still_played(settings: dict[str, int]) -> None:
-    from baton.games.play import Table
+    from baton.games.play import PolicyTable
 
     game = make_game("parallel-pandora", settings)
     with pytest.raises(UsageError, match="past exact solution, which takes at most 6"):
         solve(game)
-    assert Table(game, reference("greedy", game)).play(0).options
+    assert PolicyTable(game, reference("greedy", game)).play(0).options
 
 
 def test_long_traces_of_the_flagship() -> None:
     """Past exact solution there are traces of hundreds of decisions."""
-    from baton.games.play import Table
+    from baton.games.play import PolicyTable
 
     game = make_game("parallel-pandora", {"num_boxes": 100, "num_rounds": 60, "num_slots": 4, "prior": -3})
-    episode = Table(game, reference("always-spawn", game)).play(0)
+    episode = PolicyTable(game, reference("always-spawn", game)).play(0)
     assert len(episode.options) > 500
 
 

@@ -36,7 +36,7 @@ from baton.testing.chaos import chaos_engine
 from baton.testing.check_tasks import check_task
 from baton.trace.formats import read_all, write
 from baton.trace.trace import Trace
-from baton.trace.validate import validate
+from baton.trace.validation import validate
 
 
 @cache

@@ -16,7 +16,7 @@ from baton.games.library.one_shot_message import OneShotMessage
 from baton.games.library.quiet import Quiet
 from baton.games.library.scouts import Scouts, ScoutsModel
 from baton.games.library.silo import Silo
-from baton.games.play import Table
+from baton.games.play import PolicyTable
 from baton.games.solve import evaluate, solve
 from baton.testing.check_tasks import check_decpomdp
 
@@ -57,7 +57,7 @@ def test_quiet_informs_but_does_not_pay() -> None:
 @pytest.mark.parametrize("goal", ["max", "sum"])
 def test_silo_needs_its_messages_and_rounds(n: int, goal: str) -> None:
     game = Silo(num_agents=n, goal=goal, prize=100.0, message_cost=0.01, round_cost=0.1)
-    episode = Table(game, solve(game).policy).play(0)
+    episode = PolicyTable(game, solve(game).policy).play(0)
     sent = sum(option.startswith("send") for option in episode.options)
     rounds = sum(reward == -0.1 for reward in episode.rewards)
     assert (sent, rounds) == (n - 1, ceil(log2(n)))

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
-from baton.games.library.assignment import Assignment
+from baton.games.library.assignment import AssignmentGame
 from baton.games.library.dag_schedule import DagSchedule
 from baton.games.library.weighted_completion import WeightedCompletion
 from baton.games.schedule import assign, levels, list_schedule, longest_first, smith_order
@@ -131,7 +131,7 @@ def test_assignment_is_scipys(gain: list[list[float]]) -> None:
 @settings(max_examples=30)
 @given(matrices)
 def test_assignment_game(gain: list[list[float]]) -> None:
-    game = Assignment(skills=tuple(map(tuple, gain)))
+    game = AssignmentGame(skills=tuple(map(tuple, gain)))
     assert solve(game).value == pytest.approx(game.facts()["value"], abs=1e-9)
 
 

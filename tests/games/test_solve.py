@@ -16,7 +16,7 @@ from baton.errors import UsageError
 from baton.games.game import CHOICES, OVER, Branch, Choice, Game, State
 from baton.games.ledger import expected_regret, sampled_regret, trace_regret
 from baton.games.library import make_game
-from baton.games.play import Table
+from baton.games.play import PolicyTable
 from baton.games.reference import REFERENCE, reference
 from baton.games.solve import evaluate, solve
 
@@ -143,7 +143,7 @@ def test_intervals_cover_as_often_as_they_say() -> None:
 def test_trace_ledger_adds_up_with_luck() -> None:
     game = make_game("parallel-pandora")
     solution = solve(game)
-    table = Table(game, reference("random", game))
+    table = PolicyTable(game, reference("random", game))
     lucks = []
     for index in range(300):
         episode = table.play(0, index)
@@ -161,7 +161,7 @@ def test_trace_ledger_adds_up_with_luck() -> None:
 def test_same_seed_same_episode() -> None:
     game = make_game("parallel-pandora")
     policy = reference("random", game)
-    first, second = Table(game, policy), Table(game, policy)
+    first, second = PolicyTable(game, policy), PolicyTable(game, policy)
     second.play(9, 9)  # what was played before does not matter
     assert [first.play(0, i) for i in range(5)] == [second.play(0, i) for i in range(5)]
     assert first.play(0, 0) != first.play(1, 0)

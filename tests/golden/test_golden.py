@@ -11,7 +11,7 @@ from baton.trace.formats import read
 from baton.trace.formats.survey import from_survey
 from baton.trace.formats.survey_write import to_survey
 from baton.trace.graph.arrays import Graph
-from baton.trace.validate import validate
+from baton.trace.validation import validate
 from baton.trace.vocabulary import CREDIT_UNITS, DECISIONS, EVENT_TYPES, REWARD_FAMILIES, STATUSES, TOPOLOGIES
 
 PATHS = sorted(V1.glob("*.jsonl"))

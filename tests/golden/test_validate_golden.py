@@ -8,7 +8,7 @@ from pathlib import Path
 import make_invalid
 import pytest
 
-from baton.trace.validate import CODES, LEVELS, validate_file
+from baton.trace.validation import CODES, LEVELS, validate_file
 
 GOLDEN = Path(__file__).parent
 DOCS = Path(__file__).parents[2] / "docs" / "validation.md"

@@ -13,7 +13,7 @@ from planted import team_of
 
 from baton.engine.scripted import ScriptedEngine
 from baton.measure.figure import Figure
-from baton.measure.measured import Reading
+from baton.measure.measured import MeasuredTrace
 from baton.measure.safety.clean_replay import CleanReplay, attack_figures, clean_replay, rerun_of
 from baton.measure.safety.summary import safety_report
 from baton.measure.safety.taint import Labels, taint
@@ -50,7 +50,7 @@ def chaotic(topology: str, seed: int) -> Team:
 def test_nothing_compromised_is_untainted(topology: str, seed: int) -> None:
     team = chaotic(topology, seed)
     trace = asyncio.run(run(team, ASSIGNMENT))
-    reading, found = Reading(trace), taint(trace)
+    reading, found = MeasuredTrace(trace), taint(trace)
     # A call that was cancelled brought nothing.
     results = [e for e in trace.events if e.type == "tool_result" and e.duration_s is not None]
     assert set(found.sources) == {e.id for e in results if e.tool == "web"}
@@ -92,7 +92,7 @@ def test_what_only_timing_carries_is_counted_apart() -> None:
     """The stranger's words keep worker 1 busy, so the lead hears worker 2 first: no edge says so."""
     team = scripted("any", "one")
     trace = asyncio.run(run(team, ASSIGNMENT))
-    reading, found = Reading(trace), taint(trace)
+    reading, found = MeasuredTrace(trace), taint(trace)
     stop = reading.final
     assert stop.id not in found.tainted
     clean = clean_replay(reading, found, rerun_of(team, ASSIGNMENT))
@@ -105,7 +105,7 @@ def test_what_only_timing_carries_is_counted_apart() -> None:
 def test_waiting_for_all_is_followed() -> None:
     team = scripted("all", "one")
     trace = asyncio.run(run(team, ASSIGNMENT))
-    reading, found = Reading(trace), taint(trace)
+    reading, found = MeasuredTrace(trace), taint(trace)
     assert reading.final.id in found.tainted
     clean = clean_replay(reading, found, rerun_of(team, ASSIGNMENT))
     assert isinstance(clean, CleanReplay)
@@ -133,7 +133,7 @@ def test_impure_tools_are_not_run_again_and_that_is_a_reason() -> None:
     team = Team.of(shape, ScriptedEngine("script", script), tools=Registry([web, pay]))
     trace = asyncio.run(run(team, ASSIGNMENT))
     report = safety_report(
-        [Reading(trace)],
+        [MeasuredTrace(trace)],
         lambda _: Labels(consequential=frozenset({"pay"})),
         lambda _: rerun_of(team, ASSIGNMENT),
     )
@@ -150,7 +150,7 @@ def test_report_over_replayed_traces() -> None:
     team = scripted("all", "one")
     trace = asyncio.run(run(team, ASSIGNMENT))
     rerun = rerun_of(team, ASSIGNMENT)
-    report = safety_report([Reading(trace), team_of(trace_id="z")], lambda _: Labels(), lambda _: rerun)
+    report = safety_report([MeasuredTrace(trace), team_of(trace_id="z")], lambda _: Labels(), lambda _: rerun)
     figures = report.figures
     assert figures["compromised_untainted"].value == 0
     assert figures["sources"].value == 0.5

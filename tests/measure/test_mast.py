@@ -10,14 +10,14 @@ from planted import Scene, event, is_right, reading, trace_of
 from strategies import arbitrary_traces, valid_traces
 
 from baton.measure.gold import Gold
-from baton.measure.measured import Reading
-from baton.measure.metrics.mast import MODES, Finding, failures, rates
+from baton.measure.measured import MeasuredTrace
+from baton.measure.metrics.mast import MODES, MastFinding, failures, rates
 from baton.trace.trace import Trace
 
 RIGHT = Gold(verify=is_right("42"))
 
 
-def repeats(again: int, told: bool = False, fails: bool = False) -> Reading:
+def repeats(again: int, told: bool = False, fails: bool = False) -> MeasuredTrace:
     def play(stage: Scene) -> None:
         lead = stage.team.agent("lead", role="critic")
         worker = lead.spawn("w", task="a")
@@ -34,7 +34,7 @@ def repeats(again: int, told: bool = False, fails: bool = False) -> Reading:
     return reading(play, RIGHT)
 
 
-def stops(status: str, rounds: int = 1) -> Reading:
+def stops(status: str, rounds: int = 1) -> MeasuredTrace:
     def play(stage: Scene) -> None:
         lead = stage.team.agent("lead", role="critic")
         worker = lead.spawn("w", task="a")
@@ -47,7 +47,7 @@ def stops(status: str, rounds: int = 1) -> Reading:
     return reading(play, RIGHT)
 
 
-def converses(*prompts: list[int], delegated: bool = False) -> Reading:
+def converses(*prompts: list[int], delegated: bool = False) -> MeasuredTrace:
     def play(stage: Scene) -> None:
         lead = stage.team.agent("lead", role="critic")
         worker = lead.spawn("w", task="a")
@@ -61,7 +61,7 @@ def converses(*prompts: list[int], delegated: bool = False) -> Reading:
     return reading(play, RIGHT)
 
 
-def keeps(shares: bool, answer: str = "13") -> Reading:
+def keeps(shares: bool, answer: str = "13") -> MeasuredTrace:
     def play(stage: Scene) -> None:
         lead = stage.team.agent("lead", role="critic")
         worker = lead.spawn("w", task="a")
@@ -74,7 +74,7 @@ def keeps(shares: bool, answer: str = "13") -> Reading:
     return reading(play, Gold(facts=("8080",), verify=is_right("8080")))
 
 
-def hears(reads: bool) -> Reading:
+def hears(reads: bool) -> MeasuredTrace:
     events = [
         event(1, "lead", "spawn", to="w", role="critic"),
         event(2, "w", "message", to="lead"),
@@ -88,10 +88,10 @@ def hears(reads: bool) -> Reading:
         ("e3", "e4", "temporal"),
         ("e4", "e5", "temporal"),
     ]
-    return Reading(trace_of(events, [*edges, ("e2", "e4", "message")] if reads else edges))
+    return MeasuredTrace(trace_of(events, [*edges, ("e2", "e4", "message")] if reads else edges))
 
 
-def ends(answer: str, waits: bool, gold: Gold = RIGHT) -> Reading:
+def ends(answer: str, waits: bool, gold: Gold = RIGHT) -> MeasuredTrace:
     def play(stage: Scene) -> None:
         lead = stage.team.agent("lead", role="critic")
         lead.spawn("slow", task="a")
@@ -105,7 +105,7 @@ def ends(answer: str, waits: bool, gold: Gold = RIGHT) -> Reading:
     return reading(play, gold)
 
 
-def checks(by: str | None) -> Reading:
+def checks(by: str | None) -> MeasuredTrace:
     def play(stage: Scene) -> None:
         lead = stage.team.agent("lead", role="orchestrator")
         worker = lead.spawn("w", role="worker", task="a")
@@ -122,7 +122,7 @@ def checks(by: str | None) -> Reading:
 
 
 unreached = Gold(verify=is_right("42"), milestones=("a", "b"), reached=lambda trace: {"a"})
-PLANTED: dict[str, tuple[list[Callable[[], Reading]], list[Callable[[], Reading]]]] = {
+PLANTED: dict[str, tuple[list[Callable[[], MeasuredTrace]], list[Callable[[], MeasuredTrace]]]] = {
     "step_repetition": (
         [lambda: repeats(2)],
         [lambda: repeats(1), lambda: repeats(2, told=True), lambda: repeats(3, fails=True)],
@@ -154,7 +154,7 @@ PLANTED: dict[str, tuple[list[Callable[[], Reading]], list[Callable[[], Reading]
 }
 
 
-def finding(one: Reading, mode: str) -> Finding:
+def finding(one: MeasuredTrace, mode: str) -> MastFinding:
     (found,) = [found for found in failures(one) if found.mode == mode]
     return found
 
@@ -173,7 +173,7 @@ def test_fires_where_it_was_planted_and_nowhere_else(mode: str) -> None:
 
 
 def test_what_a_trace_cannot_say_is_not_a_clean_bill() -> None:
-    bare = Reading(trace_of([event(1, "a", to="b"), event(2, "b", to="a")]))
+    bare = MeasuredTrace(trace_of([event(1, "a", to="b"), event(2, "b", to="a")]))
     unsaid = {found.mode: found.why_not for found in failures(bare) if found.fired is None}
     assert set(unsaid) == {
         "step_repetition",
@@ -188,19 +188,19 @@ def test_what_a_trace_cannot_say_is_not_a_clean_bill() -> None:
 
 
 def test_rates() -> None:
-    found = rates([repeats(2), repeats(1), repeats(1), Reading(trace_of([event(1, "a")]))])
+    found = rates([repeats(2), repeats(1), repeats(1), MeasuredTrace(trace_of([event(1, "a")]))])
     assert (found["step_repetition"].value, found["step_repetition"].n) == (pytest.approx(1 / 3), 3)
     assert found["withheld_information"].value is None
 
 
 @given(arbitrary_traces(max_events=8))
 def test_no_trace_breaks_a_rule(trace: Trace) -> None:
-    for found in failures(Reading(trace, Gold(facts=("a",), verify=lambda answer: 0.0))):
+    for found in failures(MeasuredTrace(trace, Gold(facts=("a",), verify=lambda answer: 0.0))):
         assert (found.fired is None) == (found.why_not is not None)
 
 
 @given(valid_traces())
 def test_evidence_is_in_the_trace(trace: Trace) -> None:
-    for found in failures(Reading(trace)):
+    for found in failures(MeasuredTrace(trace)):
         assert set(found.events) <= set(trace.position)
         assert bool(found.events) == bool(found.fired)

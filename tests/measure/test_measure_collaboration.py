@@ -12,7 +12,7 @@ from planted import Scene, event, is_right, reading, team_of, trace_of
 
 from baton.engine.scripted import ScriptedEngine
 from baton.measure.gold import Gold
-from baton.measure.measured import Reading
+from baton.measure.measured import MeasuredTrace
 from baton.measure.metrics.collaboration import (
     attribution,
     attribution_accuracy,
@@ -42,7 +42,7 @@ def test_milestones() -> None:
     assert milestones(team_of()).value is None
 
 
-def sent(tasks: list[str], messages: list[tuple[str, str]]) -> Reading:
+def sent(tasks: list[str], messages: list[tuple[str, str]]) -> MeasuredTrace:
     def play(stage: Scene) -> None:
         lead = stage.team.agent("lead")
         for k, task in enumerate(tasks):
@@ -58,8 +58,8 @@ def test_redundancy_counts_executions_of_the_same_subtask() -> None:
     assert redundancy(sent(["a", "b", "c"], [])).value == 0
     assert redundancy(sent(["a", "A ", "b", "a."], [])).value == 0.5
     by_first = Gold(subtask_of=lambda text: text[0])
-    assert redundancy(Reading(sent(["x1", "x2"], []).trace, by_first)).value == 0.5
-    withheld = Reading(sent(["a", "a", "b"], []).trace.without_payloads())
+    assert redundancy(MeasuredTrace(sent(["x1", "x2"], []).trace, by_first)).value == 0.5
+    withheld = MeasuredTrace(sent(["a", "a", "b"], []).trace.without_payloads())
     assert redundancy(withheld).value == pytest.approx(1 / 3)
     assert redundancy(sent([], [])).why_not == "no subtask was given to anybody"
 
@@ -105,7 +105,7 @@ def test_the_optimum_beats_everybody(p: list[float]) -> None:
     assert optimal_accuracy(p) <= 1 + 1e-9
 
 
-def voted(answers: list[str], fused: str, k: int) -> Reading:
+def voted(answers: list[str], fused: str, k: int) -> MeasuredTrace:
     def play(stage: Scene) -> None:
         lead = stage.team.agent("lead")
         crew = [lead.spawn(f"w{i}", task="vote") for i in range(len(answers))]
@@ -125,7 +125,7 @@ def test_voters_from_traces() -> None:
     single = np.mean(right, axis=0)
     expected = (7 / 8 - single.max()) / (optimal_accuracy(single.tolist()) - single.max())
     assert aggregation_efficiency(found).value == pytest.approx(expected)
-    given_best = [Reading(one.trace, Gold(verify=is_right("y"), best_aggregate=1.0)) for one in found]
+    given_best = [MeasuredTrace(one.trace, Gold(verify=is_right("y"), best_aggregate=1.0)) for one in found]
     assert aggregation_efficiency(given_best).value == pytest.approx((7 / 8 - 5 / 8) / (1 - 5 / 8))
     assert voters(found[:2]).why_not == "fewer than three traces have the same voters"
     assert voters([team_of()]).why_not == "no verifier is given"
@@ -153,7 +153,7 @@ def test_attribution_against_injected_faults() -> None:
     assert when.value == 0.0
     assert "no fault was put in" in (attribution([team_of()])[0].why_not or "")
     plain = trace_of([event(1, "a", extra={"injected": True})])
-    assert attribution([Reading(plain)])[0].why_not == "no credit says whom to blame"
+    assert attribution([MeasuredTrace(plain)])[0].why_not == "no credit says whom to blame"
 
 
 def test_message_value_by_masking() -> None:
@@ -173,7 +173,7 @@ def test_message_value_by_masking() -> None:
     team = Team.of(make_topology("centralized"), ScriptedEngine("script", script))
     assignment = Assignment(task_id="t", prompt="p", verify=is_right("42"))
     trace = asyncio.run(run(team, assignment))
-    values = message_values(Reading(trace), rerun_of(team, assignment))
+    values = message_values(MeasuredTrace(trace), rerun_of(team, assignment))
     told = {value.event.partition("#")[0]: [] for value in values}
     for value in values:
         told[value.event.partition("#")[0]].append(value.value.value)

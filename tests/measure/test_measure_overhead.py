@@ -7,7 +7,7 @@ import pytest
 from planted import is_right, team_of
 
 from baton.measure.gold import Gold
-from baton.measure.measured import Reading
+from baton.measure.measured import MeasuredTrace
 from baton.measure.metrics.amplification import (
     all_must_be_right,
     amplification_slope,
@@ -148,7 +148,7 @@ def test_propagation() -> None:
     assert propagation([set()], [set()]).why_not == "no error was put in"
 
 
-def scored(values: list[float], name: str) -> list[Reading]:
+def scored(values: list[float], name: str) -> list[MeasuredTrace]:
     return [team_of(success=value, trace_id=f"{name}{k}") for k, value in enumerate(values)]
 
 

@@ -6,7 +6,7 @@ import pytest
 from planted import Scene, event, reading, team_of, trace_of
 
 from baton.measure.gold import Gold
-from baton.measure.measured import Reading
+from baton.measure.measured import MeasuredTrace
 from baton.measure.metrics import parallel
 
 # lead 1 s, two workers 1 s at once, lead 1 s: T1 = 4, Tinf = T_P = 3.
@@ -54,7 +54,7 @@ def test_dead_work_is_what_the_answer_does_not_depend_on() -> None:
     edges = tuple(edge for edge in one.trace.edges if edge.src != late.id)
     from msgspec import structs
 
-    one = Reading(structs.replace(one.trace, edges=edges))
+    one = MeasuredTrace(structs.replace(one.trace, edges=edges))
     assert parallel.dead_tokens(one).value == pytest.approx(0.7)
     assert parallel.dead_seconds(one).value == pytest.approx(3 / 5)
     assert parallel.useful_agent_share(one).value == 0.5
@@ -86,7 +86,7 @@ def test_a_serial_team_has_collapsed_and_a_sequential_task_cannot() -> None:
 
     one = reading(play, gold=Gold(least_work_s=3.0, least_span_s=1.0, slots=8))
     assert parallel.serial_collapse(one).value == pytest.approx(1.0)
-    chain = Reading(one.trace, Gold(least_work_s=3.0, least_span_s=3.0, slots=8))
+    chain = MeasuredTrace(one.trace, Gold(least_work_s=3.0, least_span_s=3.0, slots=8))
     assert "cannot be done in parallel" in (parallel.serial_collapse(chain).why_not or "")
 
 
@@ -96,7 +96,7 @@ def test_gold_that_cannot_be_is_noticed() -> None:
 
 
 def test_reasons() -> None:
-    untimed = Reading(trace_of([event(1, "a"), event(2, "a", decision="stop")]))
+    untimed = MeasuredTrace(trace_of([event(1, "a"), event(2, "a", decision="stop")]))
     assert parallel.work(untimed).why_not == "no event was timed"
     assert parallel.useful_agent_share(untimed).why_not == "nobody was spawned"
     assert parallel.dead_tokens(untimed).why_not == "no event's tokens were counted"
@@ -104,4 +104,6 @@ def test_reasons() -> None:
     assert parallel.serial_collapse(team_of(gold=Gold(least_work_s=1.0, least_span_s=1.0))).why_not == (
         "the number of slots P is not given"
     )
-    assert "no answer" in (parallel.dead_tokens(Reading(trace_of([event(1, "a", tokens=3)]))).why_not or "")
+    assert "no answer" in (
+        parallel.dead_tokens(MeasuredTrace(trace_of([event(1, "a", tokens=3)]))).why_not or ""
+    )

@@ -17,7 +17,7 @@ from strategies import arbitrary_traces, valid_traces
 
 from baton.measure.figure import Figure, not_measured
 from baton.measure.gold import Gold
-from baton.measure.measured import Reading
+from baton.measure.measured import MeasuredTrace
 from baton.measure.metric import METRICS
 from baton.measure.metrics.scale import band_of, by_band
 from baton.measure.metrics.token_matched import best_of, token_match
@@ -54,7 +54,7 @@ def in_bounds(figures: dict[str, Figure]) -> None:
 
 @given(arbitrary_traces(max_events=8), st.booleans())
 def test_any_trace_at_all_can_be_measured(trace: Trace, gold: bool) -> None:
-    report = measure([Reading(trace, GOLD if gold else None)])
+    report = measure([MeasuredTrace(trace, GOLD if gold else None)])
     in_bounds(report.all.figures)
     document(report)
 
@@ -74,8 +74,8 @@ def test_order_does_not_matter(traces: list[Trace], data: st.DataObject) -> None
                 trace, events=tuple(trace.events[k] for k in order), edges=tuple(reversed(trace.edges))
             )
         )
-    one = measure([Reading(trace, GOLD) for trace in traces])
-    two = measure([Reading(trace, GOLD) for trace in reversed(mixed)])
+    one = measure([MeasuredTrace(trace, GOLD) for trace in traces])
+    two = measure([MeasuredTrace(trace, GOLD) for trace in reversed(mixed)])
     in_bounds(one.all.figures)
     span = one.all.figures["span"].value
     work = one.all.figures["work"].value
@@ -103,7 +103,7 @@ def test_teams_that_do_anything(topology: str) -> None:
     for seed in range(4):
         team, assignment = make_team(topology, seed)
         trace = asyncio.run(run(team, assignment, trace_id=f"{topology}-{seed}"))
-        readings.append(Reading(trace, structs.replace(GOLD, verify=assignment.verify)))
+        readings.append(MeasuredTrace(trace, structs.replace(GOLD, verify=assignment.verify)))
     report = measure(readings)
     in_bounds(report.all.figures)
     for figure in ("success", "work", "span", "tokens", "calls", "dead_tokens", "protocol_tokens"):
@@ -117,7 +117,7 @@ def test_teams_that_do_anything(topology: str) -> None:
 def test_replays_give_what_only_they_can() -> None:
     team, assignment = make_team("centralized", 3)
     trace = asyncio.run(run(team, assignment))
-    reading = Reading(trace, Gold(verify=assignment.verify))
+    reading = MeasuredTrace(trace, Gold(verify=assignment.verify))
     report = measure([reading], rerun=lambda _: rerun_of(team, assignment))
     assert "--replay" not in (report.all.figures["premature_stop_rate"].why_not or "")
     without = measure([reading], rerun=lambda _: not_measured("no team"))
@@ -133,7 +133,7 @@ def test_more_dead_work_is_more() -> None:
     shares = []
     for dead in (0, 5, 50):
         more = [event(3, "w", tokens=dead, duration_s=float(dead))]
-        figures = figures_of([Reading(trace_of(base + more, [("e1", "e2", "temporal")]))])
+        figures = figures_of([MeasuredTrace(trace_of(base + more, [("e1", "e2", "temporal")]))])
         shares.append((figures["dead_tokens"].value, figures["dead_seconds"].value))
     assert shares == sorted(shares)
     assert shares[0] == (0.0, 0.0)
@@ -143,7 +143,10 @@ def test_bands() -> None:
     assert [band_of(n) for n in (0, 10, 31, 32, 100, 316, 317, 20_000)] == [
         10, 10, 10, 100, 100, 100, 1000, 1000,
     ]  # fmt: skip
-    short, long = Reading(trace_of([event(1, "a")])), Reading(trace_of([event(k, "a") for k in range(1, 50)]))
+    short, long = (
+        MeasuredTrace(trace_of([event(1, "a")])),
+        MeasuredTrace(trace_of([event(k, "a") for k in range(1, 50)])),
+    )
     assert [len(some) for some in by_band([short, long, short]).values()] == [2, 1, 0]
     report = measure([short, long])
     assert list(report.bands) == [10, 100]
@@ -218,7 +221,7 @@ def test_a_page_and_markdown_hold_hostile_names_as_text() -> None:
         event(1, name, "tool_result", role=name, trusted=False),
         event(2, name, "orchestrator_decision", role=name, decision="stop"),
     ]
-    reading = Reading(trace_of(events, trace_id=name))
+    reading = MeasuredTrace(trace_of(events, trace_id=name))
     safety = safety_report([reading], lambda _: Labels(), lambda _: not_measured("no team"))
     made = document(measure([reading], safety=safety))
     page = as_html(made)

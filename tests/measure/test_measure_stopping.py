@@ -11,7 +11,7 @@ from planted import Scene, is_right, reading, team_of
 
 from baton.engine.scripted import ScriptedEngine
 from baton.measure.gold import Gold
-from baton.measure.measured import Reading
+from baton.measure.measured import MeasuredTrace
 from baton.measure.metrics.stop_regret import (
     Rounds,
     going_on,
@@ -32,7 +32,7 @@ from baton.team.topology import make_topology
 GOLD = Gold(verify=is_right("y"))
 
 
-def debated(answers: list[str], final: str, gold: Gold | None = GOLD) -> Reading:
+def debated(answers: list[str], final: str, gold: Gold | None = GOLD) -> MeasuredTrace:
     """A lead that fuses round after round, ten tokens each, then stops."""
 
     def play(stage: Scene) -> None:
@@ -118,12 +118,12 @@ def team(patience: int) -> tuple[Team, Assignment]:
 def test_going_on_past_the_stop() -> None:
     made, assignment = team(8)
     trace = asyncio.run(run(made, assignment))
-    rounds = going_on(Reading(trace, GOLD), rerun_of(made, assignment))
+    rounds = going_on(MeasuredTrace(trace, GOLD), rerun_of(made, assignment))
     assert rounds.scores[0] == 0.0
     assert rounds.stopped == 0
     assert len(rounds.scores) == 2  # the second stop takes effect, and is as wrong
     assert not premature(rounds)
-    right = Reading(trace, Gold(verify=lambda answer: 1.0))
+    right = MeasuredTrace(trace, Gold(verify=lambda answer: 1.0))
     assert not premature(going_on(right, rerun_of(made, assignment)))
 
 

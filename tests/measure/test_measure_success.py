@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from planted import event, is_right, team_of, trace_of
 
 from baton.measure.gold import Gold
-from baton.measure.measured import Reading
+from baton.measure.measured import MeasuredTrace
 from baton.measure.metrics.success import f1, item_f1, items_in, normalised_regret, regret, success
 from baton.trace.records import Reward
 
@@ -26,7 +26,7 @@ def test_success_is_verified_now_or_as_recorded() -> None:
 def test_the_verifier_goes_before_the_record_unless_the_answer_is_withheld() -> None:
     one = team_of("41", success=1.0, gold=Gold(verify=is_right("42")))
     assert not one.succeeded
-    withheld = Reading(one.trace.without_payloads(), one.gold)
+    withheld = MeasuredTrace(one.trace.without_payloads(), one.gold)
     assert withheld.succeeded
 
 
@@ -39,13 +39,13 @@ def test_half_right_is_no_success_and_a_return_is_no_verdict() -> None:
 
 def test_no_outcome_says_why() -> None:
     assert "no verified outcome" in (success([team_of()]).why_not or "")
-    unfinished = Reading(trace_of([event(1, "a")], finished=False))
+    unfinished = MeasuredTrace(trace_of([event(1, "a")], finished=False))
     assert success([unfinished]).why_not == "the trace is unfinished"
     twice = trace_of(
         [event(1, "a")],
         rewards=tuple(Reward(family="shared", unit="team", target="t", value=v) for v in (0.0, 1.0)),
     )
-    assert "several outcomes" in (success([Reading(twice)]).why_not or "")
+    assert "several outcomes" in (success([MeasuredTrace(twice)]).why_not or "")
 
 
 def test_item_f1_of_lists_tables_and_lines() -> None:

@@ -14,7 +14,7 @@ from msgspec import structs
 from planted import event, trace_of
 from strategies import valid_traces
 
-from baton.measure.measured import Reading
+from baton.measure.measured import MeasuredTrace
 from baton.measure.safety.blast import Blast, blast, min_vertex_cut
 from baton.measure.safety.taint import Labels, Taint, taint
 from baton.trace.records import Event
@@ -156,7 +156,7 @@ def test_the_surveys_example() -> None:
 
 
 def radius(events: Sequence[Event], edges: Sequence[tuple[str, str, str]], labels: Labels) -> Blast:
-    reading = Reading(trace_of(events, edges))
+    reading = MeasuredTrace(trace_of(events, edges))
     return blast(reading, taint(reading, labels))
 
 
@@ -260,7 +260,7 @@ def test_taint_depends_on_no_order_and_only_grows_with_sources(trace: Trace, dat
     turn = data.draw(st.integers(0, len(trace.edges)))
     again = shuffled(with_sources(chosen), order, turn)
     assert taint(again, labels) == one
-    first, second = (blast(Reading(t), one) for t in (with_sources(chosen), again))
+    first, second = (blast(MeasuredTrace(t), one) for t in (with_sources(chosen), again))
     assert structs.replace(first, cut=()) == structs.replace(second, cut=())
     assert set(one.sources) == chosen <= set(one.tainted)
     assert set(one.tainted) == set(one.data) | set(one.control)

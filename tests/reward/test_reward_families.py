@@ -8,7 +8,7 @@ import pytest
 from reward_traces import Clock, checked, full_gold, golden, recorded, star, values, with_verdicts
 
 from baton.errors import TraceError, UsageError
-from baton.measure.measured import Reading
+from baton.measure.measured import MeasuredTrace
 from baton.measure.metrics.parallel import span, work
 from baton.reward import Gold
 from baton.reward.rules.debate import JudgePanel, Resolution, SolutionEvaluation, Swing, Verifiers
@@ -16,7 +16,7 @@ from baton.reward.rules.individual import Difference, OwnAnswer, SoloGap
 from baton.reward.rules.orchestration import Aggregation, CriticalSteps, FinishRate, Parallel, SpeedUp, Split
 from baton.reward.rules.process import Milestones, Scorer, ValidFormat
 from baton.reward.rules.role import MainSub, ProposerSolverJudge, Rubric, SolverVerifier
-from baton.reward.rules.shared import Cost, ItemF1, Length, StepCost, Success
+from baton.reward.rules.shared import ItemF1, Length, RunCost, StepCost, Success
 from baton.reward.rules.tool_use import ToolUse, ToolUsed
 from baton.trace.graph.stages import Stages
 from baton.trace.recorded_agent import RecordedAgent
@@ -93,7 +93,9 @@ def test_item_f1_of_tables() -> None:
 
 def test_costs() -> None:
     trace = golden("centralized")  # 116 tokens, 2 tool calls, 4 s
-    assert Cost(per_token=0.01, per_tool_call=0.5, per_second=0.25).score(trace)[0].value == 1.16 + 1.0 + 1.0
+    assert (
+        RunCost(per_token=0.01, per_tool_call=0.5, per_second=0.25).score(trace)[0].value == 1.16 + 1.0 + 1.0
+    )
     assert Length(free=16, limit=216).score(trace)[0].value == 0.5
     assert Length(free=200, limit=216).score(trace)[0].value == 0.0
     with pytest.raises(TraceError, match="none were measured"):
@@ -361,7 +363,7 @@ def test_speed_up_and_the_measured_span_agree_where_events_overlap() -> None:
     )
     (found,) = SpeedUp().score(trace)
     assert found.value == 20.0 / 10.5
-    reading = Reading(trace)
+    reading = MeasuredTrace(trace)
     assert (work(reading).value, span(reading).value) == (20.0, 10.5)
 
 

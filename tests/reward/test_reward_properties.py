@@ -24,17 +24,17 @@ from baton.reward.rules.individual import Difference, OwnAnswer, SoloGap
 from baton.reward.rules.orchestration import Aggregation, CriticalSteps, FinishRate, Parallel, SpeedUp, Split
 from baton.reward.rules.process import Milestones, Scorer, ValidFormat
 from baton.reward.rules.role import MainSub, Rubric
-from baton.reward.rules.shared import Cost, ItemF1, Length, StepCost, Success
+from baton.reward.rules.shared import ItemF1, Length, RunCost, StepCost, Success
 from baton.reward.rules.tool_use import ToolUse, ToolUsed
 from baton.team.running import run
 from baton.trace.formats import read, write
 from baton.trace.records import Reward
 from baton.trace.trace import Trace
-from baton.trace.validate import validate
+from baton.trace.validation import validate
 
 # Rules that any team's trace can answer, each in every unit it knows.
 RULES: tuple[Rule, ...] = (
-    Success(), ItemF1(), Cost(per_token=1e-3, per_tool_call=0.1, per_second=0.3), Length(free=10, limit=300),
+    Success(), ItemF1(), RunCost(per_token=1e-3, per_tool_call=0.1, per_second=0.3), Length(free=10, limit=300),
     StepCost(max_steps=8), StepCost(max_steps=8, unit="turn", name="steps"),
     OwnAnswer(), OwnAnswer(team_weight=1.0, name="beyond"), SoloGap(thinkers=("orchestrator", "lead", "resolver")),
     MainSub(),

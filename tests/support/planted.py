@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from baton.measure.gold import Gold
-from baton.measure.measured import Reading
+from baton.measure.measured import MeasuredTrace
 from baton.trace.recorder import Recorder
 from baton.trace.records import Edge, Event
 from baton.trace.trace import Header, Trace
@@ -50,11 +50,11 @@ def scene(**named: Any) -> Iterator[Scene]:
         yield made
 
 
-def reading(make: Callable[[Scene], None], gold: Gold | None = None, **named: Any) -> Reading:
+def reading(make: Callable[[Scene], None], gold: Gold | None = None, **named: Any) -> MeasuredTrace:
     """A team's trace, ready to be measured."""
     with scene(**named) as made:
         make(made)
-    return Reading(made.team.trace(), gold)
+    return MeasuredTrace(made.team.trace(), gold)
 
 
 def is_right(text: str) -> Callable[[str], float]:
@@ -63,7 +63,7 @@ def is_right(text: str) -> Callable[[str], float]:
 
 def team_of(
     answer: str = "42", *, workers: int = 2, tokens: int = 10, success: float | None = None, **named: Any
-) -> Reading:
+) -> MeasuredTrace:
     """A lead and workers that each take a second at once, an aggregate, a stop."""
 
     def play(stage: Scene) -> None:

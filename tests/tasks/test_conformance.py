@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from baton.errors import UsageError
-from baton.games.decpomdp import Outcome
+from baton.games.decpomdp import JointOutcome
 from baton.games.game import OVER, Branch, Choice, Game, State
 from baton.games.library.dec_tiger import TigerModel
 from baton.games.library.scouts import ScoutsModel
-from baton.games.play import Table
+from baton.games.play import PolicyTable
 from baton.games.solve import evaluate, solve
 from baton.tasks.shard_sum import ShardSum
 from baton.tasks.task import Instance
@@ -100,7 +100,7 @@ def test_games_that_need_not_end() -> None:
 def test_broken_policies(policy: Mapping[str, float], said: str) -> None:
     for use in (
         lambda: evaluate(Coin(), lambda state: policy),
-        lambda: Table(Coin(), lambda state: policy).play(0),
+        lambda: PolicyTable(Coin(), lambda state: policy).play(0),
     ):
         with pytest.raises(UsageError, match=said):
             use()
@@ -136,12 +136,12 @@ def test_broken_tasks(task: ShardSum, said: str) -> None:
 
 
 class Deaf(TigerModel, frozen=True, kw_only=True):
-    def step(self, state: State, joint: Mapping[str, str]) -> Sequence[Outcome]:
-        return [Outcome(o.probability, o.state, {"agent-1": 0}) for o in super().step(state, joint)]
+    def step(self, state: State, joint: Mapping[str, str]) -> Sequence[JointOutcome]:
+        return [JointOutcome(o.probability, o.state, {"agent-1": 0}) for o in super().step(state, joint)]
 
 
 class Undying(ScoutsModel, frozen=True, kw_only=True):
-    def step(self, state: State, joint: Mapping[str, str]) -> Sequence[Outcome]:
+    def step(self, state: State, joint: Mapping[str, str]) -> Sequence[JointOutcome]:
         outcomes = []
         for o in super().step(state, joint):
             after = (

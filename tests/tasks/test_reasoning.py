@@ -17,7 +17,7 @@ from baton.errors import MissingExtraError, UsageError
 from baton.reward.rule import Gold
 from baton.reward.rules.orchestration import Split
 from baton.tasks.catalog import REFERENCE, make_task
-from baton.tasks.reasoning import FAMILIES, SHORT, Play, ReasoningTask, Worked
+from baton.tasks.reasoning import FAMILIES, SHORT, ReasoningTask, ScriptedPlay, Worked
 from baton.tasks.reasoning.family import halves, run_of
 from baton.tasks.reasoning.reasoning_task import split_of
 from baton.tasks.task import Instance
@@ -27,7 +27,7 @@ from baton.team.surface import Lines, Tools
 from baton.team.team import Team
 from baton.testing import check_task
 from baton.trace.trace import Trace
-from baton.trace.validate import validate
+from baton.trace.validation import validate
 
 SPLITTABLE = [name for name, family in FAMILIES.items() if family.splittable]
 
@@ -37,7 +37,7 @@ def played(
     instance: Instance,
     surface: Literal["lines", "tools"] = "lines",
     width: int = 2,
-    kind: type[Play] = Play,
+    kind: type[ScriptedPlay] = ScriptedPlay,
 ) -> Trace:
     assignment = task.assignment(instance)
     speaks = Lines() if surface == "lines" else Tools(assignment.tools)

@@ -27,7 +27,7 @@ from baton.team.surface import Lines, Tools
 from baton.team.team import Team
 from baton.trace.records import Sampling
 from baton.trace.trace import Trace
-from baton.trace.validate import validate
+from baton.trace.validation import validate
 
 FAMILY = FAMILIES["needle_haystack"]
 COUNT = 150

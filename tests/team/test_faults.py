@@ -12,7 +12,7 @@ from baton.team.budget import Limits
 from baton.team.team import Team
 from baton.testing.faults import Faults, Outcome, simulate
 from baton.trace.canonical import canonical_hash
-from baton.trace.validate import validate
+from baton.trace.validation import validate
 
 LIMITS = Limits(agents=8, concurrent=5, depth=3, tokens=20_000, calls=60, tool_calls=12, seconds=120.0)
 

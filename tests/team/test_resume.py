@@ -28,7 +28,7 @@ from baton.trace.canonical import canonical_hash
 from baton.trace.formats import read
 from baton.trace.formats.sqlite import Store
 from baton.trace.trace import End, Record, Trace
-from baton.trace.validate import validate
+from baton.trace.validation import validate
 
 
 class Crash(Exception):

@@ -23,7 +23,7 @@ from baton.team.team import Assignment, Team
 from baton.team.tools.tool import Registry, tool
 from baton.team.topology import make_topology
 from baton.trace.trace import Trace
-from baton.trace.validate import validate
+from baton.trace.validation import validate
 
 
 def play(

@@ -27,7 +27,7 @@ from baton.team.tools.tool import Registry, tool
 from baton.team.topology import make_topology
 from baton.trace.graph.arrays import Graph
 from baton.trace.trace import Trace
-from baton.trace.validate import validate
+from baton.trace.validation import validate
 
 TASK = ShardSum()
 

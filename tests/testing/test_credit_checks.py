@@ -16,7 +16,7 @@ from baton.reward.rules.shared import Success
 from baton.testing import CheckFailed, check_estimator, check_reward
 from baton.testing.sample_rollouts import sample_group
 from baton.trace import Reward, Trace
-from baton.trace.validate import validate
+from baton.trace.validation import validate
 from baton.trace.vocabulary import RewardFamily
 
 SETTINGS: dict[str, dict[str, Any]] = {

@@ -21,7 +21,7 @@ from baton.trace.formats.sqlite_read import read_store
 from baton.trace.graph.arrays import Graph
 from baton.trace.recorder import Recorder
 from baton.trace.trace import Trace
-from baton.trace.validate import validate
+from baton.trace.validation import validate
 
 
 class Clock:

@@ -6,7 +6,7 @@ from hypothesis import given
 from strategies import arbitrary_traces, valid_traces
 
 from baton.trace import Trace
-from baton.trace.validate import validate
+from baton.trace.validation import validate
 
 
 @given(valid_traces())

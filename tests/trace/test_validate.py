@@ -13,7 +13,7 @@ from strategies import arbitrary_traces, valid_traces
 
 from baton.errors import UsageError
 from baton.trace import Call, Credit, Edge, Event, Header, Ints, Payload, Reward, Trace
-from baton.trace.validate import CODES, LEVELS, validate
+from baton.trace.validation import CODES, LEVELS, validate
 
 
 def codes(trace: Trace, level: Any = "meaning") -> set[str]:

@@ -16,7 +16,7 @@ from strategies import valid_traces
 
 from baton.trace import Trace
 from baton.trace.formats import encode, write
-from baton.trace.validate import Report, validate_file
+from baton.trace.validation import ValidationReport, validate_file
 
 SURVEY = Path(__file__).parents[2] / ".." / "shared" / "data" / "survey"
 INVALID = Path(__file__).parents[1] / "golden" / "invalid"
@@ -32,7 +32,7 @@ GOOD = HEADER + EVENT + END
 reuse_path = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-def report_on(tmp_path: Path, content: str | bytes, **options: Any) -> Report:
+def report_on(tmp_path: Path, content: str | bytes, **options: Any) -> ValidationReport:
     path = tmp_path / "trace.jsonl"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return validate_file(path, **options)

@@ -18,7 +18,7 @@ from viewer_runs import BIDI, LONG, SCRIPT, credited, hostile, more_training, ru
 
 from baton.cli import main
 from baton.cli.view import attached
-from baton.measure.measured import Reading
+from baton.measure.measured import MeasuredTrace
 from baton.measure.metrics.parallel import span
 from baton.trace import Edge, Trace, read, write
 from baton.trace.formats.sealing import seal_store
@@ -140,7 +140,7 @@ class TestPicture:
         for topology in ("hierarchical", "debate", "swarm"):
             trace = run_team("shard-sum", topology, 1)
             made = picture(trace)
-            assert made["span_s"] == pytest.approx(span.of(Reading(trace)))
+            assert made["span_s"] == pytest.approx(span.of(MeasuredTrace(trace)))
             seqs = [trace.events[i].seq for i in made["critical"]]
             assert seqs == sorted(seqs)
 

@@ -11,7 +11,7 @@ import msgspec
 
 from baton.compose.advise_traces import Reading, read_answers
 from baton.compose.corpus_recipes import installed_recipes, train_line
-from baton.corpus.advice import QUESTIONS, ROLES, Advice, Answers, advise
+from baton.corpus.advice import QUESTIONS, ROLES, Advice, AdviceAnswers, advise
 from baton.errors import UsageError, nearest
 from baton.trace.formats import read_all
 from baton.view.terminal.corpus_tables import named
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
         readings[name] = _asked(name, unanswered, readings, args.paths)
     said = {name: reading.answer for name, reading in readings.items()}
     answers = msgspec.convert(
-        {name: word if name == "roles" else word == "yes" for name, word in said.items()}, Answers
+        {name: word if name == "roles" else word == "yes" for name, word in said.items()}, AdviceAnswers
     )
     advice = advise(answers)
     if args.json:

@@ -19,9 +19,9 @@ from baton.games.reference import reference
 from baton.games.solve import evaluate, solve
 from baton.measure.figure import Figure, not_measured
 from baton.measure.gold import Gold
-from baton.measure.measured import Reading
-from baton.measure.report.document import Document, Table, as_html, as_markdown, document
-from baton.measure.report.report import Report, measure
+from baton.measure.measured import MeasuredTrace
+from baton.measure.report.document import Document, ReportTable, as_html, as_markdown, document
+from baton.measure.report.report import MeasureReport, measure
 from baton.measure.safety.clean_replay import Rerun, rerun_of
 from baton.measure.safety.summary import safety_report
 from baton.measure.safety.taint import Labels
@@ -108,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _readings(paths: Sequence[str]) -> list[Reading]:
+def _readings(paths: Sequence[str]) -> list[MeasuredTrace]:
     """Every trace once. Two runs may well have the same name; the same trace given twice is no second measurement."""
     found: dict[str, list[Trace]] = {}
     twice: dict[str, None] = {}
@@ -122,10 +122,10 @@ def _readings(paths: Sequence[str]) -> list[Reading]:
     if twice:
         names = ", ".join([*map(printable, list(twice)[:_NAMED]), *(["…"] if len(twice) > _NAMED else [])])
         print(f"baton measure: given more than once and counted once: {names}", file=sys.stderr)
-    return [Reading(trace, _gold(trace)) for traces in found.values() for trace in traces]
+    return [MeasuredTrace(trace, _gold(trace)) for traces in found.values() for trace in traces]
 
 
-def _chosen(team: list[Reading], ids: Sequence[str]) -> list[Reading]:
+def _chosen(team: list[MeasuredTrace], ids: Sequence[str]) -> list[MeasuredTrace]:
     known = [reading.trace.trace_id for reading in team]
     for name in ids:
         if name not in known:
@@ -133,7 +133,7 @@ def _chosen(team: list[Reading], ids: Sequence[str]) -> list[Reading]:
     return [reading for reading in team if not ids or reading.trace.trace_id in ids]
 
 
-def _check_tools(args: argparse.Namespace, team: Iterable[Reading]) -> None:
+def _check_tools(args: argparse.Namespace, team: Iterable[MeasuredTrace]) -> None:
     """A tool that no trace calls is a typing mistake, and would pass for a clean bill."""
     known = {e.tool for reading in team for e in reading.trace.events if e.tool is not None}
     for name in (*args.consequential, *args.untrusted):
@@ -142,7 +142,7 @@ def _check_tools(args: argparse.Namespace, team: Iterable[Reading]) -> None:
             raise UsageError(f"no trace calls a tool {name!r}. {hint}")
 
 
-def _print(report: Report, args: argparse.Namespace) -> None:
+def _print(report: MeasureReport, args: argparse.Namespace) -> None:
     if args.json:
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(report), indent=2).decode() + "\n")
         return
@@ -177,7 +177,7 @@ def _lines(found: Document) -> Iterable[list[tuple[str, str]]]:
         yield from _table(table)
 
 
-def _table(table: Table) -> Iterable[list[tuple[str, str]]]:
+def _table(table: ReportTable) -> Iterable[list[tuple[str, str]]]:
     """The last column may be as long as it likes."""
     rows = [table.head, *table.rows]
     widths = [max(len(row[k]) for row in rows if k < len(row)) for k in range(len(table.head) - 1)]

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from baton.trace.validate import LEVELS, Problem, Report, validate_file
+from baton.trace.validation import LEVELS, Problem, ValidationReport, validate_file
 from baton.view.terminal.screen import emit, take_every_character
 from baton.view.terminal.tree import Line
 from baton.view.text import count, printable
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    reports: list[Report] = []
+    reports: list[ValidationReport] = []
     for path in args.files:
         with _progress(path) as progress:
             report = validate_file(path, args.level, progress=progress)
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     )
 
 
-def _lines(report: Report) -> Iterator[Line]:
+def _lines(report: ValidationReport) -> Iterator[Line]:
     path = printable(report.path)
     held = f"{count(report.num_traces, 'trace')}, {count(report.num_events, 'event')}"
     if report.valid:
@@ -73,7 +73,7 @@ def _lines(report: Report) -> Iterator[Line]:
             yield [(f"  and {number - kept[code]:,} more of {code}", "dim")]
 
 
-def _line(problem: Problem, report: Report) -> Line:
+def _line(problem: Problem, report: ValidationReport) -> Line:
     several = report.num_traces > 1 and problem.trace_id is not None
     where = [f"trace {problem.trace_id}"] if several else []
     if problem.position is not None:
@@ -86,7 +86,7 @@ def _line(problem: Problem, report: Report) -> Line:
     ]
 
 
-def _summary(reports: list[Report]) -> Line:
+def _summary(reports: list[ValidationReport]) -> Line:
     bad = sum(1 for report in reports if report.unreadable is not None)
     wrong = sum(1 for report in reports if report.unreadable is None and report.counts)
     valid = len(reports) - wrong - bad
@@ -94,7 +94,7 @@ def _summary(reports: list[Report]) -> Line:
     return [(text, "bold")]
 
 
-def _document(reports: list[Report], level: str) -> dict[str, Any]:
+def _document(reports: list[ValidationReport], level: str) -> dict[str, Any]:
     files = [
         {
             "path": _unicode(report.path),

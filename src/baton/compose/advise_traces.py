@@ -13,7 +13,7 @@ from statistics import median
 from msgspec import Struct
 
 from baton.trace.graph.arrays import Graph
-from baton.trace.graph.lineage import Forest
+from baton.trace.graph.lineage import Lineage
 from baton.trace.records import Event
 from baton.trace.trace import Trace
 from baton.view.text import count
@@ -87,8 +87,8 @@ def _bottleneck(traces: Sequence[Trace]) -> Reading:
 
 def _leads(trace: Trace) -> set[str]:
     """Agents that have others under them."""
-    forest = Forest.of(trace)
-    return {agent for agent in forest.agents if forest[agent].children}
+    lineage = Lineage.of(trace)
+    return {agent for agent in lineage.agents if lineage[agent].children}
 
 
 def _long(traces: Sequence[Trace]) -> Reading:
@@ -135,5 +135,5 @@ def _roles(traces: Sequence[Trace]) -> Reading:
 
 
 def _role_of(trace: Trace) -> dict[str, str]:
-    forest = Forest.of(trace)
-    return {agent: role for agent in forest.agents if (role := forest[agent].role) is not None}
+    lineage = Lineage.of(trace)
+    return {agent: role for agent in lineage.agents if (role := lineage[agent].role) is not None}

@@ -16,7 +16,7 @@ from baton.compose.stores import resume_command, store_to_write
 from baton.errors import UsageError
 from baton.games.game import Game
 from baton.games.game_task import PREFIX, GameTask, Played, played, regret_of_trace
-from baton.games.ledger import Ledger, SampledLedger, summarise
+from baton.games.ledger import RegretLedger, SampledLedger, summarise
 from baton.games.solve import solve
 from baton.team.run import Run
 from baton.team.running import header_of
@@ -58,10 +58,10 @@ def _in_memory(settings: Settings, task: GameTask) -> Trace:
     return asyncio.run(Run(team, assignment, header_of(team, assignment)).go())
 
 
-def ledgers_of_traces(path: Path) -> dict[str, dict[str, Ledger | SampledLedger]]:
+def ledgers_of_traces(path: Path) -> dict[str, dict[str, RegretLedger | SampledLedger]]:
     """Game -> who played it -> the ledger of the traces in a file or a run's directory."""
     solution_of = lru_cache(16)(solve)
-    found: dict[tuple[str, str], list[Ledger]] = {}
+    found: dict[tuple[str, str], list[RegretLedger]] = {}
     for trace in read_all(path):
         if trace.finished:
             ledger = regret_of_trace(trace, solution_of)
@@ -69,7 +69,7 @@ def ledgers_of_traces(path: Path) -> dict[str, dict[str, Ledger | SampledLedger]
             found.setdefault((_label(played(trace).game), policy), []).append(ledger)
     if not found:
         raise UsageError(f"{path} holds no finished trace. Type: {resume_command(str(path))}")
-    ledgers: dict[str, dict[str, Ledger | SampledLedger]] = {}
+    ledgers: dict[str, dict[str, RegretLedger | SampledLedger]] = {}
     for (game, policy), each in found.items():
         ledgers.setdefault(game, {})[policy] = each[0] if len(each) == 1 else summarise(each)
     return ledgers

@@ -3,9 +3,9 @@
 Source: arXiv 2605.02801. Imports nothing else of Baton; which recipes are installed is told from outside.
 """
 
-from baton.corpus.advice import QUESTIONS, Advice, Answers, advise
+from baton.corpus.advice import QUESTIONS, Advice, AdviceAnswers, advise
 from baton.corpus.bib import bibtex
-from baton.corpus.claims import CLAIMS, Claim, Finding, check_claims
+from baton.corpus.claims import CLAIMS, ClaimFinding, SurveyClaim, check_claims
 from baton.corpus.recipe_coverage import Covered, coverage
 from baton.corpus.record import TAGS, VOCABULARIES, Card, Correction, Excluded, Paper, tag
 from baton.corpus.records_read import Corpus, load, parse
@@ -21,16 +21,16 @@ __all__ = [
     "VOCABULARIES",
     "YES_OR_NO",
     "Advice",
-    "Answers",
+    "AdviceAnswers",
     "Card",
-    "Claim",
+    "ClaimFinding",
     "Corpus",
     "Correction",
     "Covered",
     "Excluded",
-    "Finding",
     "Paper",
     "Stats",
+    "SurveyClaim",
     "advise",
     "bibtex",
     "check_claims",

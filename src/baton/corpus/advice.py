@@ -21,7 +21,7 @@ QUESTIONS: dict[str, str] = {
 }
 
 
-class Answers(Struct, frozen=True, kw_only=True):
+class AdviceAnswers(Struct, frozen=True, kw_only=True):
     """What there is to know about a team before choosing how to credit it."""
 
     dynamic: bool
@@ -42,7 +42,7 @@ class Advice(Struct, frozen=True, kw_only=True):
     """Other recipe -> when it is the better one."""
 
 
-def advise(answers: Answers) -> Advice:
+def advise(answers: AdviceAnswers) -> Advice:
     """The recommendation for these answers."""
     if answers.bottleneck:
         return _orchestrator(answers)
@@ -51,7 +51,7 @@ def advise(answers: Answers) -> Advice:
     return _changing(answers) if answers.dynamic else _fixed(answers)
 
 
-def _orchestrator(answers: Answers) -> Advice:
+def _orchestrator(answers: AdviceAnswers) -> Advice:
     decides = "The orchestrator decides the outcome, so its decisions carry the credit and the rest can stay frozen."
     if answers.dynamic:
         return Advice(
@@ -95,7 +95,7 @@ def _orchestrator(answers: Answers) -> Advice:
     )
 
 
-def _debate(answers: Answers) -> Advice:
+def _debate(answers: AdviceAnswers) -> Advice:
     argued = "In a debate it is messages that move the outcome, so they carry the credit."
     anybody = "Agents come and go, which credit on messages does not mind." if answers.dynamic else ""
     if answers.long:
@@ -128,7 +128,7 @@ def _debate(answers: Answers) -> Advice:
     )
 
 
-def _changing(answers: Answers) -> Advice:
+def _changing(answers: AdviceAnswers) -> Advice:
     changing = "Agents come and go, so a critic or mixer with a place for each agent (VDN, QMIX) does not fit"
     if answers.roles == "heterogeneous" and answers.long:
         return Advice(
@@ -179,7 +179,7 @@ def _changing(answers: Answers) -> Advice:
     )
 
 
-def _fixed(answers: Answers) -> Advice:
+def _fixed(answers: AdviceAnswers) -> Advice:
     if answers.roles == "heterogeneous":
         if answers.long:
             return Advice(
@@ -229,7 +229,7 @@ def _fixed(answers: Answers) -> Advice:
     )
 
 
-def _length(answers: Answers, long: str) -> tuple[str, ...]:
+def _length(answers: AdviceAnswers, long: str) -> tuple[str, ...]:
     if answers.long:
         return (f"Traces are long, and one reward spread over all turns drowns in noise; {long}",)
     return ("Traces are short, so a reward at the end still tells" + (f"; {long}" if long else "."),)

@@ -28,7 +28,7 @@ _ACCOUNTS = ("recipe", "unpublished", "not_written")
 _PARTS: dict[str, type[Struct]] = {"card": Card, "ours": Correction}
 
 
-class Row(Struct, frozen=True, kw_only=True):
+class CheckedRow(Struct, frozen=True, kw_only=True):
     """A record as it stands in its file."""
 
     file: str
@@ -42,7 +42,7 @@ class Row(Struct, frozen=True, kw_only=True):
         return f"{self.file}, record {self.number}" + (f" ({key})" if isinstance(key, str) else "")
 
 
-def row_problems(row: Row) -> list[str]:
+def row_problems(row: CheckedRow) -> list[str]:
     """What is wrong with one record by itself."""
     found = [*_names(row.fields, row.kind), *_words(row.fields)]
     if not found:
@@ -55,7 +55,7 @@ def row_problems(row: Row) -> list[str]:
     return [f"{row.where}: {problem}" for problem in found]
 
 
-def problems(rows: Iterable[Row]) -> list[str]:
+def problems(rows: Iterable[CheckedRow]) -> list[str]:
     """What is wrong with records, one by one and beside each other."""
     rows = list(rows)
     found = [problem for row in rows for problem in row_problems(row)]
@@ -141,8 +141,8 @@ def _correction(paper: Paper, correction: Correction) -> Iterator[str]:
         yield f"ours: survey = {correction.survey!r} while the record's {field} is {getattr(paper, field)!r}."
 
 
-def _duplicates(rows: list[Row]) -> Iterator[str]:
-    seen: dict[tuple[str, str], Row] = {}
+def _duplicates(rows: list[CheckedRow]) -> Iterator[str]:
+    seen: dict[tuple[str, str], CheckedRow] = {}
     for row in rows:
         for name, value in _unique(row):
             first = seen.setdefault((name, value), row)
@@ -150,7 +150,7 @@ def _duplicates(rows: list[Row]) -> Iterator[str]:
                 yield f"{row.where}: the same {name} as {first.where}: {value!r}."
 
 
-def _unique(row: Row) -> Iterator[tuple[str, str]]:
+def _unique(row: CheckedRow) -> Iterator[tuple[str, str]]:
     """What no two records may share."""
     given = {name: value for name, value in row.fields.items() if isinstance(value, str)}
     if "key" in given:

@@ -17,7 +17,7 @@ from baton.corpus.records_read import Corpus
 Verdict = Literal["holds", "does not hold", "not in the data"]
 
 
-class Finding(Struct, frozen=True, kw_only=True):
+class ClaimFinding(Struct, frozen=True, kw_only=True):
     """What the records say about a claim."""
 
     verdict: Verdict
@@ -26,22 +26,22 @@ class Finding(Struct, frozen=True, kw_only=True):
     """Keys of the records it rests on."""
 
 
-class Claim(Struct, frozen=True, kw_only=True):
+class SurveyClaim(Struct, frozen=True, kw_only=True):
     """Something the survey says about its pool."""
 
     name: str
     says: str
     boundary: str
     """What the check does and does not show."""
-    check: Callable[[Corpus], Finding]
+    check: Callable[[Corpus], ClaimFinding]
 
 
-def check_claims(corpus: Corpus) -> dict[str, Finding]:
+def check_claims(corpus: Corpus) -> dict[str, ClaimFinding]:
     """Name -> what the records say, for every claim."""
     return {claim.name: claim.check(corpus) for claim in CLAIMS}
 
 
-def _message(corpus: Corpus) -> Finding:
+def _message(corpus: Corpus) -> ClaimFinding:
     rows = [paper for paper in corpus.papers if paper.credit == "message"]
     strict = [paper for paper in rows if paper.counterfactual]
     return _sparse(
@@ -49,25 +49,25 @@ def _message(corpus: Corpus) -> Finding:
     )
 
 
-def _orchestrator(corpus: Corpus) -> Finding:
+def _orchestrator(corpus: Corpus) -> ClaimFinding:
     rows = [paper for paper in corpus.papers if paper.credit == "orchestrator"]
     strict = [paper for paper in rows if paper.rl == "yes"]
     found = f"{len(rows)} of {len(corpus.papers)} rows; trained by RL throughout: {_names(strict)}"
     return _sparse(corpus, rows, found)
 
 
-def _sparse(corpus: Corpus, rows: list[Paper], found: str) -> Finding:
+def _sparse(corpus: Corpus, rows: list[Paper], found: str) -> ClaimFinding:
     """Sparse: at most a tenth of the pool."""
     return _finding("holds" if len(rows) * 10 <= len(corpus.papers) else "does not hold", found, rows)
 
 
-def _stop(corpus: Corpus) -> Finding:
+def _stop(corpus: Corpus) -> ClaimFinding:
     rows = [paper for paper in corpus.papers if "stop" in paper.decisions and paper.rl == "yes"]
     found = f"trained by RL: {_names(rows)}"
     return _finding("does not hold" if rows else "holds", found, rows)
 
 
-def _unused_units(corpus: Corpus) -> Finding:
+def _unused_units(corpus: Corpus) -> ClaimFinding:
     used = {paper.credit for paper in corpus.papers}
     unused = [unit for unit in VOCABULARIES["credit"] if unit not in used]
     rows = [paper for paper in corpus.papers if paper.credit in unused]
@@ -77,21 +77,21 @@ def _unused_units(corpus: Corpus) -> Finding:
     return _finding("holds" if unused else "does not hold", found, rows)
 
 
-def _tool_reward(corpus: Corpus) -> Finding:
+def _tool_reward(corpus: Corpus) -> ClaimFinding:
     rows = [paper for paper in corpus.papers if paper.reward == "tool"]
     near = [paper for paper in corpus.papers if paper.scenario == "tool_use" and paper.rl == "yes"]
     found = f"{len(rows)} rows are tagged with it; trained on tool use, under other tags: {_names(near)}"
     return _finding("holds" if not rows else "does not hold", found, near)
 
 
-def _industry(corpus: Corpus) -> Finding:
+def _industry(corpus: Corpus) -> ClaimFinding:
     rows = [paper for paper in corpus.papers if paper.category == "industry"]
     trained = [paper for paper in rows if paper.rl == "yes" and paper.credit == "orchestrator"]
     found = f"{len(trained)} of {len(rows)} industrial rows: {_names(trained)}"
     return _finding("holds" if len(trained) == 1 else "does not hold", found, trained)
 
 
-def _native(corpus: Corpus) -> Finding:
+def _native(corpus: Corpus) -> ClaimFinding:
     rows = [paper for paper in corpus.papers if paper.category == "benchmark"]
     most = max(len(paper.evaluates) for paper in rows)
     widest = [paper for paper in rows if len(paper.evaluates) == most]
@@ -103,7 +103,7 @@ def _native(corpus: Corpus) -> Finding:
     return _finding("holds" if not native else "does not hold", found, widest)
 
 
-def _near_misses(corpus: Corpus) -> Finding:
+def _near_misses(corpus: Corpus) -> ClaimFinding:
     families = {
         "credit assignment",
         "orchestration",
@@ -121,21 +121,21 @@ def _near_misses(corpus: Corpus) -> Finding:
     return _finding("holds" if holds else "does not hold", found, rows)
 
 
-def _hybrid_weights(corpus: Corpus) -> Finding:
+def _hybrid_weights(corpus: Corpus) -> ClaimFinding:
     rows = [paper for paper in corpus.papers if paper.reward == "hybrid"]
     return _finding(
         "not in the data", f"{len(rows)} rows mix rewards; no field says who sets the weights", rows
     )
 
 
-def _partition(corpus: Corpus) -> Finding:
+def _partition(corpus: Corpus) -> ClaimFinding:
     rows = [paper for paper in corpus.papers if paper.counterfactual]
     found = f"no field says whether credits add up; the {len(rows)} counterfactual rows are where to look"
     return _finding("not in the data", found, rows)
 
 
-def _finding(verdict: Verdict, found: str, rows: list[Paper] | list[Excluded]) -> Finding:
-    return Finding(verdict=verdict, found=found, rows=tuple(record.key for record in rows))
+def _finding(verdict: Verdict, found: str, rows: list[Paper] | list[Excluded]) -> ClaimFinding:
+    return ClaimFinding(verdict=verdict, found=found, rows=tuple(record.key for record in rows))
 
 
 def _names(records: list[Paper] | list[Excluded]) -> str:
@@ -143,19 +143,19 @@ def _names(records: list[Paper] | list[Excluded]) -> str:
 
 
 CLAIMS = (
-    Claim(
+    SurveyClaim(
         name="message-credit",
         says="Credit on messages is sparse, and counterfactual credit on messages has one case.",
         boundary="A tag is the finest unit that carries any signal; a reward on messages counts too.",
         check=_message,
     ),
-    Claim(
+    SurveyClaim(
         name="orchestrator-credit",
         says="Credit on the orchestrator's decisions is sparse.",
         boundary="Rows that are not RL throughout tune prompts or search designs; they estimate no credit.",
         check=_orchestrator,
     ),
-    Claim(
+    SurveyClaim(
         name="stop",
         says="No entry trains the decision to stop (O5).",
         boundary=(
@@ -165,43 +165,43 @@ CLAIMS = (
         ),
         check=_stop,
     ),
-    Claim(
+    SurveyClaim(
         name="units",
         says="Of eight units that can carry credit, some have no entry.",
         boundary="Only the finest unit is tagged: a method on agents may hand its credit down to tokens.",
         check=_unused_units,
     ),
-    Claim(
+    SurveyClaim(
         name="tool-reward",
         says="No entry is about rewards on tool use alone (R5).",
         boundary="Tool rewards occur inside hybrid and role rewards.",
         check=_tool_reward,
     ),
-    Claim(
+    SurveyClaim(
         name="industry",
         says="One industrial entry discloses that its orchestrator was trained.",
         boundary="Others may have been trained so without saying it.",
         check=_industry,
     ),
-    Claim(
+    SurveyClaim(
         name="native-benchmark",
         says="No open benchmark is native to multi-agent systems: three or more of E1 to E4 at once.",
         boundary="Which of E1 to E4 a benchmark reports is Baton's reading of its description.",
         check=_native,
     ),
-    Claim(
+    SurveyClaim(
         name="near-misses",
         says="Keeping what was narrowly left out would not fill the sparse cells.",
         boundary="By the reasons in the exclusion log; the papers were not read again.",
         check=_near_misses,
     ),
-    Claim(
+    SurveyClaim(
         name="hybrid-weights",
         says="Weights of mixed rewards are set by hand everywhere.",
         boundary="It takes reading the papers; `baton reward --help` lists two recipes whose weights move.",
         check=_hybrid_weights,
     ),
-    Claim(
+    SurveyClaim(
         name="exact-partition",
         says="Nobody shares out the team's reward exactly over channels.",
         boundary="It takes reading the papers; Baton's `telescope` estimator is such a partition.",

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from baton.corpus.check import Row, problems
+from baton.corpus.check import CheckedRow, problems
 from baton.corpus.record import VOCABULARIES, Excluded, Paper
 from baton.errors import FormatError, nearest
 
@@ -66,7 +66,7 @@ def parse(given: dict[str, str]) -> Corpus:
     )
 
 
-def _rows(name: str, text: str) -> list[Row]:
+def _rows(name: str, text: str) -> list[CheckedRow]:
     if name not in _FILES:
         raise FormatError(f"there is no file of records {name!r}. {nearest(name, _FILES)}")
     try:
@@ -81,4 +81,4 @@ def _rows(name: str, text: str) -> list[Row]:
     if not isinstance(records, list):
         raise FormatError(f"{name}: write [[{heading}]] with two brackets above a record.")
     kind: type[Paper | Excluded] = Excluded if heading == "excluded" else Paper
-    return [Row(file=name, number=n, kind=kind, fields=fields) for n, fields in enumerate(records, 1)]
+    return [CheckedRow(file=name, number=n, kind=kind, fields=fields) for n, fields in enumerate(records, 1)]

@@ -24,7 +24,7 @@ LocalPolicy = Callable[[str, History], str]
 """What an agent does, from its own history alone."""
 
 
-class Outcome(NamedTuple):
+class JointOutcome(NamedTuple):
     """One thing that may happen when all act at once."""
 
     probability: float
@@ -70,11 +70,11 @@ class DecPOMDP(Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_fiel
         """A(i, r_i, h_t): what the agent may do now."""
         return self.role_actions(self.role(agent))
 
-    def start(self) -> Sequence[Outcome]:
+    def start(self) -> Sequence[JointOutcome]:
         """Where it begins, with first observations."""
         raise NotImplementedError
 
-    def step(self, state: State, joint: Mapping[str, str]) -> Sequence[Outcome]:
+    def step(self, state: State, joint: Mapping[str, str]) -> Sequence[JointOutcome]:
         """What may follow when everyone alive acts."""
         raise NotImplementedError
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from baton.errors import MissingExtraError, UsageError
-from baton.games.decpomdp import DecPOMDP, History, Outcome
+from baton.games.decpomdp import DecPOMDP, History, JointOutcome
 from baton.games.game import Game, State
 
 try:
@@ -212,8 +212,8 @@ class TeamEnv(ParallelEnv[str, dict[str, Any], int]):  # type: ignore[misc]  # P
             {agent: {"illegal": True} if agent in illegal else {} for agent in concerned},
         )
 
-    def _draw(self, outcomes: Any) -> Outcome:
-        drawn: Outcome = self._random.choices(outcomes, [o.probability for o in outcomes])[0]
+    def _draw(self, outcomes: Any) -> JointOutcome:
+        drawn: JointOutcome = self._random.choices(outcomes, [o.probability for o in outcomes])[0]
         return drawn
 
     def _observe(self, agent: str) -> dict[str, Any]:

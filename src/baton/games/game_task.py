@@ -22,9 +22,9 @@ from msgspec import Struct
 
 from baton.errors import TraceError, UsageError
 from baton.games.game import Game, Policy, State, chances
-from baton.games.ledger import Ledger, trace_regret
+from baton.games.ledger import RegretLedger, trace_regret
 from baton.games.library import make_game
-from baton.games.on_team import Board, Play, begin, read_state
+from baton.games.on_team import Board, GamePlay, begin, read_state
 from baton.games.reference import Greedy, reference
 from baton.games.solve import Solution, solve
 from baton.tasks.task import Instance, Task
@@ -100,7 +100,7 @@ def _game(name: str, settings: bytes) -> Game:
     return make_game(name, msgspec.json.decode(settings))
 
 
-def regret_of_trace(trace: Trace, solution_of: Callable[[Game], Solution] = solve) -> Ledger:
+def regret_of_trace(trace: Trace, solution_of: Callable[[Game], Solution] = solve) -> RegretLedger:
     """The regret ledger of one saved trace. `solution_of` may remember solutions over many traces."""
     if not trace.finished:
         raise TraceError(f"trace {trace.trace_id} is not finished. Type: baton resume DIR")
@@ -110,7 +110,7 @@ def regret_of_trace(trace: Trace, solution_of: Callable[[Game], Solution] = solv
     if not play.cut_off:
         return ledger
     choice, worth = play.game.decision(play.end), play.quit_value
-    return Ledger(
+    return RegretLedger(
         optimum=ledger.optimum,
         value=ledger.value + worth,
         parts=ledger.parts | {choice: ledger.parts[choice] + solution.values[play.end] - worth},
@@ -131,7 +131,7 @@ class GameTask(Task):
         self.game = game
         self.name = f"{PREFIX}{game.name}"  # type: ignore[misc]  # one class for all games
         self._board = Board(game)
-        self._plays: WeakKeyDictionary[Run, Play] = WeakKeyDictionary()
+        self._plays: WeakKeyDictionary[Run, GamePlay] = WeakKeyDictionary()
 
     def draw(self, random: np.random.Generator) -> tuple[str, Any, Any]:
         return (
@@ -160,7 +160,7 @@ class GameTask(Task):
             },
         )
 
-    def _play(self, me: Agent) -> Play:
+    def _play(self, me: Agent) -> GamePlay:
         play = self._plays.get(me.run)
         if play is None:
             raise UsageError(
@@ -192,7 +192,7 @@ class GameTask(Task):
 
     async def _orchestrate(self, me: Agent) -> None:
         stream = me.run.assignment.spec["stream"]
-        play = Play(self._board, begin(self.game, stream), stream, me.run.harness.surface_name)
+        play = GamePlay(self._board, begin(self.game, stream), stream, me.run.harness.surface_name)
         self._plays[me.run] = play
         await play.orchestrate(me)
 

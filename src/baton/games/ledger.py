@@ -17,13 +17,13 @@ from msgspec import Struct
 
 from baton.errors import UsageError
 from baton.games.game import CHOICES, Choice, Policy, State
-from baton.games.play import Episode, Table
+from baton.games.play import GameEpisode, PolicyTable
 from baton.games.solve import Solution, evaluate
 
 _NORMAL_95 = 1.959963984540054
 
 
-class Ledger(Struct, frozen=True, kw_only=True):
+class RegretLedger(Struct, frozen=True, kw_only=True):
     """Regret by decision: in expectation, or of one trace."""
 
     optimum: float
@@ -56,7 +56,7 @@ class SampledLedger(Struct, frozen=True, kw_only=True):
     visits: dict[Choice, float]
 
 
-def expected_regret(solution: Solution, policy: Policy) -> Ledger:
+def expected_regret(solution: Solution, policy: Policy) -> RegretLedger:
     """The ledger of a policy, exactly."""
     game = solution.game
     evaluation = evaluate(game, policy)
@@ -69,7 +69,7 @@ def expected_regret(solution: Solution, policy: Policy) -> Ledger:
         q, best = solution.q(state), solution.values[state]
         terms[choice].append(mass * fsum(p * (best - q[option]) for option, p in policy(state).items()))
         visits[choice].append(mass)
-    return Ledger(
+    return RegretLedger(
         optimum=solution.value,
         value=evaluation.value,
         parts={choice: fsum(parts) for choice, parts in terms.items()},
@@ -77,7 +77,7 @@ def expected_regret(solution: Solution, policy: Policy) -> Ledger:
     )
 
 
-def trace_regret(solution: Solution, steps: Iterable[tuple[State, str, float]]) -> Ledger:
+def trace_regret(solution: Solution, steps: Iterable[tuple[State, str, float]]) -> RegretLedger:
     """The ledger of one trace: its (state, option, reward) in order."""
     game = solution.game
     parts: dict[Choice, list[float]] = {choice: [] for choice in CHOICES}
@@ -90,7 +90,7 @@ def trace_regret(solution: Solution, steps: Iterable[tuple[State, str, float]]) 
         rewards.append(reward)
     sums: dict[Choice, float] = {choice: fsum(values) for choice, values in parts.items()}
     value = fsum(rewards)
-    return Ledger(
+    return RegretLedger(
         optimum=solution.value,
         value=value,
         parts=sums,
@@ -103,11 +103,11 @@ def sampled_regret(solution: Solution, policy: Policy, episodes: int, seed: int 
     """The ledger of a policy from play, with intervals."""
     if episodes < 2:
         raise UsageError(f"{episodes} episodes give no interval; play at least 2. Type: --episodes 1000")
-    table = Table(solution.game, policy)
+    table = PolicyTable(solution.game, policy)
     return summarise([trace_regret(solution, _steps(table.play(seed, index))) for index in range(episodes)])
 
 
-def summarise(ledgers: Sequence[Ledger]) -> SampledLedger:
+def summarise(ledgers: Sequence[RegretLedger]) -> SampledLedger:
     """Mean and interval over the traces of one policy on one game; there must be two or more."""
     episodes = len(ledgers)
     return SampledLedger(
@@ -120,7 +120,7 @@ def summarise(ledgers: Sequence[Ledger]) -> SampledLedger:
     )
 
 
-def _steps(episode: Episode) -> list[tuple[State, str, float]]:
+def _steps(episode: GameEpisode) -> list[tuple[State, str, float]]:
     return list(zip(episode.states, episode.options, episode.rewards, strict=True))
 
 

@@ -64,7 +64,7 @@ class View(Struct, frozen=True, kw_only=True):
     """None: play is over."""
 
 
-class Step(Struct, frozen=True, kw_only=True):
+class GameStep(Struct, frozen=True, kw_only=True):
     """One choice and what followed."""
 
     option: str
@@ -104,14 +104,14 @@ class Board:
         """Whether more than one thing may follow."""
         return bool(self._lottery(state, option)[0])
 
-    def follow(self, state: State, option: str, key: str) -> Step:
+    def follow(self, state: State, option: str, key: str) -> GameStep:
         """What an option leads to under a key."""
         bounds, branches = self._lottery(state, option)
         _, after, reward = branches[bisect(bounds, uniform(key)) if bounds else 0]
-        return Step(option=option, reward=float(reward), after=after, by_chance=bool(bounds))
+        return GameStep(option=option, reward=float(reward), after=after, by_chance=bool(bounds))
 
 
-class Play:
+class GamePlay:
     """One run of a game by one team."""
 
     def __init__(self, board: Board, state: State, stream: int, surface: Literal["lines", "tools"]) -> None:
@@ -203,12 +203,12 @@ class Play:
         self.state = step.after
         self.view = self.board.view(step.after, self._surface)
 
-    def _drawn(self, me: Agent, option: str) -> Step:
+    def _drawn(self, me: Agent, option: str) -> GameStep:
         """What follows by the next key. What a fork runs anew under another replicate has other luck."""
         key, replicate = f"{self._stream}/{self._num_draws + 1}", me.run.replicate
         return self.board.follow(self.state, option, f"{key}/{replicate}" if replicate else key)
 
-    def _recorded(self, me: Agent, option: str) -> Step | None:
+    def _recorded(self, me: Agent, option: str) -> GameStep | None:
         """What followed before, where luck that no key gives again was recorded and nothing has changed."""
         run = me.run
         if run.recording is None:
@@ -220,7 +220,7 @@ class Play:
         if told is None or (told["state"], told["option"]) != (self.view.key, option):
             self._changed = True
             return None
-        return Step(
+        return GameStep(
             option=option,
             reward=told["reward"],
             after=read_state(told["next"]),

@@ -19,7 +19,7 @@ _Lottery = tuple[list[float], Sequence[Branch]]
 _Row = tuple[list[float], tuple[str, ...], list[_Lottery | None]]
 
 
-class Episode(Struct, frozen=True, kw_only=True):
+class GameEpisode(Struct, frozen=True, kw_only=True):
     """One play of a game."""
 
     states: list[State]
@@ -32,7 +32,7 @@ class Episode(Struct, frozen=True, kw_only=True):
         return sum(self.rewards)
 
 
-class Table:
+class PolicyTable:
     """A game and a policy, ready to play many times."""
 
     def __init__(self, game: Game, policy: Policy) -> None:
@@ -41,7 +41,7 @@ class Table:
         self._rows: dict[State, _Row] = {}
         self._start = _lottery(game.start())
 
-    def play(self, seed: int, index: int = 0) -> Episode:
+    def play(self, seed: int, index: int = 0) -> GameEpisode:
         """One episode."""
         random = Random(f"{seed}/{index}").random
         rows = self._rows
@@ -55,7 +55,7 @@ class Table:
             if row is None:
                 row = rows[state] = self._row(state)
             if not row[1]:
-                return Episode(states=states, options=options, rewards=rewards, end=state)
+                return GameEpisode(states=states, options=options, rewards=rewards, end=state)
             chosen = bisect(row[0], random()) if len(row[1]) > 1 else 0
             lottery = row[2][chosen]
             if lottery is None:

@@ -30,7 +30,7 @@ from baton.reward.rule import Gold, Judge, Rule, settings_in
 from baton.reward.rules.individual import Difference, SoloGap
 from baton.reward.rules.role import ProposerSolverJudge
 from baton.team.intervene import BarAgent
-from baton.trace.graph.lineage import Forest
+from baton.trace.graph.lineage import Lineage
 from baton.trace.records import Event, Reward
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import CreditUnit
@@ -173,7 +173,7 @@ async def returns_without(
     forks: Forks, trace: Trace, names: Sequence[str], reward: Callable[[Trace], float]
 ) -> dict[str, float]:
     """Agent -> the return of the trace run again without it; 0 without the one who leads."""
-    root = Forest.of(trace).root
+    root = Lineage.of(trace).root
     others = [name for name in names if name != root]
     made = await asyncio.gather(*(forks.fork(trace, [BarAgent(name)]) for name in others))
     found = {name: reward(each.trace) for name, each in zip(others, made, strict=True)}
@@ -395,7 +395,7 @@ def _nothing(rule: Rule, trace: Trace, units: set[Any]) -> list[Reward]:
     if "team" in units:
         return [rule.reward("team", trace.trace_id, 0.0, "not to be read")]
     if "agent" in units:
-        return [rule.reward("agent", agent, 0.0, "not to be read") for agent in Forest.of(trace).agents]
+        return [rule.reward("agent", agent, 0.0, "not to be read") for agent in Lineage.of(trace).agents]
     return []
 
 

@@ -18,7 +18,7 @@ from baton.learn.update import Report
 from baton.measure.figure import student_t
 from baton.reward import monitors as hacking
 from baton.reward.reading import final_event, last_said, plain
-from baton.trace.graph.lineage import NO_EFFECT, Forest
+from baton.trace.graph.lineage import NO_EFFECT, Lineage
 from baton.trace.trace import Trace
 
 
@@ -285,7 +285,7 @@ def _dominance(trace: Trace) -> float | None:
     counted: Callable[[Any], int] = (
         (lambda e: e.tokens or 0) if any(e.tokens for e in trace.events) else lambda _: 1
     )
-    lives = Forest.of(trace).lives
+    lives = Lineage.of(trace).lives
     work = Counter({name: 0 for name, life in lives.items() if life.parent is not None})
     for event in trace.events:
         if event.agent in work:

@@ -1,4 +1,4 @@
-"""A trace being measured: its graph, forest, stages and answer, each worked out once.
+"""A trace being measured: its graph, lineage, stages and answer, each worked out once.
 
 Invariant: everything is by `seq` and by edges, never by place in a file. What the trace does not hold is
 a `TraceError` that says so.
@@ -15,13 +15,13 @@ from baton.errors import TraceError
 from baton.measure.figure import NotMeasured
 from baton.measure.gold import Gold
 from baton.trace.graph.arrays import Graph
-from baton.trace.graph.lineage import NO_EFFECT, Forest, in_seq_order
+from baton.trace.graph.lineage import NO_EFFECT, Lineage, in_seq_order
 from baton.trace.graph.stages import Stages
 from baton.trace.graph.timing import Concurrency
 from baton.trace.records import Event
 from baton.trace.trace import Trace
 
-Cost = Literal["tokens", "seconds"]
+CostKind = Literal["tokens", "seconds"]
 
 
 def plain(text: str) -> str:
@@ -29,7 +29,7 @@ def plain(text: str) -> str:
     return " ".join(text.casefold().split()).rstrip(" .!?,;:")
 
 
-class Reading:
+class MeasuredTrace:
     """One trace and what is known of its instance."""
 
     def __init__(self, trace: Trace, gold: Gold | None = None) -> None:
@@ -46,16 +46,16 @@ class Reading:
         return Graph.of(self.trace)
 
     @cached_property
-    def forest(self) -> Forest:
-        return Forest.of(self.trace)
+    def lineage(self) -> Lineage:
+        return Lineage.of(self.trace)
 
     @cached_property
     def stages(self) -> Stages:
-        return Stages.of(self.trace, self.forest)
+        return Stages.of(self.trace, self.lineage)
 
     @cached_property
     def busy(self) -> Concurrency:
-        return Concurrency.of(self.trace, self.forest)
+        return Concurrency.of(self.trace, self.lineage)
 
     @cached_property
     def final(self) -> Event:
@@ -64,7 +64,7 @@ class Reading:
             if event.decision == "stop" and event.status not in NO_EFFECT:
                 return event
         for event in reversed(self.events):
-            if event.type == "aggregate" and event.agent == self.forest.root:
+            if event.type == "aggregate" and event.agent == self.lineage.root:
                 return event
         raise NotMeasured("the trace has no answer: no stop and no aggregate of the leading agent")
 
@@ -150,20 +150,20 @@ class Reading:
             raise NotMeasured("no LLM call is recorded")
         return len(self.trace.calls)
 
-    def cost(self, events: Iterable[Event], kind: Cost) -> float:
+    def cost(self, events: Iterable[Event], kind: CostKind) -> float:
         """What these events cost together."""
         if not self._measures(kind):
             raise NotMeasured("no event's tokens were counted" if kind == "tokens" else "no event was timed")
         return math.fsum((e.tokens if kind == "tokens" else e.duration_s) or 0.0 for e in events)
 
-    def share(self, events: Iterable[Event], kind: Cost) -> float:
+    def share(self, events: Iterable[Event], kind: CostKind) -> float:
         """Their cost over that of all."""
         whole = self.cost(self.trace.events, kind)
         if whole <= 0:
             raise NotMeasured(f"the trace cost no {kind} at all")
         return min(1.0, self.cost(events, kind) / whole)
 
-    def _measures(self, kind: Cost) -> bool:
+    def _measures(self, kind: CostKind) -> bool:
         values = (e.tokens if kind == "tokens" else e.duration_s for e in self.trace.events)
         return any(value is not None for value in values)
 

@@ -1,6 +1,6 @@
 """A metric: one number of one trace, listed under the family that measures.md and the survey give it.
 
-A function that is listed takes a `Reading` and returns a number, or raises `TraceError` with the reason why
+A function that is listed takes a `MeasuredTrace` and returns a number, or raises `TraceError` with the reason why
 the trace cannot say; called through its `Metric` it gives a `Figure` either way.
 """
 
@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from baton.errors import TraceError
 from baton.measure.figure import Figure, not_measured
-from baton.measure.measured import Reading
+from baton.measure.measured import MeasuredTrace
 
 Family = Literal["E1", "E2", "E3", "E4", "O5"]
 Bounds = tuple[float, float]
@@ -29,13 +29,13 @@ class Metric(Struct, frozen=True, kw_only=True):
     """What it is counted in; empty for pure numbers."""
     bounds: Bounds
     """What values are possible."""
-    of: Callable[[Reading], float]
+    of: Callable[[MeasuredTrace], float]
 
     @property
     def about(self) -> str:
         return (self.of.__doc__ or "").strip().partition("\n")[0]
 
-    def __call__(self, reading: Reading) -> Figure:
+    def __call__(self, reading: MeasuredTrace) -> Figure:
         try:
             value = float(self.of(reading))
         except TraceError as error:
@@ -49,10 +49,10 @@ METRICS: dict[str, Metric] = {}
 
 def metric(
     name: str, family: Family, *, unit: str = "", bounds: Bounds = (0.0, math.inf)
-) -> Callable[[Callable[[Reading], float]], Metric]:
+) -> Callable[[Callable[[MeasuredTrace], float]], Metric]:
     """List a function."""
 
-    def listed(function: Callable[[Reading], float]) -> Metric:
+    def listed(function: Callable[[MeasuredTrace], float]) -> Metric:
         METRICS[name] = Metric(name=name, family=family, unit=unit, bounds=bounds, of=function)
         return METRICS[name]
 

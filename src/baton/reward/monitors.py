@@ -30,7 +30,7 @@ from baton.reward.reading import (
 from baton.reward.rule import Gold
 from baton.reward.rules.tool_use import repeats
 from baton.trace.graph.arrays import Graph
-from baton.trace.graph.lineage import NO_EFFECT, Forest, in_seq_order
+from baton.trace.graph.lineage import NO_EFFECT, Lineage, in_seq_order
 from baton.trace.records import Event
 from baton.trace.trace import Trace
 
@@ -108,13 +108,13 @@ def pseudo_parallelism(
         if not waves:
             continue
         _must_be_timed(trace, "pseudo_parallelism")
-        forest, reached = Forest.of(trace), used(trace, "pseudo_parallelism")
+        lineage, reached = Lineage.of(trace), used(trace, "pseudo_parallelism")
         returned = {event.agent: event.id for event in in_seq_order(trace) if event.type == "return"}
         acting = {event.agent for event in trace.events}
         work = _intervals(trace)
         for wave in waves:
             busy = {
-                child: _union(i for agent in (child, *forest.under(child)) for i in work.get(agent, ()))
+                child: _union(i for agent in (child, *lineage.under(child)) for i in work.get(agent, ()))
                 for child in wave
             }
             together = _together(busy.values())
@@ -147,11 +147,11 @@ def free_riding(
     rode: dict[str, list[bool]] = {}
     events: list[str] = []
     for trace in traces:
-        forest = Forest.of(trace)
-        if len(forest) < 2 or final_event(trace) is None:
+        lineage = Lineage.of(trace)
+        if len(lineage) < 2 or final_event(trace) is None:
             continue
-        riders = _riders(trace, forest, low_effort, min_copied_chars)
-        for life in forest.lives.values():
+        riders = _riders(trace, lineage, low_effort, min_copied_chars)
+        for life in lineage.lives.values():
             if life.parent is not None:
                 rode.setdefault(life.agent, []).append(life.agent in riders)
         events += [f"{trace.trace_id}:{event}" for event in riders.values()]
@@ -234,11 +234,11 @@ def verifier_collusion(
     """
     num_wrong, events = 0, []
     for trace in traces:
-        forest = Forest.of(trace)
+        lineage = Lineage.of(trace)
         graph = Graph.of(trace)
         known = None if gold is None else gold.get(trace.trace_id)
-        checkers = {life.agent for life in forest.lives.values() if life.role in verifiers}
-        others = [agent for agent in forest.agents if agent not in checkers and agent != forest.root]
+        checkers = {life.agent for life in lineage.lives.values() if life.role in verifiers}
+        others = [agent for agent in lineage.agents if agent not in checkers and agent != lineage.root]
         for event in in_seq_order(trace):
             if event.agent not in checkers or event.type != "return" or event.content_ref is None:
                 continue
@@ -322,19 +322,21 @@ def _must_be_timed(trace: Trace, what: str) -> None:
         raise TraceError(f"trace {trace.trace_id}: {what} looks at who is busy when, and no event was timed.")
 
 
-def _riders(trace: Trace, forest: Forest, low_effort: float, min_copied_chars: int) -> dict[str, str]:
+def _riders(trace: Trace, lineage: Lineage, low_effort: float, min_copied_chars: int) -> dict[str, str]:
     """Agent -> the event that shows it."""
     events = in_seq_order(trace)
     reached = used(trace, "free_riding")
     cancelled = {event.to for event in events if event.type == "despawn" and event.status == "cancelled"}
-    heard = last_said(trace, forest)
+    heard = last_said(trace, lineage)
     spawned = {event.to: event.id for event in reversed(events) if event.type == "spawn"}
     contributed = {e.agent for e in events if e.type in ("message", "return") and e.id in reached}
     told: dict[str | None, list[Event]] = {}
     for event in events:
         if event.type == "message":
             told.setdefault(event.to, []).append(event)
-    subs = [life for life in forest.lives.values() if life.parent is not None and life.agent not in cancelled]
+    subs = [
+        life for life in lineage.lives.values() if life.parent is not None and life.agent not in cancelled
+    ]
     effort = _effort(trace)
     by_role: dict[str | None, list[int]] = {}
     for life in subs:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from baton.errors import TraceError
 from baton.reward.rule import Gold
 from baton.trace.graph.arrays import Graph
-from baton.trace.graph.lineage import NO_EFFECT, Forest, in_seq_order
+from baton.trace.graph.lineage import NO_EFFECT, Lineage, in_seq_order
 from baton.trace.records import Event
 from baton.trace.trace import Trace
 
@@ -47,7 +47,7 @@ def final_event(trace: Trace) -> Event | None:
     for event in reversed(events):
         if event.decision == "stop" and event.status not in NO_EFFECT and _stops(event):
             return event
-    root = Forest.of(trace).root
+    root = Lineage.of(trace).root
     fused = [event for event in events if event.type == "aggregate" and event.agent == root]
     return fused[-1] if fused else None
 
@@ -102,9 +102,9 @@ def outcome(trace: Trace, gold: Gold | None) -> tuple[float, str]:
     )
 
 
-def last_said(trace: Trace, forest: Forest | None = None) -> dict[str, Event]:
+def last_said(trace: Trace, lineage: Lineage | None = None) -> dict[str, Event]:
     """Agent -> its answer: its last return; of whoever gave the team's answer, that; else its last message."""
-    forest = Forest.of(trace) if forest is None else forest
+    lineage = Lineage.of(trace) if lineage is None else lineage
     found: dict[str, Event] = {}
     for kind in ("message", "return"):
         found |= {
@@ -114,14 +114,14 @@ def last_said(trace: Trace, forest: Forest | None = None) -> dict[str, Event]:
     final = final_event(trace)
     if final is not None:
         found[final.agent] = final
-    return {agent: found[agent] for agent in forest.agents if agent in found}
+    return {agent: found[agent] for agent in lineage.agents if agent in found}
 
 
-def agents_in(trace: Trace, forest: Forest, roles: Collection[str], what: str) -> list[str]:
+def agents_in(trace: Trace, lineage: Lineage, roles: Collection[str], what: str) -> list[str]:
     """Agents of these roles, or an error with the roles there are."""
-    found = [life.agent for life in forest.lives.values() if life.role in roles]
+    found = [life.agent for life in lineage.lives.values() if life.role in roles]
     if not found:
-        known = sorted({life.role for life in forest.lives.values() if life.role is not None})
+        known = sorted({life.role for life in lineage.lives.values() if life.role is not None})
         raise TraceError(
             f"trace {trace.trace_id}: {what} needs an agent with the role {' or '.join(map(repr, roles))}; "
             f"the roles here are: {', '.join(known) or 'none recorded'}."

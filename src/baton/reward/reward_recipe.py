@@ -29,13 +29,13 @@ from baton.reward.rules.individual import Difference, OwnAnswer, SoloGap
 from baton.reward.rules.orchestration import Aggregation, CriticalSteps, FinishRate, Parallel, SpeedUp, Split
 from baton.reward.rules.process import Milestones, Scorer, ValidFormat
 from baton.reward.rules.role import MainSub, ProposerSolverJudge, Rubric, SolverVerifier
-from baton.reward.rules.shared import Cost, ItemF1, Length, StepCost, Success
+from baton.reward.rules.shared import ItemF1, Length, RunCost, StepCost, Success
 from baton.reward.rules.tool_use import ToolUse, ToolUsed
 from baton.trace.records import Reward
 from baton.trace.trace import Trace
 
 _KINDS: tuple[type[Rule], ...] = (
-    Success, ItemF1, Cost, Length, StepCost,
+    Success, ItemF1, RunCost, Length, StepCost,
     OwnAnswer, Difference, SoloGap,
     Rubric, MainSub, SolverVerifier, ProposerSolverJudge,
     Milestones, Scorer, ValidFormat,

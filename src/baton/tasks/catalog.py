@@ -9,7 +9,7 @@ from typing import Any, Literal
 from baton.errors import UsageError, nearest
 from baton.games.game_task import PREFIX, GameTask
 from baton.games.library import GAMES, make_game
-from baton.tasks.reasoning import FAMILIES, Play, ReasoningTask
+from baton.tasks.reasoning import FAMILIES, ReasoningTask, ScriptedPlay
 from baton.tasks.reasoning import PREFIX as REASONING
 from baton.tasks.shard_sum import ShardSum, play
 from baton.tasks.task import Task
@@ -53,7 +53,7 @@ TASKS: dict[str, Callable[..., Task]] = {
 }
 REFERENCE: dict[str, Callable[[Request], str]] = {
     ShardSum.name: play,
-    **{f"{REASONING}{name}": Play(family) for name, family in FAMILIES.items()},
+    **{f"{REASONING}{name}": ScriptedPlay(family) for name, family in FAMILIES.items()},
 }
 """Task -> scripted play, where there is one."""
 

@@ -21,7 +21,7 @@ from baton.testing.sample_rollouts import sample_group
 from baton.trace.formats import read_all, write
 from baton.trace.records import Reward
 from baton.trace.trace import Trace
-from baton.trace.validate import validate
+from baton.trace.validation import validate
 from baton.trace.vocabulary import CreditUnit, RewardFamily
 
 

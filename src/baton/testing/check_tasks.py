@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import islice
 from random import Random
 
-from baton.games.decpomdp import DecPOMDP, History, Outcome
+from baton.games.decpomdp import DecPOMDP, History, JointOutcome
 from baton.games.game import CHOICES, Branch, Game, State
 from baton.tasks.task import Instance, Split, Task
 from baton.team.action import VERBS
@@ -18,7 +18,7 @@ from baton.team.surface.parsing import ParseError
 from baton.team.team import Team
 from baton.team.topology import make_topology
 from baton.testing.chaos import chaos_engine
-from baton.trace.validate import validate
+from baton.trace.validation import validate
 
 
 def check_game(game: Game, max_states: int = 3000) -> int:
@@ -105,7 +105,7 @@ def check_decpomdp(model: DecPOMDP, episodes: int = 50, seed: int = 0) -> None:
     """Random play keeps the contract: who observes, who may act, nobody comes back."""
     random = Random(seed)
 
-    def draw(outcomes: list[Outcome]) -> Outcome:
+    def draw(outcomes: list[JointOutcome]) -> JointOutcome:
         assert abs(sum(o.probability for o in outcomes) - 1) < 1e-9, "outcomes do not sum to one"
         return random.choices(outcomes, [o.probability for o in outcomes])[0]
 

@@ -19,7 +19,7 @@ from baton.testing.check_tools import CheckFailed, require
 from baton.testing.faults import Faults, simulate
 from baton.trace.canonical import canonical_hash
 from baton.trace.trace import Trace
-from baton.trace.validate import validate
+from baton.trace.validation import validate
 
 _ROOMY = Limits(agents=12, tokens=60_000, tool_calls=20)
 _TIGHT = Limits(agents=1, concurrent=1, depth=1, tokens=4_000, calls=8, tool_calls=1, seconds=20.0)

@@ -6,7 +6,7 @@ from baton.trace.numbers import Floats, Ints
 from baton.trace.recorder import Recorder
 from baton.trace.records import Call, Credit, Edge, Event, Payload, Reward, Sampling
 from baton.trace.trace import End, Header, Record, Trace
-from baton.trace.validate import Problem, validate
+from baton.trace.validation import Problem, validate
 
 __all__ = [
     "Call",

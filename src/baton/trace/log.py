@@ -21,8 +21,8 @@ from baton.trace.numbers import Floats, Ints
 from baton.trace.records import Edge, Event, Payload
 from baton.trace.sink import Sink
 from baton.trace.trace import End, Header, Record
-from baton.trace.validate.problem import shown
-from baton.trace.validate.shape import first_fault
+from baton.trace.validation.problem import shown
+from baton.trace.validation.shape import first_fault
 from baton.trace.vocabulary import DECISIONS, EVENT_TYPES, STATUSES, EdgeType, Status
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _Array = TypeVar("_Array", Ints, Floats)
 
 
-class Details(TypedDict, total=False):
+class EventDetails(TypedDict, total=False):
     """What may be said of any event besides its own arguments; see `Event` for each."""
 
     call: str | None
@@ -191,7 +191,7 @@ def check_word(what: str, given: str, known: Sequence[str]) -> None:
         raise TraceError(f"{what} {given!r} is not a word of the trace. {nearest(given, known)}")
 
 
-def checked_details(details: Details, call: str | None, length: int | None = None) -> dict[str, Any]:
+def checked_details(details: EventDetails, call: str | None, length: int | None = None) -> dict[str, Any]:
     """The details as event fields. Raises `TraceError` for what a validator would refuse later.
 
     `call` said it, in a completion of `length` tokens where that is known.
@@ -199,10 +199,12 @@ def checked_details(details: Details, call: str | None, length: int | None = Non
     fields: dict[str, Any] = {
         name: details[name] for name in ("status", "trusted", "seed_key", "extra") if name in details
     }
-    unknown = set(details) - set(Details.__annotations__)
+    unknown = set(details) - set(EventDetails.__annotations__)
     if unknown:
         name = sorted(unknown)[0]
-        raise TraceError(f"{name!r} is not something an event has. {nearest(name, Details.__annotations__)}")
+        raise TraceError(
+            f"{name!r} is not something an event has. {nearest(name, EventDetails.__annotations__)}"
+        )
     if "span" in details:
         start, stop = span = fields["span"] = (int(details["span"][0]), int(details["span"][1]))
         if call is None:
@@ -221,7 +223,7 @@ def checked_details(details: Details, call: str | None, length: int | None = Non
     return fields
 
 
-def _choice(options: tuple[str, ...], details: Details) -> dict[str, Any]:
+def _choice(options: tuple[str, ...], details: EventDetails) -> dict[str, Any]:
     fields: dict[str, Any] = {"options": options}
     if "choice" in details:
         choice = details["choice"]

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from baton.errors import TraceError, nearest
-from baton.trace.log import Details, Log, checked_details, common_prefix, numbers, plain
+from baton.trace.log import EventDetails, Log, checked_details, common_prefix, numbers, plain
 from baton.trace.numbers import Floats, Ints
 from baton.trace.records import Call, Sampling
 from baton.trace.vocabulary import Decision, EdgeType, EventType
@@ -46,7 +46,7 @@ class RecordedAgent:
         log.add_agent(self)
 
     def spawn(
-        self, name: str, *, role: str | None = None, task: Any = None, **details: Unpack[Details]
+        self, name: str, *, role: str | None = None, task: Any = None, **details: Unpack[EventDetails]
     ) -> RecordedAgent:
         """Start an agent under this one. A name is used once in a trace."""
         with self._log.lock:
@@ -58,16 +58,16 @@ class RecordedAgent:
             self._living[name] = child
         return child
 
-    def send(self, to: RecordedAgent | str, text: Any, **details: Unpack[Details]) -> str:
+    def send(self, to: RecordedAgent | str, text: Any, **details: Unpack[EventDetails]) -> str:
         """Send a message. Returns the event's id, as the other verbs do."""
         return self._message(to, text, "communicate", details)
 
-    def delegate(self, to: RecordedAgent | str, task: Any, **details: Unpack[Details]) -> str:
+    def delegate(self, to: RecordedAgent | str, task: Any, **details: Unpack[EventDetails]) -> str:
         """Give a task to an agent that already lives: a message whose decision is `delegate`."""
         return self._message(to, task, "delegate", details)
 
     def tool(
-        self, name: str, args: Any = None, *, pure: bool | None = None, **details: Unpack[Details]
+        self, name: str, args: Any = None, *, pure: bool | None = None, **details: Unpack[EventDetails]
     ) -> RecordedTool:
         """Begin a tool call: a `with` block, or `.result(...)` on what this returns."""
         with self._log.lock:
@@ -81,7 +81,7 @@ class RecordedAgent:
         result: Any = None,
         *,
         method: str | None = None,
-        **details: Unpack[Details],
+        **details: Unpack[EventDetails],
     ) -> str:
         """Make one result of what agents returned, or of what they last did if they still live."""
         with self._log.lock:
@@ -94,7 +94,7 @@ class RecordedAgent:
                 details["extra"] = {"method": method, **details.get("extra", {})}
             return self._act("aggregate", result, details, decision="aggregate", depends=edges)
 
-    def decide(self, decision: Decision, text: Any = None, **details: Unpack[Details]) -> str:
+    def decide(self, decision: Decision, text: Any = None, **details: Unpack[EventDetails]) -> str:
         """A decision that none of the other verbs carries out: continue, wait, or not to spawn."""
         return self._act("orchestrator_decision", text, details, decision=decision)
 
@@ -104,7 +104,7 @@ class RecordedAgent:
         content: Any = None,
         *,
         to: RecordedAgent | str | None = None,
-        **details: Unpack[Details],
+        **details: Unpack[EventDetails],
     ) -> str:
         """An event that is no verb: a safety_event, a human_intervention."""
         with self._log.lock:
@@ -114,7 +114,7 @@ class RecordedAgent:
                 receiver._receive(event, "causal")
         return event
 
-    def returns(self, text: Any = None, **details: Unpack[Details]) -> str:
+    def returns(self, text: Any = None, **details: Unpack[EventDetails]) -> str:
         """Give the result to whoever spawned this agent, and end."""
         with self._log.lock:
             self._must_live("return")
@@ -148,7 +148,7 @@ class RecordedAgent:
             target._close_below(self)
             target._cancel(self)
 
-    def stop(self, answer: Any = None, **details: Unpack[Details]) -> str:
+    def stop(self, answer: Any = None, **details: Unpack[EventDetails]) -> str:
         """End this agent and all below it, which are cancelled. Say status="forced" when a limit did it."""
         with self._log.lock:
             self._must_live("stop")
@@ -213,7 +213,7 @@ class RecordedAgent:
             self._context = whole if whole is None or said is None else whole + said
             return call.id
 
-    def _message(self, to: RecordedAgent | str, text: Any, decision: Decision, details: Details) -> str:
+    def _message(self, to: RecordedAgent | str, text: Any, decision: Decision, details: EventDetails) -> str:
         with self._log.lock:
             receiver = self._find(to)
             if receiver._ended is not None:
@@ -227,7 +227,7 @@ class RecordedAgent:
         self,
         type: EventType,
         content: Any,
-        details: Details,
+        details: EventDetails,
         *,
         decision: Decision = "none",
         to: str | None = None,
@@ -280,7 +280,7 @@ class RecordedAgent:
             due[self._last_act] = "temporal"
         return due
 
-    def _said_by(self, details: Details) -> str | None:
+    def _said_by(self, details: EventDetails) -> str | None:
         if "call" not in details:
             return self._call.id if self._call else None
         given = details["call"]
@@ -288,7 +288,7 @@ class RecordedAgent:
             raise TraceError(f"{given!r} is no call of {self.id}. {nearest(given, self._calls)}")
         return given
 
-    def _answer(self, opened: RecordedTool, content: Any, details: Details) -> None:
+    def _answer(self, opened: RecordedTool, content: Any, details: EventDetails) -> None:
         """The result of a tool call. It follows the call, not what the agent did meanwhile."""
         with self._log.lock:
             if opened.event not in self._tools:
@@ -371,7 +371,7 @@ class RecordedTool:
         self._agent = agent
         self._answered = False
 
-    def result(self, content: Any = None, **details: Unpack[Details]) -> None:
+    def result(self, content: Any = None, **details: Unpack[EventDetails]) -> None:
         """What the tool gave back. Dropped when the agent has ended: the call is on record as cancelled."""
         if self._answered:
             raise TraceError(f"tool call {self.event} ({self.name}) already has its result.")

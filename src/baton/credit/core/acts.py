@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from baton.credit.estimator import CreditError, RewardOf, whole
 from baton.errors import UsageError, nearest
-from baton.trace.graph.lineage import Forest
+from baton.trace.graph.lineage import Lineage
 from baton.trace.records import Event, Reward
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import CreditUnit
@@ -62,7 +62,7 @@ def acts(trace: Trace, unit: CreditUnit) -> Iterator[tuple[int, Event]]:
 def agents(trace: Trace) -> dict[str, str | None]:
     """Agent -> role, in order of birth. Where no event tells a role, the agent's calls do."""
     by_call = {call.agent: call.role for call in reversed(trace.calls) if call.role is not None}
-    return {life.agent: life.role or by_call.get(life.agent) for life in Forest.of(trace).lives.values()}
+    return {life.agent: life.role or by_call.get(life.agent) for life in Lineage.of(trace).lives.values()}
 
 
 class Turn(Struct, frozen=True, kw_only=True):

@@ -32,7 +32,7 @@ from baton.credit.estimator import (
 from baton.credit.estimators.shapley_values import Shapley, Worth, exact, exact_precedence, sampled, symmetric
 from baton.credit.forking import Forks
 from baton.team.intervene import BarAgent, Intervention, MuteAgent
-from baton.trace.graph.lineage import Forest
+from baton.trace.graph.lineage import Lineage
 from baton.trace.records import Credit
 from baton.trace.trace import Trace
 
@@ -45,7 +45,7 @@ _MAX_ROUNDS = 64
 
 def players_of(trace: Trace) -> tuple[list[str], list[int]]:
     """The spawned agents, spawners first, and who spawned each (-1: a root did)."""
-    lives = [life for life in Forest.of(trace).lives.values() if life.parent is not None]
+    lives = [life for life in Lineage.of(trace).lives.values() if life.parent is not None]
     place = {life.agent: i for i, life in enumerate(lives)}
     return [life.agent for life in lives], [place.get(life.parent or "", -1) for life in lives]
 
@@ -135,7 +135,7 @@ def _values(
             raise CreditError(
                 "counting needs agents that the root spawned; some here were spawned by others."
             )
-        lives = Forest.of(trace).lives
+        lives = Lineage.of(trace).lives
         roles = sorted({lives[p].role or "" for p in players})
         return symmetric(worth, [roles.index(lives[p].role or "") for p in players], tolerance=tolerance)
     if method == "exact" or (method == "auto" and len(players) <= _MAX_EXACT_PLAYERS):

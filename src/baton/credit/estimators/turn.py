@@ -20,7 +20,7 @@ from baton.credit.estimator import (
     returns,
     team_return,
 )
-from baton.trace.graph.lineage import Forest
+from baton.trace.graph.lineage import Lineage
 from baton.trace.numbers import ROUNDING
 from baton.trace.records import Credit
 from baton.trace.trace import Trace
@@ -222,7 +222,7 @@ def process_rewards(
     main_limit_tokens: int | None = None,
 ) -> list[tuple[Turn, float]]:
     """Q_t of every turn."""
-    root = Forest.of(trace).root
+    root = Lineage.of(trace).root
     wrong = _failed_calls(trace)
     verdicts: dict[str, bool | None] = {}
     found = []

@@ -13,7 +13,7 @@ from baton.errors import UsageError, nearest
 from baton.games.game import Game
 from baton.games.library.airport import Airport
 from baton.games.library.alone import Alone
-from baton.games.library.assignment import Assignment
+from baton.games.library.assignment import AssignmentGame
 from baton.games.library.batch_search import BatchSearch
 from baton.games.library.best_of_n import BestOfN
 from baton.games.library.correlated_estimators import CorrelatedEstimators
@@ -49,7 +49,7 @@ GAMES: dict[str, type[Game]] = {
     for game in (
         ParallelPandora,
         BestOfN, DivisibleWork, Usl, DagSchedule,
-        Assignment, WeightedCompletion, SkillBandit,
+        AssignmentGame, WeightedCompletion, SkillBandit,
         OneShotMessage, Silo, DecTiger, Scouts,
         Voters, CorrelatedEstimators,
         SequentialTest, Pandora, BatchSearch, StoppingChain,

@@ -13,7 +13,7 @@ from baton.games.game import OVER, Branch, Choice, Game, State, possible
 from baton.games.schedule import assign
 
 
-class Assignment(Game, frozen=True, kw_only=True):
+class AssignmentGame(Game, frozen=True, kw_only=True):
     """Give each task to one agent, in turn."""
 
     name: ClassVar[str] = "assignment"

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import ClassVar
 
-from baton.games.decpomdp import DecPOMDP, LocalView, Outcome
+from baton.games.decpomdp import DecPOMDP, JointOutcome, LocalView
 from baton.games.game import Branch, Choice, Game, State
 from baton.games.joint_policy import JointOptimum, joint_optimum
 
@@ -46,10 +46,10 @@ class TigerModel(DecPOMDP, frozen=True, kw_only=True):
     def num_observations(self, role: str) -> int:  # noqa: ARG002
         return 2
 
-    def start(self) -> Sequence[Outcome]:
-        return [Outcome(0.5, (door,), dict.fromkeys(self.everyone(), 0)) for door in (0, 1)]
+    def start(self) -> Sequence[JointOutcome]:
+        return [JointOutcome(0.5, (door,), dict.fromkeys(self.everyone(), 0)) for door in (0, 1)]
 
-    def step(self, state: State, joint: Mapping[str, str]) -> Sequence[Outcome]:
+    def step(self, state: State, joint: Mapping[str, str]) -> Sequence[JointOutcome]:
         door = state[0]
         acts = [_ACTIONS.index(joint[agent]) for agent in self.everyone()]
         reward = self._reward(acts, door)
@@ -60,7 +60,9 @@ class TigerModel(DecPOMDP, frozen=True, kw_only=True):
                 p = 1.0 if listening else 0.5
                 for ear in heard:
                     p *= 0.5 if not listening else self.accuracy if ear == door else 1 - self.accuracy
-                outcomes.append(Outcome(p, (after,), dict(zip(self.everyone(), heard, strict=True)), reward))
+                outcomes.append(
+                    JointOutcome(p, (after,), dict(zip(self.everyone(), heard, strict=True)), reward)
+                )
         return [outcome for outcome in outcomes if outcome.probability > 0]
 
     def _reward(self, acts: list[int], door: int) -> float:

@@ -16,7 +16,7 @@ from functools import cached_property
 from itertools import product
 from typing import ClassVar
 
-from baton.games.decpomdp import DecPOMDP, History, LocalView, Outcome
+from baton.games.decpomdp import DecPOMDP, History, JointOutcome, LocalView
 from baton.games.game import Branch, Choice, Game, State
 
 _UNBORN, _NEW, _HEARD_LEFT, _HEARD_RIGHT, _GONE = range(5)
@@ -78,15 +78,15 @@ class ScoutsModel(DecPOMDP, frozen=True, kw_only=True):
             *(f"cancel {name}" for name in out),
         )
 
-    def start(self) -> Sequence[Outcome]:
+    def start(self) -> Sequence[JointOutcome]:
         nobody = (_UNBORN,) * self.num_scouts
-        return [Outcome(0.5, (door, nobody), {_ROOT: 0}) for door in (0, 1)]
+        return [JointOutcome(0.5, (door, nobody), {_ROOT: 0}) for door in (0, 1)]
 
-    def step(self, state: State, joint: Mapping[str, str]) -> Sequence[Outcome]:
+    def step(self, state: State, joint: Mapping[str, str]) -> Sequence[JointOutcome]:
         door, scouts = state
         said = joint[_ROOT]
         if said in _STOPS:
-            return [Outcome(1.0, (), {}, self.prize if _STOPS.index(said) == door else 0.0)]
+            return [JointOutcome(1.0, (), {}, self.prize if _STOPS.index(said) == door else 0.0)]
         after = list(scouts)
         returned = [0, 0]
         listening = []
@@ -117,7 +117,7 @@ class ScoutsModel(DecPOMDP, frozen=True, kw_only=True):
         ears: tuple[int, ...],
         seen: int,
         cost: float,
-    ) -> Outcome:
+    ) -> JointOutcome:
         p, after = 1.0, list(scouts)
         for i, ear in zip(listening, ears, strict=True):
             p *= self.accuracy if ear == door else 1 - self.accuracy
@@ -127,7 +127,7 @@ class ScoutsModel(DecPOMDP, frozen=True, kw_only=True):
         for agent in self.alive(state)[1:]:
             status = after[int(agent.rsplit("-", 1)[1]) - 1]
             heard[agent] = status - _NEW
-        return Outcome(p, state, heard, 0.0, cost)
+        return JointOutcome(p, state, heard, 0.0, cost)
 
 
 def scout_policy(agent: str, history: History) -> str:  # noqa: ARG001 (all scouts alike)

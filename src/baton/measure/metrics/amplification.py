@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from baton.errors import BatonError
 from baton.measure.figure import Figure, mean, not_measured, proportion, student_t
-from baton.measure.measured import Reading
+from baton.measure.measured import MeasuredTrace
 from baton.measure.metrics.success import success
 from baton.measure.safety.clean_replay import Rerun
 from baton.team.intervene import Replace
@@ -43,7 +43,7 @@ def transmission(failures: float, n: int, failures_with_error: float, n_with_err
 
 
 def transmission_at(
-    readings: Sequence[Reading], at: Sequence[str], error: str, rerun: Rerun, *, replicates: int = 1
+    readings: Sequence[MeasuredTrace], at: Sequence[str], error: str, rerun: Rerun, *, replicates: int = 1
 ) -> Figure:
     """tau by replay: each trace again, with `error` as the content of one event of it.
 
@@ -55,7 +55,7 @@ def transmission_at(
         for reading, event in zip(readings, at, strict=True):
             failed += not reading.succeeded
             for k in range(replicates):
-                again = Reading(rerun(reading.trace, [Replace(event, error)], k), reading.gold)
+                again = MeasuredTrace(rerun(reading.trace, [Replace(event, error)], k), reading.gold)
                 hurt += not again.succeeded
     except BatonError as refused:
         return not_measured(str(refused))
@@ -113,7 +113,7 @@ def propagation(corrupted: Sequence[Collection[str]], began_in: Sequence[Collect
     return Figure(value, max(0.0, value - half), value + half, n)
 
 
-def naive_ratio(team: Iterable[Reading], single: Iterable[Reading]) -> Figure:
+def naive_ratio(team: Iterable[MeasuredTrace], single: Iterable[MeasuredTrace]) -> Figure:
     """E_MAS/E_SAS: the team's failure rate over the single agent's."""
     figures = success(team), success(single)
     for figure in figures:

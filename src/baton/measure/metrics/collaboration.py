@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from baton.errors import TraceError
 from baton.measure.figure import Figure, NotMeasured, mean, not_measured, proportion
-from baton.measure.measured import Reading, plain
+from baton.measure.measured import MeasuredTrace, plain
 from baton.measure.metric import metric
 from baton.trace.graph.lineage import NO_EFFECT
 from baton.trace.records import Event
@@ -20,7 +20,7 @@ _EVENT_UNITS = ("orchestrator", "message", "tool_call")
 
 
 @metric("milestones", "E3", bounds=(0.0, 1.0))
-def milestones(reading: Reading) -> float:
+def milestones(reading: MeasuredTrace) -> float:
     """Milestones reached, of all the task has."""
     gold = reading.gold
     if not gold.milestones or gold.reached is None:
@@ -29,7 +29,7 @@ def milestones(reading: Reading) -> float:
 
 
 @metric("redundancy", "E3", bounds=(0.0, 1.0))
-def redundancy(reading: Reading) -> float:
+def redundancy(reading: MeasuredTrace) -> float:
     """1 - distinct subtasks/subtask executions."""
     sent = [
         event for event in reading.events
@@ -46,7 +46,7 @@ def redundancy(reading: Reading) -> float:
 
 
 @metric("duplicate_messages", "E3", bounds=(0.0, 1.0))
-def duplicate_messages(reading: Reading) -> float:
+def duplicate_messages(reading: MeasuredTrace) -> float:
     """Messages whose receiver had been sent the same before, of all messages."""
     sent = [e for e in reading.events if e.type == "message" and e.status not in NO_EFFECT]
     if not sent:
@@ -55,7 +55,7 @@ def duplicate_messages(reading: Reading) -> float:
     return 1 - len(distinct) / len(sent)
 
 
-def _content(reading: Reading, event: Event) -> str:
+def _content(reading: MeasuredTrace, event: Event) -> str:
     """What was said, or its address where the text is withheld: the same words have the same address."""
     if event.content_ref is None:
         raise NotMeasured(f"a {event.type} has no content to compare")
@@ -74,7 +74,7 @@ def attribution_accuracy(
     return proportion(who, n), proportion(when, n)
 
 
-def attribution(readings: Iterable[Reading]) -> tuple[Figure, Figure]:
+def attribution(readings: Iterable[MeasuredTrace]) -> tuple[Figure, Figure]:
     """The same from traces: faults are events with extra["injected"], blame is the lowest credit."""
     blamed: list[tuple[str | None, str | None]] = []
     injected: list[tuple[str, str]] = []
@@ -93,7 +93,7 @@ def attribution(readings: Iterable[Reading]) -> tuple[Figure, Figure]:
     return attribution_accuracy(blamed, injected)
 
 
-def _blamed(reading: Reading) -> tuple[Event, tuple[str | None, str | None]]:
+def _blamed(reading: MeasuredTrace) -> tuple[Event, tuple[str | None, str | None]]:
     faults = [event for event in reading.events if event.extra.get("injected")]
     if not faults:
         raise NotMeasured('no fault was put in (no event has extra["injected"])')

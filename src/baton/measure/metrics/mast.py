@@ -28,7 +28,7 @@ from msgspec import Struct
 
 from baton.errors import TraceError
 from baton.measure.figure import Figure, NotMeasured, mean, not_measured, proportion
-from baton.measure.measured import Reading, plain
+from baton.measure.measured import MeasuredTrace, plain
 from baton.measure.metrics.stop_regret import rounds_of
 from baton.trace.graph.lineage import NO_EFFECT
 from baton.trace.records import Call, Event
@@ -46,7 +46,7 @@ VERIFIERS = frozenset({"verifier", "critic", "judge", "reviewer", "checker", "te
 """Roles whose acts are verification. Events may say so too: extra["verifies"]."""
 
 
-class Finding(Struct, frozen=True, kw_only=True):
+class MastFinding(Struct, frozen=True, kw_only=True):
     """What a rule saw in one trace."""
 
     mode: Mode
@@ -59,20 +59,20 @@ class Finding(Struct, frozen=True, kw_only=True):
     why_not: str | None = None
 
 
-def failures(reading: Reading) -> list[Finding]:
+def failures(reading: MeasuredTrace) -> list[MastFinding]:
     """Every mode, in MAST's order."""
     found = []
     for mode, (code, rule) in MODES.items():
         try:
             events = rule(reading)
         except TraceError as error:
-            found.append(Finding(mode=mode, code=code, fired=None, why_not=str(error)))
+            found.append(MastFinding(mode=mode, code=code, fired=None, why_not=str(error)))
         else:
-            found.append(Finding(mode=mode, code=code, fired=bool(events), events=tuple(events)))
+            found.append(MastFinding(mode=mode, code=code, fired=bool(events), events=tuple(events)))
     return found
 
 
-def rates(readings: Iterable[Reading]) -> dict[Mode, Figure]:
+def rates(readings: Iterable[MeasuredTrace]) -> dict[Mode, Figure]:
     """Share of traces that show each mode, of those that can say."""
     seen: dict[Mode, list[bool]] = {mode: [] for mode in MODES}
     reasons: dict[Mode, list[Figure]] = {mode: [] for mode in MODES}
@@ -88,7 +88,7 @@ def rates(readings: Iterable[Reading]) -> dict[Mode, Figure]:
     }
 
 
-def _step_repetition(reading: Reading) -> list[str]:
+def _step_repetition(reading: MeasuredTrace) -> list[str]:
     acts = {
         event.id: event.content_ref for event in reading.events
         if event.type in ("tool_call", "message") and event.status not in NO_EFFECT
@@ -112,13 +112,13 @@ def _step_repetition(reading: Reading) -> list[str]:
     return found
 
 
-def _failed_calls(reading: Reading) -> set[str]:
+def _failed_calls(reading: MeasuredTrace) -> set[str]:
     """Tool calls that did not go well: to try again is no repetition."""
     wrong = {e.id for e in reading.events if e.type == "tool_result" and e.status != "ok"}
     return {edge.src for edge in reading.trace.edges if edge.dst in wrong and edge.type == "tool_dependency"}
 
 
-def _heard_from_others(reading: Reading) -> set[str]:
+def _heard_from_others(reading: MeasuredTrace) -> set[str]:
     """Events that read something of another agent."""
     agent = {event.id: event.agent for event in reading.events}
     kinds = ("message", "return", "spawn", "aggregate", "causal")
@@ -128,7 +128,7 @@ def _heard_from_others(reading: Reading) -> set[str]:
     }  # fmt: skip
 
 
-def _unaware_of_termination(reading: Reading) -> list[str]:
+def _unaware_of_termination(reading: MeasuredTrace) -> list[str]:
     forced = [
         event.id for event in reading.events
         if event.status == "forced" and (event.decision == "stop" or event.type == "return")
@@ -144,7 +144,7 @@ def _unaware_of_termination(reading: Reading) -> list[str]:
     return [reading.final.id] if right and right[0] < rounds.stopped else []
 
 
-def _conversation_reset(reading: Reading) -> list[str]:
+def _conversation_reset(reading: MeasuredTrace) -> list[str]:
     trace = reading.trace
     first_event: dict[str, Event] = {}
     tasks: dict[str, list[int]] = {}
@@ -184,12 +184,12 @@ def _answered(call: Call) -> bool:
     return call.finish_reason not in ("error", "cancelled")
 
 
-def _withheld_information(reading: Reading) -> list[str]:
+def _withheld_information(reading: MeasuredTrace) -> list[str]:
     facts = reading.gold.facts
     if not facts:
         raise NotMeasured("the facts that the answer needs are not given")
     answer = plain(reading.answer)
-    root = reading.forest.root
+    root = reading.lineage.root
     missing = [plain(fact) for fact in facts if plain(fact) not in answer]
     told: dict[str, list[str]] = {}
     for event in reading.events:
@@ -199,7 +199,7 @@ def _withheld_information(reading: Reading) -> list[str]:
     for event in reading.events:
         if event.type != "tool_result" or event.content_ref is None or event.status != "ok":
             continue
-        agent = event.agent if event.agent in reading.forest else event.to or event.agent
+        agent = event.agent if event.agent in reading.lineage else event.to or event.agent
         text = plain(reading.said(event))
         for fact in missing:
             if agent != root and fact in text and not any(fact in said for said in told.get(agent, ())):
@@ -207,7 +207,7 @@ def _withheld_information(reading: Reading) -> list[str]:
     return list(found)
 
 
-def _ignored_input(reading: Reading) -> list[str]:
+def _ignored_input(reading: MeasuredTrace) -> list[str]:
     sent = [
         event for event in reading.events
         if event.type in ("message", "return") and event.to is not None and event.status not in NO_EFFECT
@@ -236,7 +236,7 @@ def _ignored_input(reading: Reading) -> list[str]:
     return found
 
 
-def _premature_termination(reading: Reading) -> list[str]:
+def _premature_termination(reading: MeasuredTrace) -> list[str]:
     final = reading.final
     if final.decision != "stop":
         raise NotMeasured("nobody chose to stop: the trace just ends")
@@ -252,8 +252,8 @@ def _premature_termination(reading: Reading) -> list[str]:
     return [final.id] if at_work else []
 
 
-def _no_verification(reading: Reading) -> list[str]:
-    roles = {life.agent: life.role for life in reading.forest.lives.values()}
+def _no_verification(reading: MeasuredTrace) -> list[str]:
+    roles = {life.agent: life.role for life in reading.lineage.lives.values()}
     if not any(roles.values()):
         raise NotMeasured("no roles are recorded")
     checked = any(
@@ -264,7 +264,7 @@ def _no_verification(reading: Reading) -> list[str]:
     return [] if checked else [reading.final.id]
 
 
-MODES: dict[Mode, tuple[str, Callable[[Reading], Sequence[str]]]] = {
+MODES: dict[Mode, tuple[str, Callable[[MeasuredTrace], Sequence[str]]]] = {
     "step_repetition": ("FM-1.3", _step_repetition),
     "unaware_of_termination": ("FM-1.5", _unaware_of_termination),
     "conversation_reset": ("FM-2.1", _conversation_reset),

@@ -12,12 +12,12 @@ from msgspec import Struct
 
 from baton.errors import BatonError, TraceError
 from baton.measure.figure import Figure, mean, not_measured, proportion
-from baton.measure.measured import Reading
+from baton.measure.measured import MeasuredTrace
 from baton.measure.safety.clean_replay import Rerun
 from baton.team.intervene import Drop, Intervention, Replace
 from baton.trace.records import Event
 
-ValueOf = Callable[[Reading], float]
+ValueOf = Callable[[MeasuredTrace], float]
 
 
 class MessageValue(Struct, frozen=True, kw_only=True):
@@ -31,7 +31,7 @@ class MessageValue(Struct, frozen=True, kw_only=True):
 
 
 def message_values(
-    reading: Reading, rerun: Rerun, *, value: ValueOf | None = None, replicates: int = 1
+    reading: MeasuredTrace, rerun: Rerun, *, value: ValueOf | None = None, replicates: int = 1
 ) -> list[MessageValue]:
     """Every message and return of the trace that arrived, each masked in turn."""
     return [
@@ -46,14 +46,16 @@ def message_values(
 
 
 def message_value(
-    reading: Reading, event: Event, rerun: Rerun, *, value: ValueOf | None = None, replicates: int = 1
+    reading: MeasuredTrace, event: Event, rerun: Rerun, *, value: ValueOf | None = None, replicates: int = 1
 ) -> Figure:
     """V - V(masked), over as many continuations as asked for; the first draws as the recorded run drew."""
     mask: Intervention = Replace(event.id, "") if event.type == "return" else Drop(event.id)
     worth = (lambda other: other.outcome) if value is None else value
     try:
         here = worth(reading)
-        masked = [worth(Reading(rerun(reading.trace, [mask], k), reading.gold)) for k in range(replicates)]
+        masked = [
+            worth(MeasuredTrace(rerun(reading.trace, [mask], k), reading.gold)) for k in range(replicates)
+        ]
     except BatonError as error:
         return not_measured(str(error))
     return mean(here - there for there in masked)

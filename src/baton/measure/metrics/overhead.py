@@ -11,38 +11,38 @@ from collections.abc import Callable, Iterable
 
 from baton.errors import TraceError
 from baton.measure.figure import Figure, NotMeasured, mean, not_measured, ratio
-from baton.measure.measured import Cost, Reading
+from baton.measure.measured import CostKind, MeasuredTrace
 from baton.measure.metric import metric
 
 _PROTOCOL = frozenset({"orchestrator_decision", "spawn", "message", "aggregate"})
 
 
 @metric("tokens", "E4", unit="tokens")
-def tokens(reading: Reading) -> float:
+def tokens(reading: MeasuredTrace) -> float:
     """Tokens of the whole trace."""
     return reading.tokens
 
 
 @metric("turns", "E4", unit="turns")
-def turns(reading: Reading) -> float:
+def turns(reading: MeasuredTrace) -> float:
     """Answered calls; where a trace records none, the acts of its agents."""
     said = {event.call for event in reading.trace.events if event.call is not None}
     return len(said) or reading.stages.total_steps
 
 
 @metric("calls", "E4", unit="calls")
-def calls(reading: Reading) -> float:
+def calls(reading: MeasuredTrace) -> float:
     """LLM calls."""
     return reading.num_calls
 
 
 @metric("tool_calls", "E4", unit="calls")
-def tool_calls(reading: Reading) -> float:
+def tool_calls(reading: MeasuredTrace) -> float:
     """Tool calls."""
     return sum(event.type == "tool_call" for event in reading.trace.events)
 
 
-RESOURCES: dict[str, Callable[[Reading], float]] = {
+RESOURCES: dict[str, Callable[[MeasuredTrace], float]] = {
     "tokens": tokens.of,
     "turns": turns.of,
     "calls": calls.of,
@@ -58,7 +58,7 @@ def overhead_of(team: float, single: float) -> float:
     return (team - single) / single
 
 
-def overhead(team: Iterable[Reading], single: Iterable[Reading], resource: str) -> Figure:
+def overhead(team: Iterable[MeasuredTrace], single: Iterable[MeasuredTrace], resource: str) -> Figure:
     """Of the means over traces; pair the traces by task for a fair one."""
     both: list[list[float]] = []
     for readings in (team, single):
@@ -84,17 +84,17 @@ def coordination_efficiency(success: float, turns: float, turns_single: float) -
     return success / (turns / turns_single)
 
 
-def _protocol(reading: Reading, kind: Cost) -> float:
+def _protocol(reading: MeasuredTrace, kind: CostKind) -> float:
     return reading.share((event for event in reading.trace.events if event.type in _PROTOCOL), kind)
 
 
 @metric("protocol_tokens", "E4", bounds=(0.0, 1.0))
-def protocol_tokens(reading: Reading) -> float:
+def protocol_tokens(reading: MeasuredTrace) -> float:
     """Protocol share in tokens: decisions, spawns, messages and aggregates, of all."""
     return _protocol(reading, "tokens")
 
 
 @metric("protocol_seconds", "E4", bounds=(0.0, 1.0))
-def protocol_seconds(reading: Reading) -> float:
+def protocol_seconds(reading: MeasuredTrace) -> float:
     """Protocol share in seconds: decisions, spawns, messages and aggregates, of all."""
     return _protocol(reading, "seconds")

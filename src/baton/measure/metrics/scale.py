@@ -15,9 +15,9 @@ from typing import Any
 from msgspec import Struct
 
 from baton.errors import TraceError
-from baton.measure.measured import Reading
+from baton.measure.measured import MeasuredTrace
 from baton.trace.graph.arrays import Graph
-from baton.trace.graph.lineage import Forest
+from baton.trace.graph.lineage import Lineage
 from baton.trace.graph.timing import Concurrency, critical_path
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import CREDIT_UNITS
@@ -35,9 +35,9 @@ def band_of(num_events: int) -> int:
     return next((band for band in BANDS[:-1] if num_events <= _LAST[band]), BANDS[-1])
 
 
-def by_band(readings: Iterable[Reading]) -> dict[int, list[Reading]]:
+def by_band(readings: Iterable[MeasuredTrace]) -> dict[int, list[MeasuredTrace]]:
     """Band -> its traces; every band is there."""
-    found: dict[int, list[Reading]] = {band: [] for band in BANDS}
+    found: dict[int, list[MeasuredTrace]] = {band: [] for band in BANDS}
     for reading in readings:
         found[band_of(len(reading.trace.events))].append(reading)
     return found
@@ -127,14 +127,14 @@ def scale(trace: Trace) -> Scale:
 def _team(trace: Trace) -> dict[str, Any]:
     names = ("agents", "spawned", "roles", "max_depth", "max_concurrency", "mean_concurrency")
     try:
-        forest = Forest.of(trace)
+        lineage = Lineage.of(trace)
     except TraceError:
         return dict.fromkeys(names)
-    busy = Concurrency.of(trace, forest)
-    roles = _counted(life.role for life in forest.lives.values() if life.role is not None)
-    spawned = len(forest) - len(forest.roots)
+    busy = Concurrency.of(trace, lineage)
+    roles = _counted(life.role for life in lineage.lives.values() if life.role is not None)
+    spawned = len(lineage) - len(lineage.roots)
     return dict(
-        zip(names, (len(forest), spawned, roles, forest.max_depth, busy.peak, busy.mean), strict=True)
+        zip(names, (len(lineage), spawned, roles, lineage.max_depth, busy.peak, busy.mean), strict=True)
     )
 
 

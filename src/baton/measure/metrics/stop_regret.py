@@ -19,7 +19,7 @@ from msgspec import Struct, structs
 
 from baton.errors import BatonError, TraceError
 from baton.measure.figure import Figure, NotMeasured, mean, not_measured, proportion
-from baton.measure.measured import Reading, plain
+from baton.measure.measured import MeasuredTrace, plain
 from baton.measure.metric import metric
 from baton.measure.safety.clean_replay import Rerun
 from baton.team.intervene import Drop
@@ -43,9 +43,9 @@ class Rounds(Struct, frozen=True, kw_only=True):
         return self.scores[k] - price * self.tokens[k]
 
 
-def rounds_of(reading: Reading) -> Rounds:
+def rounds_of(reading: MeasuredTrace) -> Rounds:
     """The rounds of a trace, scored by the verifier."""
-    final, root = reading.final, reading.forest.root
+    final, root = reading.final, reading.lineage.root
     spent = 0.0
     if all(event.tokens is None for event in reading.trace.events):
         raise NotMeasured("no event's tokens were counted")
@@ -74,16 +74,16 @@ def rounds_of(reading: Reading) -> Rounds:
     )  # fmt: skip
 
 
-def _until(reading: Reading, seq: int) -> float:
+def _until(reading: MeasuredTrace, seq: int) -> float:
     return float(sum(event.tokens or 0 for event in reading.events if event.seq <= seq))
 
 
-def going_on(reading: Reading, rerun: Rerun, replicate: int = 0) -> Rounds:
+def going_on(reading: MeasuredTrace, rerun: Rerun, replicate: int = 0) -> Rounds:
     """The rounds with those that come when the stop does not take effect."""
     rounds = rounds_of(reading)
     if rounds.forced:
         raise NotMeasured("a limit stopped the team, so it cannot go on")
-    on = Reading(rerun(reading.trace, [Drop(reading.final.id)], replicate), reading.gold)
+    on = MeasuredTrace(rerun(reading.trace, [Drop(reading.final.id)], replicate), reading.gold)
     beyond = rounds_of(on)
     after = rounds.tokens[-1]
     later = [(s, t) for s, t in zip(beyond.scores, beyond.tokens, strict=True) if t > after]
@@ -136,7 +136,7 @@ def returned_regret(rounds: Rounds) -> float:
     return max(rounds.scores[: rounds.stopped + 1]) - rounds.scores[rounds.returned]
 
 
-def try_going_on(reading: Reading, rerun: Rerun | None) -> Rounds | Figure:
+def try_going_on(reading: MeasuredTrace, rerun: Rerun | None) -> Rounds | Figure:
     """With a replay where one can be had; a refusal is a reason."""
     try:
         return rounds_of(reading) if rerun is None else going_on(reading, rerun)
@@ -145,18 +145,18 @@ def try_going_on(reading: Reading, rerun: Rerun | None) -> Rounds | Figure:
 
 
 @metric("overrun_tokens", "O5", unit="tokens")
-def overrun(reading: Reading) -> float:
+def overrun(reading: MeasuredTrace) -> float:
     """Tokens spent after the earliest best answer was at hand."""
     return overrun_tokens(rounds_of(reading))
 
 
 @metric("stop_regret", "O5")
-def regret(reading: Reading) -> float:
+def regret(reading: MeasuredTrace) -> float:
     """Score given away by stopping when it stopped, over the rounds there were."""
     return stop_regret(rounds_of(reading))
 
 
 @metric("returned_round_regret", "O5")
-def returned(reading: Reading) -> float:
+def returned(reading: MeasuredTrace) -> float:
     """Score given away by answering with another round than the best."""
     return returned_regret(rounds_of(reading))

@@ -15,11 +15,11 @@ import msgspec
 
 from baton.errors import TraceError
 from baton.measure.figure import Figure, NotMeasured, mean, not_measured, proportion
-from baton.measure.measured import Reading, plain
+from baton.measure.measured import MeasuredTrace, plain
 from baton.measure.metric import metric
 
 
-def success(readings: Iterable[Reading]) -> Figure:
+def success(readings: Iterable[MeasuredTrace]) -> Figure:
     """Share of traces whose answer is verified right, with Wilson's interval."""
     right: list[bool] = []
     reasons: list[Figure] = []
@@ -38,13 +38,13 @@ def success(readings: Iterable[Reading]) -> Figure:
 
 
 @metric("outcome", "E1", bounds=(-math.inf, math.inf))
-def outcome(reading: Reading) -> float:
+def outcome(reading: MeasuredTrace) -> float:
     """Score of the team's answer, or a game's return."""
     return reading.outcome
 
 
 @metric("item_f1", "E1", bounds=(0.0, 1.0))
-def item_f1(reading: Reading) -> float:
+def item_f1(reading: MeasuredTrace) -> float:
     """F1 of the answer's items against the right ones."""
     gold = reading.gold
     if gold.items is None:
@@ -105,7 +105,7 @@ def normalised_regret(returns: Sequence[float], optimum: float, reference: float
 
 
 @metric("normalised_regret", "E1", bounds=(-math.inf, math.inf))
-def regret(reading: Reading) -> float:
+def regret(reading: MeasuredTrace) -> float:
     """(V* - V)/(V* - V_ref): 0 as good as the optimum, 1 as good as the reference."""
     gold = reading.gold
     if gold.optimum is None or gold.reference is None:

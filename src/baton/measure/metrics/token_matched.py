@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from baton.errors import TraceError
 from baton.measure.figure import Figure, NotMeasured, mean, not_measured, proportion
-from baton.measure.measured import Reading
+from baton.measure.measured import MeasuredTrace
 
 _MATCHED = 0.1
 """Tokens within a tenth of each other count as matched."""
@@ -32,8 +32,8 @@ class BestOf(Struct, frozen=True, kw_only=True):
 
 
 def matched(
-    team: Sequence[Reading], other: Sequence[Reading]
-) -> tuple[Sequence[Reading], Sequence[Reading], bool]:
+    team: Sequence[MeasuredTrace], other: Sequence[MeasuredTrace]
+) -> tuple[Sequence[MeasuredTrace], Sequence[MeasuredTrace], bool]:
     """Both sides on the tasks they share; False: they share none, and all are given back."""
     shared = {r.trace.header.task_id for r in team} & {r.trace.header.task_id for r in other}
     if not shared:
@@ -42,7 +42,7 @@ def matched(
     return ours, theirs, True
 
 
-def token_match(team: Sequence[Reading], other: Sequence[Reading]) -> Figure:
+def token_match(team: Sequence[MeasuredTrace], other: Sequence[MeasuredTrace]) -> Figure:
     """The other side's mean tokens over the team's; 1 is a fair comparison."""
     try:
         ours, theirs = (math.fsum(r.tokens for r in side) / len(side) for side in (team, other))
@@ -56,13 +56,13 @@ def is_matched(figure: Figure) -> bool:
     return figure.value is not None and abs(figure.value - 1) <= _MATCHED
 
 
-def best_of(team: Sequence[Reading], samples: Sequence[Reading]) -> BestOf:
+def best_of(team: Sequence[MeasuredTrace], samples: Sequence[MeasuredTrace]) -> BestOf:
     """Best-of-n from single-agent samples, several a task."""
     won: list[bool] = []
     taken: list[float] = []
     spent: list[float] = []
     reasons: list[Figure] = []
-    tasks: dict[str, list[Reading]] = {}
+    tasks: dict[str, list[MeasuredTrace]] = {}
     for reading in sorted(samples, key=lambda r: r.trace.trace_id):
         tasks.setdefault(reading.trace.header.task_id, []).append(reading)
     for task, of_task in sorted(tasks.items()):
@@ -80,7 +80,7 @@ def best_of(team: Sequence[Reading], samples: Sequence[Reading]) -> BestOf:
     return BestOf(success=proportion(sum(won), len(won)), samples=mean(taken), token_match=mean(spent))
 
 
-def _budget(team: Sequence[Reading], task: str) -> float:
+def _budget(team: Sequence[MeasuredTrace], task: str) -> float:
     same = [r.tokens for r in team if r.trace.header.task_id == task]
     if not same:
         raise NotMeasured("the team has no trace of the same task")
@@ -90,8 +90,8 @@ def _budget(team: Sequence[Reading], task: str) -> float:
     return budget
 
 
-def _within(samples: Sequence[Reading], budget: float) -> tuple[list[Reading], float]:
-    used: list[Reading] = []
+def _within(samples: Sequence[MeasuredTrace], budget: float) -> tuple[list[MeasuredTrace], float]:
+    used: list[MeasuredTrace] = []
     tokens = 0.0
     for reading in samples:
         if used and tokens + reading.tokens > budget:

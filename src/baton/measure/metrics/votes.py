@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from baton.errors import TraceError, UsageError
 from baton.measure.figure import Figure, NotMeasured, jackknife, mean, not_measured
-from baton.measure.measured import Reading
+from baton.measure.measured import MeasuredTrace
 from baton.trace.graph.lineage import NO_EFFECT
 
 _MAX_VOTERS = 20
@@ -29,7 +29,7 @@ class Ballot(Struct, frozen=True, kw_only=True):
     fused: float
 
 
-def ballot(reading: Reading) -> Ballot:
+def ballot(reading: MeasuredTrace) -> Ballot:
     """The last aggregate of the trace that two or more went into."""
     sources: dict[str, list[str]] = {}
     for edge in reading.trace.edges:
@@ -48,7 +48,7 @@ def ballot(reading: Reading) -> Ballot:
     )
 
 
-def ballots(readings: Iterable[Reading]) -> list[Ballot] | Figure:
+def ballots(readings: Iterable[MeasuredTrace]) -> list[Ballot] | Figure:
     """Those of the traces that have one, or the reason why none has."""
     found: list[Ballot] = []
     reasons: list[Figure] = []
@@ -67,7 +67,7 @@ def n_eff(votes: Sequence[Sequence[float]]) -> Figure:
     return jackknife(votes, _n_eff)
 
 
-def voters(readings: Iterable[Reading]) -> Figure:
+def voters(readings: Iterable[MeasuredTrace]) -> Figure:
     """n_eff of the agents whose results were aggregated, over the traces in which the same ones voted."""
     found = ballots(readings)
     if isinstance(found, Figure):
@@ -104,7 +104,7 @@ def efficiency(accuracy: float, best_single: float, optimal: float) -> Figure:
     return Figure((accuracy - best_single) / (optimal - best_single), None, None, 1)
 
 
-def aggregation_efficiency(readings: Sequence[Reading]) -> Figure:
+def aggregation_efficiency(readings: Sequence[MeasuredTrace]) -> Figure:
     """The same from traces, over those in which the same voters voted."""
     found = ballots(readings)
     if isinstance(found, Figure):

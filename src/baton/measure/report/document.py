@@ -13,14 +13,14 @@ from baton.measure.figure import Figure
 from baton.measure.metrics.mast import MODES
 from baton.measure.metrics.token_matched import BestOf
 from baton.measure.report.checklist import Checklist
-from baton.measure.report.report import FAMILIES, Group, Report, Rows
+from baton.measure.report.report import FAMILIES, MeasureReport, Rows, TraceGroup
 from baton.measure.safety.summary import SafetyReport
 
 NOT_MEASURED = "not measured"
 _SOME = 12
 
 
-class Table(Struct, frozen=True, kw_only=True):
+class ReportTable(Struct, frozen=True, kw_only=True):
     """Rows under a title; the first cell of a row is its name."""
 
     title: str
@@ -32,7 +32,7 @@ class Document(Struct, frozen=True, kw_only=True):
     """What a person reads."""
 
     title: str
-    tables: tuple[Table, ...]
+    tables: tuple[ReportTable, ...]
     notes: tuple[str, ...]
 
 
@@ -56,7 +56,7 @@ def number(value: float) -> str:
     return f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
-def document(report: Report) -> Document:
+def document(report: MeasureReport) -> Document:
     """The whole report."""
     columns = _columns(report)
     tables = [_checklist(report.checklist)]
@@ -69,7 +69,9 @@ def document(report: Report) -> Document:
             for name, figure in report.versus_single.items()
         )
         tables.append(
-            Table(title="Against the single agent", head=("figure", "team", "why not measured"), rows=rows)
+            ReportTable(
+                title="Against the single agent", head=("figure", "team", "why not measured"), rows=rows
+            )
         )
     if report.best_of is not None:
         tables.append(_best_of(report.best_of))
@@ -80,7 +82,7 @@ def document(report: Report) -> Document:
     return Document(title=title, tables=tuple(tables), notes=report.notes)
 
 
-def _columns(report: Report) -> dict[str, Group]:
+def _columns(report: MeasureReport) -> dict[str, TraceGroup]:
     """Title -> its figures. One band that holds all is not shown twice."""
     columns = {f"all ({report.all.traces:,})": report.all}
     for band, group in report.bands.items():
@@ -94,7 +96,9 @@ def _columns(report: Report) -> dict[str, Group]:
     return columns
 
 
-def _figures(title: str, names: Sequence[str], columns: Mapping[str, Group], best: BestOf | None) -> Table:
+def _figures(
+    title: str, names: Sequence[str], columns: Mapping[str, TraceGroup], best: BestOf | None
+) -> ReportTable:
     head = ["figure", *columns]
     if best is not None and "success" in names:
         head.append("best of n")
@@ -106,23 +110,23 @@ def _figures(title: str, names: Sequence[str], columns: Mapping[str, Group], bes
             row.append(shown(best.success) if name == "success" and best is not None else "")
         first = next(iter(columns.values())).figures[name]
         rows.append((*row, first.why_not or Rows[name].about))
-    return Table(title=title, head=(*head, "what it is, or why it is not measured"), rows=tuple(rows))
+    return ReportTable(title=title, head=(*head, "what it is, or why it is not measured"), rows=tuple(rows))
 
 
-def _best_of(best: BestOf) -> Table:
+def _best_of(best: BestOf) -> ReportTable:
     figures = {
         "success": best.success,
         "samples (n)": best.samples,
         "tokens over the team's": best.token_match,
     }
-    return Table(
+    return ReportTable(
         title="Best of n single agents, token-matched",
         head=("figure", "best of n", "why not measured"),
         rows=tuple((name, shown(figure), figure.why_not or "") for name, figure in figures.items()),
     )
 
 
-def _failures(report: Report, columns: Mapping[str, Group]) -> Table:
+def _failures(report: MeasureReport, columns: Mapping[str, TraceGroup]) -> ReportTable:
     rows = []
     for mode, (code, _) in MODES.items():
         events = [
@@ -135,14 +139,14 @@ def _failures(report: Report, columns: Mapping[str, Group]) -> Table:
         where = "; ".join(events[:3]) + (f"; {len(events) - 3} more traces" if len(events) > 3 else "")
         cells = (shown(group.failures[mode]) for group in columns.values())
         rows.append((f"{code} {_words(mode)}", *cells, first.why_not or where))
-    return Table(
+    return ReportTable(
         title="MAST failure modes, by rule",
         head=("share of traces", *columns, "where, or why it is not measured"),
         rows=tuple(rows),
     )
 
 
-def _checklist(found: Checklist) -> Table:
+def _checklist(found: Checklist) -> ReportTable:
     safe = found.safety
     roles = NOT_MEASURED if found.roles is None else _counts(found.roles)
     channels = ", ".join(f"{name} ({how})" for name, how in found.reward_channels.items()) or "none recorded"
@@ -162,11 +166,11 @@ def _checklist(found: Checklist) -> Table:
             f"{safe.human_interventions:,} human interventions; {safe.budgeted:,} traces under a budget",
         ),
     ]
-    return Table(title="Reporting checklist", head=("item", "value"), rows=tuple(rows))
+    return ReportTable(title="Reporting checklist", head=("item", "value"), rows=tuple(rows))
 
 
-def _safety(found: SafetyReport) -> list[Table]:
-    figures = Table(
+def _safety(found: SafetyReport) -> list[ReportTable]:
+    figures = ReportTable(
         title="Safety: taint, blast radius, clean replay",
         head=("figure", "value", "why not measured"),
         rows=tuple((_words(name), shown(f), f.why_not or "") for name, f in found.figures.items()),
@@ -192,7 +196,7 @@ def _safety(found: SafetyReport) -> list[Table]:
         )
     head = ("trace", "sources", "tainted events", "tainted agents", "violations", "clean replay")
     title = "Taint by trace" + (f" (the first {_SOME})" if len(found.traces) > _SOME else "")
-    return [figures, Table(title=title, head=head, rows=tuple(rows))]
+    return [figures, ReportTable(title=title, head=head, rows=tuple(rows))]
 
 
 def _counts(words: Mapping[str, int]) -> str:

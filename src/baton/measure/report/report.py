@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import Struct
 
 from baton.measure.figure import Figure, mean, not_measured
-from baton.measure.measured import Reading
+from baton.measure.measured import MeasuredTrace
 from baton.measure.metric import METRICS, Family
 from baton.measure.metrics import collaboration, overhead, parallel, success, votes
 from baton.measure.metrics import stop_regret as stopping
 from baton.measure.metrics.amplification import naive_ratio
-from baton.measure.metrics.mast import Finding, Mode, failures, rates
+from baton.measure.metrics.mast import MastFinding, Mode, failures, rates
 from baton.measure.metrics.message_worth import MessageValue, message_values, useful_message_share
 from baton.measure.metrics.scale import by_band
 from baton.measure.metrics.token_matched import BestOf, best_of, is_matched, matched, token_match
@@ -32,10 +32,10 @@ FAMILIES: dict[Family, str] = {
     "O5": "stopping",
 }
 _NO_REPLAY = not_measured("it needs the team to run again; type --replay")
-Reruns = Callable[[Reading], Rerun | Figure]
+Reruns = Callable[[MeasuredTrace], Rerun | Figure]
 
 
-class Row(Struct, frozen=True, kw_only=True):
+class ReportRow(Struct, frozen=True, kw_only=True):
     """What a figure is."""
 
     family: Family
@@ -43,7 +43,7 @@ class Row(Struct, frozen=True, kw_only=True):
     about: str
 
 
-class Group(Struct, frozen=True, kw_only=True):
+class TraceGroup(Struct, frozen=True, kw_only=True):
     """Figures over some traces."""
 
     traces: int
@@ -51,63 +51,70 @@ class Group(Struct, frozen=True, kw_only=True):
     failures: dict[Mode, Figure]
 
 
-class Report(Struct, frozen=True, kw_only=True):
+class MeasureReport(Struct, frozen=True, kw_only=True):
     """Everything."""
 
     checklist: Checklist
-    all: Group
-    bands: dict[int, Group]
+    all: TraceGroup
+    bands: dict[int, TraceGroup]
     """Those that have traces."""
-    single: Group | None = None
+    single: TraceGroup | None = None
     best_of: BestOf | None = None
     versus_single: dict[str, Figure]
     """The team against the single agent, on the tasks both have."""
-    found: dict[str, list[Finding]]
+    found: dict[str, list[MastFinding]]
     """Trace -> failure modes that fired in it."""
     notes: tuple[str, ...] = ()
     safety: SafetyReport | None = None
 
 
-_OVER_TRACES: dict[str, tuple[Row, Callable[[Sequence[Reading]], Figure]]] = {
+_OVER_TRACES: dict[str, tuple[ReportRow, Callable[[Sequence[MeasuredTrace]], Figure]]] = {
     "success": (
-        Row(family="E1", unit="", about="S: share of traces whose answer is verified right."),
+        ReportRow(family="E1", unit="", about="S: share of traces whose answer is verified right."),
         success.success,
     ),
     "voters_n_eff": (
-        Row(family="E3", unit="voters", about="n/(1 + (n - 1) rho) of those whose results were aggregated."),
+        ReportRow(
+            family="E3", unit="voters", about="n/(1 + (n - 1) rho) of those whose results were aggregated."
+        ),
         votes.voters,
     ),
     "aggregation_efficiency": (
-        Row(family="E3", unit="", about="(Acc - best single)/(Acc_opt - best single)."),
+        ReportRow(family="E3", unit="", about="(Acc - best single)/(Acc_opt - best single)."),
         votes.aggregation_efficiency,
     ),
     "attribution_who": (
-        Row(family="E3", unit="", about="Faults put in whose agent has the lowest credit."),
+        ReportRow(family="E3", unit="", about="Faults put in whose agent has the lowest credit."),
         lambda readings: collaboration.attribution(readings)[0],
     ),
     "attribution_when": (
-        Row(family="E3", unit="", about="Faults put in whose event has the lowest credit."),
+        ReportRow(family="E3", unit="", about="Faults put in whose event has the lowest credit."),
         lambda readings: collaboration.attribution(readings)[1],
     ),
 }
 _BY_REPLAY = {
-    "message_value": Row(family="E3", unit="", about="V - V(masked): what a message brought, on average."),
-    "useful_message_share": Row(family="E3", unit="", about="Messages worth more than nothing, of all."),
-    "premature_stop_rate": Row(
+    "message_value": ReportRow(
+        family="E3", unit="", about="V - V(masked): what a message brought, on average."
+    ),
+    "useful_message_share": ReportRow(
+        family="E3", unit="", about="Messages worth more than nothing, of all."
+    ),
+    "premature_stop_rate": ReportRow(
         family="O5", unit="", about="Stops after which going on would have been better."
     ),
 }
 
 
-def _rows() -> dict[str, Row]:
+def _rows() -> dict[str, ReportRow]:
     listed = {
-        name: Row(family=found.family, unit=found.unit, about=found.about) for name, found in METRICS.items()
+        name: ReportRow(family=found.family, unit=found.unit, about=found.about)
+        for name, found in METRICS.items()
     }
     every = {name: row for name, (row, _) in _OVER_TRACES.items()} | listed | _BY_REPLAY
     return {name: row for family in FAMILIES for name, row in every.items() if row.family == family}
 
 
-Rows: Mapping[str, Row] = _rows()
+Rows: Mapping[str, ReportRow] = _rows()
 """Every figure, in the order of a report."""
 _LISTED = (parallel,)  # imported only for the metrics it lists
 
@@ -120,7 +127,7 @@ class Replayed(Struct, frozen=True, kw_only=True):
     why_not: Figure | None = None
 
 
-def replayed(reading: Reading, rerun: Reruns) -> Replayed:
+def replayed(reading: MeasuredTrace, rerun: Reruns) -> Replayed:
     """Mask every message in turn, and let the stop not take effect."""
     again = rerun(reading)
     if isinstance(again, Figure):
@@ -129,7 +136,9 @@ def replayed(reading: Reading, rerun: Reruns) -> Replayed:
     return Replayed(values=values, rounds=stopping.try_going_on(reading, again))
 
 
-def figures_of(readings: Sequence[Reading], again: Sequence[Replayed] | None = None) -> dict[str, Figure]:
+def figures_of(
+    readings: Sequence[MeasuredTrace], again: Sequence[Replayed] | None = None
+) -> dict[str, Figure]:
     """Every figure over these traces; `again`: what they gave when they were run again."""
     found = {name: function(readings) for name, (_, function) in _OVER_TRACES.items()}
     for name, one in METRICS.items():
@@ -154,13 +163,13 @@ def _by_replay(again: Sequence[Replayed]) -> dict[str, Figure]:
 
 
 def measure(
-    team: Sequence[Reading],
+    team: Sequence[MeasuredTrace],
     *,
-    single: Sequence[Reading] = (),
-    samples: Sequence[Reading] = (),
+    single: Sequence[MeasuredTrace] = (),
+    samples: Sequence[MeasuredTrace] = (),
     rerun: Reruns | None = None,
     safety: SafetyReport | None = None,
-) -> Report:
+) -> MeasureReport:
     """The report. `single`: single-agent traces; `samples`: those to take best-of-n from, several a task."""
     # Traces in one order, whatever order they were given in: sums of floats show it.
     team, single, samples = (sorted(side, key=_order) for side in (team, single, samples))
@@ -176,7 +185,7 @@ def measure(
         versus = _versus(ours, alone)
         if not is_matched(versus["token_match"]):
             notes.append("the single agent is not token-matched: it did not spend what the team spent")
-    return Report(
+    return MeasureReport(
         checklist=checklist([reading.trace for reading in team]),
         all=_group(team, again),
         bands={band: _group(some, again) for band, some in by_band(team).items() if some},
@@ -189,17 +198,17 @@ def measure(
     )
 
 
-def _order(reading: Reading) -> tuple[str, str, int]:
+def _order(reading: MeasuredTrace) -> tuple[str, str, int]:
     trace = reading.trace
     return trace.trace_id, trace.header.task_id, len(trace.events)
 
 
-def _group(readings: Sequence[Reading], again: Mapping[int, Replayed] | None) -> Group:
+def _group(readings: Sequence[MeasuredTrace], again: Mapping[int, Replayed] | None) -> TraceGroup:
     run_again = None if again is None else [again[id(reading)] for reading in readings]
-    return Group(traces=len(readings), figures=figures_of(readings, run_again), failures=rates(readings))
+    return TraceGroup(traces=len(readings), figures=figures_of(readings, run_again), failures=rates(readings))
 
 
-def _versus(team: Sequence[Reading], single: Sequence[Reading]) -> dict[str, Figure]:
+def _versus(team: Sequence[MeasuredTrace], single: Sequence[MeasuredTrace]) -> dict[str, Figure]:
     found = {f"overhead_{name}": overhead.overhead(team, single, name) for name in overhead.RESOURCES}
     found["naive_error_ratio"] = naive_ratio(team, single)
     found["coordination_efficiency"] = _efficiency(team, single)
@@ -208,14 +217,14 @@ def _versus(team: Sequence[Reading], single: Sequence[Reading]) -> dict[str, Fig
     return found
 
 
-def _efficiency(team: Sequence[Reading], single: Sequence[Reading]) -> Figure:
+def _efficiency(team: Sequence[MeasuredTrace], single: Sequence[MeasuredTrace]) -> Figure:
     won, more = success.success(team), overhead.overhead(team, single, "turns")
     if won.value is None or more.value is None:
         return mean([won if won.value is None else more])
     return Figure(overhead.coordination_efficiency(won.value, more.value + 1, 1.0), None, None, won.n)
 
 
-def _speed_up(team: Sequence[Reading], single: Sequence[Reading]) -> Figure:
+def _speed_up(team: Sequence[MeasuredTrace], single: Sequence[MeasuredTrace]) -> Figure:
     """Seconds of the single agent over those of the team."""
     more = overhead.overhead(single, team, "seconds")
     if more.value is None:

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from baton.errors import TraceError
 from baton.measure.figure import Figure, not_measured
-from baton.measure.measured import Cost, Reading
+from baton.measure.measured import CostKind, MeasuredTrace
 from baton.measure.safety.taint import CONTROL_EDGES, DATA_EDGES, Taint
 from baton.trace.graph.lineage import NO_EFFECT
 
@@ -130,11 +130,11 @@ class Blast(Struct, frozen=True, kw_only=True):
     """Which, nearest the sources."""
 
 
-def blast(reading: Reading, found: Taint) -> Blast:
+def blast(reading: MeasuredTrace, found: Taint) -> Blast:
     """Measure what `taint` found."""
     tainted = set(found.tainted)
-    agents = len(reading.forest)
-    reached = [agent for agent in found.agents if agent in reading.forest]
+    agents = len(reading.lineage)
+    reached = [agent for agent in found.agents if agent in reading.lineage]
     sinks = [event for event in found.consequential if event in tainted]
     said = bool(found.num_labelled_calls)
     silent = not_measured("no tool call says whether it is consequential; name such tools")
@@ -153,7 +153,7 @@ def blast(reading: Reading, found: Taint) -> Blast:
     )
 
 
-def _share(reading: Reading, tainted: set[str], kind: Cost) -> Figure:
+def _share(reading: MeasuredTrace, tainted: set[str], kind: CostKind) -> Figure:
     try:
         share = reading.share((event for event in reading.trace.events if event.id in tainted), kind)
     except TraceError as error:
@@ -161,7 +161,7 @@ def _share(reading: Reading, tainted: set[str], kind: Cost) -> Figure:
     return Figure(share, None, None, 1)
 
 
-def _sources_into(reading: Reading, tainted: set[str]) -> dict[str, list[str]]:
+def _sources_into(reading: MeasuredTrace, tainted: set[str]) -> dict[str, list[str]]:
     """Tainted event -> the tainted events it read."""
     into: dict[str, list[str]] = {}
     for edge in reading.trace.edges:
@@ -171,7 +171,7 @@ def _sources_into(reading: Reading, tainted: set[str]) -> dict[str, list[str]]:
     return into
 
 
-def _longest(reading: Reading, tainted: set[str]) -> int:
+def _longest(reading: MeasuredTrace, tainted: set[str]) -> int:
     into = _sources_into(reading, tainted)
     length: dict[str, int] = {}
     last: dict[str, str] = {}
@@ -183,7 +183,7 @@ def _longest(reading: Reading, tainted: set[str]) -> int:
     return max(length.values(), default=0)
 
 
-def _cut(reading: Reading, found: Taint, sinks: list[str]) -> tuple[Figure, tuple[str, ...]]:
+def _cut(reading: MeasuredTrace, found: Taint, sinks: list[str]) -> tuple[Figure, tuple[str, ...]]:
     open_ = set(found.tainted) - set(found.endorsed)
     sources = [name for name in found.sources if name in open_]
     if not sinks or not sources:
@@ -201,7 +201,7 @@ def _cut(reading: Reading, found: Taint, sinks: list[str]) -> tuple[Figure, tupl
 
 
 def _flow_edges(
-    reading: Reading, found: Taint, open_: set[str], node: dict[str, int]
+    reading: MeasuredTrace, found: Taint, open_: set[str], node: dict[str, int]
 ) -> tuple[list[tuple[int, int]], int]:
     """Ways that taint can take: along edges, and through contexts, which are vertices of their own."""
     into = _sources_into(reading, open_)
@@ -231,7 +231,7 @@ def _flow_edges(
                 edges.append((context[event.agent], me))
             if event.id in sources:
                 asked = by_id.get(caller.get(event.id, ""))
-                known = event.agent in reading.forest
+                known = event.agent in reading.lineage
                 enters(event.agent if known else event.to or (asked.agent if asked else event.agent), [me])
         if event.to is not None and event.status not in NO_EFFECT:
             if event.type == "spawn":

@@ -18,7 +18,7 @@ from msgspec import Struct, structs
 
 from baton.errors import BatonError
 from baton.measure.figure import Figure, mean, not_measured, proportion
-from baton.measure.measured import Reading
+from baton.measure.measured import MeasuredTrace
 from baton.measure.metrics.success import success
 from baton.measure.safety.taint import Taint
 from baton.team.intervene import Intervention, Replace
@@ -65,7 +65,7 @@ class CleanReplay(Struct, frozen=True, kw_only=True):
         return not self.untainted
 
 
-def clean_replay(reading: Reading, found: Taint, rerun: Rerun) -> CleanReplay | Figure:
+def clean_replay(reading: MeasuredTrace, found: Taint, rerun: Rerun) -> CleanReplay | Figure:
     """Run it again with every source blanked, and compare. A reason where that cannot be done."""
     if not found.sources:
         return not_measured("nothing in the trace came from strangers")
@@ -77,7 +77,7 @@ def clean_replay(reading: Reading, found: Taint, rerun: Rerun) -> CleanReplay | 
     return compare(reading, clean, found)
 
 
-def compare(reading: Reading, clean: Trace, found: Taint) -> CleanReplay:
+def compare(reading: MeasuredTrace, clean: Trace, found: Taint) -> CleanReplay:
     """A recorded trace against its clean replay."""
     compromised, rescheduled = _differing(reading, clean, set(found.sources))
     tainted = set(found.tainted)
@@ -92,7 +92,9 @@ def compare(reading: Reading, clean: Trace, found: Taint) -> CleanReplay:
     )
 
 
-def _differing(reading: Reading, clean: Trace, sources: set[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _differing(
+    reading: MeasuredTrace, clean: Trace, sources: set[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(compromised, rescheduled). An event's inputs are the events it read and its agent's previous one."""
     there = {event.id: event for event in clean.events}
     read_here, read_there = _inputs(reading.trace), _inputs(clean)
@@ -133,7 +135,7 @@ def _same(event: Event, other: Event | None) -> bool:
 
 
 def attack_figures(
-    clean: Sequence[Reading], attacked: Sequence[Reading], achieved: Sequence[bool]
+    clean: Sequence[MeasuredTrace], attacked: Sequence[MeasuredTrace], achieved: Sequence[bool]
 ) -> dict[str, Figure]:
     """AgentDojo's three: utility, utility under attack, and how often the attacker's aim was achieved."""
     return {

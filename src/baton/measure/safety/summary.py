@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from baton.errors import TraceError
 from baton.measure.figure import Figure, mean, not_measured, proportion
-from baton.measure.measured import Reading
+from baton.measure.measured import MeasuredTrace
 from baton.measure.metrics.amplification import propagation
 from baton.measure.safety.blast import Blast, blast
 from baton.measure.safety.clean_replay import CleanReplay, Rerun, clean_replay
@@ -39,7 +39,7 @@ class SafetyReport(Struct, frozen=True, kw_only=True):
 
 
 def safety_report(
-    readings: Sequence[Reading],
+    readings: Sequence[MeasuredTrace],
     labels: Callable[[Trace], Labels],
     rerun: Callable[[Trace], Rerun | Figure],
 ) -> SafetyReport:
@@ -49,7 +49,7 @@ def safety_report(
 
 
 def _one(
-    reading: Reading, labels: Callable[[Trace], Labels], rerun: Callable[[Trace], Rerun | Figure]
+    reading: MeasuredTrace, labels: Callable[[Trace], Labels], rerun: Callable[[Trace], Rerun | Figure]
 ) -> SafetyOf:
     trace = reading.trace
     try:
@@ -70,7 +70,7 @@ def _one(
     )
 
 
-def _figures(readings: Sequence[Reading], found: Sequence[SafetyOf]) -> dict[str, Figure]:
+def _figures(readings: Sequence[MeasuredTrace], found: Sequence[SafetyOf]) -> dict[str, Figure]:
     broken = [not_measured(one.why_not or "") for one in found if one.taint is None]
     pairs = [
         (one.taint, one.blast, len(reading.trace.events))
@@ -104,7 +104,7 @@ def _figures(readings: Sequence[Reading], found: Sequence[SafetyOf]) -> dict[str
     }  # fmt: skip
 
 
-def _replayed(readings: Sequence[Reading], found: Sequence[SafetyOf]) -> dict[str, Figure]:
+def _replayed(readings: Sequence[MeasuredTrace], found: Sequence[SafetyOf]) -> dict[str, Figure]:
     """From the traces that were run again without the strangers' words."""
     names = ("compromised_untainted", "rescheduled_untainted", "precision", "propagation", "downstream")
     pairs = [

@@ -24,7 +24,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from baton.measure.measured import Reading
+from baton.measure.measured import MeasuredTrace
 from baton.trace.graph.lineage import NO_EFFECT
 from baton.trace.records import Event
 from baton.trace.trace import Trace
@@ -88,9 +88,9 @@ class _Mind:
             self.num_endorsed = len(endorsed)
 
 
-def taint(trace: Trace | Reading, labels: Labels | None = None) -> Taint:
+def taint(trace: Trace | MeasuredTrace, labels: Labels | None = None) -> Taint:
     """Follow taint through a trace."""
-    reading = trace if isinstance(trace, Reading) else Reading(trace)
+    reading = trace if isinstance(trace, MeasuredTrace) else MeasuredTrace(trace)
     flow = _Flow(reading, Labels() if labels is None else labels)
     for event in reading.events:
         flow.step(event)
@@ -100,7 +100,7 @@ def taint(trace: Trace | Reading, labels: Labels | None = None) -> Taint:
 class _Flow:
     """One pass in `seq` order."""
 
-    def __init__(self, reading: Reading, labels: Labels) -> None:
+    def __init__(self, reading: MeasuredTrace, labels: Labels) -> None:
         self.reading = reading
         self.labels = labels
         self.data: dict[str, None] = {}
@@ -162,7 +162,7 @@ class _Flow:
 
     def _reader(self, event: Event) -> str:
         """Whose context a source enters: its agent's; of a tool's result, that of whoever called it."""
-        if event.type != "tool_result" or event.agent in self.reading.forest:
+        if event.type != "tool_result" or event.agent in self.reading.lineage:
             return event.agent
         if event.to is not None:
             return event.to

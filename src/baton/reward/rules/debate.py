@@ -26,7 +26,7 @@ from baton.reward.reading import (
 )
 from baton.reward.rule import Gold, Rule
 from baton.trace.graph.arrays import Graph
-from baton.trace.graph.lineage import NO_EFFECT, Forest, in_seq_order
+from baton.trace.graph.lineage import NO_EFFECT, Lineage, in_seq_order
 from baton.trace.records import Event, Reward
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import CreditUnit, RewardFamily
@@ -167,10 +167,10 @@ class SolutionEvaluation(Rule, tag="solution_evaluation", frozen=True, kw_only=T
     scorers: tuple[str, ...] = ("scorer",)
 
     def score(self, trace: Trace, gold: Gold | None = None) -> list[Reward]:
-        forest, graph = Forest.of(trace), Graph.of(trace)
-        solvers = agents_in(trace, forest, self.solvers, self.name)
-        evaluators = agents_in(trace, forest, self.evaluators, self.name)
-        scorers = agents_in(trace, forest, self.scorers, self.name) if self.scorers else evaluators
+        lineage, graph = Lineage.of(trace), Graph.of(trace)
+        solvers = agents_in(trace, lineage, self.solvers, self.name)
+        evaluators = agents_in(trace, lineage, self.evaluators, self.name)
+        scorers = agents_in(trace, lineage, self.scorers, self.name) if self.scorers else evaluators
         scores: dict[str, list[float]] = {}
         for event in in_seq_order(trace):
             if event.agent not in scorers or not _speaks(event):
@@ -214,10 +214,10 @@ def _speaks(event: Event) -> bool:
 
 def _debaters(trace: Trace, roles: tuple[str, ...], resolver: str | None, what: str) -> dict[str, Event]:
     """Who took part -> the last thing each said."""
-    forest = Forest.of(trace)
-    heard = last_said(trace, forest)
+    lineage = Lineage.of(trace)
+    heard = last_said(trace, lineage)
     if roles:
-        wanted = agents_in(trace, forest, roles, what)
+        wanted = agents_in(trace, lineage, roles, what)
         return {agent: event for agent, event in heard.items() if agent in wanted}
     found = {agent: event for agent, event in heard.items() if agent != resolver and _speaks(event)}
     if not found:

@@ -10,7 +10,7 @@ from typing import ClassVar
 from baton.errors import TraceError
 from baton.reward.reading import agents_in, last_said, outcome, said, verifier
 from baton.reward.rule import Gold, Rule
-from baton.trace.graph.lineage import Forest
+from baton.trace.graph.lineage import Lineage
 from baton.trace.records import Reward
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import RewardFamily
@@ -32,10 +32,10 @@ class OwnAnswer(Rule, tag="own_answer", frozen=True, kw_only=True):
 
     def score(self, trace: Trace, gold: Gold | None = None) -> list[Reward]:
         verify = verifier(gold, self.name)
-        forest = Forest.of(trace)
-        answers = last_said(trace, forest)
+        lineage = Lineage.of(trace)
+        answers = last_said(trace, lineage)
         if self.roles:
-            wanted = agents_in(trace, forest, self.roles, self.name)
+            wanted = agents_in(trace, lineage, self.roles, self.name)
             answers = {agent: event for agent, event in answers.items() if agent in wanted}
         if not answers:
             raise TraceError(
@@ -67,15 +67,15 @@ class Difference(Rule, tag="difference", frozen=True, kw_only=True):
                 f"{self.name} compares with runs that lack an agent: give gold data with `without`, the outcome of "
                 "a fork for each barred agent (baton fork TRACE --bar AGENT)."
             )
-        forest = Forest.of(trace)
+        lineage = Lineage.of(trace)
         value, basis = outcome(trace, gold)
         for agent in gold.without:
-            _ = forest[agent]  # an agent that is not there is an error with the nearest name
+            _ = lineage[agent]  # an agent that is not there is an error with the nearest name
         return [
             self.reward(
                 "agent", agent, self.team_weight * value + self.weight * (value - gold.without[agent]), basis
             )
-            for agent in forest.agents
+            for agent in lineage.agents
             if agent in gold.without
         ]
 
@@ -96,11 +96,11 @@ class SoloGap(Rule, tag="solo_gap", frozen=True, kw_only=True):
     def score(self, trace: Trace, gold: Gold | None = None) -> list[Reward]:
         if gold is None or gold.solo is None:
             raise TraceError(f"{self.name} compares with the solver alone: give gold data with `solo`.")
-        forest = Forest.of(trace)
-        thinkers = set(agents_in(trace, forest, self.thinkers, self.name))
+        lineage = Lineage.of(trace)
+        thinkers = set(agents_in(trace, lineage, self.thinkers, self.name))
         value, basis = outcome(trace, gold)
         gap = self.weight * (value - gold.solo)
         return [
             self.reward("agent", agent, value + gap if agent in thinkers else value, basis)
-            for agent in forest.agents
+            for agent in lineage.agents
         ]

@@ -16,7 +16,7 @@ from baton.errors import TraceError
 from baton.reward.reading import said, verifier
 from baton.reward.rule import Gold, Rule
 from baton.trace.graph.arrays import Graph
-from baton.trace.graph.lineage import NO_EFFECT, Forest, in_seq_order
+from baton.trace.graph.lineage import NO_EFFECT, Lineage, in_seq_order
 from baton.trace.graph.stages import Stages
 from baton.trace.graph.timing import Concurrency, critical_path
 from baton.trace.records import Event, Reward
@@ -73,8 +73,8 @@ class Parallel(Rule, tag="parallel", frozen=True, kw_only=True):
 
     def score(self, trace: Trace, gold: Gold | None = None) -> list[Reward]:  # noqa: ARG002 (the contract)
         self.require(self.n_ref >= 1, "n_ref", "it must be at least 1")
-        forest = Forest.of(trace)
-        below = Forest([life for life in forest.lives.values() if life.parent is not None])
+        lineage = Lineage.of(trace)
+        below = Lineage([life for life in lineage.lives.values() if life.parent is not None])
         peak, basis = Concurrency.of(trace, below).peak, "busy at once"
         if peak is None:
             peak, basis = _most_out(trace), "out at once: not timed" if len(below) else "nobody was spawned"
@@ -133,7 +133,7 @@ class Split(Rule, tag="split", frozen=True, kw_only=True):
     def score(self, trace: Trace, gold: Gold | None = None) -> list[Reward]:
         if gold is None or not gold.parts:
             raise TraceError(f"{self.name} needs what the task splits into: give gold data with `parts`.")
-        root = Forest.of(trace).root
+        root = Lineage.of(trace).root
         sent = [
             event for event in in_seq_order(trace)
             if event.agent == root and (event.type == "spawn" or event.decision == "delegate")

@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 from baton.errors import TraceError
 from baton.reward.reading import call_of, turns
 from baton.reward.rule import Gold, Rule
-from baton.trace.graph.lineage import Forest, in_seq_order
+from baton.trace.graph.lineage import Lineage, in_seq_order
 from baton.trace.records import Reward
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import RewardFamily
@@ -108,7 +108,7 @@ class ValidFormat(Rule, tag="valid_format", frozen=True, kw_only=True):
         broken = [event for event in trace.events if event.status == "invalid"]
         if self.unit == "team":
             return [self.reward("team", trace.trace_id, self.invalid if broken else self.valid)]
-        units = tuple(turns(trace)) if self.unit == "turn" else Forest.of(trace).agents
+        units = tuple(turns(trace)) if self.unit == "turn" else Lineage.of(trace).agents
         if not units:
             raise TraceError(
                 f"trace {trace.trace_id}: {self.name} rewards each {self.unit} and none is recorded."

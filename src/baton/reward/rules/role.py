@@ -12,7 +12,7 @@ from baton.errors import TraceError
 from baton.reward.reading import agents_in, judged, last_said, outcome, said, verdict, verdicts, verifier
 from baton.reward.rule import Gold, Rule
 from baton.trace.graph.arrays import Graph
-from baton.trace.graph.lineage import Forest
+from baton.trace.graph.lineage import Lineage
 from baton.trace.records import Event, Reward
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import RewardFamily
@@ -34,8 +34,8 @@ class Rubric(Rule, tag="rubric", frozen=True, kw_only=True):
         rubrics = gold.rubrics if gold is not None else None
         if not rubrics:
             raise TraceError(f"{self.name} needs a rubric for each role: give gold data with `rubrics`.")
-        forest = Forest.of(trace)
-        heard = last_said(trace, forest)
+        lineage = Lineage.of(trace)
+        heard = last_said(trace, lineage)
         records: list[Reward] = []
         for role in self.roles or tuple(sorted(rubrics)):
             if role not in rubrics:
@@ -44,7 +44,7 @@ class Rubric(Rule, tag="rubric", frozen=True, kw_only=True):
                 )
             scores = {
                 agent: float(rubrics[role](trace, heard[agent].id))
-                for agent in agents_in(trace, forest, (role,), self.name)
+                for agent in agents_in(trace, lineage, (role,), self.name)
                 if agent in heard
             }
             if not scores:
@@ -74,15 +74,15 @@ class MainSub(Rule, tag="main_sub", frozen=True, kw_only=True):
     sub_judge: float = 0.5
 
     def score(self, trace: Trace, gold: Gold | None = None) -> list[Reward]:
-        forest = Forest.of(trace)
-        root = forest.root
+        lineage = Lineage.of(trace)
+        root = lineage.root
         if root is None:
             raise TraceError(f"trace {trace.trace_id}: {self.name} needs agents and there are none.")
         correct, basis = outcome(trace, gold)
         broken = {event.agent for event in trace.events if event.status == "invalid"}
-        heard = last_said(trace, forest)
+        heard = last_said(trace, lineage)
         records = []
-        for agent in forest.agents:
+        for agent in lineage.agents:
             if agent == root:
                 value = self.main_format + self.main_correct * correct
             else:
@@ -110,11 +110,11 @@ class SolverVerifier(Rule, tag="solver_verifier", frozen=True, kw_only=True):
 
     def score(self, trace: Trace, gold: Gold | None = None) -> list[Reward]:
         verify = verifier(gold, self.name)
-        forest = Forest.of(trace)
+        lineage = Lineage.of(trace)
         graph = Graph.of(trace)
-        solvers = agents_in(trace, forest, self.solvers, self.name)
-        checkers = agents_in(trace, forest, self.verifiers, self.name)
-        heard = last_said(trace, forest)
+        solvers = agents_in(trace, lineage, self.solvers, self.name)
+        checkers = agents_in(trace, lineage, self.verifiers, self.name)
+        heard = last_said(trace, lineage)
 
         def right(event: Event) -> bool:
             return verify(said(trace, event)) >= self.right_from
@@ -155,12 +155,12 @@ class ProposerSolverJudge(Rule, tag="proposer_solver_judge", frozen=True, kw_onl
     judges: tuple[str, ...] = ("judge",)
 
     def score(self, trace: Trace, gold: Gold | None = None) -> list[Reward]:
-        forest = Forest.of(trace)
-        heard = last_said(trace, forest)
+        lineage = Lineage.of(trace)
+        heard = last_said(trace, lineage)
         broken = {event.agent for event in trace.events if event.status == "invalid"}
-        solvers = agents_in(trace, forest, self.solvers, self.name)
-        proposers = agents_in(trace, forest, self.proposers, self.name)
-        judges = agents_in(trace, forest, self.judges, self.name)
+        solvers = agents_in(trace, lineage, self.solvers, self.name)
+        proposers = agents_in(trace, lineage, self.proposers, self.name)
+        judges = agents_in(trace, lineage, self.judges, self.name)
         value: dict[str, float] = {}
         for agent in (*solvers, *proposers):
             if agent not in heard:
@@ -170,7 +170,7 @@ class ProposerSolverJudge(Rule, tag="proposer_solver_judge", frozen=True, kw_onl
         for agent in proposers:
             value[agent] += difficulty + (agent not in broken)
         value |= {agent: float(agent not in broken) for agent in judges}
-        return [self.reward("agent", agent, value[agent]) for agent in forest.agents if agent in value]
+        return [self.reward("agent", agent, value[agent]) for agent in lineage.agents if agent in value]
 
     def _unit(self, trace: Trace, agent: str, score: float) -> float:
         if not 1 <= score <= 10:

@@ -80,7 +80,7 @@ class ItemF1(Rule, tag="item_f1", frozen=True, kw_only=True):
         return found
 
 
-class Cost(Rule, tag="cost", frozen=True, kw_only=True):
+class RunCost(Rule, tag="cost", frozen=True, kw_only=True):
     """What the run spent: sum_i (L_i c_tok + T_i c_tool) + c_s seconds, as a positive number. [P]
 
     Steps count once, however many agents there are. Agent Q-Mix [C]:

@@ -7,12 +7,21 @@ from baton.tasks.reasoning.family import NONE, Family
 from baton.tasks.reasoning.grid import ModuloGrid
 from baton.tasks.reasoning.lists import LetterCounting, NeedleHaystack, NumberFiltering, WordSorting
 from baton.tasks.reasoning.reasoning_task import PREFIX, ReasoningTask
-from baton.tasks.reasoning.scripted_play import PLAYS, Either, Play, Search, Worked
+from baton.tasks.reasoning.scripted_play import PLAYS, Either, ScriptedPlay, Search, Worked
 from baton.tasks.reasoning.sequential import CourseSchedule, ShortestPath, TowerOfHanoi
 from baton.tasks.reasoning.small_team import SHORT
 
 __all__ = [
-    "FAMILIES", "NONE", "PLAYS", "PREFIX", "SHORT", "Either", "Play", "ReasoningTask", "Search", "Worked",
+    "FAMILIES",
+    "NONE",
+    "PLAYS",
+    "PREFIX",
+    "SHORT",
+    "Either",
+    "ReasoningTask",
+    "ScriptedPlay",
+    "Search",
+    "Worked",
 ]  # fmt: skip
 
 FAMILIES: dict[str, Family] = {

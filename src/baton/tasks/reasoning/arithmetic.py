@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from baton.tasks.reasoning.family import Family, Said, halves
+from baton.tasks.reasoning.family import Family, Solved, halves
 
 _SIGNED = re.compile(r"([+-]?)\s*(\d+)")
 _NUMBER = re.compile(r"-?\d{1,18}")
@@ -37,16 +37,16 @@ class ChainSum(Family):
         units = self.units(question)
         return [_chained(part) for part in halves(units, min(width, len(units) // 2))]
 
-    def work(self, task: str) -> Said:
-        return Said(str(sum(map(int, self.units(task)))))
+    def work(self, task: str) -> Solved:
+        return Solved(str(sum(map(int, self.units(task)))))
 
-    def join(self, question: str, results: Sequence[str]) -> Said:  # noqa: ARG002 (needs no question)
+    def join(self, question: str, results: Sequence[str]) -> Solved:  # noqa: ARG002 (needs no question)
         numbers = _numbers(results)
         total = str(sum(numbers))
         chain = _chained([f"{n:+d}" for n in numbers])
-        return Said(total, f"{chain} = {total}" if len(numbers) > 1 else "")
+        return Solved(total, f"{chain} = {total}" if len(numbers) > 1 else "")
 
-    def alone(self, question: str) -> Said:
+    def alone(self, question: str) -> Solved:
         return self.work(question)
 
     def code(self, task: str) -> str | None:
@@ -79,15 +79,15 @@ class Products(Family):
         units = self.units(question)
         return [" * ".join(part) for part in halves(units, min(width, len(units) // 2))]
 
-    def work(self, task: str) -> Said:
-        return Said(str(prod(map(int, self.units(task)))))
+    def work(self, task: str) -> Solved:
+        return Solved(str(prod(map(int, self.units(task)))))
 
-    def join(self, question: str, results: Sequence[str]) -> Said:  # noqa: ARG002 (needs no question)
+    def join(self, question: str, results: Sequence[str]) -> Solved:  # noqa: ARG002 (needs no question)
         numbers = _numbers(results)
         total = str(prod(numbers))
-        return Said(total, f"{' * '.join(map(str, numbers))} = {total}" if len(numbers) > 1 else "")
+        return Solved(total, f"{' * '.join(map(str, numbers))} = {total}" if len(numbers) > 1 else "")
 
-    def alone(self, question: str) -> Said:
+    def alone(self, question: str) -> Solved:
         return self.work(question)
 
     def code(self, task: str) -> str | None:
@@ -114,14 +114,14 @@ class CountPrimes(Family):
     def split(self, question: str, width: int) -> list[str]:
         return [f"primes from {part[0]} to {part[-1]}" for part in halves(self.units(question), width)]
 
-    def work(self, task: str) -> Said:
+    def work(self, task: str) -> Solved:
         primes = [n for n in map(int, self.units(task)) if n > 1 and all(n % d for d in range(2, n))]
-        return Said(str(len(primes)), " ".join(map(str, primes)))
+        return Solved(str(len(primes)), " ".join(map(str, primes)))
 
-    def join(self, question: str, results: Sequence[str]) -> Said:
+    def join(self, question: str, results: Sequence[str]) -> Solved:
         return ChainSum().join(question, results)
 
-    def alone(self, question: str) -> Said:
+    def alone(self, question: str) -> Solved:
         return self.work(question)
 
     def code(self, task: str) -> str | None:

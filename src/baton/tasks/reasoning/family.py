@@ -15,7 +15,7 @@ NONE = "none"
 """A worker's result that holds nothing."""
 
 
-class Said(NamedTuple):
+class Solved(NamedTuple):
     """A result, and what one writes down on the way to it."""
 
     result: str
@@ -37,7 +37,7 @@ class Family(ABC):
         """Of the generator."""
 
     @abstractmethod
-    def alone(self, question: str) -> Said:
+    def alone(self, question: str) -> Solved:
         """The answer, without a team."""
 
     def units(self, question: str) -> list[str]:  # noqa: ARG002 (a sequential problem has none)
@@ -52,11 +52,11 @@ class Family(ABC):
         """Subtasks for so many workers."""
         raise NotImplementedError
 
-    def work(self, task: str) -> Said:
+    def work(self, task: str) -> Solved:
         """What a worker makes of a subtask."""
         raise NotImplementedError
 
-    def join(self, question: str, results: Sequence[str]) -> Said:
+    def join(self, question: str, results: Sequence[str]) -> Solved:
         """The answer from the workers' results, in the order of their subtasks."""
         raise NotImplementedError
 

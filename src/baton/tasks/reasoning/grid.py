@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from baton.tasks.reasoning.family import Family, Said, halves
+from baton.tasks.reasoning.family import Family, Solved, halves
 
 _RULES: dict[str, Callable[[int, int], int]] = {
     "sum": lambda x, y: x + y,
@@ -43,20 +43,20 @@ class ModuloGrid(Family):
         rows = "/".join(_rows(question))
         return [f"{' '.join(part)}: {rows}" for part in halves(self.units(question), width)]
 
-    def work(self, task: str) -> Said:
+    def work(self, task: str) -> Solved:
         rules, _, grid = task.rpartition(": ")
         rows = grid.split("/")
         for rule in rules.split():
             if rule in _RULES and (found := _fitted(rows, _RULES[rule])):
-                return Said("/".join(found), f"{rule} fits")
-        return Said(NONE)
+                return Solved("/".join(found), f"{rule} fits")
+        return Solved(NONE)
 
-    def join(self, question: str, results: Sequence[str]) -> Said:
+    def join(self, question: str, results: Sequence[str]) -> Solved:
         filled = next((text for text in results if text != NONE), "/".join(_rows(question)))
         back = {code: cell for cell, code in _CELLS.items()}
-        return Said("\n".join("".join(back.get(code, code) for code in row) for row in filled.split("/")))
+        return Solved("\n".join("".join(back.get(code, code) for code in row) for row in filled.split("/")))
 
-    def alone(self, question: str) -> Said:
+    def alone(self, question: str) -> Solved:
         return self.join(question, [self.work(self.split(question, 1)[0]).result])
 
 

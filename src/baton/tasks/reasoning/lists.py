@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from baton.tasks.reasoning.arithmetic import ChainSum
-from baton.tasks.reasoning.family import NONE, Family, Said, halves
+from baton.tasks.reasoning.family import NONE, Family, Solved, halves
 
 
 def _listed(results: Sequence[str]) -> list[str]:
@@ -35,16 +35,16 @@ class LetterCounting(Family):
         letter = self._letter(question)
         return [f'count "{letter}": {" ".join(part)}' for part in halves(self.units(question), width)]
 
-    def work(self, task: str) -> Said:
+    def work(self, task: str) -> Solved:
         letter = self._letter(task)
         counts = [(word, word.lower().count(letter)) for word in self.units(task)]
         note = ", ".join(f"{word} {count}" for word, count in counts if count)
-        return Said(str(sum(count for _, count in counts)), f"{letter}: {note}" if note else "")
+        return Solved(str(sum(count for _, count in counts)), f"{letter}: {note}" if note else "")
 
-    def join(self, question: str, results: Sequence[str]) -> Said:
+    def join(self, question: str, results: Sequence[str]) -> Solved:
         return ChainSum().join(question, results)
 
-    def alone(self, question: str) -> Said:
+    def alone(self, question: str) -> Solved:
         return self.work(question)
 
     def code(self, task: str) -> str | None:
@@ -73,15 +73,15 @@ class NumberFiltering(Family):
         order = self._order(question)
         return [f"{order}: {', '.join(part)}" for part in halves(self.units(question), width)]
 
-    def work(self, task: str) -> Said:
+    def work(self, task: str) -> Solved:
         keep, side, bound = self._order(task).split()
         stays = [n for n in self.units(task) if self._holds(float(n), side, float(bound)) == (keep == "keep")]
-        return Said(", ".join(stays) or NONE)
+        return Solved(", ".join(stays) or NONE)
 
-    def join(self, question: str, results: Sequence[str]) -> Said:  # noqa: ARG002 (needs no question)
-        return Said(str(_listed(results)))
+    def join(self, question: str, results: Sequence[str]) -> Solved:  # noqa: ARG002 (needs no question)
+        return Solved(str(_listed(results)))
 
-    def alone(self, question: str) -> Said:
+    def alone(self, question: str) -> Solved:
         return self.join(question, [self.work(question).result])
 
     def _holds(self, number: float, side: str, bound: float) -> bool:
@@ -109,13 +109,13 @@ class WordSorting(Family):
         order = self._order(question)
         return [f"sort {order}: {', '.join(part)}" for part in halves(self.units(question), width)]
 
-    def work(self, task: str) -> Said:
-        return Said(", ".join(sorted(self.units(task), reverse=self._order(task) == "descending")))
+    def work(self, task: str) -> Solved:
+        return Solved(", ".join(sorted(self.units(task), reverse=self._order(task) == "descending")))
 
-    def join(self, question: str, results: Sequence[str]) -> Said:
-        return Said(", ".join(sorted(_listed(results), reverse=self._order(question) == "descending")))
+    def join(self, question: str, results: Sequence[str]) -> Solved:
+        return Solved(", ".join(sorted(_listed(results), reverse=self._order(question) == "descending")))
 
-    def alone(self, question: str) -> Said:
+    def alone(self, question: str) -> Solved:
         return self.work(question)
 
     def _order(self, text: str) -> str:
@@ -144,15 +144,15 @@ class NeedleHaystack(Family):
         parts = halves(self.units(question), width)
         return [f"Who {self._deed(question)}?{''.join(f' {s.strip()}.' for s in part)}" for part in parts]
 
-    def work(self, task: str) -> Said:
+    def work(self, task: str) -> Solved:
         deed = self._deed(task)
         who = [s.strip().removesuffix(deed).strip() for s in self.units(task) if s.endswith(f" {deed}")]
-        return Said(who[0] if who else NONE)
+        return Solved(who[0] if who else NONE)
 
-    def join(self, question: str, results: Sequence[str]) -> Said:  # noqa: ARG002 (needs no question)
-        return Said(next((who for who in results if who != NONE), NONE))
+    def join(self, question: str, results: Sequence[str]) -> Solved:  # noqa: ARG002 (needs no question)
+        return Solved(next((who for who in results if who != NONE), NONE))
 
-    def alone(self, question: str) -> Said:
+    def alone(self, question: str) -> Solved:
         return self.work(question)
 
     def _deed(self, text: str) -> str:

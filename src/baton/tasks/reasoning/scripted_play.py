@@ -14,7 +14,7 @@ from functools import partial
 from hashlib import blake2b
 
 from baton.errors import UsageError
-from baton.tasks.reasoning.family import NONE, Family, Said
+from baton.tasks.reasoning.family import NONE, Family, Solved
 from baton.team.action import Action, CallTool, Return, Spawn, Stop, Wait
 from baton.team.protocol import Entry, Request
 from baton.team.surface.lines import Lines
@@ -24,7 +24,7 @@ Stops = Callable[[str, int, Sequence[str]], bool]
 _RETURNED = re.compile(r"^(\S+) returned: (.*)$", re.MULTILINE)
 
 
-class Play:
+class ScriptedPlay:
     """How agents of one family speak."""
 
     def __init__(self, family: Family, width: int = 2) -> None:
@@ -54,30 +54,30 @@ class Play:
         if code is not None and not printed:
             return _says("", CallTool("python", {"code": code}))
         if printed:
-            done = Said(printed[-1])
+            done = Solved(printed[-1])
         else:
             done = self._alone(task) if alone else self.family.work(task)
         ends = Return(done.result) if request.role == "worker" else Stop(done.result)
         return _says(done.note, ends)
 
-    def _alone(self, question: str) -> Said:
+    def _alone(self, question: str) -> Solved:
         return self.family.alone(question)
 
 
-class Worked(Play):
+class Worked(ScriptedPlay):
     """An agent alone writes down the parts that a team would have, their results and how they are joined."""
 
-    def _alone(self, question: str) -> Said:
+    def _alone(self, question: str) -> Solved:
         if not self.family.splittable:
             return super()._alone(question)
         parts = self.family.split(question, self.width)
         results = [self.family.work(part).result for part in parts]
         joined = self.family.join(question, results)
         steps = [f"{part} = {result}" for part, result in zip(parts, results, strict=True)]
-        return Said(joined.result, "\n".join([*steps, *([joined.note] if joined.note else [])]))
+        return Solved(joined.result, "\n".join([*steps, *([joined.note] if joined.note else [])]))
 
 
-class Either(Play):
+class Either(ScriptedPlay):
     """Splits every other problem; one that does not split goes whole to one worker.
 
     The toss is a hash of the question, so that nothing a model can read tells how it fell.
@@ -111,7 +111,7 @@ def after(parts: int) -> Stops:
     return lambda question, looked, returned: looked >= parts  # noqa: ARG005 (of all this, one counts)
 
 
-class Search(Play):
+class Search(ScriptedPlay):
     """Hands out one part at a time and waits; then goes on, or stops with what was found so far.
 
     It goes on only while parts are left. A worker that ends without a result has found nothing.
@@ -134,7 +134,7 @@ class Search(Play):
         return _says("", Stop(self.family.join(question, returned).result))
 
 
-PLAYS: dict[str, Callable[[Family], Play]] = {
+PLAYS: dict[str, Callable[[Family], ScriptedPlay]] = {
     "worked": Worked,
     "either": Either,
     "search": Search,

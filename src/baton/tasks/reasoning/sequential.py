@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, TypeVar
 
-from baton.tasks.reasoning.family import Family, Said
+from baton.tasks.reasoning.family import Family, Solved
 
 State = TypeVar("State", bound=Hashable)
 
@@ -23,14 +23,14 @@ class CourseSchedule(Family):
     def settings(self, size: int, digits: int) -> dict[str, Any]:  # noqa: ARG002 (a schedule has none)
         return {"min_num_courses": size, "max_num_courses": size, "max_cycle_length": max(3, size - 1)}
 
-    def alone(self, question: str) -> Said:
+    def alone(self, question: str) -> Solved:
         needs: dict[str, set[str]] = {}
         for course, first in re.findall(r"\((\d+), (\d+)\)", question):
             needs.setdefault(course, set()).add(first)
         while ready := [course for course, firsts in needs.items() if not firsts & needs.keys()]:
             for course in ready:
                 del needs[course]
-        return Said(str(not needs))
+        return Solved(str(not needs))
 
 
 class ShortestPath(Family):
@@ -43,7 +43,7 @@ class ShortestPath(Family):
     def settings(self, size: int, digits: int) -> dict[str, Any]:  # noqa: ARG002 (a grid has none)
         return {"min_rows": size, "max_rows": size, "min_cols": size, "max_cols": size}
 
-    def alone(self, question: str) -> Said:
+    def alone(self, question: str) -> Solved:
         cells = {
             (y, x): cell
             for y, line in enumerate(re.findall(r"^[*#OX](?: [*#OX])+$", question, re.MULTILINE))
@@ -59,7 +59,7 @@ class ShortestPath(Family):
 
         start = next((at for at, cell in cells.items() if cell == "*"), (0, 0))
         path = _shortest(start, steps, lambda at: cells.get(at) == "#")
-        return Said("infeasible" if path is None else " ".join(path))
+        return Solved("infeasible" if path is None else " ".join(path))
 
 
 class TowerOfHanoi(Family):
@@ -72,7 +72,7 @@ class TowerOfHanoi(Family):
     def settings(self, size: int, digits: int) -> dict[str, Any]:  # noqa: ARG002 (a tower has none)
         return {"min_disks": 2, "max_disks": size, "min_pegs": 3, "max_pegs": 4}
 
-    def alone(self, question: str) -> Said:
+    def alone(self, question: str) -> Solved:
         disks, pegs, start, target = map(int, re.findall(r"\d+", question)[:4])
 
         def steps(state: tuple[int, ...]) -> Iterable[tuple[str, tuple[int, ...]]]:
@@ -86,7 +86,7 @@ class TowerOfHanoi(Family):
                         )  # fmt: skip
 
         path = _shortest((start,) * disks, steps, lambda state: set(state) == {target})
-        return Said("\n".join(path or ()))
+        return Solved("\n".join(path or ()))
 
 
 def _shortest(

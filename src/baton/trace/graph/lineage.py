@@ -1,4 +1,4 @@
-"""The spawn forest: who brought whom to life, how deep, and from when to when.
+"""The spawn lineage: who brought whom to life, how deep, and from when to when.
 
 An agent is whoever is spawned, and whoever acts. A name that occurs only as the `agent` of
 tool_results is a tool; one that occurs only on human_interventions is a person. A spawn that
@@ -45,7 +45,7 @@ class Life(Struct, frozen=True, kw_only=True):
     """When that event ended."""
 
 
-class Forest:
+class Lineage:
     """Every agent of a trace by name."""
 
     def __init__(self, lives: Sequence[Life]) -> None:

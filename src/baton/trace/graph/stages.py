@@ -20,7 +20,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from baton.trace.graph.lineage import NO_EFFECT, Forest
+from baton.trace.graph.lineage import NO_EFFECT, Lineage
 from baton.trace.records import Event
 from baton.trace.trace import Trace
 
@@ -38,10 +38,10 @@ class Stages:
         """For each stage, the steps of every agent that took any."""
 
     @classmethod
-    def of(cls, trace: Trace, forest: Forest | None = None) -> Self:
+    def of(cls, trace: Trace, lineage: Lineage | None = None) -> Self:
         """A trace without agents has no stages."""
-        forest = Forest.of(trace) if forest is None else forest
-        root, top = forest.root, forest.top
+        lineage = Lineage.of(trace) if lineage is None else lineage
+        root, top = lineage.root, lineage.top
         of_event = np.zeros(len(trace.events), np.int32)
         if root is None:
             return cls(None, of_event, ())
@@ -62,11 +62,11 @@ class Stages:
                 heard_back |= event.type == "aggregate"
                 stage = len(steps) - 1
             else:
-                who = agent if agent in forest else event.to  # a tool's result is for whom it goes to
+                who = agent if agent in lineage else event.to  # a tool's result is for whom it goes to
                 stage = sent_in.get(top.get(who or agent, agent), len(steps) - 1)
-                heard_back |= event.type == "return" and _receiver(event, forest) == root
+                heard_back |= event.type == "return" and _receiver(event, lineage) == root
             of_event[index] = stage
-            if event.type != "tool_result" and agent in forest:
+            if event.type != "tool_result" and agent in lineage:
                 if event.call is None:
                     steps[stage][agent] += 1
                 elif event.call not in calls:
@@ -94,8 +94,8 @@ def _sends_out(event: Event) -> bool:
     return (event.type == "spawn" or event.decision == "delegate") and event.status not in NO_EFFECT
 
 
-def _receiver(event: Event, forest: Forest) -> str | None:
+def _receiver(event: Event, lineage: Lineage) -> str | None:
     """A return goes to whom it names, else to the parent."""
-    if event.to is not None or event.agent not in forest:
+    if event.to is not None or event.agent not in lineage:
         return event.to
-    return forest[event.agent].parent
+    return lineage[event.agent].parent

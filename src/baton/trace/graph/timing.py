@@ -2,7 +2,7 @@
 
 An agent is busy while at least one of its events runs, [t, t + duration_s); however many of its
 events overlap, it counts once. Events without a duration keep nobody busy. Tools and people are
-not agents (see forest.py).
+not agents (see lineage.py).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from baton.errors import BatonError
 from baton.trace.graph.arrays import Graph
-from baton.trace.graph.lineage import Forest
+from baton.trace.graph.lineage import Lineage
 from baton.trace.trace import Trace
 
 # -- critical --
@@ -71,8 +71,8 @@ class Concurrency:
         self.counts = counts
 
     @classmethod
-    def of(cls, trace: Trace, forest: Forest | None = None) -> Self:
-        code = {agent: index for index, agent in enumerate((forest or Forest.of(trace)).agents)}
+    def of(cls, trace: Trace, lineage: Lineage | None = None) -> Self:
+        code = {agent: index for index, agent in enumerate((lineage or Lineage.of(trace)).agents)}
         timed = [event for event in trace.events if event.duration_s and event.agent in code]
         start = np.array([event.t for event in timed], np.float64)
         end = start + np.array([event.duration_s for event in timed], np.float64)

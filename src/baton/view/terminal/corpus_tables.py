@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from baton.compose.corpus_recipes import train_line
-from baton.corpus import TAGS, Card, Claim, Covered, Excluded, Finding, Paper, Stats, tag
+from baton.corpus import TAGS, Card, ClaimFinding, Covered, Excluded, Paper, Stats, SurveyClaim, tag
 from baton.view.terminal.screen import columns
 from baton.view.terminal.tree import Line
 from baton.view.text import count
@@ -94,7 +94,7 @@ def _runs(paper: Paper, installed: Collection[str]) -> list[Line]:
     return lines + named("recipe", paper.not_written and f"none. {paper.not_written}")
 
 
-def claim_lines(found: Sequence[tuple[Claim, Finding]], titles: Mapping[str, str]) -> list[Line]:
+def claim_lines(found: Sequence[tuple[SurveyClaim, ClaimFinding]], titles: Mapping[str, str]) -> list[Line]:
     lines: list[Line] = []
     for claim, finding in found:
         lines.append([(f"{finding.verdict.upper()}  ", _VERDICTS[finding.verdict]), (claim.name, "bold")])

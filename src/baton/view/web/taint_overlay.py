@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from baton.measure.figure import Figure
-from baton.measure.measured import Reading
+from baton.measure.measured import MeasuredTrace
 from baton.measure.safety.blast import blast
 from baton.measure.safety.taint import Labels, taint
 from baton.trace.trace import Trace
@@ -15,7 +15,7 @@ from baton.trace.trace import Trace
 
 def overlay(trace: Trace, labels: Labels) -> dict[str, Any]:
     """Events by row, agents by name, and how far it got. Raises `TraceError` on a trace without a graph."""
-    reading = Reading(trace)
+    reading = MeasuredTrace(trace)
     found = taint(reading, labels)
     radius = blast(reading, found)
     rows = {

@@ -8,10 +8,10 @@ import numpy as np
 
 from baton.errors import CorruptError
 from baton.trace.graph.lineage import NO_EFFECT
-from baton.trace.validate.lives import check_lives
-from baton.trace.validate.parts import Indexes, Parts
-from baton.trace.validate.problem import Found, shown
-from baton.trace.validate.targets import check_targets
+from baton.trace.validation.lives import check_lives
+from baton.trace.validation.parts import Indexes, Parts
+from baton.trace.validation.problem import Found, shown
+from baton.trace.validation.targets import check_targets
 
 _TOLERANCE = 1e-6
 _ANSWERS = frozenset({"return", "tool_dependency"})

@@ -6,10 +6,10 @@ from operator import attrgetter
 
 import numpy as np
 
-from baton.trace.validate.calls import check_calls
-from baton.trace.validate.order import cycles
-from baton.trace.validate.parts import KINDS, Indexes, Parts
-from baton.trace.validate.problem import Found, shown
+from baton.trace.validation.calls import check_calls
+from baton.trace.validation.order import cycles
+from baton.trace.validation.parts import KINDS, Indexes, Parts
+from baton.trace.validation.problem import Found, shown
 
 _SHOWN_OF_CYCLE = 12
 

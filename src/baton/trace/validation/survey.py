@@ -16,12 +16,12 @@ from baton.errors import FormatError
 from baton.trace.formats.survey import from_survey
 from baton.trace.records import Edge, Event
 from baton.trace.trace import End, Header
-from baton.trace.validate.fields import field_faults
-from baton.trace.validate.native import Close
-from baton.trace.validate.parts import Parts
-from baton.trace.validate.problem import Found, shown
-from baton.trace.validate.ranges import faults_in
-from baton.trace.validate.shape import report_fields
+from baton.trace.validation.fields import field_faults
+from baton.trace.validation.native import Close
+from baton.trace.validation.parts import Parts
+from baton.trace.validation.problem import Found, shown
+from baton.trace.validation.ranges import faults_in
+from baton.trace.validation.shape import report_fields
 from baton.trace.vocabulary import EdgeType, Topology
 
 _REQUIRED_COSTS = ("tokens", "wall_clock_s")

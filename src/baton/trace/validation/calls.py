@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from baton.trace.records import Call
-from baton.trace.validate.order import cycles
-from baton.trace.validate.parts import Indexes, Parts
-from baton.trace.validate.problem import Found, shown
+from baton.trace.validation.order import cycles
+from baton.trace.validation.parts import Indexes, Parts
+from baton.trace.validation.problem import Found, shown
 
 _SHOWN_OF_CYCLE = 12
 

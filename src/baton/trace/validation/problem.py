@@ -93,7 +93,7 @@ class Problem(Struct, frozen=True, kw_only=True):
     expected: str
 
 
-class Report(Struct, frozen=True, kw_only=True):
+class ValidationReport(Struct, frozen=True, kw_only=True):
     """All that validation has to say about one file."""
 
     path: str

@@ -12,10 +12,10 @@ from baton.trace.formats.collection import no_collection
 from baton.trace.numbers import decode_hook, encode_hook
 from baton.trace.records import Event
 from baton.trace.trace import End, Header
-from baton.trace.validate.fields import field_faults
-from baton.trace.validate.parts import KINDS, Parts, label
-from baton.trace.validate.problem import Found
-from baton.trace.validate.ranges import Fault, faults_in, fields_at_fault, ruled_fields
+from baton.trace.validation.fields import field_faults
+from baton.trace.validation.parts import KINDS, Parts, label
+from baton.trace.validation.problem import Found
+from baton.trace.validation.ranges import Fault, faults_in, fields_at_fault, ruled_fields
 
 _BATCH = 10_000  # whole columns, but few enough to stay in the processor's cache
 # Without these an event cannot be placed in the graph, so it does not go on to the next level.

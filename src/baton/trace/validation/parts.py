@@ -18,8 +18,8 @@ from baton.errors import TraceError
 from baton.trace.graph.arrays import edge_endpoints
 from baton.trace.records import Call, Credit, Edge, Event, Payload, Reward
 from baton.trace.trace import End, Header, Trace
-from baton.trace.validate.order import causal_order
-from baton.trace.validate.problem import Found
+from baton.trace.validation.order import causal_order
+from baton.trace.validation.problem import Found
 from baton.trace.vocabulary import EVENT_TYPES, EventType
 
 Indexes = NDArray[np.int64]

@@ -16,7 +16,7 @@ from msgspec import NODEFAULT, Meta, Struct, defstruct, structs
 
 from baton.trace.records import Call, Credit, Edge, Event, Payload, Reward, Sampling
 from baton.trace.trace import End, Header
-from baton.trace.validate.problem import shown
+from baton.trace.validation.problem import shown
 
 Fault = tuple[str, str, str]
 """Code, what was found, what was expected."""

@@ -22,10 +22,10 @@ from baton.errors import FormatError, nearest
 from baton.trace.numbers import decode_hook
 from baton.trace.records import Call, Credit, Edge, Event, Payload, Reward
 from baton.trace.trace import FORMAT_VERSION, End, Header
-from baton.trace.validate.parts import KINDS, Parts
-from baton.trace.validate.problem import Found, clip, shown
-from baton.trace.validate.ranges import in_range
-from baton.trace.validate.shape import report_fields
+from baton.trace.validation.parts import KINDS, Parts
+from baton.trace.validation.problem import Found, clip, shown
+from baton.trace.validation.ranges import in_range
+from baton.trace.validation.shape import report_fields
 
 _BLOCK_BYTES = 2**20
 _UNREADABLE = (MsgspecError, UnicodeDecodeError, RecursionError)

@@ -16,8 +16,8 @@ from msgspec import NODEFAULT, Struct, ValidationError, convert, structs
 from baton.errors import nearest
 from baton.trace.numbers import Floats, Ints, decode_hook
 from baton.trace.records import Sampling
-from baton.trace.validate.problem import clip, shown
-from baton.trace.validate.ranges import Fault, faults_in
+from baton.trace.validation.problem import clip, shown
+from baton.trace.validation.ranges import Fault, faults_in
 
 _WORDS = {
     str: "a string",

@@ -8,8 +8,8 @@ from __future__ import annotations
 from functools import cached_property
 
 from baton.trace.records import Credit, Event, Reward
-from baton.trace.validate.parts import Parts
-from baton.trace.validate.problem import Found, shown
+from baton.trace.validation.parts import Parts
+from baton.trace.validation.problem import Found, shown
 
 _EXPECTED = {
     "team": "the trace's id",

@@ -14,7 +14,7 @@ from msgspec import convert, structs
 from strategies import valid_traces
 
 from baton.errors import TraceError
-from baton.trace.graph.lineage import Forest
+from baton.trace.graph.lineage import Lineage
 from baton.trace.records import Event
 from baton.trace.trace import Header, Trace
 
@@ -37,7 +37,7 @@ def team(*rows: tuple[str, str] | tuple[str, str, dict[str, Any]]) -> Trace:
 
 
 def test_parents_depths_children_and_lives() -> None:
-    forest = Forest.of(
+    lineage = Lineage.of(
         team(
             ("lead", "orchestrator_decision", {"role": "planner"}),
             ("lead", "spawn", {"to": "a", "role": "worker"}),
@@ -51,15 +51,15 @@ def test_parents_depths_children_and_lives() -> None:
             ("lead", "orchestrator_decision", {"decision": "stop", "duration_s": 2.0}),
         )
     )
-    assert forest.agents == ("lead", "a", "b", "c")
-    assert (forest.roots, forest.root, forest.max_depth) == (("lead",), "lead", 2)
-    assert [forest[agent].parent for agent in forest.agents] == [None, "lead", "lead", "a"]
-    assert [forest[agent].depth for agent in forest.agents] == [0, 1, 1, 2]
-    assert [forest[agent].role for agent in forest.agents] == ["planner", "worker", "critic", None]
-    assert forest["lead"].children == ("a", "b")
-    assert forest.under("lead") == ("a", "b", "c")
-    assert forest.top == {"lead": "lead", "a": "a", "b": "b", "c": "a"}
-    spans = {life.agent: (life.born_seq, life.died_seq, life.died_t) for life in forest.lives.values()}
+    assert lineage.agents == ("lead", "a", "b", "c")
+    assert (lineage.roots, lineage.root, lineage.max_depth) == (("lead",), "lead", 2)
+    assert [lineage[agent].parent for agent in lineage.agents] == [None, "lead", "lead", "a"]
+    assert [lineage[agent].depth for agent in lineage.agents] == [0, 1, 1, 2]
+    assert [lineage[agent].role for agent in lineage.agents] == ["planner", "worker", "critic", None]
+    assert lineage["lead"].children == ("a", "b")
+    assert lineage.under("lead") == ("a", "b", "c")
+    assert lineage.top == {"lead": "lead", "a": "a", "b": "b", "c": "a"}
+    spans = {life.agent: (life.born_seq, life.died_seq, life.died_t) for life in lineage.lives.values()}
     assert spans == {
         "lead": (0, 9, 11.0),  # its last event, to its end
         "a": (1, 8, 8.0),  # its despawn
@@ -69,7 +69,7 @@ def test_parents_depths_children_and_lives() -> None:
 
 
 def test_tools_and_people_are_not_agents() -> None:
-    forest = Forest.of(
+    lineage = Lineage.of(
         team(
             ("lead", "tool_call", {"tool": "search"}),
             ("search", "tool_result", {"tool": "search"}),
@@ -77,12 +77,12 @@ def test_tools_and_people_are_not_agents() -> None:
             ("lead", "tool_result", {"tool": "search"}),
         )
     )
-    assert forest.agents == ("lead",)
-    assert forest["lead"].died_seq == 3
+    assert lineage.agents == ("lead",)
+    assert lineage["lead"].died_seq == 3
 
 
 def test_a_spawn_that_came_to_nothing_made_nobody() -> None:
-    forest = Forest.of(
+    lineage = Lineage.of(
         team(
             ("lead", "spawn", {"to": "a", "status": "invalid"}),
             ("lead", "spawn", {"to": "b", "status": "failed"}),
@@ -91,12 +91,12 @@ def test_a_spawn_that_came_to_nothing_made_nobody() -> None:
             ("lead", "spawn", {"to": "d"}),
         )
     )
-    assert forest.agents == ("lead", "d")
-    assert (forest["d"].born_seq, forest["d"].died_seq) == (4, 4)
+    assert lineage.agents == ("lead", "d")
+    assert (lineage["d"].born_seq, lineage["d"].died_seq) == (4, 4)
 
 
 def test_spawned_twice_keeps_the_first_parent_and_the_last_death() -> None:
-    forest = Forest.of(
+    lineage = Lineage.of(
         team(
             ("lead", "spawn", {"to": "a"}),
             ("lead", "spawn", {"to": "b"}),
@@ -105,34 +105,34 @@ def test_spawned_twice_keeps_the_first_parent_and_the_last_death() -> None:
             ("a", "despawn"),
         )
     )
-    assert (forest["a"].parent, forest["a"].born_seq, forest["a"].died_seq) == ("lead", 0, 4)
+    assert (lineage["a"].parent, lineage["a"].born_seq, lineage["a"].died_seq) == ("lead", 0, 4)
 
 
 def test_the_leading_root_is_the_first_that_spawned() -> None:
     trace = team(("watcher", "safety_event"), ("lead", "spawn", {"to": "a"}), ("a", "message"))
-    assert Forest.of(trace).roots == ("watcher", "lead")
-    assert Forest.of(trace).root == "lead"
-    assert Forest.of(team(("x", "message"), ("y", "message"))).root == "x"
-    assert Forest.of(team()).root is None
-    assert len(Forest.of(team())) == Forest.of(team()).max_depth == 0
+    assert Lineage.of(trace).roots == ("watcher", "lead")
+    assert Lineage.of(trace).root == "lead"
+    assert Lineage.of(team(("x", "message"), ("y", "message"))).root == "x"
+    assert Lineage.of(team()).root is None
+    assert len(Lineage.of(team())) == Lineage.of(team()).max_depth == 0
 
 
 def test_a_circle_of_spawns_is_refused() -> None:
     trace = team(("lead", "message"), ("a", "spawn", {"to": "b"}), ("b", "spawn", {"to": "a"}))
     with pytest.raises(TraceError, match="circle: a, b"):
-        Forest.of(trace)
+        Lineage.of(trace)
 
 
 def test_an_unknown_agent_suggests_the_nearest() -> None:
     with pytest.raises(TraceError, match="Did you mean 'planner'"):
-        Forest.of(team(("planner", "message")))["plannr"]
+        Lineage.of(team(("planner", "message")))["plannr"]
 
 
 def test_a_deep_hierarchy_is_no_recursion() -> None:
-    forest = Forest.of(team(*((f"a{i}", "spawn", {"to": f"a{i + 1}"}) for i in range(3000))))
-    assert forest.max_depth == 3000
-    assert forest.top["a3000"] == "a1"
-    assert len(forest.under("a0")) == 3000
+    lineage = Lineage.of(team(*((f"a{i}", "spawn", {"to": f"a{i + 1}"}) for i in range(3000))))
+    assert lineage.max_depth == 3000
+    assert lineage.top["a3000"] == "a1"
+    assert len(lineage.under("a0")) == 3000
 
 
 @given(valid_traces(), st.randoms(use_true_random=False))
@@ -141,12 +141,12 @@ def test_every_agent_lives_inside_its_parent_whatever_the_storage_order(
 ) -> None:
     events = list(trace.events)
     shuffler.shuffle(events)
-    forest = Forest.of(structs.replace(trace, events=tuple(events)))
-    assert forest.lives == Forest.of(trace).lives
-    assert forest.roots == ("root",)
-    for life in forest.lives.values():
+    lineage = Lineage.of(structs.replace(trace, events=tuple(events)))
+    assert lineage.lives == Lineage.of(trace).lives
+    assert lineage.roots == ("root",)
+    for life in lineage.lives.values():
         if life.parent is not None:
-            parent = forest[life.parent]
+            parent = lineage[life.parent]
             assert parent.born_seq <= life.born_seq <= life.died_seq <= parent.died_seq
             assert life.depth == parent.depth + 1
             assert life.agent in parent.children
@@ -156,6 +156,6 @@ def test_every_agent_lives_inside_its_parent_whatever_the_storage_order(
 def test_the_surveys_example() -> None:
     raw = json.loads(EXAMPLE.read_text())["events"]
     events = tuple(convert({**event, "kind": "event", "seq": i}, Event) for i, event in enumerate(raw))
-    forest = Forest.of(Trace(header=Header(trace_id="t", task_id="k"), events=events))
-    assert forest.agents == ("orchestrator", "planner_1", "executor_1")
-    assert [life.role for life in forest.lives.values()] == ["lead", "planner", "executor"]
+    lineage = Lineage.of(Trace(header=Header(trace_id="t", task_id="k"), events=events))
+    assert lineage.agents == ("orchestrator", "planner_1", "executor_1")
+    assert [life.role for life in lineage.lives.values()] == ["lead", "planner", "executor"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from msgspec import Struct, structs
 
 from baton.trace.trace import End, Header, Trace
-from baton.trace.validate.fields import field_faults
-from baton.trace.validate.levels import check
-from baton.trace.validate.parts import Parts
-from baton.trace.validate.problem import Found, Level, Problem, level_named
-from baton.trace.validate.shape import check_types
+from baton.trace.validation.fields import field_faults
+from baton.trace.validation.levels import check
+from baton.trace.validation.parts import Parts
+from baton.trace.validation.problem import Found, Level, Problem, level_named
+from baton.trace.validation.shape import check_types
 
 
 def validate(trace: Trace, level: Level = "meaning") -> list[Problem]:

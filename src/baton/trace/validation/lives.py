@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from baton.trace.graph.lineage import NO_EFFECT
 from baton.trace.records import Event
-from baton.trace.validate.parts import Parts
-from baton.trace.validate.problem import Found
+from baton.trace.validation.parts import Parts
+from baton.trace.validation.problem import Found
 
 _NEVER = np.iinfo(np.int64).max
 _MAY_FOLLOW_STOP = frozenset({"despawn", "safety_event"})

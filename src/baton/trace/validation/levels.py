@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from baton.trace.validate.meaning import check_meaning
-from baton.trace.validate.parts import Parts
-from baton.trace.validate.problem import Found
-from baton.trace.validate.shape import check_ranges
-from baton.trace.validate.structure import check_structure
+from baton.trace.validation.meaning import check_meaning
+from baton.trace.validation.parts import Parts
+from baton.trace.validation.problem import Found
+from baton.trace.validation.shape import check_ranges
+from baton.trace.validation.structure import check_structure
 
 
 def check(parts: Parts, found: Found, *, whole: bool = True) -> None:

@@ -14,12 +14,12 @@ from baton.errors import BatonError, FormatError
 from baton.trace.formats import detect, read_all
 from baton.trace.formats.collection import no_collection
 from baton.trace.formats.jsonl_write import MAX_LINE_BYTES
-from baton.trace.validate.levels import check
-from baton.trace.validate.memory import validate_into
-from baton.trace.validate.native import Close, read_native
-from baton.trace.validate.parts import Parts
-from baton.trace.validate.problem import Found, Level, Report, level_named
-from baton.trace.validate.survey import read_survey
+from baton.trace.validation.levels import check
+from baton.trace.validation.memory import validate_into
+from baton.trace.validation.native import Close, read_native
+from baton.trace.validation.parts import Parts
+from baton.trace.validation.problem import Found, Level, ValidationReport, level_named
+from baton.trace.validation.survey import read_survey
 
 MAX_DOCUMENT_BYTES = 256 * 2**20
 
@@ -34,7 +34,7 @@ def validate_file(
     progress: Progress | None = None,
     max_line_bytes: int = MAX_LINE_BYTES,
     max_document_bytes: int = MAX_DOCUMENT_BYTES,
-) -> Report:
+) -> ValidationReport:
     """Every problem of every trace in a file or store. Never raises for what a file holds."""
     found = Found(level_named(level))
     seen = {"traces": 0, "events": 0}
@@ -70,7 +70,7 @@ def validate_file(
         unreadable = str(error) if str(path) in str(error) else f"{path}: {error}"
     except MemoryError:
         unreadable = f"{path} does not fit in this machine's memory."
-    return Report(
+    return ValidationReport(
         path=str(path),
         level=level,
         positions="line" if kind == "jsonl" else "index",
