@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any
 
 from baton.engine.scripted import ScriptedEngine
-from baton.games.game_task import GameTask
 from baton.games.joint_policy import joint_optimum
 from baton.games.ledger import expected_regret
 from baton.games.library import make_game
@@ -19,6 +18,7 @@ from baton.games.library.dec_tiger import TigerModel
 from baton.games.play import PolicyTable
 from baton.games.reference import reference
 from baton.games.solve import solve
+from baton.tasks.game_task import GameTask
 from baton.team.protocol import Engine
 from baton.team.running import run
 from baton.team.team import Team, Topology

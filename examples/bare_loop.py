@@ -17,7 +17,6 @@ from baton.credit.project import project
 from baton.engine.scripted import ScriptedEngine
 from baton.engine.torch import TorchEngine
 from baton.forest.rows import rows_of
-from baton.games.game_task import GameTask
 from baton.games.library import make_game
 from baton.games.solve import solve
 from baton.learn.lockstep import lockstep
@@ -25,6 +24,7 @@ from baton.learn.loss import Loss
 from baton.learn.models.start import spoken_in, texts_of, warm_start
 from baton.learn.models.tiny import Tiny, make_tiny
 from baton.learn.update import Gradients, Packed
+from baton.tasks.game_task import GameTask
 from baton.team.protocol import Engine
 from baton.team.running import run
 from baton.team.team import Team

@@ -26,9 +26,9 @@ ARROWS: dict[str, set[str]] = {
     "connect": {"trace"},
     "view": {"trace", "measure"},
     "corpus": set(),
-    "testing": {"trace", "team", "engine", "tasks", "reward", "credit", "learn", "measure", "connect"},
+    "testing": {"trace", "team", "engine", "games", "tasks", "reward", "credit", "learn", "measure", "connect"},
     "cli": {
-        "trace", "team", "engine", "tasks", "reward", "credit", "learn", "measure", "connect", "view", "corpus",
+        "trace", "team", "engine", "games", "tasks", "reward", "credit", "learn", "measure", "connect", "view", "corpus",
     },
 }  # fmt: skip
 
@@ -90,3 +90,51 @@ def test_root_exports_are_few_and_real() -> None:
 @pytest.mark.parametrize("path", sorted(SRC.rglob("*.py")), ids=lambda p: str(p.relative_to(SRC)))
 def test_files_are_small(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= 600, "split it"
+
+
+def test_public_class_names_are_unique() -> None:
+    """A reader who meets a class by name knows which one it is."""
+    homes: dict[str, list[str]] = {}
+    for path in sorted(SRC.rglob("*.py")):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(str(path.relative_to(SRC)))
+    twice = {name: where for name, where in homes.items() if len(where) > 1 and name not in STILL_TWICE}
+    assert not twice, f"give each its own name: {twice}"
+
+
+STILL_TWICE = {
+    "Batch",
+    "Forked",
+    "Limits",
+    "Loss",
+    "Page",
+    "Pass",
+    "Reader",
+    "Recipe",
+    "Row",
+    "Said",
+    "Shadow",
+}
+"""To be emptied."""
+
+
+@pytest.mark.parametrize("path", sorted(SRC.rglob("__init__.py")), ids=lambda p: str(p.relative_to(SRC)))
+def test_no_package_hides_a_submodule(path: Path) -> None:
+    """`from package import name` is either always the submodule or never."""
+    package = ".".join(["baton", *path.parent.relative_to(SRC).parts])
+    if package in STILL_HIDING:
+        pytest.skip("to be emptied")
+    children = {child.stem for child in path.parent.iterdir() if child.suffix == ".py" or child.is_dir()}
+    bound: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module != package:
+            bound |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            bound.add(node.name)
+        elif isinstance(node, ast.Assign):
+            bound |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    assert not bound & children, f"{package} binds names of its own submodules: {sorted(bound & children)}"
+
+
+STILL_HIDING = {"baton.trace.formats", "baton.team.topology"}

@@ -14,10 +14,10 @@ from baton.credit.estimators.stop_value import decisions_of, stop_chance, stoppe
 from baton.credit.forking import Forks
 from baton.engine.scripted import ScriptedEngine
 from baton.games.game import State
-from baton.games.game_task import GameTask
 from baton.games.library.stopping_chain import StoppingChain
 from baton.games.on_team import read_state
 from baton.games.solve import Solution, solve
+from baton.tasks.game_task import GameTask
 from baton.team.running import run
 from baton.team.team import Assignment, Team
 from baton.trace.records import Event

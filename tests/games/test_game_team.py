@@ -17,12 +17,13 @@ from baton.engine.scripted import ScriptedEngine
 from baton.engine.table import TableEngine
 from baton.errors import TraceError
 from baton.games.game import CHOICES, State
-from baton.games.game_task import GameTask, played, regret_of_trace
+from baton.games.game_trace import played, regret_of_trace
 from baton.games.ledger import trace_regret
 from baton.games.library import GAMES, make_game
 from baton.games.on_team import read_state, state_key
 from baton.games.reference import reference
 from baton.games.solve import Solution, solve
+from baton.tasks.game_task import GameTask
 from baton.team.action import VERBS, Send, Stop
 from baton.team.budget import Limits
 from baton.team.intervene import BarAgent, Drop, Force

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from small_run import small
 
-from baton.games.game_task import regret_of_trace
+from baton.games.game_trace import regret_of_trace
 from baton.games.solve import solve
 from baton.learn.trainer import Step, Trainer
 

@@ -14,8 +14,9 @@ import msgspec
 from msgspec import structs
 
 from baton.compose.build import Settings, make_team, task_of
-from baton.games.game_task import GameTask, played, regret_of_trace
+from baton.games.game_trace import played, regret_of_trace
 from baton.games.solve import solve
+from baton.tasks.game_task import GameTask
 from baton.team.run import Run
 from baton.team.running import header_of
 from baton.trace import Credit, Edge, Event, Header, Recorder, Reward, Trace

@@ -9,8 +9,8 @@ import pytest
 from msgspec import structs
 
 from baton.engine.scripted import ScriptedEngine
-from baton.games.game_task import GameTask
 from baton.games.library import make_game
+from baton.tasks.game_task import GameTask
 from baton.team.agent import Context
 from baton.team.protocol import Entry
 from baton.team.running import replay, run

@@ -13,7 +13,7 @@ import msgspec
 from baton.compose.game_runs import ledgers_of_traces, play_on_team
 from baton.errors import UsageError
 from baton.games.game import CHOICES, Game
-from baton.games.game_task import Played
+from baton.games.game_trace import Played
 from baton.games.ledger import RegretLedger, SampledLedger, expected_regret, sampled_regret
 from baton.games.library import GAMES, make_game
 from baton.games.play import PolicyTable

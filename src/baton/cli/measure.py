@@ -14,7 +14,6 @@ from msgspec import structs
 from baton.compose.build import Settings, settings_of, task_of
 from baton.compose.trust import TRUST, add_trust, team_again
 from baton.errors import BatonError, UsageError, nearest
-from baton.games.game_task import GameTask
 from baton.games.reference import reference
 from baton.games.solve import evaluate, solve
 from baton.measure.figure import Figure, not_measured
@@ -25,6 +24,7 @@ from baton.measure.report.report import MeasureReport, measure
 from baton.measure.safety.clean_replay import Rerun, rerun_of
 from baton.measure.safety.summary import safety_report
 from baton.measure.safety.taint import Labels
+from baton.tasks.game_task import GameTask
 from baton.trace.formats import read_all
 from baton.trace.trace import Trace
 from baton.view.terminal.screen import emit

@@ -13,7 +13,7 @@ from baton.compose.trust import TRUST, add_trust
 from baton.credit.project import project
 from baton.errors import UsageError
 from baton.games.game import Game, State
-from baton.games.game_task import played, regret_of_trace
+from baton.games.game_trace import played, regret_of_trace
 from baton.games.solve import Solution, solve
 from baton.team.action import Stop
 from baton.team.intervene import Drop, Force, Intervention, Replace

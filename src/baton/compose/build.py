@@ -12,11 +12,11 @@ from msgspec import Struct, field, structs
 from baton.engine import ENGINES, make_engine
 from baton.engine.scripted import ScriptedEngine
 from baton.errors import TraceError, UsageError, nearest
-from baton.games.game_task import GameTask
 from baton.games.reference import REFERENCE as POLICIES
 from baton.learn.models import MODELS, model_engine
 from baton.settings import Chance, Count, NotNegative, arguments, convert, decode, read_change
 from baton.tasks.catalog import REFERENCE, TASKS, make_task
+from baton.tasks.game_task import GameTask
 from baton.tasks.task import Task
 from baton.tasks.translate import translated
 from baton.team.budget import Ledger, Limits

@@ -15,9 +15,10 @@ from baton.compose.build import Settings, make_team, task_of
 from baton.compose.stores import resume_command, store_to_write
 from baton.errors import UsageError
 from baton.games.game import Game
-from baton.games.game_task import PREFIX, GameTask, Played, played, regret_of_trace
+from baton.games.game_trace import PREFIX, Played, played, regret_of_trace
 from baton.games.ledger import RegretLedger, SampledLedger, summarise
 from baton.games.solve import solve
+from baton.tasks.game_task import GameTask
 from baton.team.run import Run
 from baton.team.running import header_of
 from baton.trace.formats import read_all

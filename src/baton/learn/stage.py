@@ -13,11 +13,11 @@ from msgspec import Struct, structs
 from baton.engine.scripted import ScriptedEngine
 from baton.errors import BatonError, UsageError, nearest
 from baton.games.game import Game, Policy, State
-from baton.games.game_task import GameTask
 from baton.learn.lockstep import NOT_ASKED
 from baton.learn.recipe import Recipe, TaskPart
 from baton.settings import arguments, decode
 from baton.tasks.catalog import REFERENCE, TASKS, make_task
+from baton.tasks.game_task import GameTask
 from baton.tasks.reasoning import PLAYS, ReasoningTask
 from baton.tasks.task import Split, Task
 from baton.tasks.translate import translated

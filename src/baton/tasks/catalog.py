@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from baton.errors import UsageError, nearest
-from baton.games.game_task import PREFIX, GameTask
+from baton.games.game_trace import PREFIX
 from baton.games.library import GAMES, make_game
+from baton.tasks.game_task import GameTask
 from baton.tasks.reasoning import FAMILIES, ReasoningTask, ScriptedPlay
 from baton.tasks.reasoning import PREFIX as REASONING
 from baton.tasks.shard_sum import ShardSum, play

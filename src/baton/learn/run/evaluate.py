@@ -25,7 +25,7 @@ from msgspec import structs
 
 from baton.errors import BatonError, UsageError
 from baton.games.game import CHOICES, Game
-from baton.games.game_task import regret_of_trace
+from baton.games.game_trace import regret_of_trace
 from baton.games.ledger import RegretLedger, expected_regret
 from baton.games.on_team import read_state
 from baton.games.reference import best_alone, by_spawns, reference

@@ -12,20 +12,17 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from functools import cached_property, lru_cache
 from itertools import accumulate
-from math import fsum
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import msgspec
 import numpy as np
-from msgspec import Struct
 
-from baton.errors import TraceError, UsageError
-from baton.games.game import Game, Policy, State, chances
-from baton.games.ledger import RegretLedger, trace_regret
-from baton.games.library import make_game
+from baton.errors import UsageError
+from baton.games.game import Game, Policy, chances
+from baton.games.game_trace import PREFIX, played
 from baton.games.on_team import Board, GamePlay, begin, read_state
-from baton.games.reference import Greedy, reference
+from baton.games.reference import reference
 from baton.games.solve import Solution, solve
 from baton.tasks.task import Instance, Task
 from baton.team.action import VERBS
@@ -36,88 +33,7 @@ from baton.team.randomness import uniform
 from baton.team.run import Run
 from baton.team.team import Assignment, Topology
 from baton.trace.records import Reward
-from baton.trace.trace import Trace, meta_table
-
-# -- game_trace --
-# The play of a game read off a trace, and its regret ledger: no engine, no team, no luck to draw again.
-#
-# A play that was cut off (its orchestrator gave up, or a budget ran out) counts as quit there: the game's
-# own `quit` from then on, at what that is worth on average. So every finished trace has a return and a
-# ledger, regret is never negative, and the parts still add up.
-
-PREFIX = "game:"
-
-
-class Played(Struct, frozen=True, kw_only=True):
-    """What a trace says was played."""
-
-    game: Game
-    steps: list[tuple[State, str, float]]
-    """State, option, reward; in order."""
-    end: State
-    """Where it ended, or was cut off."""
-
-    @property
-    def cut_off(self) -> bool:
-        return bool(self.game.options(self.end))
-
-    @property
-    def quit_value(self) -> float:
-        """What quitting at the end is worth; zero where play is over."""
-        return Greedy(self.game).quit_value(self.end) if self.cut_off else 0.0
-
-    @property
-    def value(self) -> float:
-        """The return."""
-        return fsum((*(reward for _, _, reward in self.steps), self.quit_value))
-
-
-def played(trace: Trace, game: Game | None = None) -> Played:
-    """The play a trace holds; `game` where it is at hand."""
-    spec = meta_table(trace.header, "run", "task")
-    if not str(spec.get("task", "")).startswith(PREFIX):
-        raise TraceError(
-            f"trace {trace.trace_id} is of task {trace.header.task_id!r}, which is no game. "
-            "Type: baton game play NAME --team --out DIR, for traces of one."
-        )
-    try:
-        if game is None:
-            game = _game(spec["task"].removeprefix(PREFIX), msgspec.json.encode(spec["settings"]))
-        told = [event.extra["step"] for event in trace.events if "step" in event.extra]
-        steps = [(read_state(step["state"]), step["option"], step["reward"]) for step in told]
-        end = read_state(told[-1]["next"]) if told else begin(game, spec["stream"])
-    except (KeyError, TypeError, AttributeError, msgspec.MsgspecError) as error:
-        raise TraceError(
-            f"trace {trace.trace_id}: what it says of its game cannot be read: {type(error).__name__}: {error}. It was "
-            "changed after it was recorded; play it again."
-        ) from None
-    return Played(game=game, steps=steps, end=end)
-
-
-@lru_cache(64)
-def _game(name: str, settings: bytes) -> Game:
-    """Kept, because some games work out their chances once and for all."""
-    return make_game(name, msgspec.json.decode(settings))
-
-
-def regret_of_trace(trace: Trace, solution_of: Callable[[Game], Solution] = solve) -> RegretLedger:
-    """The regret ledger of one saved trace. `solution_of` may remember solutions over many traces."""
-    if not trace.finished:
-        raise TraceError(f"trace {trace.trace_id} is not finished. Type: baton resume DIR")
-    play = played(trace)
-    solution = solution_of(play.game)
-    ledger = trace_regret(solution, play.steps)
-    if not play.cut_off:
-        return ledger
-    choice, worth = play.game.decision(play.end), play.quit_value
-    return RegretLedger(
-        optimum=ledger.optimum,
-        value=ledger.value + worth,
-        parts=ledger.parts | {choice: ledger.parts[choice] + solution.values[play.end] - worth},
-        visits=ledger.visits | {choice: ledger.visits[choice] + 1},
-        luck=ledger.luck + solution.values[play.end],
-    )
-
+from baton.trace.trace import Trace
 
 _ROOT = "orchestrator"
 _SAY = "task: say "
