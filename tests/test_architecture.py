@@ -28,7 +28,8 @@ ARROWS: dict[str, set[str]] = {
     "corpus": set(),
     "testing": {"trace", "team", "engine", "games", "tasks", "reward", "credit", "learn", "measure", "connect"},
     "cli": {
-        "trace", "team", "engine", "games", "tasks", "reward", "credit", "learn", "measure", "connect", "view", "corpus",
+        "trace", "team", "engine", "games", "tasks", "reward", "credit", "learn", "measure", "connect", "view",
+        "corpus",
     },
 }  # fmt: skip
 

@@ -14,7 +14,7 @@ from baton.compose.game_runs import ledgers_of_traces, play_on_team
 from baton.errors import UsageError
 from baton.games.game import CHOICES, Game
 from baton.games.game_trace import Played
-from baton.games.ledger import RegretLedger, SampledLedger, expected_regret, sampled_regret
+from baton.games.ledger import GameRegret, SampledLedger, expected_regret, sampled_regret
 from baton.games.library import GAMES, make_game
 from baton.games.play import PolicyTable
 from baton.games.reference import REFERENCE, reference
@@ -180,7 +180,7 @@ def _play_alone(game: Game, args: argparse.Namespace) -> list[Played]:
 def _regret(game: Game, args: argparse.Namespace) -> int:
     names = REFERENCE if args.policy == "all" else (args.policy,)
     solution = solve(game)
-    out: dict[str, RegretLedger | SampledLedger] = {}
+    out: dict[str, GameRegret | SampledLedger] = {}
     for name in names:
         policy = reference(name, game, solution)
         if args.episodes is None:
@@ -205,7 +205,7 @@ def _regret_of_traces(args: argparse.Namespace) -> int:
     return 0
 
 
-def _show(head: str, out: Mapping[str, RegretLedger | SampledLedger]) -> int:
+def _show(head: str, out: Mapping[str, GameRegret | SampledLedger]) -> int:
     print(head)
     print(f"{'policy':<13} {'value':>16} {'regret':>16} " + " ".join(f"{c:>16}" for c in CHOICES))
     for name, ledger in out.items():

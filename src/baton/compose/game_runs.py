@@ -16,7 +16,7 @@ from baton.compose.stores import resume_command, store_to_write
 from baton.errors import UsageError
 from baton.games.game import Game
 from baton.games.game_trace import PREFIX, Played, played, regret_of_trace
-from baton.games.ledger import RegretLedger, SampledLedger, summarise
+from baton.games.ledger import GameRegret, SampledLedger, summarise
 from baton.games.solve import solve
 from baton.tasks.game_task import GameTask
 from baton.team.run import Run
@@ -59,10 +59,10 @@ def _in_memory(settings: Settings, task: GameTask) -> Trace:
     return asyncio.run(Run(team, assignment, header_of(team, assignment)).go())
 
 
-def ledgers_of_traces(path: Path) -> dict[str, dict[str, RegretLedger | SampledLedger]]:
+def ledgers_of_traces(path: Path) -> dict[str, dict[str, GameRegret | SampledLedger]]:
     """Game -> who played it -> the ledger of the traces in a file or a run's directory."""
     solution_of = lru_cache(16)(solve)
-    found: dict[tuple[str, str], list[RegretLedger]] = {}
+    found: dict[tuple[str, str], list[GameRegret]] = {}
     for trace in read_all(path):
         if trace.finished:
             ledger = regret_of_trace(trace, solution_of)
@@ -70,7 +70,7 @@ def ledgers_of_traces(path: Path) -> dict[str, dict[str, RegretLedger | SampledL
             found.setdefault((_label(played(trace).game), policy), []).append(ledger)
     if not found:
         raise UsageError(f"{path} holds no finished trace. Type: {resume_command(str(path))}")
-    ledgers: dict[str, dict[str, RegretLedger | SampledLedger]] = {}
+    ledgers: dict[str, dict[str, GameRegret | SampledLedger]] = {}
     for (game, policy), each in found.items():
         ledgers.setdefault(game, {})[policy] = each[0] if len(each) == 1 else summarise(each)
     return ledgers

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from baton.errors import TraceError
 from baton.games.game import Game, State
-from baton.games.ledger import RegretLedger, trace_regret
+from baton.games.ledger import GameRegret, trace_regret
 from baton.games.library import make_game
 from baton.games.on_team import begin, read_state
 from baton.games.reference import Greedy
@@ -78,7 +78,7 @@ def _game(name: str, settings: bytes) -> Game:
     return make_game(name, msgspec.json.decode(settings))
 
 
-def regret_of_trace(trace: Trace, solution_of: Callable[[Game], Solution] = solve) -> RegretLedger:
+def regret_of_trace(trace: Trace, solution_of: Callable[[Game], Solution] = solve) -> GameRegret:
     """The regret ledger of one saved trace. `solution_of` may remember solutions over many traces."""
     if not trace.finished:
         raise TraceError(f"trace {trace.trace_id} is not finished. Type: baton resume DIR")
@@ -88,7 +88,7 @@ def regret_of_trace(trace: Trace, solution_of: Callable[[Game], Solution] = solv
     if not play.cut_off:
         return ledger
     choice, worth = play.game.decision(play.end), play.quit_value
-    return RegretLedger(
+    return GameRegret(
         optimum=ledger.optimum,
         value=ledger.value + worth,
         parts=ledger.parts | {choice: ledger.parts[choice] + solution.values[play.end] - worth},

@@ -23,7 +23,7 @@ from baton.games.solve import Solution, evaluate
 _NORMAL_95 = 1.959963984540054
 
 
-class RegretLedger(Struct, frozen=True, kw_only=True):
+class GameRegret(Struct, frozen=True, kw_only=True):
     """Regret by decision: in expectation, or of one trace."""
 
     optimum: float
@@ -56,7 +56,7 @@ class SampledLedger(Struct, frozen=True, kw_only=True):
     visits: dict[Choice, float]
 
 
-def expected_regret(solution: Solution, policy: Policy) -> RegretLedger:
+def expected_regret(solution: Solution, policy: Policy) -> GameRegret:
     """The ledger of a policy, exactly."""
     game = solution.game
     evaluation = evaluate(game, policy)
@@ -69,7 +69,7 @@ def expected_regret(solution: Solution, policy: Policy) -> RegretLedger:
         q, best = solution.q(state), solution.values[state]
         terms[choice].append(mass * fsum(p * (best - q[option]) for option, p in policy(state).items()))
         visits[choice].append(mass)
-    return RegretLedger(
+    return GameRegret(
         optimum=solution.value,
         value=evaluation.value,
         parts={choice: fsum(parts) for choice, parts in terms.items()},
@@ -77,7 +77,7 @@ def expected_regret(solution: Solution, policy: Policy) -> RegretLedger:
     )
 
 
-def trace_regret(solution: Solution, steps: Iterable[tuple[State, str, float]]) -> RegretLedger:
+def trace_regret(solution: Solution, steps: Iterable[tuple[State, str, float]]) -> GameRegret:
     """The ledger of one trace: its (state, option, reward) in order."""
     game = solution.game
     parts: dict[Choice, list[float]] = {choice: [] for choice in CHOICES}
@@ -90,7 +90,7 @@ def trace_regret(solution: Solution, steps: Iterable[tuple[State, str, float]]) 
         rewards.append(reward)
     sums: dict[Choice, float] = {choice: fsum(values) for choice, values in parts.items()}
     value = fsum(rewards)
-    return RegretLedger(
+    return GameRegret(
         optimum=solution.value,
         value=value,
         parts=sums,
@@ -107,7 +107,7 @@ def sampled_regret(solution: Solution, policy: Policy, episodes: int, seed: int 
     return summarise([trace_regret(solution, _steps(table.play(seed, index))) for index in range(episodes)])
 
 
-def summarise(ledgers: Sequence[RegretLedger]) -> SampledLedger:
+def summarise(ledgers: Sequence[GameRegret]) -> SampledLedger:
     """Mean and interval over the traces of one policy on one game; there must be two or more."""
     episodes = len(ledgers)
     return SampledLedger(

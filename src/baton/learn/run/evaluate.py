@@ -26,7 +26,7 @@ from msgspec import structs
 from baton.errors import BatonError, UsageError
 from baton.games.game import CHOICES, Game
 from baton.games.game_trace import regret_of_trace
-from baton.games.ledger import RegretLedger, expected_regret
+from baton.games.ledger import GameRegret, expected_regret
 from baton.games.on_team import read_state
 from baton.games.reference import best_alone, by_spawns, reference
 from baton.games.solve import Solution, solve
@@ -69,7 +69,7 @@ def optimum_of(game: Game) -> Solution | None:
         return None
 
 
-def ledger_of(game: Game | None, trace: Trace) -> RegretLedger | None:
+def ledger_of(game: Game | None, trace: Trace) -> GameRegret | None:
     """A trace's regret by decision; None where there is no solver."""
     solution = None if game is None else optimum_of(game)
     return None if solution is None else regret_of_trace(trace, lambda _: solution)
