@@ -21,7 +21,7 @@ from baton.team.running import fork
 from baton.trace.formats.detect import detect
 from baton.trace.numbers import Floats
 from baton.trace.trace import Trace
-from baton.view.web.attached import Attached, Change, Forked, GameRegret, Loss
+from baton.view.web.attached import Attached, Change, Forked, Loss, RegretLedger
 from baton.view.web.places import find_places
 from baton.view.web.server import listen, make_app, serve
 from baton.view.web.traces import Library
@@ -100,7 +100,7 @@ def _solution(game: Game) -> Solution:
     return solve(game)
 
 
-def _ledger(trace: Trace) -> GameRegret:
+def _ledger(trace: Trace) -> RegretLedger:
     play = played(trace)
     found = regret_of_trace(trace, _solution)
     solution = _solution(play.game)
@@ -115,7 +115,7 @@ def _ledger(trace: Trace) -> GameRegret:
         )
         for event, (state, option, _) in zip(events, play.steps, strict=True)
     )
-    return GameRegret(
+    return RegretLedger(
         game=play.game.name,
         optimum=found.optimum,
         value=found.value,
