@@ -6,7 +6,7 @@ conversation is one row, rows are packed without padding (variable-length flash 
 lengths together on the CPU). Building the forest is inside the time. Weights are random: speed does not
 depend on them. Times are the best of --repeats runs taken in turns in one process.
 
-S is the ratio of floating-point operations (baton.forest.batch); memory is the peak above weights and gradients.
+S is the ratio of floating-point operations (baton.forest.layout); memory is the peak above weights and gradients.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from transformers import __version__ as transformers_version
 
 from baton.forest.attention.parts import make_pass
-from baton.forest.batch import Shape, choose, pack, speed_up
-from baton.forest.layout import plant
+from baton.forest.layout import Shape, choose, pack, plant, speed_up
 from baton.forest.logprobs import check_forest
 from baton.forest.rows import Row
 from baton.learn.loss import Loss

@@ -10,7 +10,7 @@ from tiny_model import tiny_model
 from torch import Tensor
 
 from baton.errors import UsageError
-from baton.forest.attention import attach as registry
+from baton.forest import logprobs
 from baton.forest.attention.parts import PartsPass
 from baton.forest.logprobs import ForestError, check_forest
 from baton.learn.loss import Loss
@@ -80,7 +80,7 @@ def test_the_models_own_attention_is_back_afterwards() -> None:
     before = model.config._attn_implementation
     check_forest(model, ROWS, "forest")
     assert model.config._attn_implementation == before
-    assert not registry._running
+    assert not logprobs._running
 
 
 def test_dropout_is_refused() -> None:

@@ -16,16 +16,13 @@ from msgspec import structs
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from baton.forest.attention.attach import tree_attention
 from baton.forest.attention.flex import FlexPass, bucket
 from baton.forest.attention.parts import make_pass
-from baton.forest.batch import pack
-from baton.forest.layout import once, plant
-from baton.forest.logprobs import edge_logprobs
+from baton.forest.layout import once, pack, plant
+from baton.forest.logprobs import edge_logprobs, tree_attention
 from baton.forest.rows import Row
-from baton.learn.crediting import scaled
 from baton.learn.loss import Loss
-from baton.learn.update import Gradients, Packed
+from baton.learn.update import Gradients, Packed, scaled
 
 MODEL = exact_model()
 PARAMETERS = list(MODEL.parameters())
@@ -69,7 +66,7 @@ def plain(rows: list[Row], loss: Loss) -> tuple[float, list[Tensor]]:
         new, old = plain_logprobs(MODEL, row), torch.from_numpy(row.sampler)
         a, w = torch.from_numpy(row.advantages), torch.from_numpy(row.weights)
         rho = torch.exp(new - old)
-        low, high = loss.bounds
+        low, high = loss.limits
         if loss.kind == "reinforce":
             each = a * new
         elif loss.kind == "ppo":
@@ -100,7 +97,7 @@ def assert_same(a: tuple[float, list[Tensor]], b: tuple[float, list[Tensor]]) ->
 LOSSES = [
     Loss(kind="reinforce"),
     Loss(kind="ppo", low=0.2, high=0.28),
-    Loss(kind="gspo", low=0.1, high=0.2),
+    Loss(kind="gspo", low=0.1, high=0.2, scale=()),
     Loss(kind="cispo", low=1.0, high=0.5),
     Loss(kind="masked", low=-0.5, high=0.5),
 ]
@@ -128,7 +125,9 @@ def test_once_is_the_sum_over_draws(seed: int) -> None:
 def test_micro_batches_do_not_change_the_gradient(seed: int, limit: int) -> None:
     rows = random_rows(seed)
     loss = Loss(kind="ppo", scale=("agent", "turn"))
-    assert_same(packed(rows, loss, packing="forest", max_tokens=limit), plain(scaled(rows, loss.scale), loss))
+    assert_same(
+        packed(rows, loss, packing="forest", max_tokens=limit), plain(scaled(rows, loss.levels), loss)
+    )
 
 
 @pytest.mark.parametrize("entropy", [0.0, 0.1])

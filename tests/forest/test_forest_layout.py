@@ -7,11 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baton.errors import TraceError, UsageError
-from baton.forest import batch as split
-from baton.forest.batch import Shape, choose, cost, speed_up
-from baton.forest.layout import Layout, once, plant
+from baton.forest.layout import Layout, Shape, choose, cost, once, plant, speed_up, split
 from baton.forest.rows import Row
-from baton.learn.crediting import scaled
+from baton.learn.update import scaled
 
 RNG = np.random.default_rng(0)
 SEQUENCES = st.lists(st.lists(st.integers(0, 2), min_size=2, max_size=9), min_size=1, max_size=8)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from baton.errors import TraceError, UsageError
 from baton.forest.layout import once
-from baton.learn.loss import KINDS, LOSSES, Loss, Tokens, total
+from baton.learn.loss import LOSSES, PPO, Loss, Tokens, total
 from baton.learn.recipe import load
 from baton.learn.recipe_checks import loss_of
 from baton.learn.update import Gradients, Packed
@@ -46,7 +46,7 @@ def test_ppo_stops_only_where_the_step_would_go_further() -> None:
 
 def test_dapos_bounds_are_two() -> None:
     given = tokens([math.log(1.25), math.log(0.79)], [1, -1])
-    assert slopes(given, LOSSES["dapo"][0]) == pytest.approx([-1.25, 0])
+    assert slopes(given, Loss(kind="dapo")) == pytest.approx([-1.25, 0])
 
 
 def test_cispo_never_loses_a_gradient() -> None:
@@ -151,19 +151,19 @@ def test_mistakes_are_named() -> None:
 
 
 def test_every_loss_says_where_it_is_from() -> None:
-    assert all(kind.formula and kind.source and kind.evidence for kind in KINDS.values())
-    assert {loss.kind for loss, _ in LOSSES.values()} == set(KINDS)
+    assert all(kind.formula and kind.source and kind.evidence for kind in LOSSES.values())
+    assert all(name == kind.name for name, kind in LOSSES.items())
 
 
 def test_a_recipe_names_a_published_loss_and_changes_it() -> None:
-    assert loss_of(load("grpo", ["loss.kind=grpo"])) == Loss(kind="ppo", scale=("turn",))
-    assert loss_of(load("grpo", ["loss.kind=grpo", "loss.scale=[]"])) == Loss(kind="ppo")
-    assert loss_of(load("grpo", ["loss.kind=dapo", "loss.low=0.1", "loss.kl=0.5"])) == Loss(
-        kind="ppo", low=0.1, high=0.28, kl=0.5
-    )
-    assert loss_of(load("grpo", ["loss.kind=dr_grpo", "loss.length=64"])).length == 64
+    assert loss_of(load("grpo", ["loss.kind=grpo"])).levels == ("turn",)
+    assert loss_of(load("grpo", ["loss.kind=grpo", "loss.scale=[]"])).levels == ()
+    dapo = loss_of(load("grpo", ["loss.kind=dapo", "loss.low=0.1", "loss.kl=0.5"]))
+    assert (dapo.limits, dapo.kl, dapo.rule.per_token) == ((0.1, 0.28), 0.5, PPO.per_token)
+    assert loss_of(load("grpo", ["loss.kind=dr_grpo"])).denominator(10, 3) == 3 * 1024
+    assert loss_of(load("grpo", ["loss.kind=dr_grpo", "loss.length=64"])).denominator(10, 3) == 3 * 64
     masked = loss_of(load("spiral", ["loss.correction=mask", "loss.correction_high=3"]))
     assert (masked.correction, masked.correction_low, masked.correction_high) == ("mask", 0.5, 3.0)
-    assert loss_of(load("rema")).scale == ()
-    with pytest.raises(UsageError, match="Expected one of: cispo, dapo"):
+    assert loss_of(load("rema")).levels == ()
+    with pytest.raises(UsageError, match="there is no loss 'xyz'"):
         loss_of(load("grpo", ["loss.kind=xyz"]))

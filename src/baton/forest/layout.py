@@ -5,6 +5,9 @@ Query q sees key k iff k <= q < e(k), so two integer arrays are the whole mask. 
 The log-probability of token i is read from the hidden state of p(i), never from i-1: the last token of a
 shared stretch predicts the first token of each of its children.
 
+On a layout lie the rows' trained tokens. `once` lets a draw that several rows hold train once, `choose` decides whether
+sharing pays, `split` bounds the tokens of a pass, and `pack` gives what the model and the loss are called with.
+
 Rows sorted by their bytes are in pre-order already, and a row shares with the forest exactly what it shares
 with the row before it. So building is a sort, one comparison of neighbours and a stack: O(N) numpy work and
 O(rows) Python steps, with no object per token. Chains of whole rows (`merged`, `rows`) are the same arrays
@@ -15,14 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from msgspec import Struct, structs
 from numpy.typing import NDArray
 
 from baton.errors import UsageError, nearest
-from baton.forest.rows import Ids, Row
+from baton.forest.rows import Ids, Reals, Row
 
 Packing = Literal["forest", "merged", "rows"]
 """Share every prefix; one chain per row that no other row extends; one chain per row."""
@@ -179,17 +182,14 @@ def _chains(rows: Sequence[Row], kept: Sequence[int], holder: dict[int, int]) ->
     return layout, [row.places + np.int32(begin[holder[r]]) for r, row in enumerate(rows)]
 
 
-# -- duplicates --
-# Each draw trains once: a prefix shared by k forks was sampled once, so its advantage is their mean.
-#
-# Two tokens are one draw when they are the same edge of the forest (the same ids all the way from the root)
-# and their rows name the same `sample`. Rollouts that happen to say the same are different draws and stay
-# apart, though the forest computes them once. What is left of a row after its tokens went to another is
-# marked (`whole`), because a sequence-level ratio no longer has the whole sequence.
-
-
 def once(rows: Sequence[Row]) -> list[Row]:
-    """The rows with every draw in one of them, at the mean of its advantages; rows left empty go."""
+    """The rows with every draw in one of them, at the mean of its advantages; rows left empty go.
+
+    A prefix shared by k forks was sampled once. Two tokens are one draw when they are the same edge of the forest (the
+    same ids all the way from the root) and their rows name the same `sample`. Rollouts that happen to say the same are
+    different draws and stay apart, though the forest computes them once. What is left of a row after its tokens went to
+    another is marked (`whole`), because a sequence-level ratio no longer has the whole sequence.
+    """
     names = {name: number for number, name in enumerate(dict.fromkeys(row.sample for row in rows))}
     if len(names) == len(rows):
         return list(rows)
@@ -226,3 +226,147 @@ def once(rows: Sequence[Row]) -> list[Row]:
             )
         )
     return found
+
+
+def split(rows: Sequence[Row], max_tokens: int, packing: Packing = "forest") -> list[list[Row]]:
+    """Rows in micro-batches of at most `max_tokens` computed tokens each; a longer row is alone.
+
+    The gradient is the sum over them, so any cut is exact. Rows are cut in the forest's own order, where a row costs
+    only what it does not share with its neighbour; a prefix that two micro-batches need is computed in both.
+    """
+    order, shared = overlaps(rows)
+    parts: list[list[Row]] = []
+    used = max_tokens + 1
+    for at, (r, same) in enumerate(zip(order, shared, strict=True)):
+        row = rows[r]
+        # A merged chain grows by what its last row adds; a chain that is not extended costs its whole length.
+        extends = at > 0 and same == len(rows[order[at - 1]].ids)
+        free = same if packing == "forest" or (packing == "merged" and extends) else 0
+        cost = len(row.ids) - free
+        if used + cost > max_tokens:
+            parts.append([])
+            used, cost = 0, len(row.ids)
+        parts[-1].append(row)
+        used += cost
+    return parts
+
+
+class PackedBatch(Struct, frozen=True, kw_only=True, eq=False):
+    """Rows of one policy, ready for a forward pass. Arrays are over E edges or T tokens.
+
+    An edge is computed once; a token is what the loss counts. Rows that pass through the same edge with their own
+    advantage, weight and sampler log-probability are several tokens of one edge, so a loss over tokens equals the sum
+    over rows exactly, under any clipping, while the model and the vocabulary see each edge once. (Adding advantages
+    into one would be wrong under clipping.)
+    """
+
+    layout: Layout
+    edge: Ids
+    """E: the token each edge leads to."""
+    temperature: Reals
+    """E: what the logits are divided by."""
+    of: NDArray[np.intp]
+    """T: the edge of each token."""
+    advantage: Reals
+    weight: Reals
+    sampler: Reals
+    sequence: NDArray[np.intp]
+    """T: which row."""
+    stale: NDArray[np.bool_]
+    """T: sampled by other weights than those being trained, or by unknown ones."""
+    whole: bool
+    """Every row still has all of its tokens."""
+
+
+def pack(rows: Sequence[Row], packing: Packing = "forest", *, version: str | None = None) -> PackedBatch:
+    """Rows as one batch. `version` is that of the weights being trained; None counts every row as fresh."""
+    layout, at = plant(rows, packing)
+    sizes = [len(places) for places in at]
+    place = np.concatenate(at).astype(np.int64)
+    levels = np.array(sorted({row.temperature for row in rows}))
+    level = np.searchsorted(levels, [row.temperature for row in rows])
+    keys, of = np.unique(place * len(levels) + np.repeat(level, sizes), return_inverse=True)
+    stale = [version is not None and row.version != version for row in rows]
+    return PackedBatch(
+        layout=layout,
+        edge=(keys // len(levels)).astype(np.int32),
+        temperature=levels[keys % len(levels)],
+        of=of,
+        advantage=np.concatenate([row.advantages for row in rows]),
+        weight=np.concatenate([row.weights for row in rows]),
+        sampler=np.concatenate([row.sampler for row in rows]),
+        sequence=np.repeat(np.arange(len(rows)), sizes),
+        stale=np.repeat(stale, sizes),
+        whole=all(row.whole for row in rows),
+    )
+
+
+WORTH = 1.1
+"""Below this predicted speed-up, merged rows: joining the parts of attention costs a few per cent."""
+
+
+class Shape(Struct, frozen=True, kw_only=True):
+    """What a model's cost depends on."""
+
+    weights: int
+    """Parameters every token goes through: all but the embeddings and the vocabulary projection."""
+    head: int
+    """Parameters of the vocabulary projection."""
+    layers: int
+    width: int
+    """Query heads times their size."""
+
+    @classmethod
+    def of(cls, model: Any) -> Self:
+        """From a transformers model."""
+        config = model.get_decoder().config
+        tables = {id(p): p.numel() for p in model.get_input_embeddings().parameters()}
+        projection = {id(p): p.numel() for p in model.get_output_embeddings().parameters()}
+        every = {id(p): p.numel() for p in model.parameters()}
+        size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        return cls(
+            weights=sum(every.values()) - sum((tables | projection).values()),
+            head=sum(projection.values()),
+            layers=config.num_hidden_layers,
+            width=config.num_attention_heads * size,
+        )
+
+
+def cost(shape: Shape, num_tokens: int, num_pairs: int, num_edges: int) -> float:
+    """Floating-point operations of one update, forward and backward (recomputation scales all alike).
+
+    6 P N for the N tokens computed through P weights, 6 V d E for the E trained edges through the vocabulary
+    projection, and 12 L d sum_i (d(i) + 1) for attention: one query-key pair costs 4 d forward and 8 d backward.
+    """
+    return float(
+        6 * shape.weights * num_tokens
+        + 6 * shape.head * num_edges
+        + 12 * shape.layers * shape.width * num_pairs
+    )
+
+
+def speed_up(shape: Shape, slow: Layout, fast: Layout, slow_edges: int, fast_edges: int) -> float:
+    """The predicted speed-up of one layout over another; of a linear trace over merged rows it is 1."""
+    return _of(shape, slow, slow_edges) / _of(shape, fast, fast_edges)
+
+
+def choose(rows: Sequence[Row], shape: Shape) -> Packing:
+    """`forest` where it is predicted to be worth it over `merged`."""
+    order, shared = overlaps(rows)
+    sizes = np.array([len(rows[r].ids) for r in order], np.int64)
+    common = np.array(shared, np.int64)
+    leaf = np.append(common[1:] < sizes[:-1], True)
+    edges = sum(len(row.places) for row in rows)
+    merged = cost(shape, int(sizes[leaf].sum()), int(_pairs(sizes)[leaf].sum()), edges)
+    own = _pairs(sizes) - _pairs(common)
+    forest = cost(shape, int((sizes - common).sum()), int(own.sum()), edges)
+    return "forest" if merged >= WORTH * forest else "merged"
+
+
+def _of(shape: Shape, layout: Layout, edges: int) -> float:
+    return cost(shape, layout.num_tokens, int((layout.depth.astype(np.int64) + 1).sum()), edges)
+
+
+def _pairs(sizes: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Query-key pairs of causal chains."""
+    return sizes * (sizes + 1) // 2

@@ -1,25 +1,92 @@
-"""Log-probabilities on the edges of a packed batch, one forward pass, the vocabulary only where it is needed.
+"""A model over a prefix forest: its layers attend through a pass, and edges get their log-probabilities.
 
 The hidden states of p(i) are gathered for the trained edges before the vocabulary projection, which runs in
 chunks, and again in backward if there are several, so no more than one chunk of logits exists at a time.
+
+`check_forest` is the check before the first step: a few rows through the model's own forward must give the forest's
+numbers. A mask that some layer dropped would train on tokens that other rows said, and every curve would still look
+plausible.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
+from transformers import AttentionInterface
 
-from baton.errors import BatonError
-from baton.forest.attention.attach import tree_attention
-from baton.forest.attention.parts import Kind, make_pass
-from baton.forest.batch import Batch
-from baton.forest.layout import Layout, Packing, plant
+from baton.errors import BatonError, UsageError
+from baton.forest.attention.parts import Attention, make_pass
+from baton.forest.layout import Layout, PackedBatch, Packing, plant
 from baton.forest.rows import Row
+
+NAME = "baton_forest"
+"""Of the forest's attention in transformers' registry."""
+
+
+class ForestPass(Protocol):
+    """One forward and backward over a layout. N tokens, H heads, K key-value heads, D their size."""
+
+    def attend(self, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, scale: float) -> Tensor:
+        """The attention output, N x H x D."""
+        ...
+
+
+_running: dict[int, ForestPass] = {}
+
+
+def forward(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,  # noqa: ARG001  # transformers' signature
+    **rest: Any,
+) -> tuple[Tensor, None]:
+    """What transformers calls in each layer."""
+    current = _running.get(id(module.config))
+    if current is None:
+        raise RuntimeError("a layer ran outside of tree_attention; keep forward and backward inside of it.")
+    for name in ("sliding_window", "softcap", "s_aux", "position_bias"):
+        if rest.get(name) is not None:
+            raise UsageError(
+                f"{type(module).__name__} uses {name}, which the prefix forest does not compute. "
+                "Train a decoder with full attention, such as Llama, Qwen or SmolLM."
+            )
+    if rest.get("dropout"):
+        raise UsageError("attention dropout makes shared prefixes inexact. Set attention_dropout to 0.")
+    scale = rest.get("scaling") or query.shape[-1] ** -0.5
+    out = current.attend(query[0].transpose(0, 1), key[0].transpose(0, 1), value[0].transpose(0, 1), scale)
+    return out[None], None
+
+
+# No mask function is registered under the name, so the models make no mask of their own.
+AttentionInterface.register(NAME, forward)
+
+
+@contextmanager
+def tree_attention(model: Any, current: ForestPass) -> Iterator[None]:
+    """Layers of `model` attend through `current` in the body: forward, and backward.
+
+    The pass is found by the model's configuration object, not by thread: with gradient checkpointing the layers run
+    again inside backward, which torch does on another thread. So the body must hold the backward pass too; a layer that
+    runs outside of it is an error rather than a silently dropped mask.
+    """
+    config = model.get_decoder().config
+    before = config._attn_implementation
+    config._attn_implementation = NAME
+    _running[id(config)] = current
+    try:
+        yield
+    finally:
+        del _running[id(config)]
+        config._attn_implementation = before
+
 
 CHUNK = {"cpu": 1 << 23, "cuda": 1 << 27}
 """Logits at a time."""
@@ -59,7 +126,7 @@ def project(
 
 
 def edge_logprobs(
-    model: Any, batch: Batch, layout: Layout, *, entropy: bool = False
+    model: Any, batch: PackedBatch, layout: Layout, *, entropy: bool = False
 ) -> tuple[Tensor, Tensor | None]:
     """E log-probabilities (and entropies). `layout` is the pass's own: the batch's, perhaps padded.
 
@@ -92,14 +159,6 @@ def _chunk(
     return chosen, total - (torch.softmax(logits, -1) * logits).sum(-1)
 
 
-# -- check --
-# The check before the first step: a few rows through the model's own forward must give the forest's numbers.
-#
-# A mask that some layer dropped would train on tokens that other rows said, and every curve would still look
-# plausible. The rows checked are those after another branch in the buffer, where a dropped mask shows. Hidden
-# states are compared (log-probabilities of an untrained model hardly depend on context), and log-probabilities
-# too, because a model may do more than its vocabulary projection.
-
 SLACK = {torch.float64: 1e-5, torch.float32: 2e-3}
 """Relative difference that rounding explains (norms compute in float32 at best)."""
 HALF_SLACK = 0.5
@@ -113,9 +172,14 @@ class ForestError(BatonError):
 
 @torch.no_grad()
 def check_forest(
-    model: Any, rows: Sequence[Row], packing: Packing, attention: Kind = "auto", *, num_rows: int = 3
+    model: Any, rows: Sequence[Row], packing: Packing, attention: Attention = "auto", *, num_rows: int = 3
 ) -> float:
-    """The largest relative difference found; raises when it is more than rounding."""
+    """The largest relative difference found; raises when it is more than rounding.
+
+    The rows checked are those after another branch in the buffer, where a dropped mask shows. Hidden states are
+    compared (log-probabilities of an untrained model hardly depend on context), and log-probabilities too, because a
+    model may do more than its vocabulary projection.
+    """
     layout, at = plant(rows, packing)
     later = sorted(range(len(rows)), key=lambda r: (-int(at[r][-1] - rows[r].places[-1]), len(rows[r].ids)))
     chosen = later[:num_rows]

@@ -18,7 +18,7 @@ from asyncio import gather
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from inspect import iscoroutinefunction
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from msgspec import Struct, structs
@@ -29,8 +29,6 @@ from baton.credit.estimator import Estimator
 from baton.credit.estimators.group import Ema
 from baton.credit.forking import Forks
 from baton.credit.project import project
-from baton.errors import UsageError, nearest
-from baton.forest.rows import Row
 from baton.games.game import Game
 from baton.games.on_team import read_state
 from baton.learn.decisions import DECISIONS
@@ -43,20 +41,6 @@ from baton.trace.records import Credit, Event
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import CreditUnit
 
-# -- scales --
-# Loss scales: how much each token counts, so that chatty agents and long turns do not dominate.
-#
-# For levels (l1, l2, ...) every group has the same total weight, within it every trace, within that every
-# agent, within that every turn, within that every token: the mean of means. Levels left out are pooled.
-# Weights average 1 over all trained tokens, so the global token count stays the denominator.
-#
-# () is the mean over tokens (DAPO, arXiv 2503.14476). ("turn",) is the mean over calls of their token means
-# (GRPO, arXiv 2402.03300). ("trace", "agent") is WideSeek-R1's (1/G) sum (1/N) sum (1/tokens) sum [C].
-#
-# Before that, `learned_weights` leaves out the tokens of decisions that are not learned.
-
-Level = Literal["group", "trace", "agent", "turn"]
-LEVELS: tuple[Level, ...] = ("group", "trace", "agent", "turn")
 _DECIDES = {"wait": "stop", "continue": "stop"} | {
     name: name for name in ("spawn", "delegate", "communicate", "aggregate", "stop")
 }
@@ -79,35 +63,6 @@ def learned_weights(
         )
         for call, size in sizes.items()
     }
-
-
-def scaled(rows: Sequence[Row], levels: Sequence[Level]) -> list[Row]:
-    """The rows with their weights multiplied by their share, times the number of tokens."""
-    for level in levels:
-        if level not in LEVELS:
-            raise UsageError(f"there is no loss scale {level!r}. {nearest(level, LEVELS)}")
-    chosen = [level for level in LEVELS if level in levels]
-    sizes = np.array([len(row.places) for row in rows])
-    share = np.ones(len(rows))
-    above = np.zeros(len(rows), np.intp)
-    for level in chosen:
-        names = [_name(row, level) for row in rows]
-        numbers = {name: n for n, name in enumerate(dict.fromkeys(zip(above.tolist(), names, strict=True)))}
-        inner = np.array([numbers[key] for key in zip(above.tolist(), names, strict=True)])
-        parents = {number: key[0] for key, number in numbers.items()}
-        siblings = np.bincount(list(parents.values()))
-        share /= siblings[above]
-        above = inner
-    share /= np.bincount(above, sizes)[above]
-    total = sizes.sum()
-    return [
-        structs.replace(row, weights=row.weights * (total * part))
-        for row, part in zip(rows, share.tolist(), strict=True)
-    ]
-
-
-def _name(row: Row, level: Level) -> str:
-    return {"group": row.group, "trace": row.trace, "agent": row.agent, "turn": row.call}[level]
 
 
 # -- stopping --

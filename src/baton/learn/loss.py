@@ -1,8 +1,17 @@
-"""What a loss is given and gives: tokens in, one number per token out.
+"""Losses: what a recipe's `[loss] kind` names, and how tokens become one number to minimise.
 
-A loss is a function of the new log-probabilities, the old ones and the advantages. It does not know whether the
-tokens lie on a forest or in rows, does no averaging and applies no weights: `total` does. So the loss of a
-forest is the sum over rows for every kind here.
+A kind of loss is a function from tokens to one number per token. It sees the log-probabilities under the weights being
+trained (`new`), under those that ratios are taken against (`old`), and the advantages. It does not know whether tokens
+lie on a forest or in rows, does no averaging and applies no weights; `total` does, alike for every kind:
+
+    L = (1/D) sum_t w_t [c_t l_t - a H_t + b KL_t]
+
+D is the number of trained tokens of the whole update, not of a micro-batch or a row, so how rows are cut into passes
+changes nothing; or, as in Dr. GRPO, a constant length times the number of sequences. w averages 1 (`update.scaled`), c
+corrects for who sampled (`correction_of`), H is the entropy, and KL to a reference is estimated by exp(r) - r - 1,
+r = log pi_ref - log pi (Schulman's k3 [M]).
+
+A loss of your own is a `LossKind`; a recipe names it by `module:attr`, and `baton.testing.check_loss` checks it.
 """
 
 from __future__ import annotations
@@ -16,58 +25,237 @@ from msgspec import Struct, structs
 from numpy.typing import NDArray
 from torch import Tensor
 
-from baton.errors import TraceError, UsageError, nearest
-from baton.forest.batch import Batch
-from baton.learn.crediting import Level
+from baton import registry
+from baton.errors import TraceError, UsageError
+from baton.forest.layout import PackedBatch
 
+Level = Literal["group", "trace", "agent", "turn"]
+Correction = Literal["auto", "off", "truncate", "mask"]
 Evidence = Literal["P", "C", "A", "M", "I"]
 """From the paper's text, the authors' code, an abstract or secondary source, textbooks, or inferred here."""
 
 
 class Tokens(Struct, frozen=True, kw_only=True, eq=False):
-    """T trained tokens."""
+    """T trained tokens, as a loss sees them."""
 
     new: Tensor
     """Log-probability under the weights being trained; carries the gradient."""
     old: Tensor
     """What ratios are taken against."""
     sampler: Tensor
-    """Under the distribution that drew the token."""
+    """Log-probability under the distribution that drew the token."""
     advantage: Tensor
     weight: Tensor
     sequence: Tensor
-    """Which row, from 0."""
+    """Which row a token belongs to, from 0."""
     stale: Tensor
+    """Whether other weights than those being trained sampled the token."""
     whole: bool = True
-    """No row has given tokens to another (see `duplicates`)."""
+    """Whether every row still has all of its tokens (see `baton.forest.layout.once`)."""
     reference: Tensor | None = None
     entropy: Tensor | None = None
 
 
-class Kind(Struct, frozen=True, kw_only=True):
-    """One loss."""
+class LossKind(Struct, frozen=True, kw_only=True):
+    """One loss: its formula, what it needs, and the settings it was published with."""
 
     name: str
-    each: Callable[[Tokens, float, float], Tensor]
-    """Tokens and the two bounds -> loss per token."""
-    low: float
-    high: float
-    """Default bounds."""
-    takes_ratio: bool
-    """Whether the ratio to `old` is in it. One without is corrected for who sampled (`correction`)."""
+    per_token: Callable[[Tokens, float, float], Tensor]
+    """The loss of each token, given the two bounds."""
+    uses_ratio: bool = True
+    """Whether the ratio to `old` is in it. A loss without one is corrected for who sampled instead."""
+    whole_sequences: bool = False
+    """Whether a ratio is taken over a whole row, so that rows which gave tokens to another are refused."""
+    bounds: Literal["ratio", "log_ratio", "none"] = "ratio"
+    """What `low` and `high` bound: the ratio, between 1 - low and 1 + high, or its logarithm, between low and high."""
+    low: float = 0.0
+    high: float = 0.0
+    scale: tuple[Level, ...] = ()
+    length: int | None = None
     formula: str
     source: str
     evidence: Evidence
 
 
-def clipped(tokens: Tokens, low: float, high: float) -> Tensor:
+# The formulas. rho is exp(new - old).
+
+
+def reinforce(tokens: Tokens, low: float, high: float) -> Tensor:  # noqa: ARG001  # it has no bounds
+    """The policy gradient itself; the value means nothing."""
+    return -tokens.advantage * tokens.new
+
+
+def clipped_ratio(tokens: Tokens, low: float, high: float) -> Tensor:
+    """PPO: no gradient where a step would take the ratio further out of its bounds."""
+    return _clipped(torch.exp(tokens.new - tokens.old), tokens.advantage, low, high)
+
+
+def sequence_ratio(tokens: Tokens, low: float, high: float) -> Tensor:
+    """GSPO: one ratio for a whole row, the geometric mean of its tokens' ratios, clipped as PPO's."""
+    if not tokens.whole:
+        raise UsageError(
+            "gspo needs whole sequences, and some rows gave tokens to the fork they were sampled in. "
+            'Set pack.duplicates = "row_exact", or take a token-level loss (ppo, cispo).'
+        )
+    difference = tokens.new - tokens.old
+    count = torch.bincount(tokens.sequence).to(difference.dtype)
+    mean = torch.zeros_like(count).index_add(0, tokens.sequence, difference) / count.clamp(min=1)
+    return _clipped(torch.exp(mean)[tokens.sequence], tokens.advantage, low, high)
+
+
+def weighted_by_ratio(tokens: Tokens, low: float, high: float) -> Tensor:
+    """CISPO: the clipped ratio is a constant weight on REINFORCE, so that no token loses its gradient."""
+    ratio = torch.exp(tokens.new.detach() - tokens.old).clamp(1 - low, 1 + high)
+    return -ratio * tokens.advantage * tokens.new
+
+
+def masked_ratio(tokens: Tokens, low: float, high: float) -> Tensor:
+    """A token whose log-ratio leaves its bounds has no gradient, whatever its advantage's sign."""
+    inside = ~_outside(tokens, low, high)
+    return -(inside * torch.exp(tokens.new - tokens.old) * tokens.advantage)
+
+
+def _clipped(ratio: Tensor, advantage: Tensor, low: float, high: float) -> Tensor:
+    return -torch.minimum(ratio * advantage, ratio.clamp(1 - low, 1 + high) * advantage)
+
+
+def _outside(tokens: Tokens, low: float, high: float) -> Tensor:
     """Which tokens' log-ratio lies outside of the bounds."""
     ratio = (tokens.new - tokens.old).detach()
     return (ratio < low) | (ratio > high)
 
 
+PPO = LossKind(
+    name="ppo",
+    per_token=clipped_ratio,
+    low=0.2,
+    high=0.2,
+    formula="-min(rho A, clip(rho, 1-low, 1+high) A)",
+    source="arXiv 1707.06347",
+    evidence="P",
+)
+
+LOSSES: dict[str, LossKind] = {
+    kind.name: kind
+    for kind in (
+        LossKind(
+            name="reinforce",
+            per_token=reinforce,
+            uses_ratio=False,
+            bounds="none",
+            formula="-A log pi",
+            source="Williams 1992",
+            evidence="M",
+        ),
+        PPO,
+        # The mean over calls of the mean over their tokens.
+        structs.replace(PPO, name="grpo", scale=("turn",), source="arXiv 2402.03300"),
+        # A constant length; set it to yours.
+        structs.replace(PPO, name="dr_grpo", length=1024, source="arXiv 2503.20783"),
+        # An asymmetric clip, and the mean over tokens.
+        structs.replace(PPO, name="dapo", high=0.28, source="arXiv 2503.14476"),
+        LossKind(
+            name="gspo",
+            per_token=sequence_ratio,
+            whole_sequences=True,
+            low=3e-4,
+            high=4e-4,
+            scale=("turn",),
+            formula="-min(s A, clip(s, 1-low, 1+high) A), s = exp(mean of new - old over the sequence)",
+            source="arXiv 2507.18071",
+            evidence="P",
+        ),
+        # MiniMax-M1 clips from above only (low = 1) and does not print its bound; 5 is ours [I].
+        LossKind(
+            name="cispo",
+            per_token=weighted_by_ratio,
+            low=1.0,
+            high=4.0,
+            formula="-sg[clip(rho, 1-low, 1+high)] A log pi",
+            source="arXiv 2506.13585",
+            evidence="P",
+        ),
+        # The bounds are not published; ours are -ln 2 and ln 2 [I].
+        LossKind(
+            name="masked",
+            per_token=masked_ratio,
+            bounds="log_ratio",
+            low=-math.log(2),
+            high=math.log(2),
+            formula="-1[low <= log rho <= high] rho A",
+            source="Kimi PARL, as described",
+            evidence="A",
+        ),
+    )
+}
+"""What Baton ships. Advantages, with or without a deviation, are credit's."""
+
+
+class Loss(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The loss of a recipe: a kind and its settings; None is the kind's own."""
+
+    kind: str = "ppo"
+    """A name in `LOSSES`, of an installed package, or `module:attr`."""
+    low: float | None = None
+    high: float | None = None
+    """Bounds of the ratio; each kind has its own meaning of them."""
+    against_now: bool = False
+    """Take ratios against the weights as they are instead of the sampler's log-probabilities."""
+    correction: Correction = "auto"
+    correction_low: float = 0.5
+    correction_high: float | None = None
+    """None: 2 for truncate, 5 for mask."""
+    entropy: float = 0.0
+    """Coefficient of the entropy bonus."""
+    kl: float = 0.0
+    """Coefficient of the KL to the reference."""
+    scale: tuple[Level, ...] | None = None
+    """Levels that count alike (see `baton.learn.update.scaled`)."""
+    length: int | None = None
+    """Divide by sequences times this, instead of by tokens."""
+
+    def __post_init__(self) -> None:
+        low, high = self.limits
+        sound = {"none": True, "log_ratio": low <= high, "ratio": low >= 0 <= high}
+        if not sound[self.rule.bounds]:
+            raise UsageError(f"loss {self.kind!r} cannot have the bounds {low} and {high}.")
+        if self.length is not None and self.length < 1:
+            raise UsageError(f"length is {self.length}; expected the longest completion in tokens.")
+
+    @property
+    def rule(self) -> LossKind:
+        """The kind itself."""
+        found = registry.resolve("loss", self.kind)
+        if not isinstance(found, LossKind):
+            raise UsageError(
+                f"loss {self.kind!r} is a {type(found).__name__}; expected a baton.learn.loss.LossKind."
+            )
+        return found
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The two bounds, as set or as the kind has them."""
+        rule = self.rule
+        return rule.low if self.low is None else self.low, rule.high if self.high is None else self.high
+
+    @property
+    def levels(self) -> tuple[Level, ...]:
+        """The levels that count alike, as set or as the kind has them."""
+        return self.rule.scale if self.scale is None else self.scale
+
+    @property
+    def samples_needed(self) -> bool:
+        """Whether the sampler's log-probabilities are in it; otherwise they may be missing."""
+        return self.rule.uses_ratio and not self.against_now
+
+    def denominator(self, num_tokens: int, num_sequences: int) -> float:
+        """What the whole update divides by."""
+        length = self.rule.length if self.length is None else self.length
+        return float(num_tokens if length is None else num_sequences * length)
+
+
 def tokens_of(
-    batch: Batch,
+    batch: PackedBatch,
     new: Tensor,
     *,
     against_now: bool = False,
@@ -101,21 +289,14 @@ def tokens_of(
     )
 
 
-# -- correction --
-# Who sampled is not who trains: importance weights for losses that do not hold the sampler's ratio.
-#
-# c = exp(old - sampler), detached. `truncate`: min(c, high), as truncated importance sampling (Yao et al., "Your
-# efficient RL framework secretly brings you off-policy RL training", 2025 [A]; high = 2). `mask`: c inside
-# [low, high], else 0, as IcePop (Ling team, 2025 [A]; 0.5 and 5). `auto` truncates the tokens that other
-# weights than the trained ones sampled, and leaves the rest alone.
-#
-# A loss whose ratio is taken against the sampler corrects itself: there c is 1.
-
-Correction = Literal["auto", "off", "truncate", "mask"]
-
-
 def correction_of(tokens: Tokens, kind: Correction, low: float, high: float) -> Tensor:
-    """A constant weight for each token."""
+    """A constant weight for each token, for who sampled it: c = exp(new - sampler).
+
+    `truncate` is min(c, high), truncated importance sampling (Yao et al., "Your efficient RL framework secretly brings
+    you off-policy RL training", 2025 [A]; high = 2). `mask` is c inside [low, high], else 0, as IcePop (Ling team, 2025
+    [A]; 0.5 and 5). `auto` truncates the tokens that other weights than the trained ones sampled, and leaves the rest
+    alone. A loss whose ratio is taken against the sampler corrects itself and is not given this.
+    """
     ones = torch.ones_like(tokens.sampler)
     used = tokens.stale if kind == "auto" else torch.ones_like(tokens.stale)
     if kind == "off" or not bool(used.any()):
@@ -125,7 +306,6 @@ def correction_of(tokens: Tokens, kind: Correction, low: float, high: float) -> 
             "calls sampled by other weights have no recorded log-probabilities, so they cannot be corrected for. "
             "Sample with log-probs, or set correction='off'."
         )
-    # Against the current weights where the loss has no ratio of its own, or takes it against them.
     ratio = torch.exp(tokens.new.detach() - tokens.sampler)
     if kind == "mask":
         weight = torch.where((ratio >= low) & (ratio <= high), ratio, torch.zeros_like(ratio))
@@ -134,200 +314,22 @@ def correction_of(tokens: Tokens, kind: Correction, low: float, high: float) -> 
     return torch.where(used, weight, ones)
 
 
-# -- reinforce --
-# REINFORCE: -A log pi. Its value means nothing; its gradient is the policy gradient.
-#
-# Williams, "Simple statistical gradient-following algorithms", 1992 [M].
-
-
-def _each(tokens: Tokens, low: float, high: float) -> Tensor:  # noqa: ARG001  # no bounds
-    return -tokens.advantage * tokens.new
-
-
-REINFORCE = Kind(
-    name="reinforce",
-    each=_each,
-    low=0.0,
-    high=0.0,
-    takes_ratio=False,
-    formula="-A log pi",
-    source="Williams 1992",
-    evidence="M",
-)
-
-
-# -- ppo --
-# PPO's clipped ratio on each token, with a bound of its own on each side.
-#
-# rho = exp(new - old); -min(rho A, clip(rho, 1 - low, 1 + high) A). PPO, arXiv 1707.06347 [P]; with group
-# advantages it is GRPO's, arXiv 2402.03300 [P]; high > low is DAPO's asymmetric clip, arXiv 2503.14476 [P].
-
-
-def _each_ppo(tokens: Tokens, low: float, high: float) -> Tensor:
-    ratio = torch.exp(tokens.new - tokens.old)
-    return -torch.minimum(ratio * tokens.advantage, ratio.clamp(1 - low, 1 + high) * tokens.advantage)
-
-
-PPO = Kind(
-    name="ppo",
-    each=_each_ppo,
-    low=0.2,
-    high=0.2,
-    takes_ratio=True,
-    formula="-min(rho A, clip(rho, 1-low, 1+high) A)",
-    source="arXiv 1707.06347",
-    evidence="P",
-)
-
-
-# -- gspo --
-# GSPO: one ratio for the whole sequence, the geometric mean of its tokens' ratios, clipped.
-#
-# s = exp(mean over the row's trained tokens of (new - old)); -min(s A, clip(s, 1 - low, 1 + high) A).
-# arXiv 2507.18071 [P], with its bounds 3e-4 and 4e-4. A row here is a call; rows that were split or thinned
-# have another mean, so they are refused.
-
-
-def _each_gspo(tokens: Tokens, low: float, high: float) -> Tensor:
-    if not tokens.whole:
-        raise UsageError(
-            "gspo needs whole sequences, and some rows gave tokens to the fork they were sampled in. "
-            'Set pack.duplicates = "row_exact", or take a token-level loss (ppo, cispo).'
-        )
-    difference = tokens.new - tokens.old
-    count = torch.bincount(tokens.sequence).to(difference.dtype)
-    mean = torch.zeros_like(count).index_add(0, tokens.sequence, difference) / count.clamp(min=1)
-    ratio = torch.exp(mean)[tokens.sequence]
-    return -torch.minimum(ratio * tokens.advantage, ratio.clamp(1 - low, 1 + high) * tokens.advantage)
-
-
-GSPO = Kind(
-    name="gspo",
-    each=_each_gspo,
-    low=3e-4,
-    high=4e-4,
-    takes_ratio=True,
-    formula="-min(s A, clip(s, 1-low, 1+high) A), s = exp(mean of new - old over the sequence)",
-    source="arXiv 2507.18071",
-    evidence="P",
-)
-
-
-# -- cispo --
-# CISPO: the clipped ratio as a constant weight on REINFORCE, so that no token loses its gradient.
-#
-# -sg[clip(rho, 1 - low, 1 + high)] A log pi. MiniMax-M1, arXiv 2506.13585 [P]; it clips from above only
-# (low = 1) and does not print its bound; 5 is ours [I].
-
-
-def _each_cispo(tokens: Tokens, low: float, high: float) -> Tensor:
-    ratio = torch.exp(tokens.new.detach() - tokens.old).clamp(1 - low, 1 + high)
-    return -ratio * tokens.advantage * tokens.new
-
-
-CISPO = Kind(
-    name="cispo",
-    each=_each_cispo,
-    low=1.0,
-    high=4.0,
-    takes_ratio=True,
-    formula="-sg[clip(rho, 1-low, 1+high)] A log pi",
-    source="arXiv 2506.13585",
-    evidence="P",
-)
-
-
-# -- masked --
-# Masked log-ratio: a token whose log-ratio leaves [low, high] has no gradient, whatever its advantage's sign.
-#
-# -1[low <= new - old <= high] rho A. As described for Kimi PARL [A]; the bounds are not published, ours are
-# -ln 2 and ln 2 [I].
-
-
-def _each_masked(tokens: Tokens, low: float, high: float) -> Tensor:
-    inside = ~clipped(tokens, low, high)
-    return -(inside * torch.exp(tokens.new - tokens.old) * tokens.advantage)
-
-
-MASKED = Kind(
-    name="masked",
-    each=_each_masked,
-    low=-math.log(2),
-    high=math.log(2),
-    takes_ratio=True,
-    formula="-1[low <= log rho <= high] rho A",
-    source="Kimi PARL, as described",
-    evidence="A",
-)
-
-
-# -- total --
-# From a loss per token to one number: weights, correction, entropy, KL, and a global denominator.
-#
-# L = (1/D) sum_t w_t [c_t l_t - a H_t + b KL_t]. D is the number of trained tokens of the whole update, not of
-# a micro-batch or a row, so how rows are cut into passes changes nothing; or, as in Dr. GRPO (arXiv 2503.20783
-# [P]), a constant length times the number of sequences. w averages 1 (see `scales`).
-# KL to a reference is estimated by exp(r) - r - 1, r = log pi_ref - log pi (Schulman's k3 [M]).
-
-KINDS: dict[str, Kind] = {kind.name: kind for kind in (REINFORCE, PPO, GSPO, CISPO, MASKED)}
-
-
-class Loss(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The loss of a recipe."""
-
-    kind: str = "ppo"
-    low: float | None = None
-    """Lower bound of the ratio; each kind has its own default and meaning."""
-    high: float | None = None
-    against_now: bool = False
-    """Take ratios against the weights as they are instead of the sampler's log-probabilities."""
-    correction: Correction = "auto"
-    correction_low: float = 0.5
-    correction_high: float | None = None
-    """None: 2 for truncate, 5 for mask."""
-    entropy: float = 0.0
-    """Coefficient of the entropy bonus."""
-    kl: float = 0.0
-    """Coefficient of the KL to the reference."""
-    scale: tuple[Level, ...] = ()
-    """Levels that count alike (see `scales`)."""
-    length: int | None = None
-    """Divide by sequences times this, instead of by tokens."""
-
-    def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise UsageError(f"there is no loss {self.kind!r}. {nearest(self.kind, KINDS)}")
-        low, high = self.bounds
-        if self.kind != "reinforce" and not (low <= high if self.kind == "masked" else low >= 0 <= high):
-            raise UsageError(f"loss {self.kind!r} cannot have the bounds {low} and {high}.")
-        if self.length is not None and self.length < 1:
-            raise UsageError(f"length is {self.length}; expected the longest completion in tokens.")
-
-    @property
-    def bounds(self) -> tuple[float, float]:
-        kind = KINDS[self.kind]
-        return kind.low if self.low is None else self.low, kind.high if self.high is None else self.high
-
-    def denominator(self, num_tokens: int, num_sequences: int) -> float:
-        """What the whole update divides by."""
-        return float(num_tokens if self.length is None else num_sequences * self.length)
-
-
 def total(tokens: Tokens, loss: Loss, denominator: float) -> tuple[Tensor, dict[str, Tensor]]:
     """The loss of these tokens, and sums over tokens of what to watch."""
-    kind = KINDS[loss.kind]
-    low, high = loss.bounds
-    each = kind.each(tokens, low, high)
+    rule, (low, high) = loss.rule, loss.limits
+    each = rule.per_token(tokens, low, high)
     watch: dict[str, Tensor] = {}
-    if loss.against_now or not kind.takes_ratio:
+    if not loss.samples_needed:
         limit = loss.correction_high or (5.0 if loss.correction == "mask" else 2.0)
         weight = correction_of(tokens, loss.correction, loss.correction_low, limit)
         each = each * weight
         watch["correction"] = weight.sum()
-    if kind.takes_ratio:
+    if rule.uses_ratio:
         watch["log_ratio"] = (tokens.new - tokens.old).detach().abs().sum()
-        if loss.kind != "gspo":  # its ratio is the sequence's
-            watch["clipped"] = clipped(tokens, *_log_bounds(loss)).sum()
+        if not rule.whole_sequences and rule.bounds != "none":
+            if rule.bounds == "ratio":
+                low, high = math.log(1 - low) if low < 1 else -math.inf, math.log(1 + high)
+            watch["clipped"] = _outside(tokens, low, high).sum()
     if tokens.entropy is not None:
         watch["entropy"] = tokens.entropy.detach().sum()
         each = each - loss.entropy * tokens.entropy
@@ -339,35 +341,3 @@ def total(tokens: Tokens, loss: Loss, denominator: float) -> tuple[Tensor, dict[
         watch["kl"] = divergence.detach().sum()
         each = each + loss.kl * divergence
     return (tokens.weight * each).sum() / denominator, watch
-
-
-def _log_bounds(loss: Loss) -> tuple[float, float]:
-    low, high = loss.bounds
-    if loss.kind == "masked":
-        return low, high
-    return math.log(1 - low) if low < 1 else -math.inf, math.log(1 + high)
-
-
-# -- named --
-# The published losses by name, and what a recipe makes of one.
-
-LOSSES: dict[str, tuple[Loss, str]] = {
-    "reinforce": (Loss(kind="reinforce"), "Williams 1992 [M]"),
-    "ppo": (Loss(kind="ppo"), "arXiv 1707.06347 [P]"),
-    "grpo": (Loss(kind="ppo", scale=("turn",)), "arXiv 2402.03300 [P]: the mean over calls of token means"),
-    "dr_grpo": (Loss(kind="ppo", length=1024), "arXiv 2503.20783 [P]: a constant length; set it to yours"),
-    "dapo": (Loss(kind="ppo", low=0.2, high=0.28), "arXiv 2503.14476 [P]: asymmetric clip, mean over tokens"),
-    "gspo": (Loss(kind="gspo", scale=("turn",)), "arXiv 2507.18071 [P]"),
-    "cispo": (Loss(kind="cispo"), "arXiv 2506.13585 [P]"),
-    "masked": (Loss(kind="masked"), "Kimi PARL [A]"),
-}
-"""Name -> settings and where they are from. Advantages (with or without a deviation) are credit's."""
-
-
-def named_loss(name: str, **given: Any) -> Loss:
-    """A loss by name, with other settings where they are given; None: its own."""
-    if name not in LOSSES:
-        raise UsageError(f"there is no loss {name!r}. {nearest(name, LOSSES)}")
-    return structs.replace(
-        LOSSES[name][0], **{key: value for key, value in given.items() if value is not None}
-    )

@@ -25,10 +25,9 @@ import torch
 from msgspec import structs
 
 from baton.credit.estimator import Prefix
-from baton.forest.attention.attach import tree_attention
 from baton.forest.attention.parts import make_pass
-from baton.forest.batch import pack, split
-from baton.forest.logprobs import edge_logprobs
+from baton.forest.layout import pack, split
+from baton.forest.logprobs import edge_logprobs, tree_attention
 from baton.forest.rows import Row, answer_row
 from baton.learn.buffer import cut_off
 from baton.learn.recipe import Recipe

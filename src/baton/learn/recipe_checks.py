@@ -11,7 +11,7 @@ from baton.credit.estimator import Estimator
 from baton.errors import UsageError, nearest
 from baton.games.library import GAMES
 from baton.learn.decisions import DECISIONS
-from baton.learn.loss import KINDS, Loss, named_loss
+from baton.learn.loss import Loss
 from baton.learn.policy import roles_of
 from baton.learn.recipe import CreditPart, LossPart, PolicyPart, Recipe, RolloutPart, TrainPart
 from baton.learn.stage import Stage
@@ -42,8 +42,7 @@ def loss_of(recipe: Recipe) -> Loss:
     """The loss that a recipe trains by."""
     if recipe.train.options == "all":  # the cross-entropy to a target: weights are the target's chances
         return Loss(kind="reinforce", correction="off")
-    given = structs.asdict(recipe.loss)
-    return named_loss(given.pop("kind"), **given)
+    return Loss(**{key: value for key, value in structs.asdict(recipe.loss).items() if value is not None})
 
 
 def _check_learning(recipe: Recipe) -> None:
@@ -121,13 +120,14 @@ def check_asked(recipe: Recipe) -> None:
 
 def _check_loss(recipe: Recipe) -> None:
     given, loss = recipe.loss, loss_of(recipe)
-    if loss.kind == "reinforce" and (given.low is not None or given.high is not None or given.against_now):
+    rule = loss.rule
+    if not rule.uses_ratio and (given.low is not None or given.high is not None or given.against_now):
         raise UsageError(
-            "loss.kind is reinforce, which has no ratio, so loss.low, loss.high and loss.against_now would do nothing. "
-            "Leave them out, or take another kind."
+            f"loss.kind is {rule.name}, which has no ratio, so loss.low, loss.high and loss.against_now would do "
+            "nothing. Leave them out, or take another kind."
         )
     bounds = given.correction_low is not None or given.correction_high is not None
-    if KINDS[loss.kind].takes_ratio and not loss.against_now and (given.correction != "auto" or bounds):
+    if loss.samples_needed and (given.correction != "auto" or bounds):
         raise UsageError(
             f"loss.correction is for losses without a ratio to the sampler, and {given.kind} has one, so it would do "
             "nothing. Leave it and its bounds out, or set loss.against_now = true."
@@ -141,10 +141,10 @@ def _check_loss(recipe: Recipe) -> None:
         raise UsageError(
             "loss.correction is off, so loss.correction_high would do nothing. Leave one of them out."
         )
-    if loss.kind == "gspo" and math.prod(recipe.rollout.fan_out) > 1 and recipe.pack.duplicates == "once":
+    if rule.whole_sequences and math.prod(recipe.rollout.fan_out) > 1 and recipe.pack.duplicates == "once":
         raise UsageError(
-            "loss gspo needs whole answers, and with rollout.fan_out branches share some, of which each is trained "
-            'once. Set pack.duplicates = "row_exact", or take a loss of single tokens (ppo, cispo).'
+            f"loss {rule.name} needs whole answers, and with rollout.fan_out branches share some, of which each is "
+            'trained once. Set pack.duplicates = "row_exact", or take a loss of single tokens (ppo, cispo).'
         )
 
 

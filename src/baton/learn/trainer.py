@@ -37,7 +37,7 @@ from baton.learn.rollouts import Rollouts
 from baton.learn.run.checkpoint import Saved
 from baton.learn.scoring import EVERY, Judging, Scoring, alone, balanced, check_balance, norm_of
 from baton.learn.stage import Stage
-from baton.learn.update import Gradients, Packed, Report
+from baton.learn.update import Gradients, Packed, UpdateReport
 from baton.learn.watch import Watch, interval, learned, rewards, sizes
 from baton.reward.rule import Gold
 from baton.team.protocol import Engine
@@ -202,14 +202,16 @@ class Trainer:
 
     # -- the update -----------------------------------------------------------------------------
 
-    def _update(self, groups: Sequence[Group], number: int) -> tuple[list[Report], list[float], list[float]]:
+    def _update(
+        self, groups: Sequence[Group], number: int
+    ) -> tuple[list[UpdateReport], list[float], list[float]]:
         """Reports and gradient norms of all optimiser steps, and how far each policy was moved by its own."""
         rows = self._option_rows(groups) if self.recipe.train.options == "all" else self._sampled_rows(groups)
         learners = [name for name, policy in self.policies.items() if policy.learns]
         turns = self.recipe.train.freeze_by_turns
         if turns:
             learners = [learners[(number - 1) // turns % len(learners)]]
-        reports: list[Report] = []
+        reports: list[UpdateReport] = []
         norms: list[float] = []
         moved: list[float] = []
         for name in learners:
@@ -263,7 +265,7 @@ class Trainer:
                 lower,
             )
 
-    def _optimise(self, policy: Policy, batch: list[Row], done: int) -> tuple[Report, float]:
+    def _optimise(self, policy: Policy, batch: list[Row], done: int) -> tuple[UpdateReport, float]:
         """One step of the optimiser, after `done` others on the same rollouts."""
         assert policy.optimizer is not None
         policy.optimizer.zero_grad()

@@ -12,19 +12,17 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 from torch import Tensor, nn
 
 from baton.errors import UsageError, nearest
-from baton.forest.attention.attach import tree_attention
-from baton.forest.attention.parts import Kind, make_pass
-from baton.forest.batch import Batch, Shape, choose, pack, split
-from baton.forest.layout import Packing, once
-from baton.forest.logprobs import check_forest, edge_logprobs
+from baton.forest.attention.parts import Attention, make_pass
+from baton.forest.layout import PackedBatch, Packing, Shape, choose, once, pack, split
+from baton.forest.logprobs import check_forest, edge_logprobs, tree_attention
 from baton.forest.rows import Row
-from baton.learn.crediting import scaled
-from baton.learn.loss import Loss, tokens_of, total
+from baton.learn.loss import Level, Loss, tokens_of, total
 
+LEVELS: tuple[Level, ...] = ("group", "trace", "agent", "turn")
 _MOVED_ROWS = 16
 """Of an update, to see how far it moved the policy; all of them would cost a third of it."""
 
@@ -36,7 +34,7 @@ class Packed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """auto: the forest where its predicted speed-up is worth it, else merged rows."""
     duplicates: Literal["once", "row_exact"] = "once"
     """Whether a draw that several rows hold trains once, at their mean, or in each of them."""
-    attention: Kind = "auto"
+    attention: Attention = "auto"
     max_tokens: int = 65536
     """Computed tokens of one pass."""
     check: bool = True
@@ -52,7 +50,7 @@ class Packed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             )
 
 
-class Report(Struct, frozen=True, kw_only=True):
+class UpdateReport(Struct, frozen=True, kw_only=True):
     """What one update computed."""
 
     loss: float
@@ -82,14 +80,14 @@ class Gradients:
         if loss.kl and reference is None:
             raise UsageError("kl is set, and there is no reference. Give a reference model, or set kl to 0.")
 
-    def backward(self, rows: Sequence[Row], *, version: str | None = None) -> Report:
+    def backward(self, rows: Sequence[Row], *, version: str | None = None) -> UpdateReport:
         """Add the gradients of the rows' loss. `version` is that of the weights being trained."""
         if not rows:
             raise UsageError("there are no rows to train on. Every call needs token ids and an advantage.")
         self._refuse_dropout()
         num_row_tokens = sum(len(row.ids) for row in rows)
         kept = once(rows) if self.packed.duplicates == "once" else list(rows)
-        kept = scaled(kept, self.loss.scale) if self.loss.scale else kept
+        kept = scaled(kept, self.loss.levels) if self.loss.levels else kept
         packing = self.packed.packing
         chosen: Packing = choose(kept, self._shape) if packing == "auto" else packing
         num_tokens = sum(len(row.places) for row in kept)
@@ -107,7 +105,7 @@ class Gradients:
             computed += batch.layout.num_tokens
             for name, number in watch.items():
                 sums[name] = sums[name] + number if name in sums else number
-        return Report(
+        return UpdateReport(
             loss=value,
             num_tokens=num_tokens,
             num_row_tokens=num_row_tokens,
@@ -117,7 +115,7 @@ class Gradients:
             means={name: float(number) / num_tokens for name, number in sums.items()},
         )
 
-    def _pass(self, batch: Batch, denominator: float) -> tuple[float, dict[str, Tensor]]:
+    def _pass(self, batch: PackedBatch, denominator: float) -> tuple[float, dict[str, Tensor]]:
         current = make_pass(batch.layout, self.model.dtype, self.model.device, self.packed.attention)
         reference = None
         if self.loss.kl:
@@ -125,8 +123,7 @@ class Gradients:
                 reference, _ = edge_logprobs(self.reference, batch, current.layout)
         with tree_attention(self.model, current):
             new, entropy = edge_logprobs(self.model, batch, current.layout, entropy=bool(self.loss.entropy))
-            # Without a ratio nothing is taken against the sampler, so its log-probabilities may be missing.
-            against_now = self.loss.against_now or self.loss.kind == "reinforce"
+            against_now = not self.loss.samples_needed
             tokens = tokens_of(batch, new, against_now=against_now, reference=reference, entropy=entropy)
             loss, watch = total(tokens, self.loss, denominator)
             loss.backward()  # type: ignore[no-untyped-call]  # torch's
@@ -158,3 +155,39 @@ class Gradients:
                         f"{name} drops out with probability {module.p}: a shared prefix would be dropped alike for "
                         "all its rows. Set dropout to 0 in the model's configuration."
                     )
+
+
+def scaled(rows: Sequence[Row], levels: Sequence[Level]) -> list[Row]:
+    """The rows with weights by which chatty agents and long turns do not dominate.
+
+    For levels (l1, l2, ...) every group has the same total weight, within it every trace, within that every agent,
+    within that every turn, within that every token: the mean of means. Levels left out are pooled. Weights average 1
+    over all trained tokens, so the global token count stays the denominator. () is the mean over tokens (DAPO, arXiv
+    2503.14476), ("turn",) the mean over calls of their token means (GRPO, arXiv 2402.03300), ("trace", "agent")
+    WideSeek-R1's (1/G) sum (1/N) sum (1/tokens) sum [C].
+    """
+    for level in levels:
+        if level not in LEVELS:
+            raise UsageError(f"there is no loss scale {level!r}. {nearest(level, LEVELS)}")
+    chosen = [level for level in LEVELS if level in levels]
+    sizes = np.array([len(row.places) for row in rows])
+    share = np.ones(len(rows))
+    above = np.zeros(len(rows), np.intp)
+    for level in chosen:
+        names = [_name(row, level) for row in rows]
+        numbers = {name: n for n, name in enumerate(dict.fromkeys(zip(above.tolist(), names, strict=True)))}
+        inner = np.array([numbers[key] for key in zip(above.tolist(), names, strict=True)])
+        parents = {number: key[0] for key, number in numbers.items()}
+        siblings = np.bincount(list(parents.values()))
+        share /= siblings[above]
+        above = inner
+    share /= np.bincount(above, sizes)[above]
+    total = sizes.sum()
+    return [
+        structs.replace(row, weights=row.weights * (total * part))
+        for row, part in zip(rows, share.tolist(), strict=True)
+    ]
+
+
+def _name(row: Row, level: Level) -> str:
+    return {"group": row.group, "trace": row.trace, "agent": row.agent, "turn": row.call}[level]

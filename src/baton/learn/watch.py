@@ -14,7 +14,7 @@ from baton.errors import TraceError
 from baton.learn.buffer import cut_off
 from baton.learn.recipe import Recipe
 from baton.learn.stage import failures, first_line
-from baton.learn.update import Report
+from baton.learn.update import UpdateReport
 from baton.measure.figure import student_t
 from baton.reward import monitors as hacking
 from baton.reward.reading import final_event, last_said, plain
@@ -60,7 +60,7 @@ def sizes(traces: Sequence[Trace]) -> dict[str, float]:
 
 
 def learned(
-    reports: Sequence[Report], norms: Sequence[float], moved: Sequence[float]
+    reports: Sequence[UpdateReport], norms: Sequence[float], moved: Sequence[float]
 ) -> dict[str, float | None]:
     """Means over the step's optimiser steps (`moved`: over policies); None where nothing was there to learn from."""
 

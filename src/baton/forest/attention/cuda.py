@@ -6,14 +6,19 @@ kernels want it. T query tokens, H heads.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from baton.forest.attention.attach import join, places
 from baton.forest.rows import Ids
+
+Places = Tensor | slice
+"""Which tokens: their numbers, or a slice where they are one stretch."""
+Part = tuple[Places, Tensor, Tensor]
+"""For some queries, their attention to some keys, and its log-sum-exp."""
 
 _flash: Any = torch.ops.aten._flash_attention_forward
 _flash_backward: Any = torch.ops.aten._flash_attention_backward
@@ -76,12 +81,11 @@ class CudaLevel:
 
     def __init__(self, start: Ids, stop: Ids, below: Ids, device: torch.device) -> None:
         self._segments = _Segments(below - stop, stop - start, False, device)
-        self._queries = places(stop, below, device)
-        self._keys = places(start, stop, device)
+        self._queries = _places(stop, below, device)
+        self._keys = _places(start, stop, device)
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, scale: float, out: Tensor, lse: Tensor) -> None:
-        more, more_lse = self._segments.forward(*self._take(q, k, v), scale)
-        join(out, lse, self._queries, more, more_lse)
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Iterator[Part]:
+        yield self._queries, *self._segments.forward(*self._take(q, k, v), scale)
 
     def backward(
         self, grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, scale: float,
@@ -102,3 +106,11 @@ class CudaLevel:
 
 def _bounds(sizes: Ids, device: torch.device) -> Tensor:
     return torch.from_numpy(np.concatenate(([0], np.cumsum(sizes))).astype(np.int32)).to(device)
+
+
+def _places(start: Ids, stop: Ids, device: torch.device) -> Places:
+    """The tokens of several stretches: a slice where they are one, which costs no copy."""
+    if len(start) == 1 or (start[1:] == stop[:-1]).all():
+        return slice(int(start[0]), int(stop[-1]))
+    every = [np.arange(a, b) for a, b in zip(start, stop, strict=True)]
+    return torch.from_numpy(np.concatenate(every)).to(device)

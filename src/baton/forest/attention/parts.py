@@ -6,23 +6,57 @@ gradient of softmax over a union of keys, given the merged output and log-sum-ex
 own flash-attention backward (as in ring attention, arXiv 2310.01889). Nothing of size N x N or of the
 gathered prefixes is kept; only q, k, v, the output and one number per query and head.
 
-Nodes of one level have disjoint slices, so a level is one call with variable lengths on CUDA and a few
+Nodes of one level have disjoint slices, so a level is one call with variable lengths on CUDA (`cuda`) and a few
 calls on the CPU. Chains (merged rows) have one level and need one call: plain padding-free attention.
+
+On the CPU the kernels are torch's own flash attention and its backward. Nodes of like length attend to themselves in
+one padded rectangle; a node's descendants are one slice, whose query heads fold onto their key head. N tokens, H heads,
+K key-value heads, G = H/K, D size.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from baton.errors import UsageError, nearest
-from baton.forest.attention.cpu import CpuLevel, CpuOwn
-from baton.forest.attention.cuda import CudaLevel, CudaOwn
+from baton.forest.attention.cuda import CudaLevel, CudaOwn, Part, Places
 from baton.forest.attention.flex import FlexPass, bucket
 from baton.forest.layout import Layout
+from baton.forest.rows import Ids
+
+Attention = Literal["auto", "parts", "flex"]
+"""How a forest is attended: as parts, as one kernel with a block mask, or whichever is faster here."""
+DEEP = 1
+"""Levels above which one kernel with a block mask is used on CUDA: measured, even at 1, and 1.3x at 8."""
+_flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+_flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+ALIKE = 0.8
+"""Shortest over longest node of a rectangle."""
+
+
+def make_pass(
+    layout: Layout, model_dtype: torch.dtype, device: torch.device, kind: Attention = "auto"
+) -> PartsPass | FlexPass:
+    """What computes attention for this layout; its own `layout` may be padded."""
+    if kind not in ("auto", "parts", "flex"):
+        raise UsageError(f"there is no attention {kind!r}. {nearest(kind, ('auto', 'parts', 'flex'))}")
+    slow = device.type == "cuda" and model_dtype not in (torch.bfloat16, torch.float16)
+    if kind == "auto":
+        deep = device.type == "cuda" and num_levels(layout) > DEEP
+        kind = "flex" if slow or deep else "parts"
+    if kind == "flex":
+        return FlexPass(layout.padded(bucket(layout.num_tokens)), device)
+    if slow:
+        raise UsageError(
+            f"attention 'parts' on CUDA needs bfloat16 or float16, not {model_dtype}. Use 'flex'."
+        )
+    return PartsPass(layout, device)
 
 
 def num_levels(layout: Layout) -> int:
@@ -60,7 +94,8 @@ class _Parts(torch.autograd.Function):
         if parts.levels and out.dtype in (torch.bfloat16, torch.float16):
             out = out.float()
         for level in parts.levels:
-            level.forward(q, k, v, scale, out, lse)
+            for part in level.forward(q, k, v, scale):
+                _join(out, lse, *part)
         out = out.to(q.dtype)
         ctx.save_for_backward(q, k, v, out, lse)
         ctx.parts, ctx.scale = parts, scale
@@ -79,28 +114,129 @@ class _Parts(torch.autograd.Function):
         return dq.to(q.dtype), dk.to(q.dtype), dv.to(q.dtype), None, None
 
 
-# -- __init__ --
-# Attention over a prefix forest: as parts (any device), or as a block mask (FlexAttention, CUDA).
+def _join(out: Tensor, lse: Tensor, where: Places, more: Tensor, more_lse: Tensor) -> None:
+    """Add a part at `where`, in the precision of `out` (the engine's own join lowers float64)."""
+    before, before_lse = out[where], lse[where]
+    share = torch.sigmoid(more_lse - before_lse).unsqueeze(-1).to(out.dtype)
+    if isinstance(where, slice):  # both are views
+        before.lerp_(more.to(out.dtype), share)
+        torch.logaddexp(before_lse, more_lse, out=before_lse)
+        return
+    out[where] = torch.lerp(before, more.to(out.dtype), share)
+    lse[where] = torch.logaddexp(before_lse, more_lse)
 
-Kind = Literal["auto", "parts", "flex"]
-DEEP = 1
-"""Levels above which one kernel with a block mask is used on CUDA: measured, even at 1, and 1.3x at 8."""
+
+class _Rectangle:
+    """Tokens of several nodes, padded to the longest by repeating a node's last one."""
+
+    def __init__(self, start: Ids, sizes: NDArray[np.int64]) -> None:
+        steps = np.arange(sizes.max())[None]
+        index = (start[:, None] + np.minimum(steps, sizes[:, None] - 1)).astype(np.int64)
+        real = steps < sizes[:, None]
+        self._shape = index.shape
+        self._index = torch.from_numpy(index.ravel())
+        self._where = torch.from_numpy(index[real])
+        self._real = None if real.all() else torch.from_numpy(np.flatnonzero(real))
+        self._mask = None if real.all() else torch.from_numpy(real)[..., None, None]
+
+    def take(self, x: Tensor, *, masked: bool = False) -> Tensor:
+        """N x H ... -> nodes x H x tokens ...; `masked`: zero at the padding."""
+        taken = x.index_select(0, self._index).view(*self._shape, *x.shape[1:])
+        if masked and self._mask is not None:
+            taken = taken * self._mask
+        return taken.transpose(1, 2)
+
+    def put(self, x: Tensor, into: Tensor) -> None:
+        """The other way; what is computed at the padding is left out."""
+        flat = x.transpose(1, 2).flatten(0, 1)
+        into.index_copy_(0, self._where, flat if self._real is None else flat.index_select(0, self._real))
 
 
-def make_pass(
-    layout: Layout, model_dtype: torch.dtype, device: torch.device, kind: Kind = "auto"
-) -> PartsPass | FlexPass:
-    """What computes attention for this layout; its own `layout` may be padded."""
-    if kind not in ("auto", "parts", "flex"):
-        raise UsageError(f"there is no attention {kind!r}. {nearest(kind, ('auto', 'parts', 'flex'))}")
-    slow = device.type == "cuda" and model_dtype not in (torch.bfloat16, torch.float16)
-    if kind == "auto":
-        deep = device.type == "cuda" and num_levels(layout) > DEEP
-        kind = "flex" if slow or deep else "parts"
-    if kind == "flex":
-        return FlexPass(layout.padded(bucket(layout.num_tokens)), device)
-    if slow:
-        raise UsageError(
-            f"attention 'parts' on CUDA needs bfloat16 or float16, not {model_dtype}. Use 'flex'."
-        )
-    return PartsPass(layout, device)
+class CpuOwn:
+    """Every node's causal attention to itself."""
+
+    def __init__(self, start: Ids, stop: Ids) -> None:
+        sizes = (stop - start).astype(np.int64)
+        order = np.argsort(-sizes, kind="stable")
+        self._rectangles: list[_Rectangle] = []
+        at = 0
+        while at < len(order):
+            enough = np.searchsorted(-sizes[order], -ALIKE * sizes[order[at]], side="right")
+            nodes = order[at : max(int(enough), at + 1)]
+            self._rectangles.append(_Rectangle(start[nodes], sizes[nodes]))
+            at += len(nodes)
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+        tokens, heads, _ = q.shape
+        out = torch.empty_like(q, memory_format=torch.contiguous_format)
+        lse = q.new_empty(tokens, heads, dtype=torch.float64 if q.dtype == torch.float64 else torch.float32)
+        for rectangle in self._rectangles:
+            o, s = _flash(*_heads(q, k, v, rectangle), 0.0, True, scale=scale)
+            rectangle.put(o, out)
+            rectangle.put(s, lse)
+        return out, lse
+
+    def backward(
+        self, grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, scale: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        dq, dk, dv = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q, k, v))
+        kv_heads = k.shape[1]
+        for rectangle in self._rectangles:
+            g = rectangle.take(grad, masked=True)
+            o, s = rectangle.take(out), rectangle.take(lse)
+            found = _flash_backward(g, *_heads(q, k, v, rectangle), o, s, 0.0, True, scale=scale)
+            rectangle.put(found[0], dq)
+            for total, x in ((dk, found[1]), (dv, found[2])):
+                batch, heads, length, size = x.shape
+                if heads > kv_heads:
+                    x = x.view(batch, kv_heads, heads // kv_heads, length, size).sum(2)
+                rectangle.put(x, total)
+        return dq, dk, dv
+
+
+class CpuLevel:
+    """What is below each node of one level attends to that node."""
+
+    def __init__(self, start: Ids, stop: Ids, below: Ids, device: torch.device) -> None:  # noqa: ARG002  # as on CUDA
+        self._spans = list(zip(start.tolist(), stop.tolist(), below.tolist(), strict=True))
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Iterator[Part]:
+        for a, b, c in self._spans:
+            o, s = _flash(*_fold(q, k, v, a, b, c), 0.0, False, scale=scale)
+            yield slice(b, c), _spread_out(o, c - b), _spread_out(s, c - b)
+
+    def backward(
+        self, grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, scale: float,
+        dq: Tensor, dk: Tensor, dv: Tensor,
+    ) -> None:  # fmt: skip
+        kv_heads = k.shape[1]
+        for a, b, c in self._spans:
+            g, o, s = (_stacked(x[b:c], kv_heads) for x in (grad, out, lse))
+            x, y, z = _flash_backward(g, *_fold(q, k, v, a, b, c), o, s, 0.0, False, scale=scale)
+            dq[b:c] += _spread_out(x, c - b)
+            dk[a:b] += y[0].transpose(0, 1)
+            dv[a:b] += z[0].transpose(0, 1)
+
+
+def _heads(q: Tensor, k: Tensor, v: Tensor, rectangle: _Rectangle) -> tuple[Tensor, Tensor, Tensor]:
+    """A rectangle of tokens, heads first, with each key head once for every query head."""
+    group = q.shape[1] // k.shape[1]
+    k, v = rectangle.take(k), rectangle.take(v)
+    if group > 1:
+        k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
+    return rectangle.take(q), k, v
+
+
+def _fold(q: Tensor, k: Tensor, v: Tensor, a: int, b: int, c: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries b..c over keys a..b: 1 x K x (tokens G) x D, and 1 x K x tokens x D twice."""
+    return _stacked(q[b:c], k.shape[1]), k[a:b].transpose(0, 1)[None], v[a:b].transpose(0, 1)[None]
+
+
+def _stacked(x: Tensor, kv_heads: int) -> Tensor:
+    """Query heads behind the key head they read: N x H ... -> 1 x K x (N G) ..."""
+    return x.reshape(len(x), kv_heads, -1, *x.shape[2:]).transpose(0, 1).flatten(1, 2)[None]
+
+
+def _spread_out(x: Tensor, tokens: int) -> Tensor:
+    """The other way: 1 x K x (N G) ... -> N x H ..."""
+    return x[0].view(x.shape[1], tokens, -1, *x.shape[3:]).transpose(0, 1).flatten(1, 2)

@@ -27,11 +27,9 @@ from baton.credit import find
 from baton.credit.core.acts import of_turns, own_rewards, turn_rewards, turns
 from baton.credit.estimator import Prefix, RewardOf
 from baton.errors import UsageError
-from baton.forest.attention.attach import tree_attention
 from baton.forest.attention.parts import make_pass
-from baton.forest.batch import split
-from baton.forest.layout import plant
-from baton.forest.logprobs import hidden_states
+from baton.forest.layout import plant, split
+from baton.forest.logprobs import hidden_states, tree_attention
 from baton.forest.rows import Row
 from baton.learn.critics.pages import Page, Places, Reader, Spot, row_at
 from baton.learn.models.tiny import Tiny, decoder_of
