@@ -166,21 +166,23 @@ def _weights(
     policies: Mapping[str, Any], change: Callable[[Mapping[str, Any]], None] | None
 ) -> Iterator[None]:
     """Other weights meanwhile."""
-    mine = {name: (policy.state(), policy.version) for name, policy in policies.items() if policy.learns}
+    mine = {name: (policy.state_dict(), policy.version) for name, policy in policies.items() if policy.learns}
     if change is not None:
         change(policies)
     try:
         yield
     finally:
         for name, (state, version) in mine.items():
-            policies[name].load(state, version)
+            policies[name].load_state_dict(state, version)
 
 
 def _untouched(policies: Mapping[str, Any]) -> None:
     """Adapters that change nothing: the model as it comes."""
     for policy in policies.values():
         if policy.learns and policy.part.train == "lora":
-            policy.load({key: torch.zeros_like(value) for key, value in policy.state().items()}, 0)
+            policy.load_state_dict(
+                {key: torch.zeros_like(value) for key, value in policy.state_dict().items()}, 0
+            )
 
 
 def _of(checkpoint: Path) -> Callable[[Mapping[str, Any]], None]:

@@ -19,7 +19,7 @@ from baton.games.on_team import read_state
 from baton.games.reference import reference
 from baton.games.solve import evaluate
 from baton.learn.critics.network import NetworkCritic, _lessons, returns_to_go
-from baton.learn.critics.pages import Places, Reader, Spot
+from baton.learn.critics.pages import Places, Spot, TraceReader
 from baton.learn.stage import Episode, Stage
 from baton.learn.trainer import Trainer
 from baton.trace.records import Reward
@@ -56,7 +56,7 @@ def test_a_spot_sees_what_came_before_it_and_the_latest_of_that(
     view: Literal["central", "local"], latest: int
 ) -> None:
     trainer = Trainer(small())
-    reader = Reader(trainer.policies["main"].tokenizer, {"main"}, view, latest)
+    reader = TraceReader(trainer.policies["main"].tokenizer, {"main"}, view, latest)
     trace = max(scripted(trainer.stage, 12), key=lambda t: len(t.calls))
     whole = {spot: (page, at) for page in reader.pages(trace) for spot, at in page.spots.items()}
     assert len(trace.calls) >= 3
@@ -244,7 +244,7 @@ def test_it_goes_on_as_if_nothing_had_happened() -> None:
     learner = network(trainer)
     learner.observe(scripted(trainer.stage, 12))
     again = network(Trainer(small(critic(steps=3))))
-    again.load(learner.state())
+    again.load_state_dict(learner.state_dict())
     fresh = scripted(trainer.stage, 12, 100)
     for each in (learner, again):
         each.observe(fresh)

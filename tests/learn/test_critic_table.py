@@ -158,7 +158,7 @@ def test_it_goes_on_from_its_state() -> None:
     whole, before, after = (TableCritic(backup="best-first", num_steps=3, optimism=0.1) for _ in range(3))
     whole.observe(traces[:60])
     before.observe(traces[:60])
-    after.load(before.state())
+    after.load_state_dict(before.state_dict())
     for critic in (whole, after):
         critic.observe(traces[60:])
     assert values(after, traces[0]) == values(whole, traces[0])
@@ -173,7 +173,7 @@ def test_a_choice_it_has_not_seen_is_an_error() -> None:
 def circle() -> TableCritic:
     """Two situations that lead to each other nine times in ten: sweeps come ever closer to 13 and never there."""
     critic = TableCritic(prior=3.0)
-    state = critic.state()
+    state = critic.state_dict()
     a, b = "0a", "0b"
     state |= {
         "cells": {key: [[10, 13.0, {other: 9, "": 1}]] for key, other in ((a, b), (b, a))},
@@ -182,7 +182,7 @@ def circle() -> TableCritic:
         "values": {},
         "levels": None,
     }
-    critic.load(state)
+    critic.load_state_dict(state)
     return critic
 
 
@@ -190,16 +190,16 @@ def test_a_circle_goes_on_to_the_last_digit() -> None:
     before = circle()
     assert before._values[b"\x0a"] == pytest.approx(13.0, abs=1e-7)
     after = TableCritic(prior=3.0)
-    after.load(json.loads(json.dumps(before.state())))
+    after.load_state_dict(json.loads(json.dumps(before.state_dict())))
     assert after._values == before._values
     assert after._levels == before._levels
 
 
 def test_a_checkpoint_from_before_levels_were_kept_is_solved() -> None:
     before = circle()
-    old = before.state()
+    old = before.state_dict()
     del old["levels"]
     after = TableCritic(prior=3.0)
-    after.load(old)
+    after.load_state_dict(old)
     assert after._values == pytest.approx(before._values, abs=1e-8)
     assert after._levels == pytest.approx(before._levels, abs=1e-8)

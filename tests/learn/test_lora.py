@@ -21,11 +21,11 @@ from baton.errors import UsageError
 from baton.forest.rows import Row
 from baton.learn.lora import (
     Adapted,
+    adapter_state_dict,
     attach,
-    load_state,
+    load_adapter_state_dict,
     names_of,
     parameters_of,
-    state_of,
     use,
 )
 from baton.learn.loss import Loss
@@ -49,9 +49,9 @@ def spread_out(model: Any, name: str, seed: int, scale: float = 0.3) -> None:
     made = torch.Generator().manual_seed(seed)
     state = {
         k: scale * torch.randn(v.shape, generator=made, dtype=v.dtype)
-        for k, v in state_of(model, name).items()
+        for k, v in adapter_state_dict(model, name).items()
     }
-    load_state(model, name, state)
+    load_adapter_state_dict(model, name, state)
 
 
 def with_adapters(model: Any) -> Any:
@@ -63,7 +63,7 @@ def with_adapters(model: Any) -> Any:
 
 def merged(plain: Any, adapted: Any, name: str) -> Any:
     """A separate model of its own: W + alpha / rank * B A."""
-    state = state_of(adapted, name)
+    state = adapter_state_dict(adapted, name)
     with torch.no_grad():
         for key, a in state.items():
             if key.endswith("lora_A"):
@@ -203,7 +203,7 @@ def test_publishing_changes_one_engine_only() -> None:
         return list(answer.completion_ids or ()), answer.policy_version
 
     before = {name: ask(name) for name in engines}
-    engines["worker"].publish("1", state_of(model, "orchestrator"))
+    engines["worker"].publish("1", adapter_state_dict(model, "orchestrator"))
     assert ask("orchestrator") == before["orchestrator"]
     assert ask("worker") == (before["orchestrator"][0], "1")
 
@@ -232,7 +232,7 @@ def test_use_keeps_other_threads_out() -> None:
 def test_state_goes_to_another_model() -> None:
     model = with_adapters(tiny_model())
     other = attach(tiny_model(), ["judge"], rank=4, alpha=8)
-    load_state(other, "judge", state_of(model, "worker"))
+    load_adapter_state_dict(other, "judge", adapter_state_dict(model, "worker"))
     with use(model, "worker"), use(other, "judge"):
         assert torch.equal(model(IDS).logits, other(IDS).logits)
 
@@ -250,7 +250,8 @@ def test_adapters_depend_on_the_seed_and_leave_the_global_one_alone() -> None:
     made = [tiny_model() for _ in range(3)]
     torch.manual_seed(0)
     states = [
-        state_of(attach(m, ["w"], rank=2, seed=seed), "w") for m, seed in zip(made, (0, 0, 1), strict=True)
+        adapter_state_dict(attach(m, ["w"], rank=2, seed=seed), "w")
+        for m, seed in zip(made, (0, 0, 1), strict=True)
     ]
     assert torch.equal(torch.rand(1), expected)
     key = next(key for key in states[0] if key.endswith("lora_A"))
@@ -271,12 +272,12 @@ def test_mistakes() -> None:
         parameters_of(model, "worke")
     with pytest.raises(UsageError, match="has adapters already: worker"):
         attach(model, ["more"])
-    state = state_of(model, "worker")
+    state = adapter_state_dict(model, "worker")
     with pytest.raises(UsageError, match="another adapter"):
-        load_state(model, "worker", dict(list(state.items())[1:]))
+        load_adapter_state_dict(model, "worker", dict(list(state.items())[1:]))
     other = attach(tiny_model(), ["worker"], rank=3)
     with pytest.raises(UsageError, match="Attach with the rank"):
-        load_state(other, "worker", state)
+        load_adapter_state_dict(other, "worker", state)
     with pytest.raises(UsageError, match="frozen"):
         Adapted(model, None).load_state_dict(state)
 

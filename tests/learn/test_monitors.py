@@ -58,9 +58,9 @@ def test_it_speaks_once_and_after_a_checkpoint_not_again() -> None:
     for traces in [eager] * 3 + [never] * 3:
         watch.observe({"return": {"mean": 0.0}}, traces)
     again = Watch(small())
-    again.load(watch.state())
+    again.load_state_dict(watch.state_dict())
     assert not again.observe({"return": {"mean": 0.0}}, never)
-    assert again.state() == {**watch.state(), "last": again.state()["last"]}
+    assert again.state_dict() == {**watch.state_dict(), "last": again.state_dict()["last"]}
 
 
 def test_the_message_says_what_was_seen_and_what_to_change() -> None:

@@ -193,9 +193,9 @@ def test_credit_chooses_what_is_trained() -> None:
 
 
 def test_a_step_changes_the_weights(trainer: Trainer) -> None:
-    before = trainer.policies["main"].state()
+    before = trainer.policies["main"].state_dict()
     trainer.step()
-    after = trainer.policies["main"].state()
+    after = trainer.policies["main"].state_dict()
     assert any(not bool((before[name] == after[name]).all()) for name in before)
 
 

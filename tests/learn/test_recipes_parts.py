@@ -140,7 +140,7 @@ def test_values_of_agents_mix_into_the_teams() -> None:
     assert mix(values) == pytest.approx(0.5, abs=0.1)
     check_monotone(slopes(mix, values), ["hub", "peer1", "peer2"])
     again = AgentsCritic(stage.roles, steps=1, learning_rate=0.03, reward=outcome_of)
-    again.load(critic.state())
+    again.load_state_dict(critic.state_dict())
     assert again.q(traces[0], "peer1") == critic.q(traces[0], "peer1")
 
 
@@ -154,7 +154,7 @@ def test_running_means_are_kept_and_centred_credit_sums_to_nothing() -> None:
     ]
     assert values == pytest.approx([1.0, 0.95])
     other = Crediting(stage.recipe, {"reward": outcome_of})
-    other.load(crediting.state())
+    other.load_state_dict(crediting.state_dict())
     second = asyncio.run(other.credit([traces], lambda: forks_of(stage)))
     assert second.traces[0].credits[0].value == pytest.approx(1 - 0.0975)
     centred = structs.replace(stage.recipe, credit=(structs.replace(stage.recipe.credit[0], centre=True),))

@@ -99,7 +99,7 @@ def test_a_supervised_start_trains_adapters_alone(monkeypatch: pytest.MonkeyPatc
     for name, policy in made.policies.items():
         assert policy.warm is not None
         assert policy.warm["steps"] == 60
-        state = lora.state_of(model, name)
+        state = lora.adapter_state_dict(model, name)
         assert any(bool(value.any()) for key, value in state.items() if key.endswith("lora_B"))
     base = {k: v for k, v in model.state_dict().items() if "lora_" not in k}
     bare = Trainer(recipe, restored=True)
@@ -108,7 +108,7 @@ def test_a_supervised_start_trains_adapters_alone(monkeypatch: pytest.MonkeyPatc
     assert base.keys() == same.keys()
     assert all(torch.equal(base[key], same[key]) for key in base)
     assert all(policy.warm is None for policy in bare.policies.values())
-    b = [v for k, v in lora.state_of(untouched, "worker").items() if k.endswith("lora_B")]
+    b = [v for k, v in lora.adapter_state_dict(untouched, "worker").items() if k.endswith("lora_B")]
     assert not any(bool(value.any()) for value in b)
 
     def refuse(*_: Any, **__: Any) -> float:
@@ -117,19 +117,22 @@ def test_a_supervised_start_trains_adapters_alone(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("baton.learn.models.start.warm_start", refuse)
     again = Trainer(recipe)
     for name in made.policies:
-        kept, first = lora.state_of(again.policies[name].model, name), lora.state_of(model, name)
+        kept, first = (
+            lora.adapter_state_dict(again.policies[name].model, name),
+            lora.adapter_state_dict(model, name),
+        )
         assert all(torch.equal(kept[key], first[key]) for key in first)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_two_steps(name: str) -> None:
     trainer = Trainer(small(name))
-    before = {key: policy.state() for key, policy in trainer.policies.items()}
+    before = {key: policy.state_dict() for key, policy in trainer.policies.items()}
     lines = [trainer.step().metrics for _ in range(2)]
     while all(line["loss"] is None for line in lines) and len(lines) < 6:  # rollouts may all come out alike
         lines.append(trainer.step().metrics)
     assert any(
-        not torch.equal(policy.state()[key], before[name_][key])
+        not torch.equal(policy.state_dict()[key], before[name_][key])
         for name_, policy in trainer.policies.items()
         for key in before[name_]
     )

@@ -101,9 +101,9 @@ def test_schedules_of_a_hybrid_within_a_hybrid_move() -> None:
     for _ in range(5):
         scoring.observe([trace])
     assert scoring.weights() == {"inner": 1.0, "success": 0.5}
-    kept = scoring.state()
+    kept = scoring.state_dict()
     again = scoring_of(nested(Linear(start=1.0, end=0.0, steps=10)))
-    again.load(kept)
+    again.load_state_dict(kept)
     assert again.rules == scoring.rules
     again.observe([trace])
     assert again.weights()["success"] == pytest.approx(0.4)

@@ -239,10 +239,10 @@ def test_finishing_leaves_the_trained_weights_where_they_were(tmp_path: Path) ->
     session = Session.begin(small(train__steps=1), "small", tmp_path / "run")
     list(session.steps())
     policy = session.trainer.policies["main"]
-    before = policy.state()
+    before = policy.state_dict()
     session.finish()
     session.close()
-    assert all((value == policy.state()[key]).all() for key, value in before.items())
+    assert all((value == policy.state_dict()[key]).all() for key, value in before.items())
     assert policy.version == 1
 
 
@@ -253,7 +253,7 @@ def test_nan_ends_the_run_and_keeps_the_last_good_checkpoint(
     steps = session.steps()
     next(steps)
     policy = session.trainer.policies["main"]
-    good = policy.state()
+    good = policy.state_dict()
     backward = session.trainer.gradients["main"].backward
 
     def broken(*args: Any, **kwargs: Any) -> Any:
@@ -272,7 +272,9 @@ def test_nan_ends_the_run_and_keeps_the_last_good_checkpoint(
     assert "step 2" in told["why"]
     kept = Session.open(tmp_path / "run")
     assert kept.trainer.step_number == 1
-    assert all((value == kept.trainer.policies["main"].state()[key]).all() for key, value in good.items())
+    assert all(
+        (value == kept.trainer.policies["main"].state_dict()[key]).all() for key, value in good.items()
+    )
 
 
 def test_a_full_disk_says_so_and_the_checkpoint_before_stays(

@@ -109,7 +109,7 @@ def test_a_copy_that_samples_has_the_adapters_first_weights() -> None:
     ahead.close()
     assert policy.sampler.base is not policy.model
     ahead.rollouts.publish()
-    there, here = lora.state_of(policy.sampler.base, "main"), policy.state()
+    there, here = lora.adapter_state_dict(policy.sampler.base, "main"), policy.state_dict()
     assert all(torch.equal(there[key], here[key]) for key in here)
 
 

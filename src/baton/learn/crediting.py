@@ -215,12 +215,12 @@ class Crediting:
         known = {trace.trace_id: found for trace, found in zip(group, every, strict=True)}
         return lambda trace, agent: known[trace.trace_id][agent]
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """What is remembered from step to step."""
         return {"emas": [ema.values for ema in self._emas], "barren": self._barren}
 
-    def load(self, state: Mapping[str, Any]) -> None:
-        """What `state` gave."""
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """What `state_dict` gave."""
         self._emas = [Ema(values=dict(values)) for values in state["emas"]]
         self._barren = list(state["barren"])
 

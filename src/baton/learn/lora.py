@@ -162,12 +162,12 @@ def parameters_of(model: Any, name: str) -> list[nn.Parameter]:
     return list(_parts(model, name).values())
 
 
-def state_of(model: Any, name: str) -> dict[str, Tensor]:
+def adapter_state_dict(model: Any, name: str) -> dict[str, Tensor]:
     """The adapter's weights, copied to the CPU, under names that do not depend on its own."""
     return {key: part.detach().to("cpu", copy=True).contiguous() for key, part in _parts(model, name).items()}
 
 
-def load_state(model: Any, name: str, state: Mapping[str, Tensor]) -> None:
+def load_adapter_state_dict(model: Any, name: str, state: Mapping[str, Tensor]) -> None:
     """Set the adapter's weights, in place, so that optimisers and recorded graphs keep theirs."""
     parts = _parts(model, name)
     wrong = sorted(parts.keys() ^ state.keys())
@@ -225,10 +225,10 @@ class Adapted:
         return _Decoder(self.base, self.adapter)
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Of the adapter (see `load_state`): what an engine's `publish` is given."""
+        """Of the adapter (see `load_adapter_state_dict`): what an engine's `publish` is given."""
         if self.adapter is None:
             raise UsageError("the base of adapters is frozen; its weights cannot be published.")
-        load_state(self.base, self.adapter, state)
+        load_adapter_state_dict(self.base, self.adapter, state)
 
 
 class _Decoder:

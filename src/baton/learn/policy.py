@@ -98,24 +98,24 @@ class Policy:
         engine = self.engine
         if self.apart and isinstance(engine, TorchEngine) and engine.version != str(self.version):
             lora_only = self.part.train == "lora"
-            engine.publish(str(self.version), self.state() if lora_only else self.model.state_dict())
+            engine.publish(str(self.version), self.state_dict() if lora_only else self.model.state_dict())
 
-    def state(self) -> dict[str, torch.Tensor]:
+    def state_dict(self) -> dict[str, torch.Tensor]:
         """What was trained, as a copy on the CPU: tied weights share no memory in it."""
         if self.part.train == "lora":
-            return lora.state_of(self.model, self.name)
+            return lora.adapter_state_dict(self.model, self.name)
         return {
             key: value.detach().to("cpu", copy=True).contiguous()
             for key, value in self.model.state_dict().items()
         }
 
-    def load(self, state: Mapping[str, torch.Tensor], version: int) -> None:
-        """Weights as `state` gave them, at this version."""
+    def load_state_dict(self, state: Mapping[str, torch.Tensor], version: int) -> None:
+        """Weights as `state_dict` gave them, at this version."""
         engine = self.engine
         assert isinstance(engine, TorchEngine)
         with engine.updating(str(version)):
             if self.part.train == "lora":
-                lora.load_state(self.model, self.name, state)
+                lora.load_adapter_state_dict(self.model, self.name, state)
             else:
                 self.model.load_state_dict(dict(state))
             if self.apart:
@@ -186,7 +186,7 @@ def make_policies(
         if policy.part.train == "lora" and adapt is not None:
             policy.warm = adapt(name, policy.part, policy.roles, policy.model, policy.tokenizer)
             if policy.apart:
-                policy.load(policy.state(), policy.version)
+                policy.load_state_dict(policy.state_dict(), policy.version)
     _check_names(made)
     return made
 

@@ -125,8 +125,9 @@ class CreditPart(_Part, frozen=True, kw_only=True):
 class CriticPart(_Part, frozen=True, kw_only=True):
     """What estimates values for estimators that need them."""
 
-    kind: Literal["table", "network", "agents"] = "table"
-    """table counts; network reads; agents gives each agent a value of its own, mixed into the team's (VDN, QMIX)."""
+    kind: str = "table"
+    """table counts; network reads; agents gives each agent a value of its own, mixed into the team's (VDN, QMIX). Or
+    one of your own, by module:attr."""
     view: Literal["central", "local"] = "central"
     steps: int = 20
     learning_rate: float = 1e-3

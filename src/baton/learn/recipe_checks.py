@@ -10,6 +10,7 @@ from baton.credit import find
 from baton.credit.estimator import Estimator
 from baton.errors import UsageError, nearest
 from baton.games.library import GAMES
+from baton.learn.critics.critic import CRITICS
 from baton.learn.decisions import DECISIONS
 from baton.learn.loss import Loss
 from baton.learn.policy import roles_of
@@ -337,7 +338,7 @@ def _check_critic(part: CreditPart, estimator: Estimator, recipe: Recipe) -> Non
         return
     kinds = _CRITICS.get(estimator.name, ("table", "network"))
     has = None if recipe.critic is None else recipe.critic.kind
-    if has not in kinds:
+    if has not in kinds and (has is None or has in CRITICS):
         there = "none" if has is None else f"{has!r}"
         raise UsageError(
             f"estimator {estimator.name} asks a critic of kind {' or '.join(map(repr, kinds))}, and the recipe has "

@@ -76,23 +76,23 @@ def _of_forks(rule: Hybrid) -> Hybrid:
     return structs.replace(rule, terms=kept, balance="none") if kept else rule
 
 
-def state_of(rule: Rule) -> dict[str, Any] | None:
+def rule_state(rule: Rule) -> dict[str, Any] | None:
     """What a checkpoint keeps of a rule; None: nothing in it moves."""
     if not isinstance(rule, Hybrid):
         return None
-    inner = [state_of(term.of) for term in rule.terms]
+    inner = [rule_state(term.of) for term in rule.terms]
     mine: dict[str, Any] = msgspec.to_builtins(rule.state)
     return mine | ({"terms": inner} if any(inner) else {})
 
 
-def with_state(rule: Rule, kept: Mapping[str, Any] | None) -> Rule:
-    """The rule as it was when `state_of` looked."""
+def with_rule_state(rule: Rule, kept: Mapping[str, Any] | None) -> Rule:
+    """The rule as it was when `rule_state` looked."""
     if not isinstance(rule, Hybrid) or not kept:
         return rule
     mine = {key: value for key, value in kept.items() if key != "terms"}
     inner = kept.get("terms") or [None] * len(rule.terms)
     terms = tuple(
-        structs.replace(term, of=with_state(term.of, told))
+        structs.replace(term, of=with_rule_state(term.of, told))
         for term, told in zip(rule.terms, inner, strict=True)
     )
     return structs.replace(rule, terms=terms, state=msgspec.convert(mine, MixState))
@@ -341,13 +341,15 @@ class Scoring:
             return {}
         return {name: weight for rule in hybrids(self.rules) for name, weight in rule.weights().items()}
 
-    def state(self) -> list[Any]:
-        return [state_of(rule) for rule in self.rules]
+    def state_dict(self) -> list[Any]:
+        return [rule_state(rule) for rule in self.rules]
 
-    def load(self, state: Sequence[Mapping[str, Any] | None]) -> None:
+    def load_state_dict(self, state: Sequence[Mapping[str, Any] | None]) -> None:
         if self.recipe is None:
             return
-        rules = tuple(with_state(rule, kept) for rule, kept in zip(self.recipe.rules, state, strict=True))
+        rules = tuple(
+            with_rule_state(rule, kept) for rule, kept in zip(self.recipe.rules, state, strict=True)
+        )
         self.recipe = structs.replace(self.recipe, rules=rules)
 
 

@@ -311,10 +311,10 @@ class Trainer:
         """Everything but weights and optimisers."""
         return {
             "total_tokens": self.total_tokens,
-            "critic": self.critic.state(),
-            "crediting": self.crediting.state(),
-            "scoring": self.scoring.state(),
-            "watch": self.watch.state(),
+            "critic": self.critic.state_dict(),
+            "crediting": self.crediting.state_dict(),
+            "scoring": self.scoring.state_dict(),
+            "watch": self.watch.state_dict(),
         }
 
     def kept_groups(self) -> list[Group]:
@@ -337,10 +337,10 @@ class Trainer:
         if ahead := [group for group in saved.groups if group.step > self.step_number]:
             self.rollouts.recall(ahead)
         self.total_tokens = told["total_tokens"]
-        self.critic.load(told["critic"])
-        self.crediting.load(told["crediting"])
-        self.scoring.load(told["scoring"])
-        self.watch.load(told["watch"])
+        self.critic.load_state_dict(told["critic"])
+        self.crediting.load_state_dict(told["crediting"])
+        self.scoring.load_state_dict(told["scoring"])
+        self.watch.load_state_dict(told["watch"])
 
 
 def _reference(recipe: Recipe, policy: Policy) -> Any:

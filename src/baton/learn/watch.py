@@ -1,15 +1,34 @@
-"""A step in figures: returns, rewards by channel, sizes of traces, and what the update did."""
+"""Watching a run: a step in figures, and monitors that warn when a team degenerates.
+
+    failed-calls          some calls were not answered (where none is, the run stops: `baton.learn.stage`)
+    serial-collapse       hardly anybody is spawned any more, though agents were spawned before (O1)
+    dominant-agent        one sub-agent does nearly all the work of those that were spawned (O2)
+    over-communication    messages grow while the return does not (O3)
+    aggregation-leakage   the final answer is one source's, whatever the others said (O4)
+    large-steps           each step changes the policy a lot, and the return falls
+    reward-hacking        the survey's five modes (`baton.reward.monitors`), on some of the traces
+
+Each compares the last steps with the run's own first ones: a team that never spawned is not called collapsed, and a
+game whose agents are always idle does not ride free; failed-calls alone looks at the step itself. A monitor speaks when
+it begins to see something, not at every step that it still does. Thresholds are ours [I]; the modes are the survey's,
+but for failed-calls and large-steps.
+
+A monitor of your own is a function `(metrics, traces) -> warnings`, or a class that is made with the recipe and has
+such a method `observe`, with `state_dict` and `load_state_dict` where it remembers something. A recipe adds it by
+`[train] monitors = ["module:attr"]`, and `baton.testing.check_monitor` checks it.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, get_args
 
 import numpy as np
 from msgspec import Struct
 
+from baton import registry
 from baton.errors import TraceError
 from baton.learn.buffer import cut_off
 from baton.learn.recipe import Recipe
@@ -45,6 +64,8 @@ def rewards(traces: Sequence[Trace]) -> dict[str, float]:
 
 
 def sizes(traces: Sequence[Trace]) -> dict[str, float]:
+    """Means over traces of how much there is in them."""
+
     def mean(count: Callable[[Trace], int]) -> float:
         return sum(map(count, traces)) / len(traces)
 
@@ -80,26 +101,10 @@ def learned(
     }
 
 
-# -- monitors --
-# Collapse while training: ways a team degenerates, seen on the step's traces, with what to do about it.
-#
-#     serial-collapse       hardly anybody is spawned any more, though agents were spawned before (O1)
-#     dominant-agent        one sub-agent does nearly all the work of those that were spawned (O2)
-#     over-communication    messages grow while the return does not (O3)
-#     aggregation-leakage   the final answer is one source's, whatever the others said (O4)
-#     large-steps           each step changes the policy a lot, and the return falls
-#     failed-calls          some calls were not answered (where none is, the run stops: `baton.learn.stage`)
-#
-# and the survey's five hacking modes (`reward.monitors`), on some of the traces. Each compares the last steps with
-# the run's own first ones: a team that never spawned is not called collapsed, and a game whose agents are always idle
-# does not ride free; failed-calls alone looks at the step itself. A monitor speaks when it begins to see something, not
-# at every step that it still does.
-# Thresholds are ours [I]; the modes are the survey's, but for the last two.
-
 _STEPS = 3
-"""Of the beginning, and of now: what is compared."""
+"""How many of the first steps, and of the last, are compared."""
 _HACKING_TRACES = 16
-"""Of a step; looking at all would take longer than training on them."""
+"""Traces of a step that are looked at for hacking; all would take longer than training on them."""
 _MOVED = 0.2
 """KL of an answer over one step that is a lot: a tenth of it is usual."""
 _RISE = 0.2
@@ -107,132 +112,245 @@ _RISE = 0.2
 
 
 class Warned(Struct, frozen=True, kw_only=True):
-    """One monitor that fired."""
+    """What a monitor says, and under which name."""
 
     monitor: str
     message: str
 
 
+class Monitor(Protocol):
+    """Looks at each step and says what is wrong with the run."""
+
+    def observe(self, metrics: Mapping[str, Any], traces: Sequence[Trace]) -> Sequence[Warned]:
+        """What is to be said after a step; the same again for as long as it is so."""
+        ...
+
+
 class Watch:
-    """Watches a run."""
+    """All monitors of a run: those that Baton ships, and those that the recipe adds."""
 
     def __init__(self, recipe: Recipe) -> None:
-        self.recipe = recipe
-        self._first: dict[str, list[float]] = {}
-        """Figure -> its first values; a step in which it could not be measured is left out."""
-        self._last: dict[str, list[float]] = {}
+        names = dict.fromkeys((*MONITORS, *getattr(recipe.train, "monitors", ())))
+        found = {name: registry.resolve("monitor", name) for name in names}
+        self._monitors = {
+            name: each(recipe) if isinstance(each, type) else each for name, each in found.items()
+        }
         self._firing: list[str] = []
 
     def observe(self, metrics: Mapping[str, Any], traces: Sequence[Trace]) -> list[Warned]:
-        """What is to be said after a step."""
-        advice: dict[str, str] = {}
-        told = {"return": metrics["return"]["mean"], "moved": metrics.get("moved")}
-        for name, value in {**told, **_figures(traces, advice)}.items():
-            if value is None:
-                continue
-            if len(self._first.setdefault(name, [])) < _STEPS:
-                self._first[name].append(value)
-            else:
-                self._last[name] = [*self._last.get(name, []), value][-_STEPS:]
-        found = [*_unanswered(traces), *self._collapsed(), *self._hacked(advice)]
+        """What is to be said after a step and was not said after the one before."""
+        found: list[Warned] = []
+        for monitor in self._monitors.values():
+            found += getattr(monitor, "observe", monitor)(metrics, traces)
         new = [warned for warned in found if warned.monitor not in self._firing]
         self._firing = [warned.monitor for warned in found]
         return new
 
-    def state(self) -> dict[str, Any]:
-        return {"first": self._first, "last": self._last, "firing": self._firing}
+    def state_dict(self) -> dict[str, Any]:
+        """Figures of all monitors that compare some, and what the others remember."""
+        comparing = [each for each in self._monitors.values() if isinstance(each, Comparing)]
+        return {
+            "first": {name: values for each in comparing for name, values in each.first.items()},
+            "last": {name: values for each in comparing for name, values in each.last.items()},
+            "firing": self._firing,
+            "own": {name: each.state_dict() for name, each in self._remembering()},
+        }
 
-    def load(self, state: Mapping[str, Any]) -> None:
-        """What `state` gave."""
-        self._first = {name: list(values) for name, values in state["first"].items()}
-        self._last = {name: list(values) for name, values in state["last"].items()}
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state_dict` gave."""
+        for each in self._monitors.values():
+            if isinstance(each, Comparing):
+                each.first = {
+                    name: list(state["first"][name]) for name in each.compares if name in state["first"]
+                }
+                each.last = {
+                    name: list(state["last"][name]) for name in each.compares if name in state["last"]
+                }
         self._firing = list(state["firing"])
+        own = state.get("own", {})  # version 0.1 had no monitors but its own
+        for name, monitor in self._remembering():
+            if name in own:
+                monitor.load_state_dict(own[name])
 
-    def _collapsed(self) -> list[Warned]:
-        found = [self._serial(), self._dominant(), self._chatty(), self._leaking(), self._hasty()]
-        return [warned for warned in found if warned is not None]
+    def _remembering(self) -> list[tuple[str, Any]]:
+        return [(name, each) for name, each in self._monitors.items() if hasattr(each, "state_dict")]
 
-    def _compared(self, name: str) -> tuple[float, float] | None:
+
+class Comparing:
+    """A monitor that compares figures of the last steps with those of the run's first ones."""
+
+    name = ""
+    compares: tuple[str, ...] = ()
+    """The figures it looks at; monitors that look at the same one call it the same."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self.recipe = recipe
+        self.first: dict[str, list[float]] = {}
+        """Figure -> its first values; a step in which it could not be measured is left out."""
+        self.last: dict[str, list[float]] = {}
+
+    def observe(self, metrics: Mapping[str, Any], traces: Sequence[Trace]) -> list[Warned]:
+        """Note the step's figures, and judge."""
+        self.note(self.figures(metrics, traces))
+        message = self.judge()
+        return [] if message is None else [Warned(monitor=self.name, message=message)]
+
+    def figures(self, metrics: Mapping[str, Any], traces: Sequence[Trace]) -> dict[str, float | None]:
+        """What is compared, of one step; None where it could not be measured."""
+        raise NotImplementedError
+
+    def judge(self) -> str | None:
+        """What is wrong and what to do about it; None: nothing."""
+        raise NotImplementedError
+
+    def note(self, figures: Mapping[str, float | None]) -> None:
+        """Keep a step's figures."""
+        for name, value in figures.items():
+            if value is None:
+                continue
+            if len(self.first.setdefault(name, [])) < _STEPS:
+                self.first[name].append(value)
+            else:
+                self.last[name] = [*self.last.get(name, []), value][-_STEPS:]
+
+    def compared(self, name: str) -> tuple[float, float] | None:
         """Means over the first steps and over the last; None before there are both."""
-        first, last = self._first.get(name, ()), self._last.get(name, ())
+        first, last = self.first.get(name, ()), self.last.get(name, ())
         if len(last) < _STEPS:
             return None
         return sum(first) / len(first), sum(last) / len(last)
 
-    def _serial(self) -> Warned | None:
-        pair = self._compared("spawned")
+
+class SerialCollapse(Comparing):
+    """Hardly anybody is spawned any more (O1)."""
+
+    name = "serial-collapse"
+    compares = ("spawned",)
+
+    def figures(self, metrics: Mapping[str, Any], traces: Sequence[Trace]) -> dict[str, float | None]:  # noqa: ARG002
+        return {"spawned": _mean(float(_spawned(trace)) for trace in traces)}
+
+    def judge(self) -> str | None:
+        pair = self.compared("spawned")
         if pair is None or pair[0] < 0.1 or pair[1] >= 0.25 * pair[0]:
             return None
-        return Warned(
-            monitor="serial-collapse",
-            message=f"agents were spawned in {pair[0]:.0%} of the first rollouts, and in {pair[1]:.0%} of the last. If "
+        return (
+            f"agents were spawned in {pair[0]:.0%} of the first rollouts, and in {pair[1]:.0%} of the last. If "
             'the task gains from them: credit spawning by both of its branches (estimator = "spawn-fork"), judge '
             'early choices as if later ones were made well (critic.backup = "best-first"), keep options tried '
-            '(critic.temperature), or reward parallel work at first (reward.recipe = "parl-progress").',
+            '(critic.temperature), or reward parallel work at first (reward.recipe = "parl-progress").'
         )
 
-    def _dominant(self) -> Warned | None:
-        pair = self._compared("dominance")
+
+class DominantAgent(Comparing):
+    """One sub-agent does nearly all the work (O2)."""
+
+    name = "dominant-agent"
+    compares = ("dominance",)
+
+    def figures(self, metrics: Mapping[str, Any], traces: Sequence[Trace]) -> dict[str, float | None]:  # noqa: ARG002
+        return {"dominance": _mean(_dominance(trace) for trace in traces)}
+
+    def judge(self) -> str | None:
+        pair = self.compared("dominance")
         if pair is None or pair[1] < 0.8 or pair[1] - pair[0] < _RISE:
             return None
-        return Warned(
-            monitor="dominant-agent",
-            message=f"the busiest sub-agent is {pair[1]:.0%} of the way from an equal share of the work to all of it "
+        return (
+            f"the busiest sub-agent is {pair[1]:.0%} of the way from an equal share of the work to all of it "
             f'(in the first steps: {pair[0]:.0%}). Give agents credit of their own (estimator = "agent-group" or '
-            '"shapley"), or count agents alike in the loss (loss.scale = ["trace", "agent"]).',
+            '"shapley"), or count agents alike in the loss (loss.scale = ["trace", "agent"]).'
         )
 
-    def _chatty(self) -> Warned | None:
-        pair, returns = self._compared("messages"), self._compared("return")
+
+class OverCommunication(Comparing):
+    """Messages grow while the return does not (O3)."""
+
+    name = "over-communication"
+    compares = ("return", "messages")
+
+    def figures(self, metrics: Mapping[str, Any], traces: Sequence[Trace]) -> dict[str, float | None]:
+        messages = _mean(float(_num_messages(trace)) for trace in traces)
+        return {"return": metrics["return"]["mean"], "messages": messages}
+
+    def judge(self) -> str | None:
+        pair, returns = self.compared("messages"), self.compared("return")
         if pair is None or returns is None or pair[1] < max(1.5 * pair[0], pair[0] + 1):
             return None
         if returns[1] > returns[0] + 0.02 * max(1.0, abs(returns[0])):
             return None
-        return Warned(
-            monitor="over-communication",
-            message=f"{pair[1]:.1f} messages per rollout, after {pair[0]:.1f} in the first steps, and the return went "
+        return (
+            f"{pair[1]:.1f} messages per rollout, after {pair[0]:.1f} in the first steps, and the return went "
             f"from {returns[0]:.3g} to {returns[1]:.3g}. Credit each message by what it changed (estimator = "
-            '"message-replay"), or price tokens (reward.recipe = "success-less-tokens").',
+            '"message-replay"), or price tokens (reward.recipe = "success-less-tokens").'
         )
 
-    def _leaking(self) -> Warned | None:
-        pair = self._compared("leakage")
+
+class AggregationLeakage(Comparing):
+    """The final answer is one source's, whatever the others said (O4)."""
+
+    name = "aggregation-leakage"
+    compares = ("leakage",)
+
+    def figures(self, metrics: Mapping[str, Any], traces: Sequence[Trace]) -> dict[str, float | None]:  # noqa: ARG002
+        return {"leakage": _leakage(traces)}
+
+    def judge(self) -> str | None:
+        pair = self.compared("leakage")
         if pair is None or pair[1] < 0.9 or pair[1] - pair[0] < _RISE:
             return None
-        return Warned(
-            monitor="aggregation-leakage",
-            message=f"where sub-agents disagreed, {pair[1]:.0%} of final answers were those of one and the same source "
+        return (
+            f"where sub-agents disagreed, {pair[1]:.0%} of final answers were those of one and the same source "
             f"(in the first steps: {pair[0]:.0%}). Credit aggregation on its own (a [[credit]] entry with decisions = "
             '["aggregate"]), let the team aggregate by vote, or reward fused answers (reward.recipe = '
-            '"orchestration").',
+            '"orchestration").'
         )
 
-    def _hasty(self) -> Warned | None:
-        pair, returns = self._compared("moved"), self._compared("return")
+
+class LargeSteps(Comparing):
+    """Each step changes the policy a lot, and the return falls."""
+
+    name = "large-steps"
+    compares = ("return", "moved")
+
+    def figures(self, metrics: Mapping[str, Any], traces: Sequence[Trace]) -> dict[str, float | None]:  # noqa: ARG002
+        return {"return": metrics["return"]["mean"], "moved": metrics.get("moved")}
+
+    def judge(self) -> str | None:
+        pair, returns = self.compared("moved"), self.compared("return")
         if pair is None or returns is None or max(pair) < _MOVED:
             return None
         if returns[1] >= returns[0] - 0.05 * max(1.0, abs(returns[0])):
             return None
         learning = [name for name, part in self.recipe.policies.items() if part.train != "frozen"]
         rates = " and ".join(dict.fromkeys(map(self.recipe.rate_setting, learning)))
-        return Warned(
-            monitor="large-steps",
-            message=f"a step changes an answer's chances by {max(pair):.2g} (KL), and the return went from "
+        return (
+            f"a step changes an answer's chances by {max(pair):.2g} (KL), and the return went from "
             f"{returns[0]:.3g} to {returns[1]:.3g}. Lower {rates} (to a third, for a start), or play more "
-            "rollouts a step (rollout.groups).",
+            "rollouts a step (rollout.groups)."
         )
 
-    def _hacked(self, advice: Mapping[str, str]) -> list[Warned]:
+
+class RewardHacking(Comparing):
+    """The survey's five modes of gaming a reward, each a warning of its own name."""
+
+    compares = get_args(hacking.Mode)
+
+    def observe(self, metrics: Mapping[str, Any], traces: Sequence[Trace]) -> list[Warned]:  # noqa: ARG002
+        """Note the modes' scores, and warn of those that fire and have risen."""
+        step = max(1, len(traces) // _HACKING_TRACES)
+        every = hacking.watch(traces[::step])
+        self.note({finding.mode: finding.score for finding in every})
         found = []
-        for mode, message in advice.items():
-            pair = self._compared(mode)
+        for finding in every:
+            pair = self.compared(finding.mode) if finding.fired else None
             if pair is not None and pair[1] >= hacking.FIRES_FROM and pair[1] - pair[0] >= _RISE:
-                told = f"{message} (The first steps: {pair[0]:.0%}; the last: {pair[1]:.0%}.)"
-                found.append(Warned(monitor=mode.replace("_", "-"), message=told))
+                told = f"{finding.message} (The first steps: {pair[0]:.0%}; the last: {pair[1]:.0%}.)"
+                found.append(Warned(monitor=finding.mode.replace("_", "-"), message=told))
         return found
 
 
-def _unanswered(traces: Sequence[Trace]) -> list[Warned]:
+def failed_calls(metrics: Mapping[str, Any], traces: Sequence[Trace]) -> list[Warned]:  # noqa: ARG001
+    """Some calls of this step were not answered."""
     failed = [failure for trace in traces for failure in failures(trace)]
     if not failed:
         return []
@@ -248,20 +366,16 @@ def _unanswered(traces: Sequence[Trace]) -> list[Warned]:
     ]
 
 
-def _figures(traces: Sequence[Trace], advice: dict[str, str]) -> dict[str, float | None]:
-    """Of one step; None where nothing could be measured. `advice` gets what hacking monitors say."""
-    found = {
-        "spawned": _mean(float(_spawned(trace)) for trace in traces),
-        "messages": _mean(float(_num_messages(trace)) for trace in traces),
-        "dominance": _mean(_dominance(trace) for trace in traces),
-        "leakage": _leakage(traces),
-    }
-    step = max(1, len(traces) // _HACKING_TRACES)
-    for finding in hacking.watch(traces[::step]):
-        found[finding.mode] = finding.score
-        if finding.fired:
-            advice[finding.mode] = finding.message
-    return found
+MONITORS: Mapping[str, Callable[..., Any]] = {
+    "failed-calls": failed_calls,
+    "serial-collapse": SerialCollapse,
+    "dominant-agent": DominantAgent,
+    "over-communication": OverCommunication,
+    "aggregation-leakage": AggregationLeakage,
+    "large-steps": LargeSteps,
+    "reward-hacking": RewardHacking,
+}
+"""What Baton ships, and runs in every training."""
 
 
 def _mean(values: Any) -> float | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ from torch.nn.functional import elu
 from baton.credit.core.acts import agents
 from baton.credit.estimator import RewardOf
 from baton.credit.estimators.mixing import Mix
+from baton.learn.recipe import CriticPart, Recipe
 from baton.trace.trace import Trace
 
 NUM_FEATURES = 7
@@ -51,7 +52,20 @@ class AgentsCritic:
         self._seen: list[tuple[list[list[float]], float]] = []
         """For each trace: the features of its agents added up by role, and the return."""
 
+    @classmethod
+    def from_recipe(cls, recipe: Recipe, policies: Mapping[str, Any], reward: RewardOf) -> Self:
+        """As the recipe's [critic] has it, for all roles of the policies."""
+        part = recipe.critic or CriticPart()
+        return cls(
+            [role for policy in policies.values() for role in policy.roles],
+            steps=part.steps,
+            learning_rate=part.learning_rate,
+            reward=reward,
+            seed=recipe.train.seed,
+        )
+
     def observe(self, traces: Iterable[Trace]) -> None:
+        """Fit the values of agents to what the latest traces earned."""
         for trace in traces:
             rows = [[0.0] * NUM_FEATURES for _ in self.roles]
             for agent, role in agents(trace).items():
@@ -89,7 +103,7 @@ class AgentsCritic:
         return math.fsum(w * x for w, x in zip(weights, _features(trace, agent), strict=True))
 
     def mix(self, trace: Trace) -> Mix:
-        """Over agents in order of birth."""
+        """How the values of a trace's agents, in order of birth, become the team's."""
         slots = [self.roles.index(role) if role in self.roles else None for role in agents(trace).values()]
 
         def mixed(values: Sequence[float]) -> float:
@@ -104,15 +118,18 @@ class AgentsCritic:
         return mixed
 
     def given(self) -> dict[str, Callable[..., Any]]:
+        """The value of an agent, and how a team's values are mixed."""
         return {"q": self.q, "mix": self.mix}
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
+        """The weights and the traces they are fitted to, as plain values."""
         return {
             "weights": {name: value.tolist() for name, value in self.weights.items()},
             "seen": [[rows, value] for rows, value in self._seen],
         }
 
-    def load(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state_dict` gave."""
         self.weights = {name: torch.tensor(value) for name, value in state["weights"].items()}
         self._seen = [(rows, value) for rows, value in state["seen"]]
 

@@ -1,31 +1,61 @@
-"""Critics: what a prefix of a trace is worth, for estimators that ask (GAE, COMA, the exact partition)."""
+"""What a critic is, and which there are: it says what a prefix of a trace is worth, for estimators that ask.
+
+A critic is made by `(recipe, policies, reward) -> Critic`; a class with that constructor is one. A critic of your own
+is named by `module:attr` in a recipe's `[critic] kind`, its state goes into checkpoints, and
+`baton.testing.check_critic` checks it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Protocol, cast
 
+from msgspec import Struct
+
+from baton import registry
 from baton.credit.estimator import RewardOf
 from baton.learn.recipe import CriticPart, Recipe
 from baton.trace.trace import Trace
-
-if TYPE_CHECKING:
-    from baton.learn.critics.table import Ask
-    from baton.learn.options import Asked
 
 
 class Critic(Protocol):
     """Learns from each step's traces, then answers what estimators ask."""
 
-    def observe(self, traces: Iterable[Trace]) -> None: ...
-
-    def given(self) -> dict[str, Any]:
-        """What it offers to estimators, by the name of their setting: value, q."""
+    def observe(self, traces: Iterable[Trace]) -> None:
+        """Learn from a step's traces, which have their rewards and no credit yet."""
         ...
 
-    def state(self) -> dict[str, Any]: ...
+    def given(self) -> dict[str, Any]:
+        """What it offers to estimators, by the name of their setting: value, q; `ESTIMATOR.NAME` is for one alone."""
+        ...
 
-    def load(self, state: Mapping[str, Any]) -> None: ...
+    def state_dict(self) -> dict[str, Any]:
+        """Everything it has learned, as plain values and tensors."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state_dict` gave."""
+        ...
+
+
+class CriticKind(Struct, frozen=True):
+    """A critic that Baton ships, imported when it is made."""
+
+    place: str
+    """Where its factory is, as `module:attr`."""
+    learns: bool
+    """Whether it has weights, and so `critic.learning_rate`; a table counts. A class of your own may say so too."""
+
+    def __call__(self, recipe: Recipe, policies: Mapping[str, Any], reward: RewardOf) -> Critic:
+        return cast(Critic, registry.resolve("critic", self.place)(recipe, policies, reward))
+
+
+CRITICS: Final[Mapping[str, CriticKind]] = {
+    "table": CriticKind("baton.learn.critics.table:TableCritic.from_recipe", learns=False),
+    "network": CriticKind("baton.learn.critics.network:NetworkCritic", learns=True),
+    "agents": CriticKind("baton.learn.critics.agents:AgentsCritic.from_recipe", learns=True),
+}
+"""What Baton ships: counts of situations, a transformer over the trace, a value for each agent."""
 
 
 class NoCritic:
@@ -37,53 +67,20 @@ class NoCritic:
     def given(self) -> dict[str, Any]:
         return {}
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         return {}
 
-    def load(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         pass
 
 
 def learns(part: CriticPart | None) -> bool:
-    """Whether a critic has weights, and so a rate of learning; a table counts."""
-    return part is not None and part.kind != "table"
+    """Whether the critic that is asked for has a rate of learning."""
+    return part is not None and bool(getattr(registry.resolve("critic", part.kind), "learns", False))
 
 
 def make_critic(recipe: Recipe, policies: Mapping[str, Any], reward: RewardOf) -> Critic:
-    """The critic a recipe asks for."""
+    """The critic that a recipe asks for; `reward` is what a trace earned."""
     if recipe.critic is None:
         return NoCritic()
-    if recipe.critic.kind == "table":
-        from baton.learn.critics.table import TableCritic
-
-        part = recipe.critic
-        return TableCritic(
-            prior=part.prior,
-            backup=part.backup,
-            temperature=part.temperature,
-            optimism=part.optimism,
-            num_steps=recipe.train.steps,
-            reward=reward,
-            ask=_asking(policies, recipe.pack.max_tokens),
-        )
-    if recipe.critic.kind == "agents":
-        from baton.learn.critics.agents import AgentsCritic
-
-        roles = [role for policy in policies.values() for role in policy.roles]
-        part = recipe.critic
-        return AgentsCritic(
-            roles, steps=part.steps, learning_rate=part.learning_rate, reward=reward, seed=recipe.train.seed
-        )
-    from baton.learn.critics.network import NetworkCritic
-
-    return NetworkCritic(recipe, policies, reward)
-
-
-def _asking(policies: Mapping[str, Any], max_tokens: int) -> Ask:
-    from baton.learn.options import chances_of
-    from baton.learn.policy import samplers
-
-    def ask(asked: Sequence[Asked]) -> dict[Asked, tuple[float, ...]]:
-        return chances_of(asked, samplers(policies), max_tokens=max_tokens)
-
-    return ask
+    return cast(Critic, registry.resolve("critic", recipe.critic.kind)(recipe, policies, reward))

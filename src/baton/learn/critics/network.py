@@ -1,6 +1,6 @@
 """A critic that is a small transformer over prefixes of the trace (MAPPO, IPPO, MARFT, COMA with a network).
 
-It reads a trace's ids (`reading`) through the prefix forest, so that prompts which rollouts share are computed once,
+It reads a trace's ids (`pages`) through the prefix forest, so that prompts which rollouts share are computed once,
 and a linear head gives the value at every spot asked for. Before the first token of an answer that is V(prefix); after
 an answer it is Q(prefix, answer), so options need no heads of their own: they are appended and read.
 
@@ -31,7 +31,7 @@ from baton.forest.attention.parts import make_pass
 from baton.forest.layout import plant, split
 from baton.forest.logprobs import hidden_states, tree_attention
 from baton.forest.rows import Row
-from baton.learn.critics.pages import Page, Places, Reader, Spot, row_at
+from baton.learn.critics.pages import CriticPage, Places, Spot, TraceReader, row_at
 from baton.learn.models.tiny import Tiny, decoder_of
 from baton.learn.recipe import Recipe
 from baton.trace.numbers import ROUNDING
@@ -60,7 +60,7 @@ class NetworkCritic:
         self.seed = recipe.train.seed
         self.asks = _Asked(recipe)
         tokenizer, own = _tokenizer(policies)
-        self.reader = Reader(tokenizer, own, self.part.view, LATEST)
+        self.reader = TraceReader(tokenizer, own, self.part.view, LATEST)
         size = next((p.tiny for p in recipe.policies.values()), Tiny())
         self.net = _Net(len(tokenizer), size, seed=recipe.train.seed)
         self.optimizer = torch.optim.AdamW(
@@ -189,8 +189,8 @@ class NetworkCritic:
 
     # -- to go on from ----------------------------------------------------------------------------
 
-    def state(self) -> dict[str, Any]:
-        """With tensors in it."""
+    def state_dict(self) -> dict[str, Any]:
+        """The network, its optimiser and the lessons it draws from, with tensors among them."""
         optimizer = self.optimizer.state_dict()["state"]
         return {
             "num_observed": self._num_observed,
@@ -199,8 +199,8 @@ class NetworkCritic:
             "optimizer": {str(k): {n: v.clone() for n, v in each.items()} for k, each in optimizer.items()},
         }
 
-    def load(self, state: Mapping[str, Any]) -> None:
-        """What `state` gave."""
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """What `state_dict` gave."""
         self._num_observed = state["num_observed"]
         self._kept = [_unpacked(step) for step in state["kept"]]
         self.net.load_state_dict(state["net"])
@@ -230,7 +230,7 @@ def _unpacked(packed: Mapping[str, Tensor]) -> list[Lesson]:
 class _Read:
     """A trace, and what the critic says of it."""
 
-    def __init__(self, trace: Trace, pages: list[Page]) -> None:
+    def __init__(self, trace: Trace, pages: list[CriticPage]) -> None:
         self.trace = trace
         self.places = Places(trace)
         self.pages = pages
@@ -242,10 +242,13 @@ class _Asked:
     """What a recipe's estimators will ask, and how they discount."""
 
     def __init__(self, recipe: Recipe) -> None:
-        parts = {find(part.estimator).name: part for part in recipe.credit}
-        self.tokens = "token-gae" in parts
-        self.options = "coma" in parts
-        chained = parts.get("gae") or parts.get("token-gae")
+        parts = [(find(part.estimator), part) for part in recipe.credit]
+        self.tokens = any("token" in each.units and "value" in each.settings for each, _ in parts)
+        self.options = any("q" in each.settings for each, _ in parts)
+        discounted = [
+            ("token" in e.units, part) for e, part in parts if {"value", "gamma"} <= e.settings.keys()
+        ]
+        chained = min(discounted, key=lambda each: each[0])[1] if discounted else None
         self.own_rewards = chained is not None
         self.gamma, self.by_agent = 1.0, self.tokens
         if chained is not None:

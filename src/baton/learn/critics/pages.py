@@ -37,14 +37,14 @@ class Spot(NamedTuple):
     num_said: int
 
 
-class Page(Struct, frozen=True, kw_only=True):
+class CriticPage(Struct, frozen=True, kw_only=True):
     """A row of ids, and which token stands last before each spot."""
 
     ids: Ids
     spots: dict[Spot, int]
 
 
-class Reader:
+class TraceReader:
     """Renders traces with one tokenizer; `own` are the policies whose recorded ids are already its own."""
 
     def __init__(self, tokenizer: Any, own: Collection[str], view: View, latest: int) -> None:
@@ -54,7 +54,7 @@ class Reader:
         self.latest = latest
         self._encoded: dict[str, list[int]] = {}
 
-    def pages(self, trace: Trace, *, tokens: bool = False) -> list[Page]:
+    def pages(self, trace: Trace, *, tokens: bool = False) -> list[CriticPage]:
         """All turns of a trace. `tokens`: with a spot before each completion token."""
         calls = [trace.call_by_id[turn.call] for turn in turns(trace) if turn.call in trace.call_by_id]
         if self.view == "central":
@@ -65,29 +65,31 @@ class Reader:
         """An answer, ended as a model ends it."""
         return [*self._encode(text), self.tokenizer.eos_token_id]
 
-    def _local(self, trace: Trace, call: Call, tokens: bool) -> Page:
+    def _local(self, trace: Trace, call: Call, tokens: bool) -> CriticPage:
         prompt = trace.prompt_ids(call) if call.policy in self.own else None
         read = self._encode(_context(trace, call)) if prompt is None else list(prompt)
         spoken = self._spoken(trace, call)
         read = read[-max(1, self.latest - len(spoken)) :]
-        return Page(ids=np.array([*read, *spoken], np.int32), spots=_spots(call, len(read), spoken, tokens))
+        return CriticPage(
+            ids=np.array([*read, *spoken], np.int32), spots=_spots(call, len(read), spoken, tokens)
+        )
 
-    def _central(self, trace: Trace, calls: Sequence[Call], tokens: bool) -> list[Page]:
-        pages: list[Page] = []
+    def _central(self, trace: Trace, calls: Sequence[Call], tokens: bool) -> list[CriticPage]:
+        pages: list[CriticPage] = []
         ids: list[int] = []
         spots: dict[Spot, int] = {}
         for call in calls:
             read, spoken = self._new(trace, call), self._spoken(trace, call)
             read = read[-max(1, self.latest - len(spoken)) :]
             if ids and len(ids) + len(read) + len(spoken) > self.latest:
-                pages.append(Page(ids=np.array(ids, np.int32), spots=spots))
+                pages.append(CriticPage(ids=np.array(ids, np.int32), spots=spots))
                 room = max(0, min(self.latest // 2, self.latest - len(read) - len(spoken)))
                 ids, spots = ids[len(ids) - room :], {}
             ids += read
             spots |= _spots(call, len(ids), spoken, tokens)
             ids += spoken
         if ids:
-            pages.append(Page(ids=np.array(ids, np.int32), spots=spots))
+            pages.append(CriticPage(ids=np.array(ids, np.int32), spots=spots))
         return pages
 
     def _new(self, trace: Trace, call: Call) -> list[int]:

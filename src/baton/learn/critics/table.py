@@ -28,27 +28,27 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from msgspec import Struct, structs
 
 from baton.credit.estimator import CreditError, Prefix, RewardOf, team_return
-from baton.learn.options import Asked
+from baton.learn.options import Asked, chances_of
+from baton.learn.policy import samplers
+from baton.learn.recipe import CriticPart, Recipe
 from baton.trace.records import Event
 from baton.trace.trace import Trace
 
-# -- choices --
-# Choice points of a trace: where an agent chose among named options, what it saw, and what it earned on the way.
-#
-# What the chooser saw is its prompt, so two prefixes that look alike to it are one situation. Rewards that a task
-# writes onto its steps come when they came; what is left of the return comes with the last choice.
-
 
 class ChoicePoint(Struct, frozen=True, kw_only=True):
-    """One choice."""
+    """Where an agent chose among named options: what it saw, and what it earned on the way.
+
+    What the chooser saw is its prompt, so two prefixes that look alike to it are one situation. Rewards that a task
+    writes onto its steps come when they came; what is left of the return comes with the last choice.
+    """
 
     place: int
-    """Of its event in `trace.events`."""
+    """The number of its event in `trace.events`."""
     situation: bytes
     options: tuple[str, ...]
     choice: int
@@ -150,6 +150,24 @@ class TableCritic:
         self._levels: dict[bytes, float] = {}
         """The policy's average over the options seen."""
         self._points: dict[str, list[ChoicePoint]] = {}
+
+    @classmethod
+    def from_recipe(cls, recipe: Recipe, policies: Mapping[str, Any], reward: RewardOf) -> Self:
+        """As the recipe's [critic] has it; the policies are asked what they would do now."""
+
+        def ask(asked: Sequence[Asked]) -> dict[Asked, tuple[float, ...]]:
+            return chances_of(asked, samplers(policies), max_tokens=recipe.pack.max_tokens)
+
+        part = recipe.critic or CriticPart()
+        return cls(
+            prior=part.prior,
+            backup=part.backup,
+            temperature=part.temperature,
+            optimism=part.optimism,
+            num_steps=recipe.train.steps,
+            reward=reward,
+            ask=ask,
+        )
 
     def observe(self, traces: Iterable[Trace]) -> None:
         """Count a step's traces and solve anew."""
@@ -267,9 +285,10 @@ class TableCritic:
         return earned
 
     def given(self) -> dict[str, Any]:
+        """Values of prefixes, and of options at them."""
         return {"value": self.value, "q": self.q}
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """Everything, as plain values."""
         return {
             "num_observed": self._num_observed,
@@ -287,8 +306,8 @@ class TableCritic:
             "levels": {key.hex(): level for key, level in self._levels.items()},
         }
 
-    def load(self, state: Mapping[str, Any]) -> None:
-        """What `state` gave."""
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """What `state_dict` gave."""
         self._num_observed = state["num_observed"]
         self._cells = {}
         for key, cells in state["cells"].items():

@@ -165,7 +165,7 @@ def starting_adapters(
             _name(recipe, part, (name, *roles)),
             lambda place: _adapt(recipe, (name, *roles), (model, tokenizer), place, progress),
         )
-        lora.load_state(model, name, load_file(made / "adapter.safetensors"))
+        lora.load_adapter_state_dict(model, name, load_file(made / "adapter.safetensors"))
         told: dict[str, Any] = json.loads((made / "warm.json").read_text("utf-8"))
         return told
 
@@ -207,7 +207,7 @@ def _adapt(
             progress=lambda step, loss: tell(f"warm start of {name} {step}/{warm.steps}, loss {loss:.3f}"),
         )
     told = {"loss": loss, "seconds": time.monotonic() - began, "calls": len(spoken), **structs.asdict(warm)}
-    save_file(lora.state_of(model, name), place / "adapter.safetensors")
+    save_file(lora.adapter_state_dict(model, name), place / "adapter.safetensors")
     (place / "warm.json").write_text(json.dumps(told), "utf-8")
 
 

@@ -135,7 +135,7 @@ def load_weights(place: Path, policies: Mapping[str, Policy]) -> dict[str, Any]:
         weights = place / f"{name}.safetensors"
         if not weights.is_file():
             raise UsageError(f"{place} has no weights for policy {name!r}; the recipe has changed since.")
-        policy.load(load_file(weights), told["versions"][name])
+        policy.load_state_dict(load_file(weights), told["versions"][name])
     return told
 
 
@@ -154,7 +154,7 @@ def _write(
 
     for name, policy in policies.items():
         if policy.learns and policy.optimizer is not None:
-            put(f"{name}.safetensors", to_bytes(policy.state()))
+            put(f"{name}.safetensors", to_bytes(policy.state_dict()))
             kept = io.BytesIO()
             torch.save(policy.optimizer.state_dict(), kept)
             put(f"{name}.optimizer.pt", kept.getvalue())

@@ -215,7 +215,7 @@ class Session:
     def _first_weights(self) -> Iterator[None]:
         """The body has the weights that the run started from."""
         policies = self.trainer.policies
-        trained = {name: policy.state() for name, policy in policies.items() if policy.learns}
+        trained = {name: policy.state_dict() for name, policy in policies.items() if policy.learns}
         versions = {name: policy.version for name, policy in policies.items()}
         first = sorted(self.folder.checkpoints.glob("step-*"))[0]
         checkpoint.load_weights(first, policies)
@@ -224,7 +224,7 @@ class Session:
             yield
         finally:
             for name, state in trained.items():
-                policies[name].load(state, versions[name])
+                policies[name].load_state_dict(state, versions[name])
 
     def _best_of(self, tokens: float) -> dict[str, Any]:
         """What these tokens buy the team as it is."""
