@@ -33,7 +33,7 @@ SAMPLED = (
             for choice in CHOICES
         ]
     ),
-    "critic.backup=best", "critic.temperature=0.01", "critic.optimism=0.02",
+    "critic.backup=best", "critic.entropy_bonus=0.01", "critic.optimism=0.02",
     "train.options=sampled", "train.steps=30", "train.learning_rate=0.0007", "train.invalid=2",
 )  # fmt: skip
 """The same credit as a policy gradient on the options that were taken, at settings chosen by hand."""

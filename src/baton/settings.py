@@ -293,6 +293,7 @@ def _toml(text: str, where: str) -> dict[str, Any]:
 
 def _rename(table: dict[str, Any], renamed: Mapping[str, str], where: str) -> None:
     """Settings under their names of now. Runs of earlier versions keep theirs in their folders."""
+    found = []
     for old, new in renamed.items():
         *way, last = old.split(".")
         here: Any = table
@@ -300,7 +301,9 @@ def _rename(table: dict[str, Any], renamed: Mapping[str, str], where: str) -> No
             here = here.get(word) if isinstance(here, dict) else None
         if isinstance(here, dict) and last in here:
             set_at(table, new, here.pop(last), where)
-            logging.getLogger("baton").warning("%s: %s is called %s now.", where, old, new)
+            found.append(f"{old} is called {new} now")
+    if found:
+        logging.getLogger("baton").warning("%s: %s.", where, ", and ".join(found))
 
 
 class _Decoder:
@@ -476,10 +479,10 @@ def _named(shape: shapes.Type) -> str:
 
 def _bounds(shape: shapes.IntType | shapes.FloatType) -> str:
     if shape.ge is not None:
-        return f"{shape.ge:g} or more" if shape.le is None else f"{shape.ge:g} to {shape.le:g}"
+        return f"{shape.ge:,} or more" if shape.le is None else f"{shape.ge:,} to {shape.le:,}"
     if shape.gt is not None:
-        return f"more than {shape.gt:g}" if shape.le is None else f"above {shape.gt:g} and up to {shape.le:g}"
-    return "" if shape.le is None else f"{shape.le:g} or less"
+        return f"more than {shape.gt:,}" if shape.le is None else f"above {shape.gt:,} and up to {shape.le:,}"
+    return "" if shape.le is None else f"{shape.le:,} or less"
 
 
 def _words(shape: shapes.LiteralType) -> list[str]:

@@ -131,7 +131,7 @@ def test_settings(
         ("value", "not K=V"),
     ):
         assert hint in refused(capsys, *args, "--set", given)
-    assert "expected float" in refused(capsys, path, "--estimator", "group", "--set", "eps=big")
+    assert "expected a number" in refused(capsys, path, "--estimator", "group", "--set", "eps=big")
     credit(capsys, path, "--estimator", "group", "--set", "eps=1")
 
 

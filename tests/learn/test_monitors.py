@@ -68,7 +68,7 @@ def test_the_message_says_what_was_seen_and_what_to_change() -> None:
     for traces in [played("eager", 4)] * 3 + [played("never-spawn", 4)] * 3:
         said = watch.observe({"return": {"mean": 0.0}}, traces)
     assert "0% of the last" in said[0].message
-    for setting in ("spawn-fork", 'critic.backup = "best-first"', "critic.temperature"):
+    for setting in ("spawn-fork", 'critic.backup = "best-first"', "critic.entropy_bonus"):
         assert setting in said[0].message
 
 

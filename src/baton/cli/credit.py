@@ -21,6 +21,7 @@ from baton.credit import ESTIMATORS, find, team_return
 from baton.credit.estimator import Cost, Credits, Estimator
 from baton.credit.forking import Forks
 from baton.errors import UsageError, nearest
+from baton.settings import read_value
 from baton.team.intervene import Intervention
 from baton.team.protocol import Answer
 from baton.team.running import Fork
@@ -185,16 +186,7 @@ def _typed(name: str, text: str, parameter: Parameter, hint: Any) -> Any:
         raise UsageError(
             f"setting {name} is a {kind}, which cannot be given on the command line. Leave it out."
         )
-    try:
-        value = msgspec.json.decode(text)
-    except msgspec.DecodeError:
-        value = text
-    default = parameter.default
-    if isinstance(default, float) and type(value) is int:
-        value = float(value)
-    if type(default) in (bool, int, float, str) and type(value) is not type(default):
-        raise UsageError(f"setting {name} is {text!r}; expected {kind}.")
-    return value
+    return read_value(text)
 
 
 def _function(name: str, text: str) -> Any:

@@ -12,23 +12,13 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Literal,
-    ParamSpec,
-    Protocol,
-    TypeVar,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, get_type_hints
 
-import msgspec
-import numpy as np
 from msgspec import Struct
 
+from baton import registry
 from baton.errors import BatonError, UsageError, nearest
+from baton.settings import convert
 from baton.trace.records import Credit, Reward
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import CreditUnit
@@ -167,21 +157,6 @@ def make_credit(
     )
 
 
-_Bound = tuple[Callable[[float], bool], str]
-_SHARE: _Bound = (lambda value: 0 <= value <= 1, "0 to 1")
-_CHANCE: _Bound = (lambda value: 0 < value <= 1, "above 0 and up to 1")
-_SOME: _Bound = (lambda value: value >= 1, "1 or more")
-_BOUNDS: dict[str, _Bound] = {
-    "eps": (lambda value: value >= 0, "0 or more"),
-    **dict.fromkeys(("gamma", "lambda_", "discount"), _SHARE),
-    **dict.fromkeys(("rate", "replay_probability"), _CHANCE),
-    **dict.fromkeys(
-        ("num_alternatives", "num_continuations", "num_replicates", "max_steps", "max_evaluations"), _SOME
-    ),
-}
-"""Settings that mean the same in every estimator -> what they can be."""
-
-
 class Estimator(Struct, frozen=True, kw_only=True):
     """One way to say who earned what."""
 
@@ -189,7 +164,9 @@ class Estimator(Struct, frozen=True, kw_only=True):
     units: tuple[CreditUnit, ...]
     """What its credits land on. Where there are several, the function takes `unit`; the first is its default."""
     needs: frozenset[str]
-    """Beyond rewards: group, propensities, runtime, values, turn_rewards, shared_prefixes, ..."""
+    """Beyond rewards: group (rollouts to compare), runtime (it runs traces again), counterfactuals (returns without an
+    agent), values (a critic), options (all that could have been chosen), lucks (rollouts whose luck differs),
+    propensities, turn_rewards, shared_prefixes, ... A recipe that cannot give them is refused."""
     source: str
     """The paper."""
     evidence: str
@@ -197,6 +174,10 @@ class Estimator(Struct, frozen=True, kw_only=True):
     function: Callable[..., Any]
     at_least: int = 2
     """Rollouts that it needs to compare, where it needs a group."""
+    decisions: tuple[str, ...] = ()
+    """Decisions it is for, which somebody in the team has to make; empty: whatever its units are."""
+    critics: tuple[str, ...] = ("table", "network")
+    """Kinds of critic that can answer it, where it asks one."""
 
     @property
     def settings(self) -> Mapping[str, inspect.Parameter]:
@@ -208,7 +189,7 @@ class Estimator(Struct, frozen=True, kw_only=True):
     def hints(self) -> Mapping[str, Any]:
         """The types of its settings; of none where they name what is only there for a type checker."""
         try:
-            return get_type_hints(self.function)
+            return get_type_hints(self.function, include_extras=True)
         except NameError:
             return {}
 
@@ -224,13 +205,12 @@ class Estimator(Struct, frozen=True, kw_only=True):
 
     def bind(self, *, unit: str | None = None, **settings: Any) -> dict[str, Any]:
         """Keyword arguments for `function`, or an error that names the nearest right one."""
-        for name in settings:
+        hints, where = self.hints, f"estimator {self.name}"
+        for name, value in settings.items():
             if name not in self.settings:
-                raise UsageError(
-                    f"estimator {self.name} has no setting {name!r}. "
-                    + (nearest(name, self.settings) if self.settings else "It has none.")
-                )
-            self._check(name, settings[name])
+                known = nearest(name, self.settings) if self.settings else "It has none."
+                raise UsageError(f"{where} has no setting {name!r}. {known}")
+            settings[name] = convert(hints.get(name, Any), value, where, name)
         for name, parameter in self.settings.items():
             if parameter.default is inspect.Parameter.empty and name not in settings:
                 raise CreditError(
@@ -243,22 +223,6 @@ class Estimator(Struct, frozen=True, kw_only=True):
                 "Type: baton credit --list"
             )
         return settings if unit is None or len(self.units) == 1 else {**settings, "unit": unit}
-
-    def _check(self, name: str, value: Any) -> None:
-        """Refuse a value that is of another type, no known word, or out of bounds."""
-        hint = self.hints.get(name, Any)
-        known = get_args(hint) if get_origin(hint) is Literal else ()
-        if known and value not in known:
-            raise UsageError(f"estimator {self.name}: {name} is {value!r}. {nearest(str(value), known)}")
-        plain = value.item() if isinstance(value, np.generic) else value
-        try:
-            msgspec.convert(plain, hint)
-        except msgspec.ValidationError as error:
-            wanted = str(error).partition(",")[0].lower().replace("callable", "a function").replace("`", "")
-            raise UsageError(f"estimator {self.name}: {name} is {value!r}; {wanted}.") from None
-        holds, bounds = _BOUNDS.get(name, (None, ""))
-        if holds is not None and not holds(value):
-            raise UsageError(f"estimator {self.name}: {name} is {value}; expected {bounds}.")
 
     def __call__(self, group: Group, **given: Any) -> Credits:
         """Estimate without a runtime. Those that fork are awaited instead: `await e.function(group, ...)`."""
@@ -283,6 +247,8 @@ def estimator(
     evidence: str,
     needs: Iterable[str] = (),
     at_least: int = 2,
+    decisions: Iterable[str] = (),
+    critics: Iterable[str] = ("table", "network"),
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """List a function as an estimator; the function itself stays as it is."""
 
@@ -297,6 +263,8 @@ def estimator(
             evidence=evidence,
             function=function,
             at_least=at_least,
+            decisions=tuple(decisions),
+            critics=tuple(critics),
         )
         return function
 
@@ -304,9 +272,12 @@ def estimator(
 
 
 def find(name: str) -> Estimator:
-    """An estimator by name; `_` and `-` are the same."""
-    same = {known.replace("_", "-"): found for known, found in ESTIMATORS.items()}
-    try:
-        return same[name.replace("_", "-")]
-    except KeyError:
-        raise UsageError(f"there is no estimator {name!r}. {nearest(name, ESTIMATORS)}") from None
+    """An estimator by name (`_` and `-` are the same), or one of another package by entry point or module:attr."""
+    same = {known.replace("_", "-"): known for known in registry.names("estimator")}
+    found = registry.resolve("estimator", same.get(name.replace("_", "-"), name))
+    if isinstance(found, Estimator):
+        return found
+    for listed in ESTIMATORS.values():
+        if listed.function is found:
+            return listed
+    raise UsageError(f"{name} is not an estimator. Decorate the function: @estimator(...)")

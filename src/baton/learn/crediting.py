@@ -70,14 +70,14 @@ def learned_weights(
 
 
 def stop_settings(game: Game | None, policies: Mapping[str, Policy], max_tokens: int) -> dict[str, Any]:
-    """By the name of the setting, for the estimator stop-value alone."""
+    """By the name of the setting."""
 
     def complete(traces: Sequence[Trace]) -> list[Trace]:
         return with_propensities(traces, samplers(policies), max_tokens=max_tokens)
 
-    found: dict[str, Any] = {"stop-value.complete": complete}
+    found: dict[str, Any] = {"complete": complete}
     if game is not None:
-        found["stop-value.stops"] = _stops_of(game)
+        found["stops"] = _stops_of(game)
     return found
 
 
@@ -124,7 +124,7 @@ class Crediting:
     def __init__(self, recipe: Recipe, given: Mapping[str, Any]) -> None:
         self.recipe = recipe
         self.given = dict(given)
-        """What estimators may ask for by name (reward, value, q, in_scope, ...); `ESTIMATOR.NAME` is for one alone."""
+        """What estimators may ask for by name (reward, value, q, in_scope, ...)."""
         self._emas = [Ema() for _ in recipe.credit]
         """For each part."""
         self._barren = [0 for _ in recipe.credit]
@@ -181,12 +181,7 @@ class Crediting:
         found: list[list[Credit]] = [[] for _ in group]
         errors: list[CreditError] = []
         for unit in units:
-            names = {name: f"{estimator.name}.{name}" for name in estimator.settings}
-            given = {
-                name: self.given.get(own, self.given.get(name))
-                for name, own in names.items()
-                if own in self.given or name in self.given
-            }
+            given = {name: self.given[name] for name in estimator.settings if name in self.given}
             if "ema" in estimator.settings:
                 given["ema"] = self._emas[number]
             if "counterfactuals" in estimator.needs and forks is not None:

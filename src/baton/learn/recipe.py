@@ -14,18 +14,33 @@ refused before anything is computed. Every run keeps its resolved recipe, which 
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
-from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Final, Literal
 
-import msgspec
-from msgspec import Struct, field, structs
+from msgspec import Meta, Struct, field
 
-from baton.errors import FormatError, UsageError, nearest
+from baton import registry
 from baton.games.game import CHOICES
 from baton.learn.models.tiny import Tiny
+from baton.settings import (
+    Count,
+    NotNegative,
+    Positive,
+    Share,
+    Shipped,
+    Whole,
+    decode,
+    parse_table,
+    plain,
+    read_table,
+    with_changes,
+)
+
+RECIPES: Final = Shipped("baton.learn", "recipes")
+"""The files of the recipes that ship with Baton, by name."""
+
+Rate = Annotated[float, Meta(gt=0, le=10)]
+"""A rate of learning: whoever writes more than 10 means something else."""
 
 DecisionName = Literal["spawn", "delegate", "communicate", "aggregate", "stop"]
 
@@ -57,14 +72,20 @@ class TeamPart(_Part, frozen=True, kw_only=True):
 
     topology: str = "centralized"
     settings: dict[str, Any] = field(default_factory=dict)
-    surface: Literal["lines", "tools"] = "lines"
+    surface: str = "lines"
+    """How actions are written: lines, tools, or a surface of another package."""
+    aggregators: tuple[str, ...] = ()
+    """Ways to put answers together that the team may use beside Baton's own."""
+    tools: tuple[str, ...] = ()
+    """Tools that the team may use beside those of its task."""
     template: str | None = None
     """The system entry; None: the harness's own."""
     memory: Literal["all", "latest"] = "all"
     limits: dict[str, Any] = field(default_factory=dict)
-    max_tokens: int = 64
+    max_tokens: Count = 64
     """Of one completion."""
-    temperature: float = 1.0
+    temperature: Positive = 1.0
+    """At which completions are sampled."""
 
 
 class PolicyPart(_Part, frozen=True, kw_only=True):
@@ -75,9 +96,9 @@ class PolicyPart(_Part, frozen=True, kw_only=True):
     roles: tuple[str, ...] = ()
     """Roles it answers for; empty: all that no other policy names."""
     train: Literal["full", "lora", "frozen"] = "full"
-    rank: int = 16
+    rank: Count = 16
     """Of LoRA."""
-    learning_rate: float | None = None
+    learning_rate: Rate | None = None
     """None: the run's."""
     tiny: Tiny = Tiny()
     device: str | None = None
@@ -90,16 +111,19 @@ class WarmPart(_Part, frozen=True, kw_only=True):
     play: str = "eager"
     """A reference policy of the game; eager is random play that spawns four times as readily, logged is what the
     game says wrote its log."""
-    episodes: int = 1500
-    steps: int = 200
-    rows: int = 64
+    episodes: Count = 1500
+    steps: Whole = 200
+    rows: Count = 64
     learning_rate: float = 3e-3
 
 
 class RewardPart(_Part, frozen=True, kw_only=True):
-    """What is worth something; a recipe of `baton reward` by name. None: what the task itself scores."""
+    """What is worth something: a reward recipe, or rules written here. Neither: what the task itself scores."""
 
     recipe: str | None = None
+    """A recipe of `baton reward`: a name, or a path that ends in .toml."""
+    rules: tuple[dict[str, Any], ...] = ()
+    """`[[reward.rules]]`, as in a reward recipe: rule = "success", or module:Class of another package."""
     settings: dict[str, Any] = field(default_factory=dict)
     """Changes to its rules, such as solvers = ["executor"] or "terms.1.weight.steps" = 40."""
 
@@ -126,19 +150,21 @@ class CriticPart(_Part, frozen=True, kw_only=True):
     """What estimates values for estimators that need them."""
 
     kind: str = "table"
-    """table counts; network reads; agents gives each agent a value of its own, mixed into the team's (VDN, QMIX). Or
-    one of your own, by module:attr."""
+    """table counts; network reads; agents gives each agent a value of its own, mixed into the team's (VDN, QMIX); or a
+    critic of another package."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Of a critic of another package."""
     view: Literal["central", "local"] = "central"
-    steps: int = 20
-    learning_rate: float = 1e-3
-    prior: float = 3.0
+    steps: Whole = 20
+    learning_rate: Rate = 1e-3
+    prior: NotNegative = 3.0
     """Of the table: how many visits the average over options counts."""
     backup: Literal["policy", "best", "best-first", "return"] = "policy"
     """Of the table: whether later choices are taken as the policy makes them, at their best, at their best first and
     as the policy makes them in the end, or as they turned out."""
-    temperature: float = 0.0
+    entropy_bonus: NotNegative = 0.0
     """Of the table: how much, in units of return, trying all options is worth; it falls to zero over the run."""
-    optimism: float = 0.0
+    optimism: NotNegative = 0.0
     """Of the table: what an option seen once is believed to be worth more, in units of return; falls likewise."""
 
 
@@ -146,18 +172,18 @@ class LossPart(_Part, frozen=True, kw_only=True):
     """See `baton.learn.loss`; the same words. None: as the named loss has it."""
 
     kind: str = "ppo"
-    """ppo, gspo, cispo, reinforce, masked; or ppo as published: grpo, dr_grpo, dapo."""
+    """ppo, gspo, cispo, reinforce, masked; ppo as published: grpo, dr_grpo, dapo; or a loss of another package."""
     low: float | None = None
     high: float | None = None
     against_now: bool = False
     correction: Literal["auto", "off", "truncate", "mask"] = "auto"
     """Of losses without a ratio to the sampler: reinforce, and others with `against_now`."""
-    correction_low: float | None = None
-    correction_high: float | None = None
-    entropy: float = 0.0
-    kl: float = 0.0
+    correction_low: NotNegative | None = None
+    correction_high: Positive | None = None
+    entropy: NotNegative = 0.0
+    kl: NotNegative = 0.0
     scale: tuple[Literal["group", "trace", "agent", "turn"], ...] | None = None
-    length: int | None = None
+    length: Count | None = None
 
 
 class PackPart(_Part, frozen=True, kw_only=True):
@@ -165,67 +191,72 @@ class PackPart(_Part, frozen=True, kw_only=True):
 
     packing: Literal["auto", "forest", "merged", "rows"] = "auto"
     duplicates: Literal["once", "row_exact"] = "once"
-    max_tokens: int = 65536
+    max_tokens: Count = 65536
 
 
 class RolloutPart(_Part, frozen=True, kw_only=True):
     """How much is played for one step."""
 
-    groups: int = 16
+    groups: Count = 16
     """Instances."""
-    group_size: int = 8
+    group_size: Count = 8
     """Rollouts of each."""
-    fan_out: tuple[int, ...] = ()
+    fan_out: tuple[Count, ...] = ()
     """Branches of each rollout after its first turn, of each of those after the second, and so on (a tree)."""
     overlap: bool = False
     """Play the next step's rollouts with the weights of before while training on this one's. False: strictly
     on-policy. On one GPU the two compute by turns, so that little is gained."""
-    staleness: int = 1
+    staleness: Whole = 1
     """Rollouts sampled by weights older than this many steps are not trained on."""
-    replay: int = 0
+    replay: Whole = 0
     """Groups of earlier steps, within `staleness`, that are trained on again at each step."""
-    cut_weight: float = 1.0
+    cut_weight: NotNegative = 1.0
     """How much rollouts that a budget cut off count, beside finished ones."""
 
 
 class TrainPart(_Part, frozen=True, kw_only=True):
     """How long and how fast."""
 
-    steps: int = 40
-    epochs: int = 1
+    steps: Count = 40
+    epochs: Count = 1
     """Times each step's rollouts are gone through."""
-    batches: int = 1
+    batches: Count = 1
     """Optimiser steps of one epoch."""
-    learning_rate: float = 1e-3
-    clip_norm: float = 1.0
-    seed: int = 0
-    threads: int | None = 1
+    learning_rate: Rate = 1e-3
+    clip_norm: Positive = 1.0
+    seed: Annotated[int, Meta(ge=0, le=9_000_000)] = 0
+    """Seeds of rollouts are multiples of it, and have to fit into 63 bits."""
+    threads: Count | None = 1
     """Of torch; small models are faster on one. None: torch's own."""
     decisions: tuple[DecisionName, ...] = CHOICES
     """Which of the five are learned; tokens of the others are left alone."""
-    freeze_by_turns: int = 0
+    freeze_by_turns: Whole = 0
     """Train one policy at a time, this many steps each; 0: all together."""
-    checkpoint_every: int = 10
-    invalid: float = 1.0
+    checkpoint_every: Count = 10
+    invalid: NotNegative = 1.0
     """What an answer that cannot be carried out costs its tokens, on top of what credit they have; in units of what
     credits are in that step (their root mean square). Of sampled options: otherwise no such answer is trained."""
     options: Literal["sampled", "all"] = "sampled"
     """all: where a task names the options and a critic knows them, move the policy towards the better ones, taken or
     not (see `baton.learn.options`); what credit says of them stays on the traces."""
-    temperature: float = 0.05
+    target_temperature: Positive = 0.05
     """Of `options = "all"`: differences of value, in units of return, that matter within one step."""
-    forget: float = 0.1
+    forget: Share = 0.1
     """Of `options = "all"`: how much of the policy's own preference fades at each step."""
     decision_only: bool = False
     """Train the tokens that say a decision, and not the reasoning around them. Of sampled options, likewise."""
+    monitors: tuple[str, ...] = ()
+    """What watches the run beside Baton's own monitors."""
 
 
 class EvalPart(_Part, frozen=True, kw_only=True):
     """What is measured before and after."""
 
-    episodes: int = 256
-    best_of: int = 4
+    episodes: Count = 256
+    best_of: Count = 4
     split: Literal["train", "test"] = "test"
+    metrics: tuple[str, ...] = ()
+    """What is measured of the rollouts beside their return and cost; names of `baton measure`."""
 
 
 class Recipe(_Part, frozen=True, kw_only=True):
@@ -235,6 +266,8 @@ class Recipe(_Part, frozen=True, kw_only=True):
     source: str = ""
     evidence: str = ""
     """[P] paper, [C] code, [A] abstract, [M] textbook, [I] inferred here."""
+    import_: tuple[str, ...] = field(default=(), name="import")
+    """Python modules that register what the recipe names. Importing runs their code, so it takes a person's leave."""
     cells: Cells = Cells()
     task: TaskPart
     team: TeamPart = TeamPart()
@@ -255,135 +288,70 @@ class Recipe(_Part, frozen=True, kw_only=True):
         return f"policies.{policy}.learning_rate" if own else "train.learning_rate"
 
 
+RENAMED: Final[Mapping[str, str]] = {
+    "critic.temperature": "critic.entropy_bonus",
+    "train.temperature": "train.target_temperature",
+}
+"""Settings of version 0.1 -> their names of now. Runs keep a recipe.toml with the names of their time."""
+
+
 def built_in() -> dict[str, Recipe]:
     """The recipes that ship with Baton, by name."""
-    place = files("baton.learn").joinpath("recipes")
-    names = sorted(p.name.removesuffix(".toml") for p in place.iterdir() if p.name.endswith(".toml"))
-    return {name: load(name) for name in names}
+    return {name: load(name) for name in RECIPES}
 
 
-def load(name: str, changes: Sequence[str] = ()) -> Recipe:
-    """A built-in recipe by name or one from a file, with `--set` changes such as `train.steps=5`."""
-    if name.endswith(".toml"):
-        path = Path(name)
-        if not path.is_file():
-            raise UsageError(
-                f"there is no file {name!r}. Give a recipe's name (baton recipes) or a TOML file."
-            )
-        try:
-            text = path.read_text("utf-8")
-        except UnicodeDecodeError:
-            raise FormatError(f"{name} is not UTF-8 text; expected a recipe in TOML.") from None
-    else:
-        place = files("baton.learn").joinpath("recipes", f"{name}.toml")
-        if not place.is_file():
-            folder = files("baton.learn").joinpath("recipes")
-            known = [p.name.removesuffix(".toml") for p in folder.iterdir() if p.name.endswith(".toml")]
-            raise UsageError(
-                f"there is no recipe {name!r}. {nearest(name, known)} For your own, give a path that ends in .toml."
-            )
-        text = place.read_text("utf-8")
-    return parse(text, name, changes)
+def load(name: str, changes: Sequence[str] = (), *, trust: bool = False) -> Recipe:
+    """A recipe with `--set` changes such as `train.steps=5`.
+
+    `name` is that of a shipped recipe, a path that ends in .toml, or a recipe of another package. Code that the recipe
+    names is imported only with `trust`; what stands in `changes` was typed and needs no leave.
+    """
+    return _recipe(read_table(name, RECIPES, trust=trust), name, changes, trust=trust)
 
 
-def parse(text: str, where: str = "recipe", changes: Sequence[str] = ()) -> Recipe:
+def parse(text: str, where: str = "recipe", changes: Sequence[str] = (), *, trust: bool = False) -> Recipe:
     """A recipe from TOML text."""
-    try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise FormatError(f"{where}: not valid TOML: {error}.") from None
-    for change in changes:
-        _change(table, change)
-    _check_keys(table, Recipe, where)
-    try:
-        return msgspec.convert(table, Recipe)
-    except msgspec.ValidationError as error:
-        reason = str(error).replace("$.", "").replace("$", "the recipe")
-        raise UsageError(f"{where}: {reason[0].lower()}{reason[1:]}.") from None
+    return _recipe(parse_table(text, where, RECIPES, trust=trust), where, changes, trust=trust)
 
 
 def resolved(recipe: Recipe) -> str:
-    """The recipe as TOML with every setting written out; None is left out, which means the same."""
+    """The recipe as TOML with every setting written out and no base; None is left out, which means the same."""
     import tomli_w
 
-    return tomli_w.dumps(_without_none(msgspec.to_builtins(recipe)))
+    return tomli_w.dumps(plain(recipe))
 
 
-def _without_none(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_none(each) for key, each in value.items() if each is not None}
-    return [_without_none(each) for each in value] if isinstance(value, list | tuple) else value
+def extensions(recipe: Recipe) -> list[tuple[str, str]]:
+    """Everything that a recipe names and another package could offer: (kind, name)."""
+    rules = [rule["rule"] for rule in recipe.reward.rules if isinstance(rule.get("rule"), str)]
+    found = [
+        ("task", recipe.task.name),
+        ("topology", recipe.team.topology),
+        ("surface", recipe.team.surface),
+        *(("aggregator", name) for name in recipe.team.aggregators),
+        *(("tool", name) for name in recipe.team.tools),
+        *(("engine", part.model) for part in recipe.policies.values() if _is_code(part.model)),
+        *(("reward", name) for name in rules),
+        *(("estimator", part.estimator) for part in recipe.credit),
+        *([("critic", recipe.critic.kind)] if recipe.critic is not None else []),
+        ("loss", recipe.loss.kind),
+        *(("monitor", name) for name in recipe.train.monitors),
+        *(("metric", name) for name in recipe.eval.metrics),
+    ]
+    return list(dict.fromkeys(found))
 
 
-def _change(table: dict[str, Any], change: str) -> None:
-    key, equals, value = change.partition("=")
-    if not equals:
-        raise UsageError(f"--set {change!r} has no value. Type: --set {key}=VALUE")
-    *path, last = key.split(".")
-    here: Any = table
-    for part in path:
-        if isinstance(here, list) and part.isdigit() and int(part) < len(here):
-            here = here[int(part)]
-        elif isinstance(here, dict):
-            here = here.setdefault(part, {})
-        else:
-            raise UsageError(
-                f"--set {change!r}: there is no {part!r} there. Tables in a list have numbers, from 0."
-            )
-    if not isinstance(here, dict):
-        raise UsageError(f"--set {change!r}: {'.'.join(path)} is not a table.")
-    try:
-        here[last] = msgspec.json.decode(value)
-    except msgspec.DecodeError:
-        here[last] = value
+def _recipe(table: dict[str, Any], where: str, changes: Sequence[str], *, trust: bool) -> Recipe:
+    recipe = decode(Recipe, with_changes(table, changes, where, RENAMED), where)
+    registry.import_modules(recipe.import_, where, trust=trust)
+    if not trust:
+        typed = [change.partition("=")[2] for change in changes]
+        for kind, name in extensions(recipe):
+            if registry.is_reference(name) and not any(name in text for text in typed):
+                registry.check_trusted(kind, [name], where)
+    return recipe
 
 
-def _check_keys(table: Mapping[str, Any], kind: type[Struct], where: str) -> None:
-    """msgspec refuses an unknown key or word as well, but cannot say which one was meant."""
-    known = {each.name: each.type for each in structs.fields(kind)}
-    for key, value in table.items():
-        if key not in known:
-            raise UsageError(f"{where} has no setting {key!r}. {nearest(key, known)}")
-        _check_word(known[key], value, f"{where}: {key}")
-        part = _part_of(known[key])
-        if part is None:
-            continue
-        kind_, many = part
-        inner = f"{where}, [{key}]"
-        if many == "one" and isinstance(value, dict):
-            _check_keys(value, kind_, inner)
-        elif many == "named" and isinstance(value, dict):
-            for name, each in value.items():
-                if isinstance(each, dict):
-                    _check_keys(each, kind_, f"{where}, [{key}.{name}]")
-        elif many == "list" and isinstance(value, list):
-            for each in value:
-                if isinstance(each, dict):
-                    _check_keys(each, kind_, inner)
-
-
-def _check_word(type_: Any, value: object, where: str) -> None:
-    """Text where only some words are known, or only a number."""
-    kinds = (type_, *get_args(type_))
-    if isinstance(value, list):
-        for listed in (kind for kind in kinds if get_origin(kind) is tuple):
-            for each in value:
-                _check_word(listed, each, where)
-        return
-    words = [word for each in kinds if get_origin(each) is Literal for word in get_args(each)]
-    if not isinstance(value, str) or str in kinds or value in words:
-        return
-    if words:
-        raise UsageError(f"{where} is {value!r}. {nearest(value, words)}")
-    if float in kinds or int in kinds:
-        raise UsageError(f"{where} is {value!r}; expected a number.")
-
-
-def _part_of(type_: Any) -> tuple[type[Struct], Literal["one", "named", "list"]] | None:
-    if isinstance(type_, type) and issubclass(type_, Struct):
-        return type_, "one"
-    for inner in get_args(type_):
-        if isinstance(inner, type) and issubclass(inner, Struct):
-            origin = getattr(type_, "__origin__", None)
-            return inner, "named" if origin is dict else "list" if origin is tuple else "one"
-    return None
+def _is_code(model: str) -> bool:
+    """Whether a model is named module:attr. An engine's own kind, as in openai:MODEL, comes before its colon too."""
+    return registry.is_reference(model) and not registry.knows("engine", model.partition(":")[0])

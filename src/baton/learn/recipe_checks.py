@@ -1,4 +1,10 @@
-"""Settings that would do nothing where they stand, refused: whoever writes one means something by it."""
+"""What a recipe cannot be, refused before anything is computed: each refusal is one message with the way to mend it.
+
+`check_numbers` refuses values that cannot be, `check_idle` and `check_asked` settings that would do nothing where they
+stand (whoever writes one means something by it), `check_credit` credit that does not fit the team, the policies, the
+rollouts or the critic. What an estimator needs is declared by the estimator, so that one of another package is refused
+alike.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +22,7 @@ from baton.learn.loss import Loss
 from baton.learn.policy import roles_of
 from baton.learn.recipe import CreditPart, LossPart, PolicyPart, Recipe, RolloutPart, TrainPart
 from baton.learn.stage import Stage
+from baton.settings import check
 from baton.team.team import Topology
 
 _OPTIONS_CREDIT = "coma"
@@ -149,9 +156,6 @@ def _check_loss(recipe: Recipe) -> None:
         )
 
 
-# -- refusals --
-# Combinations that cannot work, refused before anything is computed: one message that says what and how to mend it.
-
 _EVENT_UNITS = frozenset({"orchestrator", "message", "tool_call"})
 _VERBS = {
     "spawn": ("spawn",),
@@ -161,81 +165,11 @@ _VERBS = {
     "stop": ("stop",),
 }
 """Decision -> what an agent may say to make it."""
-_CRITICS = {"vdn": ("agents",), "qmix": ("agents",), "token-gae": ("network",)}
-"""Estimators that not every critic can answer."""
-_OF_OPTIONS = frozenset({"coma", "stop-value"})
-
-
-_LEAST: dict[str, float] = {
-    "train.steps": 1,
-    "train.epochs": 1,
-    "train.batches": 1,
-    "train.checkpoint_every": 1,
-    "train.freeze_by_turns": 0,
-    "train.invalid": 0,
-    "train.forget": 0,
-    "train.seed": 0,
-    "train.threads": 1,
-    "rollout.groups": 1,
-    "rollout.group_size": 1,
-    "rollout.staleness": 0,
-    "rollout.replay": 0,
-    "rollout.cut_weight": 0,
-    "eval.episodes": 1,
-    "eval.best_of": 1,
-    "team.max_tokens": 1,
-    "critic.steps": 0,
-    "critic.prior": 0,
-    "critic.temperature": 0,
-    "critic.optimism": 0,
-    "loss.entropy": 0,
-    "loss.kl": 0,
-    "loss.correction_low": 0,
-    "loss.length": 1,
-    "warm.episodes": 1,
-    "warm.steps": 0,
-    "warm.rows": 1,
-    "pack.max_tokens": 1,
-}
-_ABOVE_ZERO = (
-    "train.learning_rate",
-    "train.temperature",
-    "train.clip_norm",
-    "team.temperature",
-    "critic.learning_rate",
-    "loss.correction_high",
-)
-_MOST = {
-    "train.forget": 1.0,
-    "train.seed": 9e6,
-}  # seeds of rollouts are multiples of it, and have to fit into 63 bits
-_LARGEST_RATE = 10.0
-"""Of learning: whoever writes more means something else."""
 
 
 def check_numbers(recipe: Recipe) -> None:
-    """Whether every number is one that a run can have."""
-    for path, least in _LEAST.items():
-        value = _setting(recipe, path)
-        if value is not None and not value >= least:
-            raise UsageError(f"{path} is {value:g}; expected {least:g} or more.")
-    for path, most in _MOST.items():
-        value = _setting(recipe, path)
-        if value is not None and not value <= most:
-            raise UsageError(f"{path} is {value:g}; expected {most:g} or less.")
-    for path in _ABOVE_ZERO:
-        value = _setting(recipe, path)
-        if value is not None and not value > 0:
-            raise UsageError(f"{path} is {value:g}; expected more than 0.")
-    rates = {f"policies.{name}.learning_rate": part.learning_rate for name, part in recipe.policies.items()}
-    rates |= {path: _setting(recipe, path) for path in ("train.learning_rate", "critic.learning_rate")}
-    for path, rate in rates.items():
-        if rate is not None and not 0 < rate <= _LARGEST_RATE:
-            raise UsageError(f"{path} is {rate}; expected more than 0, and 0.001 or so.")
-    if any(width < 1 for width in recipe.rollout.fan_out):
-        raise UsageError(
-            f"rollout.fan_out is {list(recipe.rollout.fan_out)}; expected 1 or more at each depth: how many branches."
-        )
+    """Whether every number is one that a run can have, also where a recipe was made in Python."""
+    check(recipe)
     for name, part in recipe.policies.items():
         size = part.tiny
         if min(size.width, size.layers, size.heads, size.context) < 1 or size.width % (2 * size.heads):
@@ -243,16 +177,6 @@ def check_numbers(recipe: Recipe) -> None:
                 f"[policies.{name}.tiny]: width {size.width} with {size.heads} heads and {size.layers} layers cannot "
                 "be. Expected a width that is a multiple of twice the heads, and at least one of each."
             )
-        if part.rank < 1:
-            raise UsageError(f"policies.{name}.rank is {part.rank}; expected 1 or more.")
-
-
-def _setting(recipe: Recipe, path: str) -> float | None:
-    """None where it is none, or its table is left out."""
-    table, _, name = path.partition(".")
-    part = getattr(recipe, table)
-    value = None if part is None else getattr(part, name)
-    return None if value is None else float(value)
 
 
 def check_credit(recipe: Recipe, stage: Stage) -> None:
@@ -304,7 +228,7 @@ def _check_group(part: CreditPart, estimator: Estimator, recipe: Recipe, stage: 
     rollout = recipe.rollout
     if "group" not in estimator.needs:
         return
-    if estimator.name == "stop-value" and stage.game is not None:
+    if "lucks" in estimator.needs and stage.game is not None:
         _check_lucks(part, estimator, rollout)
     each = math.prod(rollout.fan_out) * (rollout.groups if part.group_by == "task" else 1)
     compared = rollout.group_size * each
@@ -336,7 +260,7 @@ def _check_critic(part: CreditPart, estimator: Estimator, recipe: Recipe) -> Non
     ]
     if not asked:
         return
-    kinds = _CRITICS.get(estimator.name, ("table", "network"))
+    kinds = estimator.critics
     has = None if recipe.critic is None else recipe.critic.kind
     if has not in kinds and (has is None or has in CRITICS):
         there = "none" if has is None else f"{has!r}"
@@ -353,12 +277,7 @@ def _check_decisions(part: CreditPart, estimator: Estimator, stage: Stage) -> No
             "`decisions` cannot choose among it. Leave `decisions` out, or take an estimator on the unit "
             f"orchestrator, such as {DECISIONS[part.decisions[0]].estimators[0]}."
         )
-    wanted = set(part.decisions)
-    if estimator.name == "stop-value":
-        wanted.add("stop")
-    if estimator.name.startswith("spawn-"):
-        wanted.add("spawn")
-    for decision in sorted(wanted):
+    for decision in sorted({*part.decisions, *estimator.decisions}):
         if not _made(stage, decision):
             raise UsageError(
                 f"[[credit]] {estimator.name} is for the decision to {decision}, and "
@@ -368,7 +287,7 @@ def _check_decisions(part: CreditPart, estimator: Estimator, stage: Stage) -> No
 
 def _check_options(estimator: Estimator, stage: Stage) -> None:
     """Of estimators that compare what was said with all that could have been."""
-    if estimator.name in _OF_OPTIONS and stage.assignment(0).options is None:
+    if "options" in estimator.needs and stage.assignment(0).options is None:
         raise UsageError(
             f"estimator {estimator.name} asks for the chance of every option, and {stage.task.name} names no options: "
             "an answer may be any text. Take a task that names them (baton game), or credit on turns or agents, such "

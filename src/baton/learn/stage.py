@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct, structs
 
@@ -140,13 +141,14 @@ class Stage:
     def team(self, engines: Mapping[str, Engine], assignment: Assignment, seed: int) -> Team:
         """`engines` by role."""
         everyone = dict(engines)
+        surface: Any = self.recipe.team.surface
         for role in self.topology.roles:
             if role.name not in self.roles:
                 everyone[role.name] = ScriptedEngine("nature", lambda _: "return done")
         return Team.of(
             self.topology,
             everyone,
-            surface=self.recipe.team.surface,
+            surface=surface,
             template=self._template,
             tools=assignment.tools,
             limits=self.limits,

@@ -248,7 +248,7 @@ class Trainer:
             {policy.engine.name: policy.tokenizer for policy in self.policies.values() if policy.learns},
             self.critic.given()["q"],
             trained_decisions(self.recipe),
-            temperature=self.recipe.train.temperature,
+            temperature=self.recipe.train.target_temperature,
             forget=self.recipe.train.forget,
             cut_weight=self.recipe.rollout.cut_weight,
         )

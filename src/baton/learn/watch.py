@@ -238,7 +238,7 @@ class SerialCollapse(Comparing):
             f"agents were spawned in {pair[0]:.0%} of the first rollouts, and in {pair[1]:.0%} of the last. If "
             'the task gains from them: credit spawning by both of its branches (estimator = "spawn-fork"), judge '
             'early choices as if later ones were made well (critic.backup = "best-first"), keep options tried '
-            '(critic.temperature), or reward parallel work at first (reward.recipe = "parl-progress").'
+            '(critic.entropy_bonus), or reward parallel work at first (reward.recipe = "parl-progress").'
         )
 
 

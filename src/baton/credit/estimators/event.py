@@ -25,6 +25,7 @@ from baton.credit.estimator import (
     returns,
     team_return,
 )
+from baton.settings import NotNegative, Share
 from baton.trace.graph.stages import Stages
 from baton.trace.records import Event
 from baton.trace.trace import Trace
@@ -36,7 +37,7 @@ from baton.trace.vocabulary import CreditUnit
     "orchestrator",
     "message",
     "tool_call",
-    needs=["propensities", "values"],
+    needs=["propensities", "values", "options"],
     source="COMA, arXiv 1705.08926",
     evidence="M",
 )
@@ -143,7 +144,7 @@ def _against_policy(trace: Trace, q: Callable[[Prefix, str], float], unit: Credi
     evidence="A/I",
 )
 def critical_steps(
-    group: Group, *, reward: RewardOf = team_return, price: float = 0.01, eps: float = EPS
+    group: Group, *, reward: RewardOf = team_return, price: float = 0.01, eps: NotNegative = EPS
 ) -> Credits:
     """A = normalised(R - price C), C = sum over stages of (main steps + most steps of any sub-agent).
 
@@ -186,7 +187,7 @@ def reinforce_cost(
     group: Group,
     *,
     reward: RewardOf = team_return,
-    gamma: float = 0.99,
+    gamma: Share = 0.99,
     growth: float = 1.0,
     factors: Mapping[str, float] | None = None,
     horizon: int | None = None,

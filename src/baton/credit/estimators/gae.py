@@ -30,6 +30,7 @@ from baton.credit.estimator import (
     returns,
     team_return,
 )
+from baton.settings import Share
 from baton.trace.records import Call
 from baton.trace.trace import Trace
 
@@ -107,8 +108,8 @@ def gae(
     value: Value,
     critic: Literal["central", "local"] = "central",
     reward: RewardOf = team_return,
-    gamma: float = 0.99,
-    lambda_: float = 0.95,
+    gamma: Share = 0.99,
+    lambda_: Share = 0.95,
 ) -> Credits:
     """A_t = sum_l (gamma lambda)^l delta_{t+l}, delta_t = r_t + gamma V(G<=t+1) - V(G<=t), over turns.
 
@@ -171,14 +172,21 @@ def _before(trace: Trace, turn: Turn, critic: str) -> Prefix:
 # Credit on tokens: advantages from a critic that looks at every one.
 
 
-@estimator("token-gae", "token", needs=["values"], source="MARFT, arXiv 2504.16129", evidence="C")
+@estimator(
+    "token-gae",
+    "token",
+    needs=["values"],
+    critics=["network"],
+    source="MARFT, arXiv 2504.16129",
+    evidence="C",
+)
 def token_gae(
     group: Group,
     *,
     value: Callable[[Trace, Call], Sequence[float]],
     reward: RewardOf = team_return,
-    gamma: float = 1.0,
-    lambda_: float = 0.95,
+    gamma: Share = 1.0,
+    lambda_: Share = 0.95,
 ) -> Credits:
     """A_k = sum_l (gamma lambda)^l delta_{k+l} along an agent's tokens, delta_k = r_k + gamma V_{k+1} - V_k.
 

@@ -33,6 +33,7 @@ from baton.credit.estimator import (
     team_return,
 )
 from baton.errors import UsageError
+from baton.settings import NotNegative
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import CreditUnit
 
@@ -40,7 +41,7 @@ _SAME_TASK = ("rollouts are independent draws of one task under one policy", OF_
 
 
 @estimator("group", "team", needs=["group"], source="GRPO, arXiv 2402.03300", evidence="P")
-def group_relative(group: Group, *, reward: RewardOf = team_return, eps: float = EPS) -> Credits:
+def group_relative(group: Group, *, reward: RewardOf = team_return, eps: NotNegative = EPS) -> Credits:
     """A_i = (R_i - mean R) / (std R + eps), over the rollouts of one task.
 
     Source: GRPO, arXiv 2402.03300 [P]; std with n - 1 and eps = 1e-4 as in TRL [C].
@@ -91,7 +92,7 @@ def _written(name: str, group: Group, found: Sequence[Advantage], assumes: tuple
 
 @estimator("agent-group", "agent", needs=["group"], source="Dr. MAS, arXiv 2602.08847", evidence="C")
 def agent_group(
-    group: Group, *, reward: RewardOf = team_return, counts: Counts = "both", eps: float = EPS
+    group: Group, *, reward: RewardOf = team_return, counts: Counts = "both", eps: NotNegative = EPS
 ) -> Credits:
     """A_ik = (R_ik - mean_k) / (std_k + eps), over the rollouts in which agent k took part.
 
@@ -175,7 +176,7 @@ def role_group(
     reward: RewardOf = team_return,
     counts: Counts = "both",
     d: int | None = None,
-    eps: float = EPS,
+    eps: NotNegative = EPS,
 ) -> Credits:
     """A = (R - mean) / (std + eps) over a role's K x d sub-trajectories of one task.
 
@@ -314,7 +315,7 @@ def _baseline_error(baseline: float, values: list[float]) -> float | None:
 
 
 @estimator("tool-group", "tool_call", needs=["tool_rewards"], source="GRPO per tool, ours", evidence="I")
-def tool_group(group: Group, *, eps: float = EPS) -> Credits:
+def tool_group(group: Group, *, eps: NotNegative = EPS) -> Credits:
     """A = (r - mean) / (std + eps) over the calls of one tool in all rollouts, r the reward on the call.
 
     Calls without a reward of their own are left out; a tool called once gets 0.

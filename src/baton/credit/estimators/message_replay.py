@@ -36,6 +36,7 @@ from baton.credit.estimator import (
     team_return,
 )
 from baton.credit.forking import Forks, Said, call_of, cone, coupling
+from baton.settings import Chance, Count
 from baton.team.action import Delegate, Return, Send, Spawn
 from baton.team.intervene import Drop, Intervention, Replace
 from baton.team.protocol import Answer
@@ -213,9 +214,9 @@ async def message_replay(
     runner: Forks,
     reward: RewardOf = team_return,
     level: Level = "message",
-    num_alternatives: int = 4,
-    num_continuations: int = 1,
-    replay_probability: float = 1.0,
+    num_alternatives: Count = 4,
+    num_continuations: Count = 1,
+    replay_probability: Chance = 1.0,
     guess: Callable[[Trace, Event], float] | None = None,
     seed: int = 0,
 ) -> Credits:

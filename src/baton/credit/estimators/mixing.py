@@ -69,7 +69,7 @@ def check_monotone(found: Sequence[float], names: Sequence[str]) -> None:
             )
 
 
-@estimator("vdn", "agent", needs=["values"], source="VDN, arXiv 1706.05296", evidence="M")
+@estimator("vdn", "agent", needs=["values"], critics=["agents"], source="VDN, arXiv 1706.05296", evidence="M")
 def vdn(group: Group, *, q: Callable[[Trace, str], float], reward: RewardOf = team_return) -> Credits:
     """(R - sum_i Q_i) to every agent: Q_tot = sum of Q_i, so each agent's slope is 1.
 
@@ -84,6 +84,7 @@ def vdn(group: Group, *, q: Callable[[Trace, str], float], reward: RewardOf = te
     "qmix",
     "agent",
     needs=["values"],
+    critics=["agents"],
     source="QMIX, arXiv 1803.11485; Agent Q-Mix, arXiv 2604.00344",
     evidence="M/C",
 )

@@ -31,6 +31,7 @@ from baton.credit.estimator import (
 )
 from baton.credit.estimators.shapley_values import Shapley, Worth, exact, exact_precedence, sampled, symmetric
 from baton.credit.forking import Forks
+from baton.settings import Count
 from baton.team.intervene import BarAgent, Intervention, MuteAgent
 from baton.trace.graph.lineage import Lineage
 from baton.trace.records import Credit
@@ -158,7 +159,7 @@ async def shapley(
     value: Value = "permission",
     ablation: Ablation = "bar",
     method: Method = "auto",
-    max_evaluations: int = 2000,
+    max_evaluations: Count = 2000,
     tolerance: float = 1e-9,
     stand_ins: bool = False,
     seed: int = 0,

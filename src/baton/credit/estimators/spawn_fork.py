@@ -32,6 +32,7 @@ from baton.credit.estimator import (
 from baton.credit.estimators.spawn_effect import centred, effect_of
 from baton.credit.estimators.stop_value import action_of
 from baton.credit.forking import Forks
+from baton.settings import Chance, Count
 from baton.team.action import Action, Spawn
 from baton.team.intervene import BarAgent, Drop, Force, Intervention
 from baton.team.randomness import uniform
@@ -183,6 +184,7 @@ def other_branch(runner: Forks, event: Event, without: Without = "drop") -> Inte
     "spawn-fork",
     "orchestrator",
     needs=("runtime", "propensities"),
+    decisions=("spawn",),
     source="both branches at a decision under common random numbers",
     evidence="I",
 )
@@ -191,8 +193,8 @@ async def spawn_fork(
     *,
     runner: Forks,
     reward: RewardOf = team_return,
-    rate: float = 1.0,
-    num_replicates: int = 1,
+    rate: Chance = 1.0,
+    num_replicates: Count = 1,
     token_price: float = 0.0,
     without: Without = "drop",
     seed: int = 0,

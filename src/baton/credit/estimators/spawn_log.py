@@ -38,6 +38,7 @@ from baton.credit.estimators.spawn_fork import (
     propensity_of,
 )
 from baton.credit.forking import Forks
+from baton.settings import Chance, Count
 from baton.trace.records import Credit, Event
 from baton.trace.trace import Trace
 
@@ -49,6 +50,7 @@ Cell = Callable[[Trace, Event], Hashable]
     "spawn-doubly-robust",
     "orchestrator",
     needs=("group", "propensities"),
+    decisions=("spawn",),
     source="Robins, Rotnitzky and Zhao 1994; Chernozhukov et al. 2018",
     evidence="M",
 )
@@ -165,6 +167,7 @@ _ENOUGH = 4
     "spawn-combined",
     "orchestrator",
     needs=("runtime", "group", "propensities"),
+    decisions=("spawn",),
     source="inverse-variance combination of paired forks and doubly robust terms of a separate fold",
     evidence="I",
 )
@@ -173,8 +176,8 @@ async def spawn_combined(
     *,
     runner: Forks,
     reward: RewardOf = team_return,
-    rate: float = 0.5,
-    num_replicates: int = 1,
+    rate: Chance = 0.5,
+    num_replicates: Count = 1,
     token_price: float = 0.0,
     without: Without = "drop",
     cell: Cell | None = None,

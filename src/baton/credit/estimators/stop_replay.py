@@ -50,6 +50,7 @@ from baton.credit.estimators.stop_value import (
     stopped,
     wait_for_those_left,
 )
+from baton.settings import Count
 from baton.team.action import VERBS, Action, Stop
 from baton.team.intervene import Force, Intervention
 from baton.team.running import Fork
@@ -173,7 +174,8 @@ def _check_done(made: Trace, at: Event, setting: str) -> None:
 @estimator(
     "stop-value",
     "orchestrator",
-    needs=("runtime", "group", "propensities"),
+    needs=("runtime", "group", "propensities", "options", "lucks"),
+    decisions=("stop",),
     at_least=2 * MIN_COHORT,
     source="Longstaff and Schwartz 2001, over forced continuations of a team's trace",
     evidence="I",
@@ -192,7 +194,7 @@ async def stop_value(
     fit: Fit | None = None,
     score_known: bool = False,
     token_price: float = 0.0,
-    max_steps: int = 32,
+    max_steps: Count = 32,
 ) -> Credits:
     """D_t = C_t - S_t, A_stop = -(1 - p_stop) D_t, A_continue = p_stop D_t, at every decision of the root.
 

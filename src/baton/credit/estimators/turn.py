@@ -20,6 +20,7 @@ from baton.credit.estimator import (
     returns,
     team_return,
 )
+from baton.settings import NotNegative, Share
 from baton.trace.graph.lineage import Lineage
 from baton.trace.numbers import ROUNDING
 from baton.trace.records import Credit
@@ -33,7 +34,7 @@ def turn_group(
     reward: RewardOf = team_return,
     state: Literal["index", "context"] = "index",
     share: float = 1.0,
-    eps: float = EPS,
+    eps: NotNegative = EPS,
 ) -> Credits:
     """A = (r - mean) / (std + eps) over the same turn of the same agent, r = share x R + own rewards.
 
@@ -69,7 +70,7 @@ def return_to_go(
     group: Group,
     *,
     reward: RewardOf = team_return,
-    gamma: float = 1.0,
+    gamma: Share = 1.0,
     per: Literal["agent", "role"] = "agent",
 ) -> Credits:
     """A_t = G_t - mean G, G_t = r_t + gamma G_{t+1} along a player's own turns; the return is at its last.
@@ -125,7 +126,7 @@ def _of_rollouts(pool: Sequence[tuple[int, Turn, float]]) -> float | None:
 
 
 @estimator("maporl", "turn", needs=["turn_rewards"], source="MAPoRL, arXiv 2502.18439", evidence="C")
-def maporl(group: Group, *, discount: float = 0.3) -> Credits:
+def maporl(group: Group, *, discount: Share = 0.3) -> Credits:
     """R(t,i) = [v(t,i) + sum_{t'>t} g^{t'-t} mean_j v(t',j)] / sum_{t'>=t} g^{t'-t}, g = 0.3.
 
     v(t,i) is the reward on agent i's t-th turn; later turns count by what all agents reached in them.
@@ -187,7 +188,7 @@ def branch_scope(
     reward: RewardOf = team_return,
     in_scope: Callable[[Trace, str], bool | None] | None = None,
     main_limit_tokens: int | None = None,
-    eps: float = EPS,
+    eps: NotNegative = EPS,
 ) -> Credits:
     """A_t = (clip(R + Q_t, 0, 1) - mean R) / (std R + eps), Q_t the turn's process reward.
 

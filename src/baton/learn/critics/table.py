@@ -162,7 +162,7 @@ class TableCritic:
         return cls(
             prior=part.prior,
             backup=part.backup,
-            temperature=part.temperature,
+            temperature=part.entropy_bonus,
             optimism=part.optimism,
             num_steps=recipe.train.steps,
             reward=reward,
