@@ -29,8 +29,8 @@ from baton.team.team import Assignment, Team
 from baton.team.tools.tool import Registry, tool
 from baton.team.topology import make_topology
 from baton.trace.formats import read
-from baton.trace.formats.sqlite import Store
-from baton.trace.formats.sqlite_write import Durability
+from baton.trace.formats.sqlite.store import Store
+from baton.trace.formats.sqlite.store_write import Durability
 from table import machine, print_table, row
 
 Row = tuple[str, ...]

@@ -25,8 +25,8 @@ import networkx as nx
 import psutil
 
 from baton.trace import Graph, Header, Trace, read, write
-from baton.trace.formats.sqlite import Store
-from baton.trace.formats.survey_write import to_survey
+from baton.trace.formats.sqlite.store import Store
+from baton.trace.formats.survey.survey_write import to_survey
 from baton.trace.validation import Level, validate_file
 from contest import Bench, cpu, growth, ready, shown
 from survey_schema import schema_from_vocabulary

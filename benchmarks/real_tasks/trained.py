@@ -24,7 +24,7 @@ from baton.learn.run.checkpoint import load_weights
 from baton.learn.stage import Episode, Stage
 from baton.measure.figure import Figure, mean, proportion
 from baton.team.protocol import Engine
-from baton.trace.formats.jsonl_write import write_jsonl
+from baton.trace.formats.jsonl import write_jsonl
 from baton.trace.trace import Trace
 from real_tasks.measure import answer_of, distinct_tokens, measured, whole_tokens
 from real_tasks.runs import ARMS

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from baton.trace.formats.survey_write import to_survey
+from baton.trace.formats.survey.survey_write import to_survey
 from baton.trace.records import Edge
 from baton.trace.validation import validate
 

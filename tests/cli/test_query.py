@@ -12,7 +12,7 @@ from sample_traces import event, whole_trace
 
 from baton.cli import main
 from baton.trace.formats import write
-from baton.trace.formats.parquet import seal
+from baton.trace.formats.parquet.shard_write import seal
 
 TABLES = ["traces", "events", "edges", "calls", "payloads", "rewards", "credits"]
 Captured = pytest.CaptureFixture[str]

@@ -8,9 +8,9 @@ from sample_traces import event, header, whole_trace
 from baton.cli import main
 from baton.errors import BatonError
 from baton.trace.formats import write
-from baton.trace.formats.parquet_read import read_sealed, sealed_ids
-from baton.trace.formats.sqlite import Store, write_store
-from baton.trace.formats.sqlite_read import list_traces
+from baton.trace.formats.parquet.shard_read import read_sealed, sealed_ids
+from baton.trace.formats.sqlite.store import Store, write_store
+from baton.trace.formats.sqlite.store_read import list_traces
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 from make_golden import SCENES, V1, make
 
 from baton.trace.formats import read
-from baton.trace.formats.survey import from_survey
-from baton.trace.formats.survey_write import to_survey
+from baton.trace.formats.survey.survey_read import from_survey
+from baton.trace.formats.survey.survey_write import to_survey
 from baton.trace.graph.arrays import Graph
 from baton.trace.validation import validate
 from baton.trace.vocabulary import CREDIT_UNITS, DECISIONS, EVENT_TYPES, REWARD_FAMILIES, STATUSES, TOPOLOGIES

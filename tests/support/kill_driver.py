@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from baton.trace import Event, Header, Payload
-from baton.trace.formats.parquet_read import read_sealed, sealed_ids, verify_sealed
-from baton.trace.formats.sealing import seal_store
-from baton.trace.formats.sqlite import Store, Writer
-from baton.trace.formats.sqlite_read import list_traces, read_store
+from baton.trace.formats.parquet.sealing import seal_store
+from baton.trace.formats.parquet.shard_read import read_sealed, sealed_ids, verify_sealed
+from baton.trace.formats.sqlite.store import Store, Writer
+from baton.trace.formats.sqlite.store_read import list_traces, read_store
 
 TRACE_LENGTH = 60
 Acknowledged = dict[str, tuple[int, bool]]  # trace -> events, and whether its end

@@ -20,7 +20,7 @@ from baton.tasks.game_task import GameTask
 from baton.team.run import Run
 from baton.team.running import header_of
 from baton.trace import Credit, Edge, Event, Header, Recorder, Reward, Trace
-from baton.trace.formats.sqlite import write_store
+from baton.trace.formats.sqlite.store import write_store
 
 DECISIONS = ("spawn", "delegate", "communicate", "aggregate", "stop")
 SCRIPT = "<script>window.hacked=1</script>"

@@ -26,7 +26,7 @@ from baton.team.tools.tool import Registry, tool
 from baton.team.topology import make_topology
 from baton.trace.canonical import canonical_hash
 from baton.trace.formats import read
-from baton.trace.formats.sqlite import Store
+from baton.trace.formats.sqlite.store import Store
 from baton.trace.trace import End, Record, Trace
 from baton.trace.validation import validate
 
@@ -166,7 +166,7 @@ from pathlib import Path
 from chaos import make_team
 from baton.team.running import StoreJournal, header_of, resume, run
 from baton.trace.formats import read_all
-from baton.trace.formats.sqlite import Store
+from baton.trace.formats.sqlite.store import Store
 
 path, seed = Path(sys.argv[1]), int(sys.argv[2])
 team, assignment = make_team("swarm", seed, peers=12, clock="real")

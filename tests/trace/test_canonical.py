@@ -14,8 +14,7 @@ from strategies import arbitrary_traces, valid_traces
 
 from baton.trace import Call, Credit, Edge, Event, Floats, Header, Ints, Payload, Reward, Sampling, Trace
 from baton.trace.canonical import canonical_hash
-from baton.trace.formats.jsonl import read_jsonl
-from baton.trace.formats.jsonl_write import encode_trace
+from baton.trace.formats.jsonl import encode_trace, read_jsonl
 
 TRACE = Trace(
     header=Header(trace_id="t", task_id="k", meta={"seed": 1}),

@@ -15,8 +15,8 @@ from strategies import valid_traces
 from baton.errors import FormatError, UsageError
 from baton.trace import Event, Header, Trace
 from baton.trace.formats import detect, encode, format_of_name, read, read_all, write
-from baton.trace.formats.sealing import seal_store
-from baton.trace.formats.sqlite import Store
+from baton.trace.formats.parquet.sealing import seal_store
+from baton.trace.formats.sqlite.store import Store
 
 
 def trace_named(name: str) -> Trace:

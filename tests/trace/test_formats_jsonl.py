@@ -15,8 +15,7 @@ from strategies import arbitrary_traces, valid_traces
 from baton.errors import CorruptError, FormatError, TraceError, UsageError
 from baton.trace import Edge, Event, Floats, Header, Payload, Trace
 from baton.trace.formats import jsonl_write
-from baton.trace.formats.jsonl import read_jsonl
-from baton.trace.formats.jsonl_write import JsonlWriter, encode_trace, write_jsonl
+from baton.trace.formats.jsonl import JsonlWriter, encode_trace, read_jsonl, write_jsonl
 from baton.trace.records import Call
 
 HEADER = '{"kind":"trace","version":1,"trace_id":"t","task_id":"k"}'

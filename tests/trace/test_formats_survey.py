@@ -17,8 +17,8 @@ from strategies import arbitrary_traces, json_objects, names, texts, valid_trace
 from baton.errors import FormatError, TraceError
 from baton.trace import Call, Edge, Event, Floats, Header, Ints, Reward, Trace
 from baton.trace.formats import write
-from baton.trace.formats.survey import from_survey, read_survey
-from baton.trace.formats.survey_write import to_survey
+from baton.trace.formats.survey.survey_read import from_survey, read_survey
+from baton.trace.formats.survey.survey_write import to_survey
 from baton.trace.vocabulary import EDGE_TYPES, EVENT_TYPES, TOPOLOGIES
 
 SURVEY = Path(__file__).parents[2] / ".." / "shared" / "data" / "survey"

@@ -19,9 +19,9 @@ from strategies import arbitrary_traces
 from baton.errors import CorruptError, FormatError, TraceError, UsageError
 from baton.trace import Call, Credit, Edge, Event, Header, Payload, Reward, Trace
 from baton.trace.formats import parquet, parquet_read
-from baton.trace.formats.parquet import seal
-from baton.trace.formats.parquet_read import read_sealed, sealed_ids, verify_sealed
-from baton.trace.formats.parquet_schema import COLUMNS
+from baton.trace.formats.parquet.shard_read import read_sealed, sealed_ids, verify_sealed
+from baton.trace.formats.parquet.shard_schema import COLUMNS
+from baton.trace.formats.parquet.shard_write import seal
 
 
 @given(st.lists(arbitrary_traces(), min_size=1, max_size=3, unique_by=lambda trace: trace.trace_id))

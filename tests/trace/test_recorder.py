@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from baton.errors import FormatError, TraceError, UsageError
 from baton.trace.formats.jsonl import read_jsonl
-from baton.trace.formats.sqlite import Store
-from baton.trace.formats.sqlite_read import read_store
+from baton.trace.formats.sqlite.store import Store
+from baton.trace.formats.sqlite.store_read import read_store
 from baton.trace.graph.arrays import Graph
 from baton.trace.recorder import Recorder
 from baton.trace.trace import Trace
@@ -533,7 +533,7 @@ def test_content_without_end_is_kept_in_words(depth: int) -> None:
 
 
 def test_content_too_large_for_its_file_does_not_stop_the_rest(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("baton.trace.formats.jsonl_write.MAX_LINE_BYTES", 1000)
+    monkeypatch.setattr("baton.trace.formats.jsonl.MAX_LINE_BYTES", 1000)
     with Recorder(tmp_path / "trace.jsonl", task_id="t") as team:
         lead = team.agent("lead")
         with pytest.raises(TraceError, match="a line holds at most 1,000"):

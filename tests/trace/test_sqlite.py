@@ -17,8 +17,8 @@ from strategies import arbitrary_traces
 
 from baton.errors import BatonError, CorruptError, FormatError, TraceError, UsageError
 from baton.trace import End, Event, Header, Payload, Trace, read_all
-from baton.trace.formats.sqlite import Store, write_store
-from baton.trace.formats.sqlite_read import is_store, list_traces, read_store
+from baton.trace.formats.sqlite.store import Store, write_store
+from baton.trace.formats.sqlite.store_read import is_store, list_traces, read_store
 
 
 def num_payloads(path: Path) -> int:
@@ -166,7 +166,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
 
 def test_one_writer_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
-    code = f"from baton.trace.formats.sqlite import Store\nStore.open({str(path)!r})"
+    code = f"from baton.trace.formats.sqlite.store import Store\nStore.open({str(path)!r})"
     with Store.open(path):
         with pytest.raises(UsageError, match="open for writing elsewhere"):
             Store.open(path)
@@ -195,7 +195,7 @@ _FORK = """
 import os, sys
 from baton.errors import UsageError
 from baton.trace import Header
-from baton.trace.formats.sqlite import Store
+from baton.trace.formats.sqlite.store import Store
 
 store = Store.open(sys.argv[1])
 store.begin(Header(trace_id="t", task_id="x"))
@@ -262,7 +262,7 @@ def test_dropping_traces_frees_their_payloads_only(tmp_path: Path) -> None:
 
 _READ_ONLY = """
 import os, sys
-from baton.trace.formats.sqlite import read_store
+from baton.trace.formats.sqlite.store import read_store
 
 if os.geteuid() == 0:  # root may write anywhere
     os.setuid(65534)
@@ -287,7 +287,7 @@ _FULL_DISK = """
 import resource, sys
 from baton.errors import BatonError
 from baton.trace import Event, Header
-from baton.trace.formats.sqlite import Store, list_traces
+from baton.trace.formats.sqlite.store import Store, list_traces
 
 path = sys.argv[1]
 store = Store.open(path)
@@ -404,7 +404,7 @@ def test_a_store_whose_maker_died_in_the_first_moment_is_an_empty_store(tmp_path
     young = tmp_path / "young.db"
     code = (
         "import os, sys\n"
-        "from baton.trace.formats.sqlite import Store\n"
+        "from baton.trace.formats.sqlite.store import Store\n"
         "from baton.trace.trace import Header\n"
         "store = Store.open(sys.argv[1])\n"
         "store.begin(Header(trace_id='b', task_id='t'))\n"

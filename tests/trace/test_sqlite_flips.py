@@ -11,9 +11,9 @@ from sample_traces import event, header, whole_trace
 
 from baton.errors import CorruptError, FormatError
 from baton.trace import Trace
-from baton.trace.formats.sqlite import Store, write_store
-from baton.trace.formats.sqlite_read import read_store
-from baton.trace.formats.sqlite_rows import encode
+from baton.trace.formats.sqlite.store import Store, write_store
+from baton.trace.formats.sqlite.store_read import read_store
+from baton.trace.formats.sqlite.store_rows import encode
 
 
 def _flip(path: Path, whole: bytes, bit: int) -> None:

@@ -15,7 +15,7 @@ from msgspec import structs
 from viewer_runs import BIDI, IMAGE, SCRIPT, hostile, training_run
 
 from baton.trace.formats import read
-from baton.trace.formats.sqlite import write_store
+from baton.trace.formats.sqlite.store import write_store
 from baton.view.report.run_figures import TrainingRun, read_run, standings
 from baton.view.report.svg import Series, areas, curves
 from baton.view.report.training_report import report_page, write_report

@@ -21,8 +21,8 @@ from baton.cli.view import attached
 from baton.measure.measured import MeasuredTrace
 from baton.measure.metrics.parallel import span
 from baton.trace import Edge, Trace, read, write
-from baton.trace.formats.sealing import seal_store
-from baton.trace.formats.sqlite import write_store
+from baton.trace.formats.parquet.sealing import seal_store
+from baton.trace.formats.sqlite.store import write_store
 from baton.view.web.assets import PAGE, bundle
 from baton.view.web.attached import Attached
 from baton.view.web.diff import compare

@@ -17,26 +17,29 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from baton.errors import BatonError, FormatError, UsageError
-from baton.trace.formats import FORMATS, TEXT_FORMATS, encode, format_of_name, read_all, write
-from baton.trace.formats.manifest import SHARD_PREFIX
+from baton.trace.formats import Format, encode, find_format, format_of_name, known_formats, read_all, write
+from baton.trace.formats.parquet.manifest import SHARD_PREFIX
 from baton.trace.trace import Trace
 
 _QUIET_SECONDS = 2.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    rows = "\n".join(f"  {name:<8}  {what}" for name, what in FORMATS.items())
+    rows = "\n".join(f"  {name:<8}  {format_.about}" for name, format_ in known_formats().items())
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = (
         f"formats:\n{rows}\n\n"
         "OUT's name says which: .jsonl, .json, .db, DIR/, .chrome.json, .mmd or .md.\n"
-        "What IN is, is told from its content."
+        "What IN is, is told from its content. A format of your own is module:attr, after --from or --to."
     )
     parser.add_argument("source", metavar="IN", help="a file or directory of traces")
     parser.add_argument(
         "target", metavar="OUT", help="where to write; - is standard output, for text formats"
     )
-    parser.add_argument("--to", choices=list(FORMATS), help="the format to write, whatever OUT is called")
+    parser.add_argument("--to", metavar="FORMAT", help="the format to write, whatever OUT is called")
+    parser.add_argument(
+        "--from", dest="from_", metavar="FORMAT", help="the format of IN, whatever its content"
+    )
     parser.add_argument(
         "--without-payloads",
         action="store_true",
@@ -48,14 +51,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     to_stdout = args.target == "-"
     kind = args.to or ("jsonl" if to_stdout else format_of_name(args.target))
-    if to_stdout and kind not in TEXT_FORMATS:
+    format_ = find_format(kind)
+    if to_stdout and not format_.is_text:
         raise UsageError(f"{kind} is not text, so it cannot go to standard output. Give OUT a name.")
     if not to_stdout:
-        _check_target(Path(args.target), kind, args.force)
+        _check_target(Path(args.target), format_, args.force)
     started = time.monotonic()
     seen = _Seen()
-    traces = seen.counting(read_all(args.source), args.source, args.without_payloads)
-    if kind not in TEXT_FORMATS:
+    traces = seen.counting(read_all(args.source, args.from_), args.source, args.without_payloads)
+    if not format_.is_text:
         traces = _of_different_names(traces, args.source, kind)
     with _progress(seen):
         num_bytes = _to_stdout(traces, kind) if to_stdout else _to_file(traces, Path(args.target), kind)
@@ -126,7 +130,7 @@ def _to_file(traces: Iterable[Trace], target: Path, kind: str) -> int:
     return num_bytes
 
 
-def _check_target(target: Path, kind: str, force: bool) -> None:
+def _check_target(target: Path, format_: Format, force: bool) -> None:
     if not target.exists():
         if not target.parent.is_dir():
             make = f"mkdir -p {shlex.quote(str(target.parent))}"
@@ -134,9 +138,9 @@ def _check_target(target: Path, kind: str, force: bool) -> None:
         return
     if not target.is_file() and not target.is_dir():
         raise UsageError(f"{target} is neither a file nor a folder. For standard output, give - as OUT.")
-    if target.is_dir() != (kind == "parquet"):
+    if target.is_dir() != format_.is_folder:
         is_, needs = ("folder", "file") if target.is_dir() else ("file", "folder")
-        raise UsageError(f"{target} is a {is_} and {kind} is written to a {needs}. Give another OUT.")
+        raise UsageError(f"{target} is a {is_} and {format_.name} is written to a {needs}. Give another OUT.")
     if target.is_dir() and not all(
         path.name.startswith((SHARD_PREFIX, ".lock")) for path in target.iterdir()
     ):

@@ -26,7 +26,7 @@ from baton.team.intervene import Intervention
 from baton.team.protocol import Answer
 from baton.team.running import Fork
 from baton.team.team import Team
-from baton.trace.formats import TEXT_FORMATS, format_of_name, read_all, write
+from baton.trace.formats import find_format, format_of_name, read_all, write
 from baton.trace.trace import Trace, meta_table
 from baton.trace.vocabulary import CREDIT_UNITS
 from baton.view.terminal.live import live_line
@@ -230,7 +230,7 @@ def _check_target(path: str, force: bool) -> None:
     kind = format_of_name(path)
     if not Path(path).exists():
         return
-    if kind not in TEXT_FORMATS:
+    if not find_format(kind).is_text:
         raise UsageError(f"{path} is there already, and {kind} is only ever added to. Give another --out.")
     if not force:
         raise UsageError(f"{path} is there already. Type --force to replace it, or give another --out.")

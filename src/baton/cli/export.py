@@ -1,4 +1,4 @@
-"""`baton export html TRACE --out FILE`: the viewer's page for one trace as one file that needs nothing else."""
+"""`baton export FORMAT TRACE --out FILE`: one trace as one file: the viewer's page (html), or any format of text."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from baton.cli.view import attached
 from baton.compose.build import one_trace
 from baton.errors import UsageError
+from baton.trace.formats import encode
 from baton.trace.formats.durable import atomic_file
 from baton.view.web.export_page import export_html
 
@@ -15,7 +16,9 @@ from baton.view.web.export_page import export_html
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = "example:\n  baton export html runs/sum --out sum.html"
-    parser.add_argument("format", choices=["html"], help="html: one page, with everything in it")
+    parser.add_argument(
+        "format", metavar="FORMAT", help="html: one page, with everything in it; or a format of baton convert"
+    )
     parser.add_argument("path", metavar="TRACE", help="a file that holds traces")
     parser.add_argument("--trace", metavar="ID", help="which one, where there are several")
     parser.add_argument("--without-payloads", action="store_true", help="leave out what was said")
@@ -32,7 +35,10 @@ def run(args: argparse.Namespace) -> int:
     trace = one_trace(args.path, args.trace)
     if args.without_payloads:
         trace = trace.without_payloads()
-    page = export_html(trace, attached()).encode()
+    if args.format == "html":
+        page = export_html(trace, attached()).encode()
+    else:
+        page = b"".join(encode(trace, args.format))
     out.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(out) as file:
         file.write(page)

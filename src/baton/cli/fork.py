@@ -17,7 +17,7 @@ from baton.team.intervene import BarAgent, Drop, Force, Intervention, Replace
 from baton.team.running import fork, fork_id
 from baton.team.surface import Lines, Parsed
 from baton.trace.formats import format_of_name, write
-from baton.trace.formats.sqlite_read import list_traces
+from baton.trace.formats.sqlite.store_read import list_traces
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from baton.errors import MissingExtraError, UsageError
-from baton.trace.formats.detect import detect, stores_in
+from baton.trace.formats.recognition import detect, stores_in
 from baton.view.terminal.screen import take_every_character
 from baton.view.text import printable
 
@@ -100,8 +100,8 @@ def _connect(path: Path) -> duckdb.DuckDBPyConnection:
 
 def _is_sealed(path: Path) -> bool:
     """Whether shards hold all of it: a store may stand beside them with nothing left in it."""
-    from baton.trace.formats.manifest import has_shards
-    from baton.trace.formats.sqlite_read import list_traces
+    from baton.trace.formats.parquet.manifest import has_shards
+    from baton.trace.formats.sqlite.store_read import list_traces
 
     kind = detect(path)
     return kind == "parquet" or (
@@ -110,7 +110,7 @@ def _is_sealed(path: Path) -> bool:
 
 
 def _view_shards(connection: duckdb.DuckDBPyConnection, path: Path) -> list[str]:
-    from baton.trace.formats.manifest import shards, verify_shard
+    from baton.trace.formats.parquet.manifest import shards, verify_shard
 
     folders = [shard.resolve() for shard in shards(path)]
     # Half a second per 200 MB, but without it one flipped bit in eight changes the answer unnoticed.
@@ -129,7 +129,7 @@ def _view_shards(connection: duckdb.DuckDBPyConnection, path: Path) -> list[str]
 
 def _load(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
     from baton.trace.formats import read_all
-    from baton.trace.formats.parquet_columns import records_by_kind, to_arrow
+    from baton.trace.formats.parquet.shard_columns import records_by_kind, to_arrow
 
     pending: dict[str, list[tuple[str, Any]]] = {table: [] for table in _TABLES}
 

@@ -13,8 +13,8 @@ from baton.compose.trust import add_trust, team_again
 from baton.compose.waking import run_waking
 from baton.errors import UsageError
 from baton.team.running import StoreJournal, resuming
-from baton.trace.formats.sqlite import Store
-from baton.trace.formats.sqlite_read import list_traces, read_store
+from baton.trace.formats.sqlite.store import Store
+from baton.trace.formats.sqlite.store_read import list_traces, read_store
 from baton.view.terminal.live import live_line
 
 

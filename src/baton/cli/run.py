@@ -26,10 +26,10 @@ from baton.team.run import Run
 from baton.team.running import StoreJournal, header_of
 from baton.team.team import Team
 from baton.team.topology import TOPOLOGIES
-from baton.trace.formats.manifest import has_shards
-from baton.trace.formats.parquet_read import sealed_ids
-from baton.trace.formats.sqlite import Store
-from baton.trace.formats.sqlite_read import list_traces
+from baton.trace.formats.parquet.manifest import has_shards
+from baton.trace.formats.parquet.shard_read import sealed_ids
+from baton.trace.formats.sqlite.store import Store
+from baton.trace.formats.sqlite.store_read import list_traces
 from baton.trace.trace import Trace
 from baton.view.terminal.live import live_line
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from baton.errors import UsageError
-from baton.trace.formats.detect import detect, stores_in
+from baton.trace.formats.recognition import detect, stores_in
 from baton.trace.trace import Trace
 from baton.view.text import count
 
@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _seal_store(store: Path, directory: str, keep: bool, unfinished: bool) -> None:
-    from baton.trace.formats.sealing import seal_store
+    from baton.trace.formats.parquet.sealing import seal_store
 
     report = seal_store(store, directory, keep=keep, unfinished=unfinished)
     if report.shard is None and not report.num_already_sealed:
@@ -50,7 +50,7 @@ def _seal_store(store: Path, directory: str, keep: bool, unfinished: bool) -> No
 
 def _seal_file(source: Path, directory: str, unfinished: bool) -> None:
     from baton.trace.formats import read_all
-    from baton.trace.formats.parquet import seal
+    from baton.trace.formats.parquet.shard_write import seal
 
     num_sealed = num_left = 0
 

@@ -18,7 +18,7 @@ from baton.games.solve import Solution, solve
 from baton.team.action import Stop
 from baton.team.intervene import Drop, Force, Intervention, Replace
 from baton.team.running import fork
-from baton.trace.formats.detect import detect
+from baton.trace.formats.recognition import detect
 from baton.trace.numbers import Floats
 from baton.trace.trace import Trace
 from baton.view.web.attached import Attached, Change, Forked, Loss, RegretLedger

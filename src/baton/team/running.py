@@ -21,7 +21,7 @@ from baton.team.recording import Recording, moment, replicates_of
 from baton.team.run import Run
 from baton.team.team import Assignment, Team
 from baton.team.writer import Journal
-from baton.trace.formats.sqlite import Store, Writer
+from baton.trace.formats.sqlite.store import Store, Writer
 from baton.trace.graph.arrays import Graph
 from baton.trace.trace import End, Header, Record, Trace, meta_as, meta_table
 

@@ -27,7 +27,7 @@ from typing import Any, Self
 from uuid import uuid4
 
 from baton.errors import TraceError, nearest
-from baton.trace.formats.sqlite import Store
+from baton.trace.formats.sqlite.store import Store
 from baton.trace.log import Log, check_word, must_be_readable
 from baton.trace.recorded_agent import RecordedAgent
 from baton.trace.records import Credit, Reward

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import ClassVar, Protocol
 
 from baton.errors import UsageError
-from baton.trace.formats.detect import detect
-from baton.trace.formats.jsonl import read_jsonl
-from baton.trace.formats.jsonl_write import JsonlWriter
-from baton.trace.formats.sqlite import Store
-from baton.trace.formats.sqlite_read import read_store
+from baton.trace.formats.jsonl import JsonlWriter, read_jsonl
+from baton.trace.formats.recognition import detect
+from baton.trace.formats.sqlite.store import Store
+from baton.trace.formats.sqlite.store_read import read_store
 from baton.trace.records import Call, Credit, Edge, Event, Payload, Reward
 from baton.trace.trace import End, Header, Record, Trace
 

@@ -29,8 +29,7 @@ from baton.errors import CorruptError, UsageError
 from baton.learn.buffer import Group
 from baton.learn.policy import Policy
 from baton.trace.formats.durable import sync_directory
-from baton.trace.formats.jsonl import read_jsonl
-from baton.trace.formats.jsonl_write import encode_trace
+from baton.trace.formats.jsonl import encode_trace, read_jsonl
 
 KEEP = 2
 """Checkpoints kept besides the first and the last."""

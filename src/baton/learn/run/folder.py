@@ -27,9 +27,9 @@ from typing import Any, BinaryIO, cast
 import baton
 from baton.errors import FormatError, UsageError
 from baton.learn.recipe import Recipe, load, resolved
-from baton.trace.formats.detect import stores_in
-from baton.trace.formats.sqlite import Store
-from baton.trace.formats.sqlite_read import list_traces
+from baton.trace.formats.recognition import stores_in
+from baton.trace.formats.sqlite.store import Store
+from baton.trace.formats.sqlite.store_read import list_traces
 from baton.trace.trace import Trace
 
 _OF_STEP = re.compile(r"step-(\d+)/")

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from baton.errors import TraceError
-from baton.trace.formats.jsonl_write import all_finite
+from baton.trace.formats.jsonl import all_finite
 from baton.trace.records import Event
 from baton.trace.trace import Trace
 

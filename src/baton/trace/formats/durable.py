@@ -1,4 +1,4 @@
-"""Files that survive: one writer at a time, and renames that are on disk when they return.
+"""Files that survive: one writer at a time, a file that appears whole or not at all, and names that are on disk.
 
 A lock is an exclusive SQLite lock on an empty side file, so the system drops it the moment its
 holder dies: there is no stale lock. The side file stays, because removing it would race.
@@ -65,13 +65,12 @@ def sync_directory(path: Path) -> None:
     sync_file(path)
 
 
-# -- atomic --
-# A file appears whole or not at all: written beside its place, synced, then renamed into it.
-
-
 @contextmanager
 def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open for writing; `path` changes only if the block ends without an exception."""
+    """Open for writing; `path` changes only if the block ends without an exception.
+
+    What is written goes beside its place, is synced, then renamed into it.
+    """
     target = Path(path)
     try:
         handle, beside = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)

@@ -1,21 +1,22 @@
-"""Read and write traces in any format. Readers and writers are imported when they are needed."""
+"""Read and write traces in any format: a file's content says what it is, a new file's name says what it becomes."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from baton.errors import FormatError, UsageError, nearest
-from baton.trace.formats.collection import no_collection
-from baton.trace.formats.detect import FORMATS, detect, format_of_name
+from baton.errors import FormatError, UsageError
+from baton.trace.formats.decoding import no_collection
+from baton.trace.formats.durable import atomic_file
+from baton.trace.formats.format import Format, find_format
+from baton.trace.formats.recognition import detect, format_of_name
 from baton.trace.trace import Trace
 
 
-def read(path: str | os.PathLike[str]) -> Trace:
-    """The one trace of a file. `read_all` reads many."""
-    traces = read_all(path)
+def read(path: str | os.PathLike[str], format: str | None = None) -> Trace:
+    """The one trace of a file. `read_all` reads many. `format` says what it is, where its content does not."""
+    traces = read_all(path, format)
     first = next(traces, None)
     if first is None:
         raise FormatError(f"{path} holds no trace.")
@@ -27,24 +28,12 @@ def read(path: str | os.PathLike[str]) -> Trace:
     return first
 
 
-def read_all(path: str | os.PathLike[str]) -> Iterator[Trace]:
+def read_all(path: str | os.PathLike[str], format: str | None = None) -> Iterator[Trace]:
     """The traces of a file or directory, whatever its format, one in memory at a time."""
-    kind = detect(path)
-    if kind == "jsonl":
-        from baton.trace.formats.jsonl import read_jsonl
-
-        return read_jsonl(path)
-    if kind == "survey":
-        from baton.trace.formats.survey import read_survey
-
-        return iter((read_survey(path),))
-    if kind == "sqlite":
-        from baton.trace.formats.beside import read_stores
-
-        return read_stores(Path(path))
-    from baton.trace.formats.parquet_read import read_sealed
-
-    return read_sealed(Path(path))
+    found = find_format(detect(path) if format is None else format)
+    if found.read_all is None:
+        raise UsageError(f"{found.name} is a format that is written and cannot be read back.")
+    return found.read_all(Path(path))
 
 
 def write(traces: Trace | Iterable[Trace], path: str | os.PathLike[str], format: str | None = None) -> None:
@@ -52,60 +41,42 @@ def write(traces: Trace | Iterable[Trace], path: str | os.PathLike[str], format:
 
     Text formats replace the file, whole or not at all; a store or a directory of shards is added to.
     """
-    kind = format_of_name(path) if format is None else format
-    if kind == "sqlite":
-        from baton.trace.formats.sqlite import write_store
-
-        write_store(_many(traces), Path(path))
-    elif kind == "parquet":
-        from baton.trace.formats.parquet import seal
-
-        seal(_many(traces), Path(path))
-    else:
-        from baton.trace.formats.durable import atomic_file
-
-        chunks = encode(traces, kind, fenced=os.fspath(path).endswith(".md"))
-        with atomic_file(path) as file:
-            file.writelines(chunks)
+    found = find_format(format_of_name(path) if format is None else format)
+    if found.write is not None:
+        found.write(_held(traces, found), Path(path))
+        return
+    chunks = _encoded(traces, found)
+    with atomic_file(path) as file:
+        file.writelines(chunks)
 
 
-def encode(traces: Trace | Iterable[Trace], format: str, *, fenced: bool = False) -> Iterator[bytes]:
-    """A text format's bytes. `fenced`: a Mermaid diagram as a block of Markdown."""
-    if format == "jsonl":
-        from baton.trace.formats.jsonl_write import encode_trace
+def encode(traces: Trace | Iterable[Trace], format: str) -> Iterator[bytes]:
+    """The bytes of a text format, in pieces."""
+    return iter(_encoded(traces, find_format(format)))
 
-        return chain.from_iterable(map(encode_trace, _many(traces)))
-    encoder = _encoder(format, fenced)
-    trace = _one(traces, format)
+
+def _encoded(traces: Trace | Iterable[Trace], found: Format) -> Iterable[bytes]:
+    if found.encode is None:
+        why = "a format that is read and not written" if found.write is None else "no text"
+        raise UsageError(f"{found.name} is {why}, so traces cannot be encoded as it.")
+    held = _held(traces, found)
+    if not found.one_trace:
+        return found.encode(held)
     with no_collection():
-        return iter((encoder(trace),))
+        return tuple(found.encode(held))  # refused before the file is touched
 
 
-def _encoder(format: str, fenced: bool) -> Callable[[Trace], bytes]:
-    if format == "survey":
-        from baton.trace.formats.survey_write import encode_survey
-
-        return encode_survey
-    if format == "chrome":
-        from baton.trace.formats.chrome import encode_chrome
-
-        return encode_chrome
-    if format == "mermaid":
-        from baton.trace.formats.mermaid import encode_mermaid
-
-        return lambda trace: encode_mermaid(trace, fenced=fenced)
-    raise UsageError(f"there is no format {format!r} of text. {nearest(format, FORMATS)}")
-
-
-def _many(traces: Trace | Iterable[Trace]) -> Iterable[Trace]:
-    return (traces,) if isinstance(traces, Trace) else traces
-
-
-def _one(traces: Trace | Iterable[Trace], format: str) -> Trace:
-    found = iter(_many(traces))
-    first = next(found, None)
+def _held(traces: Trace | Iterable[Trace], found: Format) -> Iterable[Trace]:
+    """What the format is given: exactly one trace where it holds no more."""
+    many = (traces,) if isinstance(traces, Trace) else traces
+    if not found.one_trace:
+        return many
+    each = iter(many)
+    first = next(each, None)
     if first is None:
-        raise UsageError(f"there is no trace to write as {format}.")
-    if next(found, None) is not None:
-        raise UsageError(f"{format} holds one trace and there are more. Write .jsonl, or one file for each.")
-    return first
+        raise UsageError(f"there is no trace to write as {found.name}.")
+    if next(each, None) is not None:
+        raise UsageError(
+            f"{found.name} holds one trace and there are more. Write .jsonl, or one file for each."
+        )
+    return (first,)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from baton.errors import BatonError, FormatError
 from baton.trace.formats import detect, read_all
-from baton.trace.formats.collection import no_collection
-from baton.trace.formats.jsonl_write import MAX_LINE_BYTES
+from baton.trace.formats.decoding import no_collection
+from baton.trace.formats.jsonl import MAX_LINE_BYTES
 from baton.trace.validation.levels import check
 from baton.trace.validation.memory import validate_into
 from baton.trace.validation.native import Close, read_native

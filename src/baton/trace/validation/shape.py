@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import MsgspecError, Struct, msgpack, structs
 
-from baton.trace.formats.collection import no_collection
+from baton.trace.formats.decoding import no_collection
 from baton.trace.numbers import decode_hook, encode_hook
 from baton.trace.records import Event
 from baton.trace.trace import End, Header

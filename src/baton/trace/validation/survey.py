@@ -13,7 +13,7 @@ from msgspec import NODEFAULT, MsgspecError, Struct, ValidationError, convert, d
 from msgspec.json import Decoder
 
 from baton.errors import FormatError
-from baton.trace.formats.survey import from_survey
+from baton.trace.formats.survey.survey_read import from_survey
 from baton.trace.records import Edge, Event
 from baton.trace.trace import End, Header
 from baton.trace.validation.fields import field_faults

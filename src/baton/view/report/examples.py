@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 
 from baton.errors import BatonError
-from baton.trace.formats.sqlite_read import list_traces, read_store
+from baton.trace.formats.sqlite.store_read import list_traces, read_store
 from baton.trace.trace import Trace
 from baton.view.report.run_figures import TrainingRun
 from baton.view.report.svg import shown

@@ -12,7 +12,7 @@ import msgspec
 
 from baton import __version__
 from baton.errors import BatonError, UsageError, nearest
-from baton.trace.formats.collection import no_collection
+from baton.trace.formats.decoding import no_collection
 from baton.trace.trace import Trace
 from baton.view.web.attached import Attached, Change
 from baton.view.web.detail import Details, content

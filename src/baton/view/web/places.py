@@ -13,8 +13,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from baton.errors import FormatError
-from baton.trace.formats.detect import detect, stores_in
-from baton.trace.formats.manifest import is_shard
+from baton.trace.formats.parquet.manifest import is_shard
+from baton.trace.formats.recognition import detect, stores_in
 
 _MOST_PLACES = 500
 _TRACES = "traces"  # where a training run keeps its rollouts

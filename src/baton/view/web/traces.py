@@ -19,10 +19,10 @@ from msgspec import Struct
 
 from baton.errors import BatonError, FormatError, UsageError
 from baton.trace.formats import read_all
-from baton.trace.formats.detect import detect, stores_in
 from baton.trace.formats.jsonl import read_jsonl
-from baton.trace.formats.manifest import has_shards
-from baton.trace.formats.sqlite_read import TraceSummary, list_traces, read_store
+from baton.trace.formats.parquet.manifest import has_shards
+from baton.trace.formats.recognition import detect, stores_in
+from baton.trace.formats.sqlite.store_read import TraceSummary, list_traces, read_store
 from baton.trace.trace import Trace
 from baton.view.web.places import Place, find_places
 
@@ -180,7 +180,7 @@ class _List:
 
     def _read_sealed(self, live: set[str]) -> None:
         """What no store holds."""
-        from baton.trace.formats.parquet_read import read_sealed, sealed_ids
+        from baton.trace.formats.parquet.shard_read import read_sealed, sealed_ids
 
         known = {trace_id for trace_id, (stamp, _) in self._rows.items() if stamp == _SEALED}
         news = set(sealed_ids(self._path)) - live - known
@@ -265,7 +265,7 @@ def _read_one(path: Path, trace_id: str) -> Trace:
     if found is not None:
         traces = read_store(found[0], [trace_id])
     elif kind in ("sqlite", "parquet"):
-        from baton.trace.formats.parquet_read import read_sealed
+        from baton.trace.formats.parquet.shard_read import read_sealed
 
         traces = read_sealed(path, [trace_id])
     else:

@@ -19,10 +19,10 @@ from typing import Any, Self
 
 from baton.errors import BatonError, UsageError
 from baton.trace.formats.durable import Lock, sync_directory, sync_file
-from baton.trace.formats.manifest import MANIFEST, FileEntry, Manifest, has_shards
-from baton.trace.formats.parquet_columns import records_by_kind, to_arrow
-from baton.trace.formats.parquet_read import sealed_ids
-from baton.trace.formats.parquet_schema import KINDS, arrow, arrow_schema, repeating_columns
+from baton.trace.formats.parquet.manifest import MANIFEST, FileEntry, Manifest, has_shards
+from baton.trace.formats.parquet.shard_columns import records_by_kind, to_arrow
+from baton.trace.formats.parquet.shard_read import sealed_ids
+from baton.trace.formats.parquet.shard_schema import KINDS, arrow, arrow_schema, repeating_columns
 from baton.trace.trace import Trace
 
 _GROUP_ROWS = 1 << 16  # one trace is found by reading one group; a scan has few enough of them

@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Struct, field
 
 from baton.errors import TraceError
-from baton.trace.formats.jsonl_write import all_finite, encode_record
+from baton.trace.formats.jsonl import all_finite, encode_record
 from baton.trace.numbers import Floats, Ints
 from baton.trace.records import Call, Credit, Event, Payload, Reward
 from baton.trace.trace import Trace

@@ -16,11 +16,10 @@ from typing import Any, Self
 from msgspec import structs
 
 from baton.errors import CorruptError, UsageError, nearest
-from baton.trace.formats.collection import no_collection
-from baton.trace.formats.manifest import read_manifest, shards, verify_shard
-from baton.trace.formats.parquet_columns import from_arrow
-from baton.trace.formats.parquet_schema import KINDS, TraceLine, arrow, word_columns
-from baton.trace.formats.sharing import share_strings
+from baton.trace.formats.decoding import no_collection, share_strings
+from baton.trace.formats.parquet.manifest import read_manifest, shards, verify_shard
+from baton.trace.formats.parquet.shard_columns import from_arrow
+from baton.trace.formats.parquet.shard_schema import KINDS, TraceLine, arrow, word_columns
 from baton.trace.trace import Header, Trace
 
 _BLOCK_ROWS = 4096

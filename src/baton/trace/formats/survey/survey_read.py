@@ -21,8 +21,8 @@ import msgspec
 from msgspec import Struct, field, structs
 
 from baton.errors import FormatError
-from baton.trace.formats.collection import no_collection
-from baton.trace.formats.survey_write import (
+from baton.trace.formats.decoding import no_collection
+from baton.trace.formats.survey.survey_write import (
     BATON_VERSION,
     OWN_FIELDS,
     SURVEY_FIELDS,

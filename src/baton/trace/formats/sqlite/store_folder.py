@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from baton.errors import UsageError
-from baton.trace.formats.detect import stores_in
-from baton.trace.formats.manifest import has_shards
-from baton.trace.formats.sqlite_read import read_store
+from baton.trace.formats.parquet.manifest import has_shards
+from baton.trace.formats.recognition import stores_in
+from baton.trace.formats.sqlite.store_read import read_store
 from baton.trace.trace import Trace
 
 
@@ -27,7 +27,7 @@ def read_stores(place: Path) -> Iterator[Trace]:
             live[trace.trace_id] = store
             yield trace
     if has_shards(place):
-        from baton.trace.formats.parquet_read import read_sealed
+        from baton.trace.formats.parquet.shard_read import read_sealed
 
         for trace in read_sealed(place):
             if trace.trace_id not in live or _is_another(trace, live[trace.trace_id]):

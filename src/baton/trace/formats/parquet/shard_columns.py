@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from baton.errors import TraceError
-from baton.trace.formats.parquet_schema import COLUMNS, PayloadLine, TraceLine, arrow, arrow_schema
+from baton.trace.formats.parquet.shard_schema import COLUMNS, PayloadLine, TraceLine, arrow, arrow_schema
 from baton.trace.numbers import Floats, Ints
 from baton.trace.records import Call, Credit, Edge, Event, Reward, Sampling
 from baton.trace.trace import Trace

@@ -30,14 +30,14 @@ from zlib import crc32
 
 from baton.errors import UsageError
 from baton.trace.formats.durable import Lock
-from baton.trace.formats.sqlite_read import (
+from baton.trace.formats.sqlite.store_read import (
     OPEN_HERE,
     find_row,
     read_rows,
     read_trace,
     reading,
 )
-from baton.trace.formats.sqlite_rows import (
+from baton.trace.formats.sqlite.store_rows import (
     UPSERT_TRACE,
     TraceRow,
     encode,
@@ -46,7 +46,7 @@ from baton.trace.formats.sqlite_rows import (
     record_seed,
     store_crc,
 )
-from baton.trace.formats.sqlite_write import Durability, Transaction, connect
+from baton.trace.formats.sqlite.store_write import Durability, Transaction, connect
 from baton.trace.records import Event, Payload
 from baton.trace.trace import End, Header, Record, Trace
 

@@ -16,9 +16,8 @@ from urllib.parse import quote
 from msgspec import DecodeError, Struct
 
 from baton.errors import CorruptError, FormatError, UsageError, nearest
-from baton.trace.formats.collection import no_collection
-from baton.trace.formats.sharing import share_strings
-from baton.trace.formats.sqlite_rows import (
+from baton.trace.formats.decoding import no_collection, share_strings
+from baton.trace.formats.sqlite.store_rows import (
     APPLICATION_ID,
     SCHEMA_VERSION,
     SELECT_TRACES,

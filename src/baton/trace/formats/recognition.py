@@ -11,29 +11,8 @@ from pathlib import Path
 import msgspec
 
 from baton.errors import FormatError, UsageError, nearest
+from baton.trace.formats.format import known_formats
 
-FORMATS: dict[str, str] = {
-    "jsonl": "native JSON Lines, any number of traces",
-    "survey": "the survey's JSON, one trace",
-    "sqlite": "a live store, any number of traces",
-    "parquet": "a directory of sealed shards, any number of traces",
-    "chrome": "for ui.perfetto.dev and chrome://tracing, one trace; cannot be read back",
-    "mermaid": "a sequence diagram, one trace; cannot be read back",
-}
-TEXT_FORMATS = ("jsonl", "survey", "chrome", "mermaid")
-
-# Longer endings first.
-_ENDINGS = {
-    ".chrome.json": "chrome",
-    ".perfetto.json": "chrome",
-    ".survey.json": "survey",
-    ".jsonl": "jsonl",
-    ".json": "survey",
-    ".db": "sqlite",
-    ".sqlite": "sqlite",
-    ".mmd": "mermaid",
-    ".md": "mermaid",
-}
 _COMPRESSED = {
     b"\x1f\x8b": "gunzip",
     b"\x28\xb5\x2f\xfd": "unzstd",
@@ -55,17 +34,27 @@ def format_of_name(path: str | os.PathLike[str]) -> str:
     name = os.fspath(path)
     if name.endswith("/") or Path(name).is_dir():
         return "parquet"
-    for ending, format_ in _ENDINGS.items():
+    endings = _endings()
+    for ending in sorted(endings, key=len, reverse=True):
         if name.lower().endswith(ending):
-            return format_
+            return endings[ending]
     suffix = Path(name).suffix
-    hint = nearest(suffix, _ENDINGS) if suffix else f"Expected one of: {', '.join(_ENDINGS)}."
+    hint = nearest(suffix, endings) if suffix else f"Expected one of: {', '.join(sorted(endings))}."
     raise UsageError(f"the name {name!r} does not say which format to write. {hint} A directory ends in '/'.")
 
 
+def _endings() -> dict[str, str]:
+    """File ending -> format. One that Baton's own formats use is theirs."""
+    found: dict[str, str] = {}
+    for name, format_ in known_formats().items():
+        for ending in format_.endings:
+            found.setdefault(ending.lower(), name)
+    return found
+
+
 def detect(path: str | os.PathLike[str]) -> str:
-    """The format of what is there: jsonl, survey, sqlite or parquet."""
-    from baton.trace.formats.sqlite_read import is_store
+    """The format of what is there, by name: jsonl, survey, sqlite, parquet or one of another package's."""
+    from baton.trace.formats.sqlite.store_read import is_store
 
     place = Path(path)
     try:
@@ -122,6 +111,9 @@ def _detect_content(head: bytes, place: Path) -> str:
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if _KIND_FIRST.match(text):
         return "jsonl"
+    for name, format_ in known_formats().items():
+        if format_.recognises is not None and format_.recognises(head):
+            return name
     if text.startswith(b"{"):
         if b'"traceEvents"' in text[:200]:
             raise FormatError(f"{place} is a Chrome trace, which Baton writes but does not read. {_KNOWN}")

@@ -13,11 +13,11 @@ from pathlib import Path
 from msgspec import Struct
 
 from baton.errors import BatonError, UsageError
-from baton.trace.formats.manifest import has_shards, verify_shard
-from baton.trace.formats.parquet import seal
-from baton.trace.formats.parquet_read import read_sealed, sealed_ids
-from baton.trace.formats.sqlite import Store
-from baton.trace.formats.sqlite_read import list_traces, read_store
+from baton.trace.formats.parquet.manifest import has_shards, verify_shard
+from baton.trace.formats.parquet.shard_read import read_sealed, sealed_ids
+from baton.trace.formats.parquet.shard_write import seal
+from baton.trace.formats.sqlite.store import Store
+from baton.trace.formats.sqlite.store_read import list_traces, read_store
 
 
 class SealReport(Struct, frozen=True, kw_only=True):

@@ -9,8 +9,8 @@ from typing import Literal
 
 from baton.errors import BatonError, UsageError, nearest
 from baton.trace.formats.durable import file_error, sync_directory
-from baton.trace.formats.sqlite_read import check_schema, reading
-from baton.trace.formats.sqlite_rows import SCHEMA
+from baton.trace.formats.sqlite.store_read import check_schema, reading
+from baton.trace.formats.sqlite.store_rows import SCHEMA
 
 Durability = Literal["power", "process"]
 """What a commit survives: loss of power, or the death of the process (SIGKILL) alone."""
