@@ -31,9 +31,9 @@ from baton.credit import find
 from baton.credit.project import project
 from baton.engine.torch import TorchEngine
 from baton.forest.rows import Row, rows_of
-from baton.learn.lockstep import Lockstep
 from baton.learn.loss import Loss
 from baton.learn.models.tiny import Tiny, make_tiny
+from baton.learn.rollouts import Lockstep
 from baton.learn.update import Gradients, Packed
 from baton.tasks.task import Instance, Task
 from baton.team.harness import Role

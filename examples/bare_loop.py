@@ -19,10 +19,10 @@ from baton.engine.torch import TorchEngine
 from baton.forest.rows import rows_of
 from baton.games.library import make_game
 from baton.games.solve import solve
-from baton.learn.lockstep import lockstep
 from baton.learn.loss import Loss
 from baton.learn.models.start import spoken_in, texts_of, warm_start
 from baton.learn.models.tiny import Tiny, make_tiny
+from baton.learn.rollouts import lockstep
 from baton.learn.update import Gradients, Packed
 from baton.tasks.game_task import GameTask
 from baton.team.protocol import Engine

@@ -13,8 +13,8 @@ from small_run import TINY, small, team
 
 from baton.engine.scripted import ScriptedEngine
 from baton.errors import UsageError
-from baton.learn.lockstep import lockstep
 from baton.learn.recipe import Recipe
+from baton.learn.rollouts import lockstep
 from baton.learn.run.evaluate import summary
 from baton.learn.run.session import Session
 from baton.learn.stage import Episode, Stage, Unanswered

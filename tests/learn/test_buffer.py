@@ -7,15 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baton.forest.rows import Row
-from baton.learn.buffer import Buffer, Group, batches_of
+from baton.learn.rollouts import ReplayBuffer, RolloutGroup, batches_of
 
 
-def group(step: int, version: int) -> Group:
-    return Group(step=step, version=version, traces=())
+def group(step: int, version: int) -> RolloutGroup:
+    return RolloutGroup(step=step, version=version, traces=())
 
 
 def test_too_old_rollouts_go() -> None:
-    buffer = Buffer(staleness=1)
+    buffer = ReplayBuffer(staleness=1)
     for step in range(1, 5):
         gone = buffer.add([group(step, step - 1)] * 2, step - 1)
         assert [each.step for each in gone] == ([step - 2] * 2 if step > 2 else [])

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from baton.learn.lockstep import NOT_ASKED, Lockstep, lockstep
+from baton.learn.rollouts import NOT_ASKED, Lockstep, lockstep
 from baton.team.protocol import Answer, EngineError, Entry, Request
 from baton.trace.numbers import Ints
 from baton.trace.records import Sampling
@@ -118,7 +118,7 @@ def test_an_engine_without_hope_is_not_asked_again(
     monkeypatch: pytest.MonkeyPatch, seconds: float, patient: bool, asked: int
 ) -> None:
     """After three rounds and some seconds; forks always ask."""
-    monkeypatch.setattr("baton.learn.lockstep._PATIENCE_SECONDS", seconds)
+    monkeypatch.setattr("baton.learn.rollouts._PATIENCE_SECONDS", seconds)
     inner = Down("a", 0)
 
     async def play() -> list[str]:

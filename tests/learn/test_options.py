@@ -16,11 +16,11 @@ from msgspec import structs
 from baton.errors import UsageError
 from baton.forest.rows import Row
 from baton.games.game import CHOICES
-from baton.learn.buffer import batches_of
 from baton.learn.options import Asked, option_chances, option_rows, target_of, trained_decisions
 from baton.learn.policy import samplers
 from baton.learn.recipe import load
 from baton.learn.recipe_checks import check_idle
+from baton.learn.rollouts import batches_of
 from baton.learn.trainer import Trainer
 from baton.trace.trace import Trace
 

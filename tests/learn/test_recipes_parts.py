@@ -14,9 +14,8 @@ from baton.credit.forking import Forks
 from baton.engine.scripted import ScriptedEngine
 from baton.learn.crediting import Crediting
 from baton.learn.critics.agents import AgentsCritic
-from baton.learn.lockstep import lockstep
 from baton.learn.recipe import CreditPart, load
-from baton.learn.rollouts import branched
+from baton.learn.rollouts import branched, lockstep
 from baton.learn.scoring import Judging, Scoring, outcome_of
 from baton.learn.stage import Episode, Stage
 from baton.trace.records import Credit

@@ -17,9 +17,9 @@ from baton.errors import UsageError
 from baton.forest.rows import Row
 from baton.games.game import CHOICES, Choice
 from baton.learn import lora
-from baton.learn.buffer import Group, cut_off
+from baton.learn.buffer import cut_off
 from baton.learn.recipe import RolloutPart
-from baton.learn.rollouts import Rollouts
+from baton.learn.rollouts import RolloutGroup, Rollouts
 from baton.learn.trainer import Trainer
 from baton.trace.records import Credit
 from baton.trace.trace import Trace
@@ -60,7 +60,7 @@ def test_overlap_plays_with_the_weights_of_one_step_before(
     threads: list[str] = []
     play = Rollouts._play
 
-    def watched(self: Rollouts, number: int, version: int) -> list[Group]:
+    def watched(self: Rollouts, number: int, version: int) -> list[RolloutGroup]:
         threads.append(threading.current_thread().name)
         return play(self, number, version)
 
@@ -80,7 +80,7 @@ def test_overlap_gives_the_same_numbers_whatever_is_slow(train: str, monkeypatch
     expected = numbers(Trainer(recipe), 3)
     play, update = Rollouts._play, Trainer._update
 
-    def slow_play(self: Rollouts, number: int, version: int) -> list[Group]:
+    def slow_play(self: Rollouts, number: int, version: int) -> list[RolloutGroup]:
         time.sleep(0.3)
         return play(self, number, version)
 
@@ -173,7 +173,7 @@ def test_replay_trains_on_earlier_groups(monkeypatch: pytest.MonkeyPatch) -> Non
     seen: list[list[int]] = []
     update = Trainer._update
 
-    def watched(self: Trainer, groups: list[Group], number: int) -> Any:
+    def watched(self: Trainer, groups: list[RolloutGroup], number: int) -> Any:
         seen.append([group.step for group in groups])
         return update(self, groups, number)
 
@@ -186,7 +186,9 @@ def test_replay_trains_on_earlier_groups(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def rows_with(trainer: Trainer, trace: Trace, credits: tuple[Credit, ...]) -> list[Row]:
-    return trainer._rows(structs.replace(trace, credits=credits), Group(step=1, version=0, traces=(trace,)))
+    return trainer._rows(
+        structs.replace(trace, credits=credits), RolloutGroup(step=1, version=0, traces=(trace,))
+    )
 
 
 def learning(*decisions: str) -> Trainer:

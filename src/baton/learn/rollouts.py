@@ -1,7 +1,10 @@
 """Rollouts of a step: groups of traces, by the weights as they are or, with overlap, by those of one step before.
 
 On-policy (the default) a step's rollouts are played when it begins. With `rollout.overlap` the next step's are played
-in a thread while this one is trained, by samplers that have their own copy of the weights.
+in a thread while this one is trained, by samplers that have their own copy of the weights. All runs of a play are
+answered in lockstep: calls are gathered until every run waits, then answered together (`lockstep`). With
+`rollout.fan_out` what follows a turn is drawn again, so that branches share all before it (`branched`). Earlier groups
+may be trained on again (`ReplayBuffer`).
 
 Invariant: which weights play a step depends on its number alone and not on how long anything took. With overlap,
 step 1 is played by the first weights and step n + 1 by those that step n began with; samplers get new weights only
@@ -11,62 +14,50 @@ between two plays, never during one.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+
+from msgspec import Struct
 
 from baton.credit.core.acts import turns
 from baton.credit.forking import Forks
 from baton.errors import UsageError
-from baton.learn.buffer import Group
-from baton.learn.lockstep import lockstep
+from baton.forest.rows import Row
 from baton.learn.options import with_propensities
 from baton.learn.policy import Policy, samplers
 from baton.learn.recipe import Recipe
 from baton.learn.stage import Episode, Stage
-from baton.team.protocol import Engine
+from baton.team.protocol import NOT_ASKED, Answer, Engine, EngineError, Entry, Request
 from baton.team.team import Assignment
+from baton.trace.numbers import Ints
 from baton.trace.trace import Trace
 
-# -- branching --
-# Rollouts as a tree: after an agent's turn, what follows is drawn again, so that branches share all before it.
-#
-# What C3 and MALT compare, and AT-GRPO's samples from one state, are such branches. A branch is a fork of its
-# trace: the turns before are the recorded ones, token by token, and the update trains them once.
-
+SEEDS = 1_000_003
+"""Apart: instances of a run from those of its evaluation, draws of one rollout from those of the next."""
 _DEPTHS = 1000
 """Replicates of one depth: branches of a rollout after one turn must not draw as those after another.
 
 Branches of its branches do not either, since a fork's draws name the replicates of all it was made of.
 """
+_QUIET_ROUNDS = 8
+"""Rounds of the loop without a new call after which all runs wait; a run needs two or three between calls."""
+
+_PATIENCE_SECONDS = 5.0
+_PATIENCE_ROUNDS = 3
+"""An engine that failed all calls of so many rounds, and for so long, is not asked again in this play: its tries would
+add up to minutes, call after call."""
+
+Outcome = asyncio.Future["Answer | EngineError"]
 
 
-async def branched(group: Sequence[Trace], fan_out: Sequence[int], forks: Forks) -> list[Trace]:
-    """All rollouts of one instance's tree: of each, `fan_out[k]` branches after its turn number k + 1."""
-    grown = list(group)
-    for depth, width in enumerate(fan_out, start=1):
-        every = await asyncio.gather(*(_branches(trace, depth, width, forks) for trace in grown))
-        grown = [trace for each in every for trace in each]
-    return grown
+class RolloutGroup(Struct, frozen=True, kw_only=True):
+    """Rollouts of one instance, with the weights that made them: what credits are compared within."""
 
-
-async def _branches(trace: Trace, depth: int, width: int, forks: Forks) -> list[Trace]:
-    said = turns(trace)
-    if len(said) <= depth:  # nothing follows that could be drawn again
-        return [trace]
-    at = trace.events[said[depth - 1].start].id
-    made = await asyncio.gather(
-        *(
-            forks.fork(
-                trace, redraw=at, replicate=depth * _DEPTHS + k, trace_id=f"{trace.trace_id}.{depth}-{k}"
-            )
-            for k in range(1, width)
-        )
-    )
-    return [trace, *(each.trace for each in made)]
-
-
-SEEDS = 1_000_003
-"""Apart: instances of a run from those of its evaluation, draws of one rollout from those of the next."""
+    step: int
+    version: int
+    """Of the weights that sampled them."""
+    traces: tuple[Trace, ...]
 
 
 class Rollouts:
@@ -78,9 +69,9 @@ class Rollouts:
         self.stage = stage
         self.policies = policies
         self._pool: ThreadPoolExecutor | None = None
-        self._ahead: Future[list[Group]] | None = None
+        self._ahead: Future[list[RolloutGroup]] | None = None
 
-    def take(self, number: int) -> list[Group]:
+    def take(self, number: int) -> list[RolloutGroup]:
         """The groups of a step, not scored yet: those played ahead, or played now."""
         if self._ahead is not None:
             groups = self._ahead.result()
@@ -97,11 +88,11 @@ class Rollouts:
             self._pool = ThreadPoolExecutor(1, "baton-rollouts")
         self._ahead = self._pool.submit(self._play, number, version)
 
-    def ahead(self) -> list[Group]:
+    def ahead(self) -> list[RolloutGroup]:
         """What was played ahead and not taken yet. Waits for it."""
         return [] if self._ahead is None else self._ahead.result()
 
-    def recall(self, groups: list[Group]) -> None:
+    def recall(self, groups: list[RolloutGroup]) -> None:
         """What `ahead` gave, from a checkpoint."""
         self._ahead = Future()
         self._ahead.set_result(groups)
@@ -134,14 +125,15 @@ class Rollouts:
         told = trace.header.meta["train"]
         return self.stage.assignment(told["instance"], told["split"])
 
-    def _play(self, number: int, version: int) -> list[Group]:
+    def _play(self, number: int, version: int) -> list[RolloutGroup]:
         groups = asyncio.run(self._played(number))
         # Chances are those of the weights that sampled, so they are asked before these change.
         models = samplers(self.policies)
         every = [trace for group in groups for trace in group]
         told = iter(with_propensities(every, models, max_tokens=self.recipe.pack.max_tokens))
         return [
-            Group(step=number, version=version, traces=tuple(next(told) for _ in group)) for group in groups
+            RolloutGroup(step=number, version=version, traces=tuple(next(told) for _ in group))
+            for group in groups
         ]
 
     async def _played(self, number: int) -> list[Sequence[Trace]]:
@@ -183,3 +175,183 @@ def check_rollouts(recipe: Recipe) -> None:
             f"rollout.replay trains on rollouts of earlier steps, and rollout.staleness is {rollout.staleness}, which "
             f"leaves none. Set staleness to {1 + rollout.overlap} or more, or replay to 0."
         )
+
+
+async def branched(group: Sequence[Trace], fan_out: Sequence[int], forks: Forks) -> list[Trace]:
+    """All rollouts of one instance's tree: of each, `fan_out[k]` branches after its turn number k + 1.
+
+    What C3 and MALT compare, and AT-GRPO's samples from one state, are such branches. A branch is a fork of its trace:
+    the turns before are the recorded ones, token by token, and the update trains them once.
+    """
+    grown = list(group)
+    for depth, width in enumerate(fan_out, start=1):
+        every = await asyncio.gather(*(_branches(trace, depth, width, forks) for trace in grown))
+        grown = [trace for each in every for trace in each]
+    return grown
+
+
+async def _branches(trace: Trace, depth: int, width: int, forks: Forks) -> list[Trace]:
+    said = turns(trace)
+    if len(said) <= depth:  # nothing follows that could be drawn again
+        return [trace]
+    at = trace.events[said[depth - 1].start].id
+    made = await asyncio.gather(
+        *(
+            forks.fork(
+                trace, redraw=at, replicate=depth * _DEPTHS + k, trace_id=f"{trace.trace_id}.{depth}-{k}"
+            )
+            for k in range(1, width)
+        )
+    )
+    return [trace, *(each.trace for each in made)]
+
+
+class ReplayBuffer:
+    """The groups of the last steps, each kept whole.
+
+    What was sampled by weights older than the staleness bound goes; what is older than the weights being trained is
+    corrected for by the loss (importance weights).
+    """
+
+    def __init__(self, staleness: int) -> None:
+        self.staleness = staleness
+        self.groups: list[RolloutGroup] = []
+
+    def add(self, groups: Sequence[RolloutGroup], version: int) -> list[RolloutGroup]:
+        """Keep these; forget what is too old for weights of this version. Returns what was forgotten."""
+        self.groups += groups
+        gone = [group for group in self.groups if version - group.version > self.staleness]
+        self.groups = [group for group in self.groups if version - group.version <= self.staleness]
+        return gone
+
+    def again(self, num_groups: int, before: int) -> list[RolloutGroup]:
+        """The newest groups of steps before this one."""
+        earlier = [group for group in self.groups if group.step < before]
+        return earlier[-num_groups:] if num_groups else []
+
+
+def batches_of(rows: Sequence[Row], count: int) -> list[list[Row]]:
+    """Rows in `count` batches of nearly equal trained tokens; rows of one group stay together."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row.group, []).append(row)
+    sizes = {name: sum(len(row.places) for row in each) for name, each in groups.items()}
+    batches: list[list[Row]] = [[] for _ in range(max(1, min(count, len(groups))))]
+    filled = [0] * len(batches)
+    for name in sorted(groups, key=lambda name: (-sizes[name], name)):
+        at = filled.index(min(filled))
+        batches[at] += groups[name]
+        filled[at] += sizes[name]
+    return batches
+
+
+def lockstep(engines: Mapping[str, Engine], *, patient: bool = False) -> dict[str, Lockstep]:
+    """These engines, asked together. `patient`: however often they fail.
+
+    The runs of a step live on one event loop under a virtual clock and wait for nothing but answers, so once the loop
+    has gone round without a new call and no engine is being asked, all of them wait. Then every engine is asked at
+    once, and nobody is told before all have answered. What is in a batch then depends on the runs alone and not on how
+    fast threads were, also with several engines: the same seed gives the same batches, hence the same bits.
+    """
+    rounds = _Rounds()
+    return {name: Lockstep(engine, rounds, policy=name, patient=patient) for name, engine in engines.items()}
+
+
+class _Rounds:
+    """What waits, for all engines of a play."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[Lockstep, list[tuple[Request, Outcome]]] = {}
+        self._quiet = 0
+        self._gathering = False
+        self._task: asyncio.Task[None] | None = None
+
+    def add(self, engine: Lockstep, requests: Sequence[Request]) -> list[Outcome]:
+        loop = asyncio.get_running_loop()
+        mine: list[Outcome] = [loop.create_future() for _ in requests]
+        self._waiting.setdefault(engine, []).extend(zip(requests, mine, strict=True))
+        self._quiet = 0
+        self._gather(loop)
+        return mine
+
+    def _gather(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._waiting and not self._gathering and self._task is None:
+            self._gathering = True
+            loop.call_soon(self._look, loop)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._quiet += 1
+        if self._quiet < _QUIET_ROUNDS:
+            loop.call_soon(self._look, loop)
+            return
+        self._gathering = False
+        waiting, self._waiting = self._waiting, {}
+        self._task = loop.create_task(self._ask(loop, waiting))
+
+    async def _ask(
+        self, loop: asyncio.AbstractEventLoop, waiting: Mapping[Lockstep, list[tuple[Request, Outcome]]]
+    ) -> None:
+        asked = {
+            engine: [(request, future) for request, future in each if not future.done()]
+            for engine, each in waiting.items()
+        }
+        found = await asyncio.gather(
+            *(engine.ask([request for request, _ in each]) for engine, each in asked.items()),
+            return_exceptions=True,  # whatever an engine raised belongs to those who asked it
+        )
+        for each, answers in zip(asked.values(), found, strict=True):
+            for number, (_, future) in enumerate(each):
+                if future.done():
+                    continue
+                if isinstance(answers, BaseException):
+                    future.set_exception(answers)
+                else:
+                    future.set_result(answers[number])
+        self._task = None
+        self._quiet = 0
+        self._gather(loop)
+
+
+class Lockstep:
+    """An engine that asks another one, with everything that was asked meanwhile."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        rounds: _Rounds | None = None,
+        *,
+        policy: str | None = None,
+        patient: bool = False,
+    ) -> None:
+        self.name = engine.name
+        self.engine = engine
+        self.policy = policy
+        """The policy that it answers for, by the recipe's name."""
+        self._rounds = rounds or _Rounds()
+        self._patient = patient
+        self._failed_rounds = 0
+        self._failing_seconds = 0.0
+
+    @property
+    def version(self) -> str:
+        return str(getattr(self.engine, "version", "0"))
+
+    def encode(self, entries: Sequence[Entry], after: Answer | None) -> Ints | None:
+        return self.engine.encode(entries, after)
+
+    async def answer(self, requests: Sequence[Request]) -> list[Answer | EngineError]:
+        return [await each for each in self._rounds.add(self, requests)]
+
+    async def ask(self, requests: Sequence[Request]) -> list[Answer | EngineError]:
+        """Ask the engine itself, unless there is no hope."""
+        long = self._failed_rounds >= _PATIENCE_ROUNDS and self._failing_seconds > _PATIENCE_SECONDS
+        if long and not self._patient:
+            return [EngineError(NOT_ASKED) for _ in requests]
+        began = time.monotonic()
+        answers = await self.engine.answer(requests)
+        if any(isinstance(each, Answer) for each in answers):
+            self._patient = True
+        else:
+            self._failed_rounds += 1
+            self._failing_seconds += time.monotonic() - began
+        return answers

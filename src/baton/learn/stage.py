@@ -14,7 +14,6 @@ from msgspec import Struct, structs
 from baton.engine.scripted import ScriptedEngine
 from baton.errors import BatonError, UsageError, nearest
 from baton.games.game import Game, Policy, State
-from baton.learn.lockstep import NOT_ASKED
 from baton.learn.recipe import Recipe, TaskPart
 from baton.settings import arguments, decode
 from baton.tasks.catalog import REFERENCE, TASKS, make_task
@@ -24,7 +23,7 @@ from baton.tasks.task import Split, Task
 from baton.tasks.translate import translated
 from baton.team.budget import Ledger, Limits
 from baton.team.harness import TEMPLATE, check_template
-from baton.team.protocol import MODEL_FAILED, Engine
+from baton.team.protocol import MODEL_FAILED, NOT_ASKED, Engine
 from baton.team.run import Run
 from baton.team.running import header_of
 from baton.team.surface import Lines, Tools

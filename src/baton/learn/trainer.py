@@ -24,7 +24,7 @@ from msgspec import Struct, structs
 
 from baton.errors import BatonError
 from baton.forest.rows import Row, rows_of
-from baton.learn.buffer import Buffer, Group, batches_of, cut_off
+from baton.learn.buffer import cut_off
 from baton.learn.crediting import Credited, Crediting, advantages, learned_weights, stop_settings
 from baton.learn.critics.critic import learns, make_critic
 from baton.learn.lora import Adapted
@@ -33,7 +33,7 @@ from baton.learn.options import option_rows, trained_decisions, with_propensitie
 from baton.learn.policy import Policy, make_policies, samplers
 from baton.learn.recipe import Recipe
 from baton.learn.recipe_checks import check_asked, check_credit, check_idle, check_numbers, loss_of
-from baton.learn.rollouts import Rollouts
+from baton.learn.rollouts import ReplayBuffer, RolloutGroup, Rollouts, batches_of
 from baton.learn.run.checkpoint import Saved
 from baton.learn.scoring import EVERY, Judging, Scoring, alone, balanced, check_balance, norm_of
 from baton.learn.stage import Stage
@@ -93,7 +93,7 @@ class Trainer:
         given |= stop_settings(self.stage.game, self.policies, recipe.pack.max_tokens)
         self.crediting = Crediting(recipe, given)
         self.rollouts = Rollouts(recipe, self.stage, self.policies)
-        self.buffer = Buffer(recipe.rollout.staleness)
+        self.buffer = ReplayBuffer(recipe.rollout.staleness)
         self.watch = Watch(recipe)
         self.gradients = {
             name: Gradients(
@@ -158,12 +158,12 @@ class Trainer:
         """Wait for rollouts that are being played."""
         self.rollouts.close()
 
-    def _credited(self, groups: Sequence[Group]) -> tuple[Credited, int]:
+    def _credited(self, groups: Sequence[RolloutGroup]) -> tuple[Credited, int]:
         """Scored and credited, and the tokens of all that was run again for it."""
         self.rollouts.publish()
         return asyncio.run(self._judged(groups))
 
-    async def _judged(self, groups: Sequence[Group]) -> tuple[Credited, int]:
+    async def _judged(self, groups: Sequence[RolloutGroup]) -> tuple[Credited, int]:
         traces = [trace for group in groups for trace in group.traces]
         gold, tokens = await self.judging.gold(traces, self.rollouts.forks)
         traces = self.scoring.score(traces, gold)
@@ -174,7 +174,7 @@ class Trainer:
         return credited, tokens + credited.fork_tokens
 
     async def _term_norms(
-        self, groups: Sequence[Group], traces: Sequence[Trace], gold: Sequence[Gold]
+        self, groups: Sequence[RolloutGroup], traces: Sequence[Trace], gold: Sequence[Gold]
     ) -> dict[str, dict[str, float]]:
         """What `balance = "gradient"` asks for, every few steps."""
         found: dict[str, dict[str, float]] = {}
@@ -186,7 +186,7 @@ class Trainer:
                 found.setdefault(rule.name, {})[term.of.name] = self._norm(_regrouped(groups, credited))
         return found
 
-    def _norm(self, groups: Sequence[Group]) -> float:
+    def _norm(self, groups: Sequence[RolloutGroup]) -> float:
         """Of the gradient that these credits would cause, over all policies."""
         rows = [row for group in groups for trace in group.traces for row in self._rows(trace, group)]
         squares = 0.0
@@ -203,7 +203,7 @@ class Trainer:
     # -- the update -----------------------------------------------------------------------------
 
     def _update(
-        self, groups: Sequence[Group], number: int
+        self, groups: Sequence[RolloutGroup], number: int
     ) -> tuple[list[UpdateReport], list[float], list[float]]:
         """Reports and gradient norms of all optimiser steps, and how far each policy was moved by its own."""
         rows = self._option_rows(groups) if self.recipe.train.options == "all" else self._sampled_rows(groups)
@@ -229,7 +229,7 @@ class Trainer:
                 moved += [] if far is None else [far]
         return reports, norms, moved
 
-    def _as_now(self, groups: Sequence[Group]) -> Sequence[Group]:
+    def _as_now(self, groups: Sequence[RolloutGroup]) -> Sequence[RolloutGroup]:
         """Where all options are trained, with the chances that the weights to be trained give them."""
         if self.recipe.train.options != "all":
             return groups  # there the loss corrects for other weights, by the chances they gave
@@ -239,10 +239,10 @@ class Trainer:
         told = with_propensities(every, samplers(self.policies), max_tokens=limit, versions=versions)
         return _regrouped(groups, told)
 
-    def _sampled_rows(self, groups: Sequence[Group]) -> list[Row]:
+    def _sampled_rows(self, groups: Sequence[RolloutGroup]) -> list[Row]:
         return [row for group in groups for trace in group.traces for row in self._rows(trace, group)]
 
-    def _option_rows(self, groups: Sequence[Group]) -> list[Row]:
+    def _option_rows(self, groups: Sequence[RolloutGroup]) -> list[Row]:
         return option_rows(
             [trace for group in groups for trace in group.traces],
             {policy.engine.name: policy.tokenizer for policy in self.policies.values() if policy.learns},
@@ -291,7 +291,7 @@ class Trainer:
             )
         return report, norm
 
-    def _rows(self, trace: Trace, group: Group) -> list[Row]:
+    def _rows(self, trace: Trace, group: RolloutGroup) -> list[Row]:
         learning = {role for policy in self.policies.values() if policy.learns for role in policy.roles}
         names = {call.id for call in trace.calls if call.role in learning}
         found = advantages(trace, decision_only=self.recipe.train.decision_only)
@@ -317,7 +317,7 @@ class Trainer:
             "watch": self.watch.state_dict(),
         }
 
-    def kept_groups(self) -> list[Group]:
+    def kept_groups(self) -> list[RolloutGroup]:
         """Rollouts that are still to be trained on: those played ahead, and those that may be replayed."""
         again = self.buffer.groups if self.recipe.rollout.replay else []
         return [*again, *self.rollouts.ahead()]
@@ -354,7 +354,7 @@ def _packed(recipe: Recipe) -> Packed:
     return Packed(**structs.asdict(recipe.pack))
 
 
-def _regrouped(groups: Sequence[Group], traces: Sequence[Trace]) -> list[Group]:
+def _regrouped(groups: Sequence[RolloutGroup], traces: Sequence[Trace]) -> list[RolloutGroup]:
     at, found = 0, []
     for group in groups:
         size = len(group.traces)

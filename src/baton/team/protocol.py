@@ -23,6 +23,8 @@ class EngineError(BatonError):
 
 MODEL_FAILED = "the model failed"
 """How the error of an engine begins whose model broke: that says nothing about the call."""
+NOT_ASKED = "not asked: all calls before failed"
+"""The error of a call to an engine that has failed for long enough."""
 
 
 class Entry(Struct, frozen=True):

@@ -26,8 +26,8 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from baton.errors import CorruptError, UsageError
-from baton.learn.buffer import Group
 from baton.learn.policy import Policy
+from baton.learn.rollouts import RolloutGroup
 from baton.trace.formats.durable import sync_directory
 from baton.trace.formats.jsonl import encode_trace, read_jsonl
 
@@ -40,7 +40,7 @@ class Saved(Struct, frozen=True, kw_only=True):
     """What a checkpoint holds besides weights."""
 
     remembered: dict[str, Any]
-    groups: list[Group]
+    groups: list[RolloutGroup]
 
 
 def save(
@@ -48,7 +48,7 @@ def save(
     step: int,
     policies: Mapping[str, Policy],
     remembered: Mapping[str, Any],
-    groups: Sequence[Group] = (),
+    groups: Sequence[RolloutGroup] = (),
 ) -> Path:
     """The state after `step` steps. `remembered` may hold tensors anywhere."""
     place = folder / f"step-{step:05d}"
@@ -119,7 +119,7 @@ def restore(place: Path, policies: Mapping[str, Policy]) -> Saved:
     tensors = load_file(place / "remembered.safetensors")
     traces = iter(read_jsonl(place / "groups.jsonl") if told["groups"] else ())
     groups = [
-        Group(step=step, version=version, traces=tuple(next(traces) for _ in range(size)))
+        RolloutGroup(step=step, version=version, traces=tuple(next(traces) for _ in range(size)))
         for step, version, size in told["groups"]
     ]
     return Saved(remembered=_with_tensors(told, tensors), groups=groups)
@@ -143,7 +143,7 @@ def _write(
     step: int,
     policies: Mapping[str, Policy],
     remembered: Mapping[str, Any],
-    groups: Sequence[Group],
+    groups: Sequence[RolloutGroup],
 ) -> None:
     digests: dict[str, str] = {}
 

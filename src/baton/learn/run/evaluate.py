@@ -30,10 +30,10 @@ from baton.games.ledger import GameRegret, expected_regret
 from baton.games.on_team import read_state
 from baton.games.reference import best_alone, by_spawns, reference
 from baton.games.solve import Solution, solve
-from baton.learn.lockstep import Lockstep
 from baton.learn.options import Asked, option_chances
 from baton.learn.policy import Policy
 from baton.learn.recipe import Recipe
+from baton.learn.rollouts import Lockstep
 from baton.learn.stage import Episode, Stage, failures
 from baton.team.protocol import Answer, Engine, EngineError, Entry, Request
 from baton.team.randomness import uniform
