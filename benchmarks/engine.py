@@ -29,7 +29,7 @@ from transformers import (
 from transformers import __version__ as transformers_version
 
 from baton.engine.torch import PlainTemplate, TorchEngine
-from baton.engine.torch.batch import Limits
+from baton.engine.torch.batch import EngineLimits
 from baton.team.protocol import Answer, Request
 from baton.trace.records import Sampling
 from table import machine, print_table, row
@@ -74,7 +74,7 @@ class Ours:
     name = "Baton torch engine"
 
     def __init__(self, model: Any) -> None:
-        limits = Limits(max_rows=512)
+        limits = EngineLimits(max_rows=512)
         self.engine = TorchEngine(model, byte_tokenizer(), template=PlainTemplate(), limits=limits)
         self.runs = 0
 

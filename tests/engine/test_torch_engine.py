@@ -16,7 +16,7 @@ from tiny_model import tiny_model, tiny_tokenizer
 from transformers import GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM
 
 from baton.engine.torch import PlainTemplate, TorchEngine
-from baton.engine.torch.batch import Limits, _kept_tokens
+from baton.engine.torch.batch import EngineLimits, _kept_tokens
 from baton.engine.torch.forward import Beside
 from baton.engine.torch.load import kv_shape
 from baton.errors import UsageError
@@ -33,7 +33,7 @@ PROMPTS += [SHARED[:20], SHARED, [7], RNG.integers(0, 256, 90).tolist()]
 
 
 def engine(**limits: Any) -> TorchEngine:
-    return TorchEngine(MODEL, TOKENIZER, limits=Limits(**limits))
+    return TorchEngine(MODEL, TOKENIZER, limits=EngineLimits(**limits))
 
 
 def request(prompt: list[int], key: str = "k", **sampling: Any) -> Request:
@@ -162,7 +162,7 @@ def test_any_schedule_gives_the_same_answers(data: st.DataObject) -> None:
     prompts = data.draw(st.lists(st.lists(alphabet, min_size=1, max_size=24), min_size=1, max_size=8))
     limits = data.draw(
         st.builds(
-            Limits,
+            EngineLimits,
             max_rows=st.integers(1, 6),
             cache_tokens=st.sampled_from([0, 20, 10**6]),
             prefill_tokens=st.integers(1, 30),
@@ -211,7 +211,7 @@ def test_the_cache_stays_within_its_limit() -> None:
     which = engine(cache_tokens=50)
     for i, prompt in enumerate(PROMPTS):
         ask(which, request(prompt, f"k{i}"))
-        assert which._batch._forest.num_tokens <= 50
+        assert which._batch._prefixes.num_tokens <= 50
 
 
 def test_sampling_follows_the_distribution() -> None:
@@ -420,7 +420,7 @@ def test_the_model_is_left_as_it_was() -> None:
 @pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (4, 1)])
 def test_head_layouts(heads: int, kv_heads: int) -> None:
     model = tiny_model(heads=heads, kv_heads=kv_heads)
-    which = TorchEngine(model, TOKENIZER, limits=Limits(shared_reads=1))
+    which = TorchEngine(model, TOKENIZER, limits=EngineLimits(shared_reads=1))
     for prompt, answer in zip(
         PROMPTS, ask(which, *(request(p, temperature=0.0) for p in PROMPTS)), strict=True
     ):

@@ -12,7 +12,7 @@ from tiny_model import tiny_model
 from torch import Tensor, nn
 from transformers import MistralConfig, MistralForCausalLM
 
-from baton.engine.torch.cache import Forest
+from baton.engine.torch.cache import PrefixCache
 from baton.engine.torch.forward import Forward, LlamaForward, ModelForward, close, forward_of
 from baton.engine.torch.load import checked_forward, kv_shape
 from baton.engine.torch.prefill import PrefillPass
@@ -20,7 +20,7 @@ from baton.learn import lora
 
 
 def prompt(model: Any, length: int) -> PrefillPass:
-    forest = Forest(0, 7)
+    forest = PrefixCache(0, 7)
     ids = np.random.default_rng(length).integers(0, model.config.vocab_size, length).astype(np.int32)
     return PrefillPass(forest.plant(ids)[0].chain(), kv_shape(model))
 

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from baton.engine.torch import load
 from baton.engine.torch import prefill as flat
-from baton.engine.torch.cache import Forest, Ids, Node, Pool, Pools, Seat
+from baton.engine.torch.cache import Ids, Node, Pool, Pools, PrefixCache, Seat
 from baton.engine.torch.load import checked_forward, kv_shape
 from baton.engine.torch.prefill import FlatPass, PrefillPass, prefill_pass
 
@@ -44,7 +44,7 @@ def talks(seed: int) -> list[list[Ids]]:
 
 def computed(make: Make, seed: int, node_ids: int) -> list[Tensor]:
     """What is kept of every round, with its logits."""
-    forest = Forest(10**6, node_ids)
+    forest = PrefixCache(10**6, node_ids)
     found = []
     for prompts in talks(seed):
         cold = {n.number: n for prompt in prompts for n in forest.plant(prompt)[0].chain() if n.kv is None}
@@ -100,14 +100,14 @@ def test_a_layer_takes_few_calls(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_too_much_to_copy_is_read_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    node = Forest(100, 100).plant(ids(np.random.default_rng(0), 40))[0]
+    node = PrefixCache(100, 100).plant(ids(np.random.default_rng(0), 40))[0]
     assert isinstance(prefill_pass([node], SHAPE), FlatPass)
     for limit in ("_MOST_CELLS", "_MOST_SCORES"):
         with monkeypatch.context() as patch:
             patch.setattr(flat, limit, 39)
             assert isinstance(prefill_pass([node], SHAPE), PrefillPass)
     prefill_pass([node], SHAPE).keep()
-    below = Forest(100, 100)
+    below = PrefixCache(100, 100)
     below.plant(node.ids)[0].kv = node.kv
     cold = below.plant(np.append(node.ids, node.ids[:3]))[0]
     assert isinstance(prefill_pass([cold], SHAPE), FlatPass)
@@ -117,7 +117,7 @@ def test_what_is_too_much_to_copy_is_read_where_it_is(monkeypatch: pytest.Monkey
 
 @torch.inference_mode()
 def test_few_calls_are_taken_only_if_they_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    chain = Forest(0, 5).plant(ids(np.random.default_rng(0), 8))[0].chain()
+    chain = PrefixCache(0, 5).plant(ids(np.random.default_rng(0), 8))[0].chain()
     assert load._agree(FORWARD, chain, SHAPE)
     assert load.checked_prefill(MODEL, FORWARD, SHAPE) is PrefillPass  # this is no GPU
     right = FlatPass.attend

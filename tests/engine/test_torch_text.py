@@ -9,7 +9,7 @@ from tiny_model import tiny_tokenizer
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from baton.engine.torch.template import ByteReader, Decoder, Encoder, PlainTemplate, Reader
+from baton.engine.torch.template import ByteReader, Decoder, Encoder, PlainTemplate, TokenReader
 from baton.team.protocol import Answer, EngineError, Entry
 from baton.trace.numbers import Ints
 
@@ -101,8 +101,8 @@ def test_tokens_whose_space_depends_on_what_is_before() -> None:
     assert decoder.text_and_ends([]) == ("", [])
 
 
-@pytest.mark.parametrize("kind", [Reader, ByteReader])
-def test_reader_gives_only_whole_characters(kind: type[Reader] | type[ByteReader]) -> None:
+@pytest.mark.parametrize("kind", [TokenReader, ByteReader])
+def test_reader_gives_only_whole_characters(kind: type[TokenReader] | type[ByteReader]) -> None:
     reader = kind(Decoder(TOKENIZER))
     seen = [reader.push(token) for token in TOKENIZER.encode("aé€", add_special_tokens=False)]
     assert seen == ["a", "a", "aé", "aé", "aé", "aé€"]
@@ -130,7 +130,7 @@ BYTES = byte_tokens()
 def test_bytes_are_read_as_the_tokenizer_reads_them(ids: list[int]) -> None:
     """Token by token and at the end, broken characters included."""
     decoder = Decoder(BYTES)
-    windows, reader = Reader(decoder), decoder.reader()
+    windows, reader = TokenReader(decoder), decoder.reader()
     assert isinstance(reader, ByteReader)
     for token in ids:
         assert reader.push(token) == windows.push(token)

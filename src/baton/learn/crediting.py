@@ -65,12 +65,9 @@ def learned_weights(
     }
 
 
-# -- stopping --
-# What stop credit asks of a run: which options end a game, and how likely they were in rollouts that were run on.
-
-
 def stop_settings(game: Game | None, policies: Mapping[str, Policy], max_tokens: int) -> dict[str, Any]:
-    """By the name of the setting."""
+    """What stop credit asks of a run, by the name of its setting: which options end a game, and how likely they were in
+    rollouts that were run on."""
 
     def complete(traces: Sequence[Trace]) -> list[Trace]:
         return with_propensities(traces, samplers(policies), max_tokens=max_tokens)

@@ -28,15 +28,14 @@ from torch.nn.functional import linear
 from baton.engine.torch.engine import turn
 from baton.errors import MissingExtraError, UsageError, nearest
 
-# -- lora_layer --
-# peft's linear layer with an adapter, in as few operations as there are: on a GPU each costs its launch.
-#
-# peft's own forward scales and adds in steps of their own, and over half precision casts its input up and its result
-# down, in each of a layer's seven projections. Weights, names and files are peft's.
-
 
 class LoraLinear(Linear):
-    """One active adapter or none, without dropout; nothing is merged."""
+    """peft's linear layer with one active adapter or none, without dropout; nothing is merged.
+
+    It takes as few operations as there are: on a GPU each costs its launch. peft's own forward scales and adds in steps
+    of their own, and over half precision casts its input up and its result down, in each of a layer's seven
+    projections. Weights, names and files are peft's.
+    """
 
     def forward(self, x: Tensor, *_: Any, **__: Any) -> Tensor:
         rows = x.reshape(-1, x.shape[-1])
@@ -225,7 +224,7 @@ class Adapted:
         return _Decoder(self.base, self.adapter)
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Of the adapter (see `load_adapter_state_dict`): what an engine's `publish` is given."""
+        """Set the adapter's weights, which is what an engine's `publish` is given."""
         if self.adapter is None:
             raise UsageError("the base of adapters is frozen; its weights cannot be published.")
         load_adapter_state_dict(self.base, self.adapter, state)

@@ -13,6 +13,12 @@ go into one batch: a batch with some of them would raise those, whatever they ar
 
 pi is the policy as it is: no loss corrects a target afterwards. So what other weights have played, ahead of this step
 or before it, has to come with chances that were asked again.
+
+The chances themselves are written onto the traces first (`with_propensities`). A language model says one of a task's
+options token by token; the trace then knows the chance of what was said but not of the rest, which COMA, paired forks,
+doubly robust credit and stop values need. So all options of all distinct prompts are put through the model at once, as
+a prefix forest: each prompt is computed once. Chances are those of the whole answer, ended by the model itself, and are
+normalised over the options ("given that one of them is said").
 """
 
 from __future__ import annotations
@@ -33,14 +39,6 @@ from baton.learn.buffer import cut_off
 from baton.learn.recipe import Recipe
 from baton.trace.records import Event
 from baton.trace.trace import Trace
-
-# -- propensities --
-# What else could have been said, and how likely: the chance of every option, written onto the trace.
-#
-# A language model says one of a task's options token by token; the trace then knows the chance of what was said but
-# not of the rest, which COMA, paired forks, doubly robust credit and stop values need. So all options of all distinct
-# prompts are put through the model at once, as a prefix forest: each prompt is computed once. Chances are those of the
-# whole answer, ended by the model itself, and are normalised over the options ("given that one of them is said").
 
 
 class Asked(NamedTuple):
@@ -120,7 +118,7 @@ def _outdated(trace: Trace, event: Event, versions: Mapping[str, str] | None) ->
 def chances_of(
     asked: Iterable[Asked], models: Mapping[str, tuple[Any, Any]], *, max_tokens: int = 65536
 ) -> dict[Asked, tuple[float, ...]]:
-    """Of all that these policies answer for."""
+    """The chances of options, where one of these policies answers for them."""
     by_policy: dict[str, list[Asked]] = {}
     for each in asked:
         if each.policy is not None and each.policy in models:

@@ -275,7 +275,7 @@ def _check_decisions(part: CreditPart, estimator: Estimator, stage: Stage) -> No
         raise UsageError(
             f"estimator {estimator.name} gives credit to {', '.join(estimator.units)}, which is no single decision, so "
             "`decisions` cannot choose among it. Leave `decisions` out, or take an estimator on the unit "
-            f"orchestrator, such as {DECISIONS[part.decisions[0]].estimators[0]}."
+            f"orchestrator, such as {DECISIONS[part.decisions[0]][0]}."
         )
     for decision in sorted({*part.decisions, *estimator.decisions}):
         if not _made(stage, decision):

@@ -3,6 +3,15 @@
 A hybrid's schedules (linear, cosine, or tied to measured progress) and balances advance by one `observe` per step.
 A rollout that a rule cannot read (nobody answered, a verdict on nothing) earns 0 there: it is data, and not an error,
 unless it is so of all of them. Forks that an estimator compares with earn by the same rules.
+
+Judging: what a task knows about its rollouts, as reward rules ask for it. The task itself is the judge: it scores what
+an agent said against the subtask the agent was given (`Task.judge`). Where a rule compares with a team that lacks
+somebody (difference, SHARP, CCPO), the trace is run again with that agent barred, under the same luck; an agent that
+leads cannot be barred, for without it there is no answer, and that is worth 0.
+
+Balancing: rewards with `balance = "gradient"` (GradNorm's fixed point, Chen et al. 2018 [M]) ask how hard each term
+pulls. Every few steps the traces are given each term's rewards in place of the sum's, credited by the recipe's own
+estimators, and taken backwards; nothing is stepped, and nothing is remembered but the norms.
 """
 
 from __future__ import annotations
@@ -34,9 +43,6 @@ from baton.trace.graph.lineage import Lineage
 from baton.trace.records import Event, Reward
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import CreditUnit
-
-# -- terms --
-# Hybrid rewards and the hybrids among their terms: each of them, and what is kept of all.
 
 
 def flat(rules: Iterable[Rule]) -> Iterator[Rule]:
@@ -98,13 +104,6 @@ def with_rule_state(rule: Rule, kept: Mapping[str, Any] | None) -> Rule:
     return structs.replace(rule, terms=terms, state=msgspec.convert(mine, MixState))
 
 
-# -- balance --
-# How hard each term of a hybrid reward pulls: the norm of the gradient that it would cause alone.
-#
-# For rewards with `balance = "gradient"` (GradNorm's fixed point, Chen et al. 2018 [M]). Every few steps the traces are
-# given each term's rewards in place of the sum's, credited by the recipe's own estimators, and taken backwards; nothing
-# is stepped, and nothing is remembered but the norms.
-
 EVERY = 5
 """Steps between two measurements, beginning with the first step."""
 
@@ -149,19 +148,9 @@ def alone(term: Rule, traces: Sequence[Trace], gold: Sequence[Gold]) -> list[Tra
 
 
 def norm_of(parameters: Iterable[object]) -> float:
-    """Of the gradients as they are."""
+    """The norm of the gradients as they are."""
     grads = [p.grad for p in parameters if getattr(p, "grad", None) is not None]  # type: ignore[attr-defined]
     return math.sqrt(math.fsum(float(grad.double().pow(2).sum()) for grad in grads))
-
-
-# -- judging --
-# What a task knows about its rollouts, as reward rules ask for it: verifier, milestones, judges, runs not made.
-#
-# The task itself is the judge: it scores what an agent said against the subtask the agent was given (`Task.judge`).
-# Where a rule compares with a team that lacks somebody (difference, SHARP, CCPO), the trace is run again with that
-# agent barred, under the same luck.
-#
-# Invariant: an agent that leads cannot be barred; without it there is no answer, and that is worth 0.
 
 
 def outcome_of(trace: Trace) -> float:

@@ -269,13 +269,13 @@ class Trainer:
         """One step of the optimiser, after `done` others on the same rollouts."""
         assert policy.optimizer is not None
         policy.optimizer.zero_grad()
-        rate = self.recipe.rate_setting(policy.name)
         # After the first step these are no longer the weights that sampled, and losses correct for that.
         version = f"{policy.version}+{done}" if done else str(policy.version)
         report = self.gradients[policy.name].backward(batch, version=version)
         norm = float(torch.nn.utils.clip_grad_norm_(policy.parameters(), self.recipe.train.clip_norm))
         if not math.isfinite(norm) or not math.isfinite(report.loss):
             policy.optimizer.zero_grad()
+            rate = self.recipe.rate_setting(policy.name)
             raise Diverged(
                 f"the loss is {report.loss} and the gradient's norm {norm} at step {self.step_number + 1} "
                 f"(policy {policy.name}): the run has diverged. Lower {rate}, or clip more with "
@@ -284,6 +284,7 @@ class Trainer:
             )
         policy.optimizer.step()
         if not all(bool(torch.isfinite(parameter).all()) for parameter in policy.parameters()):
+            rate = self.recipe.rate_setting(policy.name)
             raise Diverged(
                 f"weights of policy {policy.name} are no numbers any more after step {self.step_number + 1}: the run "
                 f"has diverged. Lower {rate}.",

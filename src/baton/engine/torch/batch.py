@@ -17,28 +17,26 @@ import torch
 from msgspec import Struct
 from torch import Tensor
 
-from baton.engine.torch.cache import Forest, Ids, KVShape, Node, Pools, Seat
+from baton.engine.torch.cache import Ids, KVShape, Node, Pools, PrefixCache, Seat
 from baton.engine.torch.decode import Stepper
 from baton.engine.torch.forward import Forward, near
 from baton.engine.torch.prefill import FlatPass, PrefillPass
-from baton.engine.torch.template import ByteReader, Decoder, Reader
+from baton.engine.torch.template import ByteReader, Decoder, TokenReader
 from baton.team.protocol import Answer, EngineError
 from baton.team.randomness import generator
 from baton.trace.numbers import Floats, Ints
 from baton.trace.records import Sampling
 
-# -- draw --
-# Drawing tokens from logits, one uniform number per row.
-#
-# Each row's draw is the inverse of its own cumulative distribution at its own number, so it depends on
-# nothing but that row's logits and key; rounding in the logits can change a token only if the number lies
-# within that rounding of an edge. The log-probability is of the distribution actually drawn from: after
-# temperature, then top-k, then top-p, normalised again. Temperature 0 takes the best token, with
-# log-probability 0, because that distribution has one outcome.
-
 
 class Drawer:
-    """Draws for a fixed set of rows."""
+    """Draws tokens from logits for a fixed set of rows, one uniform number per row.
+
+    Each row's draw is the inverse of its own cumulative distribution at its own number, so it depends on nothing but
+    that row's logits and key; rounding in the logits can change a token only if the number lies within that rounding of
+    an edge. The log-probability is of the distribution actually drawn from: after temperature, then top-k, then top-p,
+    normalised again. Temperature 0 takes the best token, with log-probability 0, because that distribution has one
+    outcome.
+    """
 
     def __init__(self, samplings: Sequence[Sampling], device: torch.device) -> None:
         self._greedy = torch.tensor([s.temperature == 0 for s in samplings], device=device)
@@ -96,7 +94,7 @@ _GROUPED = 32
 """Ids of a stretch that few rows share, from which reading it once for them may be worth a call of its own."""
 
 
-class Limits(Struct, frozen=True, kw_only=True):
+class EngineLimits(Struct, frozen=True, kw_only=True):
     """How much the engine takes on at once."""
 
     max_rows: int = 256
@@ -110,8 +108,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Read a prefix once for all rows from this many saved token reads on; None: by device."""
 
 
-class Row(Seat):
-    """One call."""
+class CallRow(Seat):
+    """One call, from its prompt to its answer."""
 
     def __init__(self, prompt: Ids, sampling: Sampling, handle: Any = None) -> None:
         self.prompt = prompt
@@ -121,14 +119,14 @@ class Row(Seat):
         self.cancelled = False
         self.node: Node
         self.loaded = 0
-        """How many of the slot's tokens were copied from the forest."""
+        """How many of the slot's tokens were copied from the prefix cache."""
         self.shared: list[torch.Tensor] = []
         self.grouped: list[torch.Tensor] = []
         """Stretches that are read side by side with others."""
         self.ids: list[int] = []
         self.logprobs: list[float] = []
         self.limit = 0
-        self.reader: Reader | ByteReader | None = None
+        self.reader: TokenReader | ByteReader | None = None
         self.stopped_at: int | None = None
         """Offset in the text of the stop string reached."""
         self.result: Answer | EngineError | None = None
@@ -150,8 +148,8 @@ def _kept_tokens(shape: KVShape) -> int:
     return min(_KEPT_TOKENS, memory // 16 // shape.token_bytes)
 
 
-class Batch:
-    """Every call in the engine."""
+class CallBatch:
+    """Every call in the engine, waiting or in flight."""
 
     def __init__(
         self,
@@ -161,7 +159,7 @@ class Batch:
         *,
         ends: frozenset[int],
         context: int,
-        limits: Limits,
+        limits: EngineLimits,
         forward: Forward,
         prefill: Callable[..., PrefillPass | FlatPass] = PrefillPass,
     ) -> None:
@@ -178,15 +176,15 @@ class Batch:
         self._cache_tokens = _kept_tokens(shape) if limits.cache_tokens is None else limits.cache_tokens
         usual = 4096 if shape.device.type == "cpu" else 16_384
         self._prefill_tokens = usual if limits.prefill_tokens is None else limits.prefill_tokens
-        self._forest = Forest(self._cache_tokens, self._prefill_tokens)
+        self._prefixes = PrefixCache(self._cache_tokens, self._prefill_tokens)
         self._pools = Pools(shape)
         self._damaged = False
         """The pools may hold what is not a number, which no mask hides."""
-        self._waiting: list[Row] = []
-        self._filling: list[Row] = []
+        self._waiting: list[CallRow] = []
+        self._filling: list[CallRow] = []
         self._steps_waited = 0
         """By the first of those."""
-        self._rows: list[Row] = []
+        self._rows: list[CallRow] = []
         """In order of pools and slots while `_drawer` is set."""
         self._stepper = Stepper(self._forward, shape.device)
         self._weights = self._addresses()
@@ -207,7 +205,7 @@ class Batch:
     def num_waiting(self) -> int:
         return len(self._waiting)
 
-    def add(self, row: Row) -> Row | None:
+    def add(self, row: CallRow) -> CallRow | None:
         """Queue a call; returned with its error if it can never run."""
         room = self._context - len(row.prompt)
         asked = row.sampling.max_tokens
@@ -237,7 +235,7 @@ class Batch:
             return None
         return row
 
-    def step(self, *, admit: bool = True) -> list[Row]:
+    def step(self, *, admit: bool = True) -> list[CallRow]:
         """One step; returns the rows that ended, each with its result. Cancelled rows just go."""
         self._drop_cancelled()
         if admit:
@@ -248,7 +246,7 @@ class Batch:
 
     def clear(self) -> None:
         """Forget everything computed, for new weights. Only when idle."""
-        self._forest = Forest(self._cache_tokens, self._prefill_tokens)
+        self._prefixes = PrefixCache(self._cache_tokens, self._prefill_tokens)
         if self._damaged or not self._room_for_slots():
             self._pools = Pools(self._shape)
             self._damaged = False
@@ -271,7 +269,7 @@ class Batch:
         free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return sum(kv.nbytes for kv in self._pools.slots) <= free
 
-    def fail(self, error: EngineError) -> list[Row]:
+    def fail(self, error: EngineError) -> list[CallRow]:
         """After a pass broke: end every row with this error and forget everything computed."""
         ended = [*self._rows, *self._filling, *self._waiting]
         for row in ended:
@@ -285,14 +283,14 @@ class Batch:
         self._waiting = [row for row in self._waiting if not row.cancelled]
         for row in [row for row in self._filling if row.cancelled]:
             self._filling.remove(row)
-            self._forest.release(row.node)
+            self._prefixes.release(row.node)
         for row in [row for row in self._rows if row.cancelled]:
             self._leave(row)
 
     def _admit(self) -> None:
         free = self._limits.max_rows - len(self._rows) - len(self._filling)
         for row in self._waiting[:free]:
-            row.node, warm = self._forest.plant(row.prompt[:-1])
+            row.node, warm = self._prefixes.plant(row.prompt[:-1])
             self.reused_tokens += warm
             self._filling.append(row)
         del self._waiting[:free]
@@ -327,7 +325,7 @@ class Batch:
         # What is left has waited: a long prompt takes several passes, one after the other.
         self._steps_waited = _PREFILL_EVERY if self._filling else 0
 
-    def _grouped(self, rows: Sequence[Row]) -> set[int]:
+    def _grouped(self, rows: Sequence[CallRow]) -> set[int]:
         """Nodes that groups of rows share: all of them together are worth reading side by side, or none is."""
         if self._shape.device.type != "cpu":
             return set()
@@ -341,7 +339,7 @@ class Batch:
     def _by_many(self, node: Node) -> bool:
         return (node.users - 1) * len(node.ids) >= self._shared_reads
 
-    def _join(self, rows: Sequence[Row], grouped: set[int]) -> None:
+    def _join(self, rows: Sequence[CallRow], grouped: set[int]) -> None:
         seats = []
         for row in rows:
             own = []
@@ -360,15 +358,15 @@ class Batch:
         self._rows += rows
         self._drawer = None
 
-    def _leave(self, row: Row) -> None:
-        """Free the row's slot; what it computed goes to the forest."""
+    def _leave(self, row: CallRow) -> None:
+        """Free the row's slot; what it computed goes to the prefix cache."""
         computed = np.append(row.prompt[-1:], np.array(row.ids[:-1], np.int32)).astype(np.int32)
         kv = row.pool.kv[:, :, row.slot, :, row.loaded : row.length]
-        self._forest.release(row.node)
+        self._prefixes.release(row.node)
         sound = not isinstance(row.result, EngineError)
         if sound and self._cache_tokens and row.length > row.loaded:
-            self._forest.grow(row.node, computed[: row.length - row.loaded], kv)
-        self._forest.trim()
+            self._prefixes.grow(row.node, computed[: row.length - row.loaded], kv)
+        self._prefixes.trim()
         pool = row.pool
         pool.remove(row)
         if not len(pool.kv[0, 0]):  # it was too large to be kept empty
@@ -381,7 +379,7 @@ class Batch:
             if row.length == row.pool.capacity:
                 self._pools.make_room(row)
         pools = self._pools.taken()
-        self._rows = [seat for pool in pools for seat in pool.seats if isinstance(seat, Row)]
+        self._rows = [seat for pool in pools for seat in pool.seats if isinstance(seat, CallRow)]
         shared: dict[int, tuple[torch.Tensor, list[int]]] = {}
         for number, row in enumerate(self._rows):
             for kv in row.shared:
@@ -407,7 +405,7 @@ class Batch:
         groups = [group for _, some in apart for group in near(some, lambda each: each[0].shape[3])]
         return [sorted(group, key=lambda each: each[1]) for group in groups]
 
-    def _decode_step(self) -> list[Row]:
+    def _decode_step(self) -> list[CallRow]:
         if self._drawer is None:
             self._drawer = self._plan()
         uniforms = torch.tensor([row.uniform() for row in self._rows], dtype=torch.float64)
@@ -425,7 +423,7 @@ class Batch:
             self._drawer = None
         return ended
 
-    def _take(self, row: Row, token: int, logprob: float) -> bool:
+    def _take(self, row: CallRow, token: int, logprob: float) -> bool:
         """Add a drawn token to a row; True when that ends it."""
         if not math.isfinite(logprob):
             row.result = EngineError(
@@ -442,7 +440,7 @@ class Batch:
             row.result = self._answer(row, "length")
         return row.result is not None
 
-    def _stop_reached(self, row: Row, token: int) -> bool:
+    def _stop_reached(self, row: CallRow, token: int) -> bool:
         assert row.reader is not None
         seen = len(row.reader.text)
         text = row.reader.push(token)
@@ -451,7 +449,7 @@ class Batch:
         row.stopped_at = min(found, default=None)
         return bool(found)
 
-    def _answer(self, row: Row, finish_reason: str) -> Answer:
+    def _answer(self, row: CallRow, finish_reason: str) -> Answer:
         spoken: Sequence[int] = row.ids[:-1] if row.ids[-1] in self._ends else row.ids
         text, ends = self._decoder.text_and_ends(spoken)
         if row.stopped_at is not None:

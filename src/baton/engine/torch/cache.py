@@ -48,8 +48,8 @@ class Node:
         return found[::-1]
 
 
-class Forest:
-    """All prefixes, bounded in tokens."""
+class PrefixCache:
+    """All computed prefixes, bounded in tokens."""
 
     def __init__(self, max_tokens: int, max_node_ids: int) -> None:
         self.max_tokens = max_tokens
@@ -171,13 +171,6 @@ def _common(a: Ids, b: Ids) -> int:
     return int(differ[0]) if len(differ) else length
 
 
-# -- pool --
-# Where rows in flight keep their own keys and values: slots of one capacity, the taken ones always first.
-#
-# Rows of like length share a pool, so one attention call serves them all on a plain slice, without
-# gathering. A row that outgrows its slot moves to the pool of twice the capacity. On a GPU all short rows share one:
-# there a step costs less by being one that was recorded than by reading less.
-
 _SMALLEST = 32
 _SMALLEST_GPU = 256
 _SHORT_GPU = 1024
@@ -186,7 +179,7 @@ _SMALL_TOKENS = 4096
 _LARGE_TOKENS = 65_536
 _AT_ONCE_BYTES = 1 << 30
 _LARGE_SHARE_GPU = 1 / 8
-"""Of a GPU's memory."""
+"""A pool with this share of a GPU's memory is not kept empty."""
 
 
 class KVShape(NamedTuple):
@@ -213,7 +206,12 @@ class Seat:
 
 
 class Pool:
-    """Slots of one capacity."""
+    """Slots of one capacity, in which rows in flight keep their own keys and values; the taken ones always first.
+
+    Rows of like length share a pool, so one attention call serves them all on a plain slice, without gathering. A row
+    that outgrows its slot moves to the pool of twice the capacity. On a GPU all short rows share one: there a step
+    costs less by being one that was recorded than by reading less.
+    """
 
     def __init__(self, shape: KVShape, capacity: int) -> None:
         self.shape = shape
@@ -349,7 +347,7 @@ class Pools:
         return self._pools[capacity]
 
     def _capacity(self, length: int) -> int:
-        """Of the slot that a row of this length gets."""
+        """The size of the slot that a row of this length gets."""
         capacity = 1 << (length - 1).bit_length()
         if self.shape.device.type != "cuda":
             return max(_SMALLEST, capacity)

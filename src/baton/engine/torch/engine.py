@@ -2,7 +2,7 @@
 
 `answer` only queues and waits, so the event loop stays free; calls that arrive while others are decoded
 join them at the next step, and a cancelled call leaves at the next step. The same key and input give the
-same tokens whatever else is in the batch (up to rounding; see `draw`). Weights change only between calls:
+same tokens whatever else is in the batch (up to rounding; see `batch.Drawer`). Weights change only between calls:
 `updating` waits until no call is in flight, and forgets every computed prefix afterwards.
 """
 
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from baton.engine.torch.batch import Batch, Limits, Row
+from baton.engine.torch.batch import CallBatch, CallRow, EngineLimits
 from baton.engine.torch.load import (
     checked_forward,
     checked_prefill,
@@ -31,18 +31,17 @@ from baton.engine.torch.template import Decoder, Encoder, PlainTemplate
 from baton.team.protocol import MODEL_FAILED, Answer, EngineError, Entry, Request
 from baton.trace.numbers import Ints
 
-# -- turn --
-# Turns on a GPU: while one engine records a CUDA graph, nobody else in the process may wait for the device.
-#
-# So engines that share a GPU (one per adapter of a model, say) step by turns, and so does whoever trains there.
-# They gain nothing from stepping at once. On a CPU there is nothing to keep apart.
-
 _guard = threading.Lock()
 _turns: dict[int, threading.RLock] = {}
 
 
 def turn(device: torch.device) -> AbstractContextManager[Any]:
-    """Hold this while computing on a device that engines use too. The same thread may hold it again."""
+    """Hold this while computing on a device that engines use too. The same thread may hold it again.
+
+    While one engine records a CUDA graph, nobody else in the process may wait for the device. So engines that share a
+    GPU (one per adapter of a model, say) step by turns, and so does whoever trains there. They gain nothing from
+    stepping at once. On a CPU there is nothing to keep apart.
+    """
     if device.type != "cuda":
         return nullcontext()
     index = torch.cuda.current_device() if device.index is None else device.index
@@ -72,7 +71,7 @@ class TorchEngine:
         name: str | None = None,
         version: str = "0",
         template: PlainTemplate | None = None,
-        limits: Limits | None = None,
+        limits: EngineLimits | None = None,
     ) -> None:
         self.name = name or type(model).__name__
         self.model = model.eval()
@@ -80,20 +79,20 @@ class TorchEngine:
         self._encoder = Encoder(tokenizer, template)
         shape = kv_shape(model)
         forward = checked_forward(model, shape)
-        self._batch = Batch(
+        self._batch = CallBatch(
             model,
             Decoder(tokenizer),
             shape,
             ends=end_ids(model, tokenizer),
             context=context_length(model),
-            limits=limits or Limits(),
+            limits=limits or EngineLimits(),
             forward=forward,
             prefill=checked_prefill(model, forward, shape),
         )
         self._batch.policy, self._batch.version = self.name, version
         self._changed = threading.Condition()
         """Guards everything below; notified when any of it changes."""
-        self._queue: list[Row] = []
+        self._queue: list[CallRow] = []
         self._holds = 0
         self._idle = True
         self._worker: threading.Thread | None = None
@@ -106,7 +105,7 @@ class TorchEngine:
         device: str | None = None,
         dtype: str | None = None,
         template: PlainTemplate | None = None,
-        limits: Limits | None = None,
+        limits: EngineLimits | None = None,
     ) -> TorchEngine:
         """From a Hugging Face folder; on the GPU if there is one."""
         place = device or ("cuda" if torch.cuda.is_available() else "cpu")
@@ -133,7 +132,7 @@ class TorchEngine:
 
     async def answer(self, requests: Sequence[Request]) -> list[Answer | EngineError]:
         loop = asyncio.get_running_loop()
-        rows: list[Row] = []
+        rows: list[CallRow] = []
         results: list[asyncio.Future[Answer | EngineError]] = []
         for request in requests:
             future: asyncio.Future[Answer | EngineError] = loop.create_future()
@@ -143,7 +142,7 @@ class TorchEngine:
             except EngineError as error:
                 future.set_result(error)
             else:
-                rows.append(Row(prompt, request.sampling, _Ticket(loop, future)))
+                rows.append(CallRow(prompt, request.sampling, _Ticket(loop, future)))
         self._submit(rows)
         try:
             return [await future for future in results]
@@ -185,7 +184,7 @@ class TorchEngine:
                     self._holds -= 1
                     self._changed.notify_all()
 
-    def _submit(self, rows: Sequence[Row]) -> None:
+    def _submit(self, rows: Sequence[CallRow]) -> None:
         with self._changed:
             self._queue += rows
             if self._worker is None and rows:
@@ -223,7 +222,7 @@ class TorchEngine:
             return True
         return bool(self._batch.num_waiting) and not self._holds
 
-    def _step(self, admit: bool) -> list[Row]:
+    def _step(self, admit: bool) -> list[CallRow]:
         try:
             with turn(self.model.device), torch.inference_mode():
                 return self._batch.step(admit=admit)
@@ -232,8 +231,8 @@ class TorchEngine:
             made.__cause__ = error
             return self._batch.fail(made)
 
-    def _deliver(self, rows: Sequence[Row]) -> None:
-        by_loop: dict[asyncio.AbstractEventLoop, list[Row]] = {}
+    def _deliver(self, rows: Sequence[CallRow]) -> None:
+        by_loop: dict[asyncio.AbstractEventLoop, list[CallRow]] = {}
         for row in rows:
             by_loop.setdefault(row.handle.loop, []).append(row)
         for loop, theirs in by_loop.items():
@@ -241,7 +240,7 @@ class TorchEngine:
                 loop.call_soon_threadsafe(_settle, theirs)
 
 
-def _settle(rows: Sequence[Row]) -> None:
+def _settle(rows: Sequence[CallRow]) -> None:
     for row in rows:
         future = row.handle.future
         if not future.done():

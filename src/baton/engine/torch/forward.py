@@ -5,6 +5,15 @@ look-ups around them cost as much as the arithmetic. `LlamaForward` calls the sa
 its numbers are the same bits; `forward_of` tries that on a short prompt and otherwise keeps to transformers. On a GPU,
 where every operation costs its launch, a norm is one instead of eight, and numbers are the same up to rounding. Layers
 that are not what a Llama has by itself (adapters, hooks, quantised ones) are called as they are.
+
+Attention is over parts: every query attends to several stretches of keys, merged exactly. Softmax attention over a
+union of key sets is the mean of the attention over each, weighted by their softmax mass exp(lse). So a prefix shared by
+many rows is read once for all of them (one matrix product with every row's query), and each row's own keys are a second
+part; the merge is exact up to rounding. This is cascade inference (FlashInfer, 2024; Hydragen, arXiv 2402.05099) in
+plain torch. transformers' models call `forward` through their attention registry while a pass is current in the thread;
+outside of one, the function is plain SDPA, so a model can be trained and run by turns.
+
+Shapes: N query tokens, H heads, K key-value heads, G = H/K, D head size, T keys.
 """
 
 from __future__ import annotations
@@ -23,18 +32,6 @@ from transformers import AttentionInterface, AttentionMaskInterface, LlamaForCau
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
-
-# -- attention --
-# Attention over parts: every query attends to several stretches of keys, merged exactly.
-#
-# Softmax attention over a union of key sets is the mean of the attention over each, weighted by their
-# softmax mass exp(lse). So a prefix shared by many rows is read once for all of them (one matrix product
-# with every row's query), and each row's own keys are a second part; the merge is exact up to rounding.
-# This is cascade inference (FlashInfer, 2024; Hydragen, arXiv 2402.05099) in plain torch.
-#
-# transformers' models call `forward` through their attention registry while a pass is current in the
-# thread; outside of one, the function is plain SDPA, so a model can be trained and run by turns.
-# Shapes: N query tokens, H heads, K key-value heads, G = H/K, D head size, T keys.
 
 NAME = "baton"
 _HALF = (torch.float16, torch.bfloat16)
@@ -141,17 +138,16 @@ def spread(q_NKGD: Tensor) -> Tensor:
     return q_NKGD.transpose(0, 1).reshape(1, kv_heads, rows * group, size)
 
 
-# -- beside --
-# Several stretches of keys and values side by side, each read by queries of its own, in one call.
-#
-# Stretches are padded to the longest with a mask, and so are their readers by repeating the last one, so those of like
-# size belong together. Prefill reads earlier turns of conversations this way, decoding the prompts that groups share.
-
 T = TypeVar("T")
 
 
 class Beside:
-    """Each entry is one or more stretches (layers x 2 x heads x ids x size), one after the other."""
+    """Several entries of keys and values side by side, each read by queries of its own, in one call.
+
+    An entry is one or more stretches (layers x 2 x heads x ids x size), one after the other. Entries are padded to the
+    longest with a mask, and so are their readers by repeating the last one, so those of like size belong together.
+    Prefill reads earlier turns of conversations this way, decoding the prompts that groups share.
+    """
 
     def __init__(self, entries: Sequence[Sequence[Tensor]]) -> None:
         self.stretches = [kv for stretches in entries for kv in stretches]

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from baton.engine.torch.cache import Forest, KVShape, Node
+from baton.engine.torch.cache import KVShape, Node, PrefixCache
 from baton.engine.torch.forward import Forward, ModelForward, close, forward_of
 from baton.engine.torch.prefill import FlatPass, PrefillPass, prefill_pass
 from baton.errors import UsageError
@@ -127,8 +127,7 @@ def checked_forward(model: Any, shape: KVShape) -> Forward:
     ]
     if not torch.isfinite(own).all():
         return ModelForward(model)  # damaged weights are reported call by call
-    forest = Forest(0, 5)
-    node, _ = forest.plant(ids)
+    node, _ = PrefixCache(0, 5).plant(ids)
     run = PrefillPass(node.chain(), shape)
     forward = forward_of(model, run, *run.inputs())
     ours = forward(run, *run.inputs())[-1]
@@ -145,7 +144,7 @@ def checked_prefill(model: Any, forward: Forward, shape: KVShape) -> Callable[..
     """How to prefill: on a GPU in few calls, if its kernels give what they give in many."""
     if shape.device.type != "cuda":
         return PrefillPass
-    chain = Forest(0, 5).plant(_probe_ids(model))[0].chain()
+    chain = PrefixCache(0, 5).plant(_probe_ids(model))[0].chain()
     return prefill_pass if _agree(forward, chain, shape) else PrefillPass
 
 

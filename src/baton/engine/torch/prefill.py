@@ -134,16 +134,10 @@ class PrefillPass(Prefill):
         return self.kv[layer, :, :, at : at + len(node.ids)]
 
 
-# -- flat --
-# Prefill in few calls, for a GPU: what each node reads is copied beside the others', and attended to at once.
-#
-# A layer then takes a dozen calls however many stretches there are. Copies are padded to the longest, so contexts that
-# are many and long go to `PrefillPass` instead.
-
 _MOST_CELLS = 1 << 18
 """Tokens that all nodes read together, padded: memory of one layer."""
 _MOST_WARM_BYTES = 4 << 30
-"""Of what is computed already among them, in all layers."""
+"""Memory of what is computed already among them, in all layers."""
 _MOST_SCORES = 1 << 26
 """Pairs of a query and what it may read, padded."""
 
@@ -164,7 +158,10 @@ def _fit(nodes: Sequence[Node], shape: KVShape) -> bool:
 
 
 class FlatPass(Prefill):
-    """Reads copies."""
+    """Copies what each node reads beside the others', and attends at once: a few calls however many stretches.
+
+    Copies are padded to the longest, so contexts that are many and long go to `PrefillPass` instead.
+    """
 
     def __init__(self, nodes: Iterable[Node], shape: KVShape) -> None:
         super().__init__(nodes, shape)

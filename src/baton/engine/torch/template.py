@@ -1,4 +1,4 @@
-"""From context entries to the ids a model reads, at the start of a context and after an answer.
+"""Between text and ids: from context entries to the ids a model reads, and from sampled ids to what they say.
 
 At the start the ids are `tokenizer.apply_chat_template`'s, generation prompt included. Later only the new
 part may be encoded, because the answer's ids are kept as sampled: the template is rendered once around a
@@ -25,16 +25,15 @@ from baton.errors import UsageError
 from baton.team.protocol import Answer, EngineError, Entry
 from baton.trace.numbers import Ints
 
-# -- text --
-# From sampled ids to text: where each token ends in it, and whether a stop string was reached.
-#
-# A character may be spread over several tokens and a token may change how the one before it reads, so text
-# is decoded in windows: a token that completes no character ends where the one before it ended. Byte-level
-# BPE, where tokens are stretches of bytes and nothing else, is read from the bytes, with the same outcome.
-
 
 class Decoder:
-    """A tokenizer's decoding, with the pieces of single tokens remembered."""
+    """From sampled ids to text, and where each token ends in it.
+
+    A character may be spread over several tokens and a token may change how the one before it reads, so text is decoded
+    in windows: a token that completes no character ends where the one before it ended. Byte-level BPE, where tokens are
+    stretches of bytes and nothing else, is read from the bytes, with the same outcome. Pieces of single tokens are
+    remembered.
+    """
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
@@ -48,9 +47,9 @@ class Decoder:
             return str(self._backend.decode(ids, skip_special_tokens=True))
         return str(self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
-    def reader(self) -> Reader | ByteReader:
+    def reader(self) -> TokenReader | ByteReader:
         """For text that comes token by token."""
-        return ByteReader(self) if self._byte_level else Reader(self)
+        return ByteReader(self) if self._byte_level else TokenReader(self)
 
     def text_and_ends(self, ids: Sequence[int]) -> tuple[str, list[int]]:
         """The text of `ids`, and for each the offset where it ends."""
@@ -129,7 +128,7 @@ class ByteReader:
         return self.text
 
 
-class Reader:
+class TokenReader:
     """Text as it comes, token by token, for any tokenizer."""
 
     def __init__(self, decoder: Decoder) -> None:
