@@ -121,7 +121,7 @@ class Crediting:
     def __init__(self, recipe: Recipe, given: Mapping[str, Any]) -> None:
         self.recipe = recipe
         self.given = dict(given)
-        """What estimators may ask for by name (reward, value, q, in_scope, ...)."""
+        """What estimators may ask for by name (reward, value, q, in_scope, ...); `UNIT_NAME` is for one unit alone."""
         self._emas = [Ema() for _ in recipe.credit]
         """For each part."""
         self._barren = [0 for _ in recipe.credit]
@@ -178,7 +178,12 @@ class Crediting:
         found: list[list[Credit]] = [[] for _ in group]
         errors: list[CreditError] = []
         for unit in units:
-            given = {name: self.given[name] for name in estimator.settings if name in self.given}
+            given = {
+                name: self.given[own]
+                for name in estimator.settings
+                for own in (name, f"{unit}_{name}")  # one for this unit alone comes last, and so counts
+                if own in self.given
+            }
             if "ema" in estimator.settings:
                 given["ema"] = self._emas[number]
             if "counterfactuals" in estimator.needs and forks is not None:

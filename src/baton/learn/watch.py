@@ -130,7 +130,7 @@ class Watch:
     """All monitors of a run: those that Baton ships, and those that the recipe adds."""
 
     def __init__(self, recipe: Recipe) -> None:
-        names = dict.fromkeys((*MONITORS, *getattr(recipe.train, "monitors", ())))
+        names = dict.fromkeys((*MONITORS, *recipe.train.monitors))
         found = {name: registry.resolve("monitor", name) for name in names}
         self._monitors = {
             name: each(recipe) if isinstance(each, type) else each for name, each in found.items()

@@ -26,7 +26,8 @@ class Critic(Protocol):
         ...
 
     def given(self) -> dict[str, Any]:
-        """What it offers to estimators, by the name of their setting: value, q; `ESTIMATOR.NAME` is for one alone."""
+        """What it offers to estimators, by the name of their setting: value, q, mix. `token_value` is what estimators
+        of tokens get as `value`, and likewise for other units."""
         ...
 
     def state_dict(self) -> dict[str, Any]:

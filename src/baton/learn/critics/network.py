@@ -113,7 +113,8 @@ class NetworkCritic:
         return [read.values[Spot(call.id, n)] for n in range(len(call.completion_ids or ()))]
 
     def given(self) -> dict[str, Any]:
-        return {"value": self.value, "q": self.q, "token-gae.value": self.token_values}
+        """Values of prefixes, of options at them, and before each token of an answer."""
+        return {"value": self.value, "q": self.q, "token_value": self.token_values}
 
     # -- answers --------------------------------------------------------------------------------
 
