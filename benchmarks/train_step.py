@@ -36,7 +36,7 @@ from baton.learn.models.tiny import Tiny, make_tiny
 from baton.learn.rollouts import Lockstep
 from baton.learn.update import Gradients, Packed
 from baton.tasks.task import Instance, Task
-from baton.team.harness import Role
+from baton.team.agent import Role
 from baton.team.running import run
 from baton.team.team import Assignment, Team, Topology
 from baton.trace.records import Reward, Sampling

@@ -11,8 +11,7 @@ import sys
 from pathlib import Path
 
 from baton.engine.scripted import ScriptedEngine
-from baton.team.agent import Agent
-from baton.team.harness import Role
+from baton.team.agent import Agent, Role
 from baton.team.protocol import Request
 from baton.team.running import run
 from baton.team.team import Assignment, Team, Topology

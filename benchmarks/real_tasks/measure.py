@@ -12,10 +12,9 @@ from msgspec import Struct, structs
 from baton.learn.stage import check_answered
 from baton.measure.figure import Figure, mean, proportion
 from baton.tasks.task import Split, Task
-from baton.team.harness import TEMPLATE
 from baton.team.protocol import Engine
 from baton.team.running import run
-from baton.team.team import Team, Topology
+from baton.team.team import TEMPLATE, Team, Topology
 from baton.trace.trace import Trace
 
 __all__ = [

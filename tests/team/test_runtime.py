@@ -14,12 +14,11 @@ from msgspec import structs
 
 from baton.engine.scripted import ScriptedEngine
 from baton.errors import UsageError
-from baton.team.agent import Agent
+from baton.team.agent import Agent, Role
 from baton.team.budget import Limits
-from baton.team.harness import Harness, Role
 from baton.team.protocol import Answer, EngineError, Request
 from baton.team.running import replay, run
-from baton.team.team import Assignment, Team
+from baton.team.team import Assignment, Harness, Team
 from baton.team.tools.tool import Registry, tool
 from baton.team.topology import make_topology
 from baton.trace.trace import Trace

@@ -18,9 +18,8 @@ from baton.errors import BatonError
 from baton.tasks.shard_sum import ShardSum
 from baton.tasks.task import Instance
 from baton.team.action import Action
-from baton.team.agent import Agent
+from baton.team.agent import Agent, Role
 from baton.team.aggregate import AGGREGATORS, Claim, Fused, Majority
-from baton.team.harness import Role
 from baton.team.protocol import Answer, EngineError, Entry, Request
 from baton.team.surface import Lines, Parsed, ParseError, Tools
 from baton.team.team import Topology

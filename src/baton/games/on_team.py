@@ -15,7 +15,7 @@ from bisect import bisect
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from msgspec import Struct, structs
@@ -24,7 +24,7 @@ from baton.games.game import Branch, Choice, Game, State
 from baton.team.action import VERBS, Action, Aggregate, Cancel, Delegate, Send, Spawn, Stop, Wait
 from baton.team.agent import Agent
 from baton.team.randomness import uniform
-from baton.team.surface import Lines, Parsed, Tools
+from baton.team.surface import Lines, Parsed, Surface, Tools
 from baton.team.verbs import Forbidden, do
 from baton.team.writer import Said
 from baton.trace.vocabulary import EdgeType
@@ -81,11 +81,12 @@ class Board:
         self.view = lru_cache(_REMEMBERED)(self._view)
         self._lottery = lru_cache(_REMEMBERED)(self._make_lottery)
 
-    def _view(self, state: State, surface: Literal["lines", "tools"]) -> View:
+    def _view(self, state: State, surface: str | Surface) -> View:
         game = self.game
         options = game.options(state)
         actions = [_action(option) for option in options]
-        said = options if surface == "lines" else tuple(map(_TOOLS.render, actions))
+        own = _TOOLS if isinstance(surface, str) else surface
+        said = options if surface == "lines" else tuple(map(own.render, actions))
         return View(
             key=state_key(state),
             text="\n".join([game.text(state), "answer with one of:", *said]),
@@ -114,7 +115,7 @@ class Board:
 class GamePlay:
     """One run of a game by one team."""
 
-    def __init__(self, board: Board, state: State, stream: int, surface: Literal["lines", "tools"]) -> None:
+    def __init__(self, board: Board, state: State, stream: int, surface: Any) -> None:
         self.board = board
         self.state = state
         self.view: View = board.view(state, surface)

@@ -22,12 +22,11 @@ from baton.tasks.reasoning import PLAYS, ReasoningTask
 from baton.tasks.task import Split, Task
 from baton.tasks.translate import translated
 from baton.team.budget import Ledger, Limits
-from baton.team.harness import TEMPLATE, check_template
 from baton.team.protocol import MODEL_FAILED, NOT_ASKED, Engine
 from baton.team.run import Run
 from baton.team.running import header_of
 from baton.team.surface import Lines, Tools
-from baton.team.team import Assignment, Team, Topology
+from baton.team.team import TEMPLATE, Assignment, Team, Topology, check_template
 from baton.team.topology import TOPOLOGIES, make_topology
 from baton.trace.trace import Trace
 

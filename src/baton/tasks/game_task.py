@@ -26,11 +26,11 @@ from baton.games.reference import reference
 from baton.games.solve import Solution, solve
 from baton.tasks.task import Instance, Task
 from baton.team.action import VERBS
-from baton.team.agent import Agent
-from baton.team.harness import Role
+from baton.team.agent import Agent, Role
 from baton.team.protocol import Answer, Request
 from baton.team.randomness import uniform
 from baton.team.run import Run
+from baton.team.surface import SURFACES
 from baton.team.team import Assignment, Topology
 from baton.trace.records import Reward
 from baton.trace.trace import Trace
@@ -108,7 +108,9 @@ class GameTask(Task):
 
     async def _orchestrate(self, me: Agent) -> None:
         stream = me.run.assignment.spec["stream"]
-        play = GamePlay(self._board, begin(self.game, stream), stream, me.run.harness.surface_name)
+        harness = me.run.harness
+        surface = harness.surface_name if harness.surface_name in SURFACES else harness.surface
+        play = GamePlay(self._board, begin(self.game, stream), stream, surface)
         self._plays[me.run] = play
         await play.orchestrate(me)
 

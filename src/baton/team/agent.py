@@ -12,31 +12,60 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from baton.team.action import Action, Aggregate, Cancel, Delegate, Return, Send, Spawn, Stop, Wait
 from baton.team.clock import Op
 from baton.team.protocol import Answer, Engine, Entry
 from baton.trace.numbers import Ints
+from baton.trace.records import Sampling
 from baton.trace.vocabulary import EdgeType
 
 if TYPE_CHECKING:
-    from baton.team.harness import Role
     from baton.team.run import Run
     from baton.team.writer import Said
 
 
-# -- context --
-# An agent's context: entries and, for engines with a tokenizer, the ids they became.
-#
-# Only ever appended to, so a step costs what it adds, at any length of history; or, for roles that remember only
-# the latest (`Role.memory`), begun anew at each turn.
-
 _encode = msgspec.json.Encoder().encode
 
 
+class Role(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an agent of this role is told, may do, and sees."""
+
+    name: str
+    instructions: str = ""
+    verbs: tuple[str, ...] = ("call", "return")
+    spawns: tuple[str, ...] = ()
+    """Roles it may spawn."""
+    tools: tuple[str, ...] = ()
+    aggregators: tuple[str, ...] = ()
+    """Methods it may aggregate with; empty: all."""
+    policy: str | None = None
+    """Name of the engine that answers for it; None: the role's own name, else the team's default."""
+    sampling: Sampling = field(default_factory=lambda: Sampling(max_tokens=512))
+    max_turns: int = 100
+    """Turns for one task; then it is made to return (or, at the root, to stop)."""
+    max_invalid: int = 3
+    """Unparseable or forbidden answers in a row before it is made to return."""
+    max_failures: int = 2
+    """Engine failures in a row, likewise."""
+    max_seconds: float | None = None
+    """Time for one task, likewise."""
+    inherit: bool = False
+    """Start from the spawner's whole context instead of an empty one (a branch, as in context folding)."""
+    returns: Literal["summary", "transcript"] = "summary"
+    """What the spawner sees of a finished branch: the returned text alone, or all that was said."""
+    memory: Literal["all", "latest"] = "all"
+    """latest: each turn reads the system entry and the last thing it was told, where that says all that matters (a
+    game's state). After an answer that was not valid it reads the same again."""
+
+
 class Context:
-    """Grows by what the agent reads and by what it says."""
+    """An agent's context: entries and, for engines with a tokenizer, the ids they became.
+
+    It is only ever appended to, so a step costs what it adds, at any length of history; or, for roles that remember
+    only the latest (`Role.memory`), begun anew at each turn.
+    """
 
     __slots__ = ("after", "entries", "ids", "keep", "latest", "parent_call", "system")
 

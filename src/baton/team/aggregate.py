@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
@@ -19,7 +19,8 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from baton.errors import BatonError, nearest
+from baton.errors import BatonError, UsageError, nearest
+from baton.registry import is_reference, knows, resolve
 from baton.team.surface.parsing import decode_json
 
 # -- merge --
@@ -272,11 +273,38 @@ AGGREGATORS: Mapping[str, Aggregator] = MappingProxyType(
 )
 
 
-def aggregator(name: str) -> Aggregator:
-    """The aggregator of this name, or an error with the nearest one."""
-    if name in AGGREGATORS:
-        return AGGREGATORS[name]
-    raise AggregateError(f"There is no aggregation method {name[:80]!r}. {nearest(name[:80], AGGREGATORS)}")
+def aggregator(name: str, among: Mapping[str, Aggregator] = AGGREGATORS) -> Aggregator:
+    """The aggregator of this name, or an error with the nearest one. Nothing is imported: a model may say any name."""
+    if name in among:
+        return among[name]
+    raise AggregateError(f"There is no aggregation method {name[:80]!r}. {nearest(name[:80], among)}")
+
+
+def make_aggregators(
+    given: Iterable[str | Aggregator], named: Iterable[str] = ()
+) -> Mapping[str, Aggregator]:
+    """What a team may aggregate by: the shipped methods, those given (objects or names), and those its roles name.
+
+    Names that roles and programs use may come out of a file, so of these only what was registered or installed is
+    looked up; `module:attr` has to be given.
+    """
+    found = dict(AGGREGATORS)
+    for each in given:
+        made = resolve("aggregator", each) if isinstance(each, str) else each
+        made = made() if isinstance(made, type) else made
+        name = each if isinstance(each, str) and not is_reference(each) else made.name
+        if found.setdefault(name, made) is not made:
+            raise UsageError(f"there already is an aggregator {name!r}; give this one another name.")
+    for name in named:
+        if name not in found and knows("aggregator", name):
+            made = resolve("aggregator", name)
+            found[name] = made() if isinstance(made, type) else made
+        elif name not in found:
+            raise UsageError(
+                f"there is no aggregation method {name!r}. {nearest(name, found)} For one of your own, give the team "
+                "aggregators=[...]."
+            )
+    return AGGREGATORS if len(found) == len(AGGREGATORS) else MappingProxyType(found)
 
 
 def _check(name: str, claims: Sequence[Claim], params: Mapping[str, Any], kind: type[_P]) -> _P:

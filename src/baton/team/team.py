@@ -1,24 +1,149 @@
-"""What a run is made of: a team (topology, harness, engines, limits) and an assignment."""
+"""What a run is made of: a team (topology, harness, engines, limits) and an assignment.
+
+The harness is everything between the weights and the world that is frozen in training: pi(. | o) = LLM(. | harness(o)),
+actions in A_harness (the survey's definition). Two runs with the same harness hash showed the policy the same prompts,
+verbs and tools; the hash is written into every call, so a policy is never silently trained through one harness and run
+in another.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from hashlib import blake2b
+from importlib import import_module
 from typing import Any, Literal
 
+import msgspec
 from msgspec import Struct, field
 
 from baton.errors import UsageError, nearest
-from baton.team.agent import Agent, Program
+from baton.team.action import VERBS
+from baton.team.agent import Agent, Program, Role
+from baton.team.aggregate import AGGREGATORS, Aggregator, make_aggregators
 from baton.team.budget import Limits
 from baton.team.clock import Latency
-from baton.team.harness import TEMPLATE, Harness, Role
 from baton.team.protocol import Engine
-from baton.team.tools.tool import Registry
-from baton.trace.records import Reward
+from baton.team.surface import SURFACES, Surface, make_surface
+from baton.team.tools import make_tools
+from baton.team.tools.tool import Registry, Tool
+from baton.trace.records import Reward, Sampling
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import Topology as TopologyName
+
+TEMPLATE = "You are {agent}, the {role} of a team. {instructions}\n{commands}"
+_PLACES = ("agent", "role", "instructions", "commands")
+"""What a template may name."""
+
+
+def check_template(template: str) -> None:
+    """Refuse a system entry that cannot be filled in."""
+    try:
+        template.format(**dict.fromkeys(_PLACES, ""))
+    except (KeyError, IndexError, ValueError, AttributeError) as error:
+        places = ", ".join(f"{{{place}}}" for place in _PLACES)
+        raise UsageError(
+            f"the template {template!r} cannot be filled in ({error}). It may name {places}; a brace that is only text "
+            "is written twice, {{ or }}."
+        ) from None
+
+
+class Harness(Struct, frozen=True, kw_only=True, dict=True):
+    """What a policy is shown and may do: prompt template, surface, roles, tools and ways to aggregate."""
+
+    roles: tuple[Role, ...]
+    surface_name: str = "lines"
+    template: str = TEMPLATE
+    tools: Registry = field(default_factory=lambda: Registry(()))
+    aggregators: Mapping[str, Aggregator] = AGGREGATORS
+    """All that this team may aggregate by. What a model says is looked up here and nowhere else."""
+    own_surface: Surface | None = None
+    """A surface that was given as an object; None: the one that `surface_name` stands for."""
+
+    def __post_init__(self) -> None:
+        check_template(self.template)
+        names = [role.name for role in self.roles]
+        if len(set(names)) != len(names):
+            raise UsageError(f"a harness needs roles with different names; given: {', '.join(names)}.")
+        for role in self.roles:
+            for verb in role.verbs:
+                if verb not in VERBS:
+                    raise UsageError(f"role {role.name!r} has verb {verb!r}. {nearest(verb, VERBS)}")
+            for child in role.spawns:
+                if child not in names:
+                    raise UsageError(
+                        f"role {role.name!r} may spawn {child!r}, which is no role. {nearest(child, names)}"
+                    )
+            for tool in role.tools:
+                if tool not in self.tools:
+                    raise UsageError(f"role {role.name!r} has tool {tool!r}. {nearest(tool, self.tools)}")
+
+    @cached_property
+    def role_by_name(self) -> dict[str, Role]:
+        """The roles by their names."""
+        return {role.name: role for role in self.roles}
+
+    def role(self, name: str) -> Role:
+        """The role of this name, or an error with the nearest one."""
+        try:
+            return self.role_by_name[name]
+        except KeyError:
+            raise UsageError(f"there is no role {name!r}. {nearest(name, self.role_by_name)}") from None
+
+    @cached_property
+    def surface(self) -> Surface:
+        """How actions are written, made for this team's tools."""
+        return self.own_surface or make_surface(self.surface_name, self.tools)
+
+    @cached_property
+    def verbs(self) -> dict[str, frozenset[str]]:
+        """Role -> the verbs open to it."""
+        return {role.name: frozenset(role.verbs) for role in self.roles}
+
+    @cached_property
+    def commands(self) -> dict[str, str]:
+        """Role -> what it is told about its verbs, tools, who it may spawn and how it may aggregate."""
+        return {role.name: self._commands(role) for role in self.roles}
+
+    def _commands(self, role: Role) -> str:
+        lines = [self.surface.describe(self.verbs[role.name], [self.tools[name] for name in role.tools])]
+        if "spawn" in role.verbs:
+            lines.append(f"You may spawn: {', '.join(role.spawns) or 'nobody'}.")
+        if "aggregate" in role.verbs:
+            lines.append(f"You may aggregate by: {', '.join(role.aggregators or self.aggregators)}.")
+        return "\n".join(lines)
+
+    @cached_property
+    def schemas(self) -> dict[str, tuple[dict[str, Any], ...]]:
+        """Role -> the same as tool schemas, for models that take them."""
+        return {
+            role.name: self.surface.schemas(
+                self.verbs[role.name], role.spawns, [self.tools[name] for name in role.tools]
+            )
+            for role in self.roles
+        }
+
+    def system(self, agent: str, role: Role) -> str:
+        """The first entry of an agent's context."""
+        return self.template.format(
+            agent=agent, role=role.name, instructions=role.instructions, commands=self.commands[role.name]
+        ).strip()
+
+    @cached_property
+    def hash(self) -> str:
+        """Twelve bytes over everything a policy sees and may do. Policies and sampling are not part of it."""
+        seen = [
+            msgspec.to_builtins(msgspec.structs.replace(r, policy=None, sampling=Sampling()))
+            for r in self.roles
+        ]
+        for role in seen:  # later than the rest: what was recorded before it keeps its hash
+            if role["memory"] == "all":
+                del role["memory"]
+        body = [self.surface_name, self.template, seen, self.commands, self.tools.digest()]
+        if self.aggregators is not AGGREGATORS:
+            body.append(sorted(self.aggregators))
+        return blake2b(msgspec.json.encode(body, order="deterministic"), digest_size=12).hexdigest()
 
 
 class Topology(Struct, frozen=True, kw_only=True):
@@ -30,8 +155,10 @@ class Topology(Struct, frozen=True, kw_only=True):
     roles: tuple[Role, ...]
     programs: Mapping[str, Program] = field(default_factory=dict)
     """Role -> its program, where the policy does not decide everything by itself."""
+    aggregators: tuple[str, ...] = ()
+    """Methods that its programs aggregate by. A team that lacks one of them is refused before it runs."""
     built_from: dict[str, Any] = field(default_factory=dict)
-    """Name and parameters, so that a trace can be run again."""
+    """Name and settings, so that a trace can be run again."""
 
 
 class Assignment(Struct, frozen=True, kw_only=True):
@@ -41,6 +168,7 @@ class Assignment(Struct, frozen=True, kw_only=True):
     prompt: str
     """What the root agent reads first."""
     tools: Registry = field(default_factory=lambda: Registry(()))
+    """May also be given as a list of tools, of typed functions, or of names."""
     verify: Callable[[str], float] | None = None
     """Scores the final answer."""
     score: Callable[[Trace], Iterable[Reward]] | None = None
@@ -53,6 +181,15 @@ class Assignment(Struct, frozen=True, kw_only=True):
     """Aggregator -> what it may know: accuracies by agent, covariance, number of classes."""
     spec: dict[str, Any] = field(default_factory=dict)
     """Name and parameters, so that a trace can be run again."""
+
+    def __post_init__(self) -> None:
+        given: Any = self.tools
+        if not isinstance(given, Registry):
+            msgspec.structs.force_setattr(self, "tools", make_tools(given))
+
+
+AnyEngine = Engine | str | Callable[..., Any]
+"""An engine, its specification (`openai:MODEL@URL`), or a plain function from a request to the text to say."""
 
 
 class Team(Struct, frozen=True, kw_only=True, dict=True):
@@ -72,20 +209,32 @@ class Team(Struct, frozen=True, kw_only=True, dict=True):
     @classmethod
     def of(
         cls,
-        topology: Topology,
-        engines: Mapping[str, Engine] | Engine,
+        topology: Topology | str,
+        engines: Mapping[str, AnyEngine] | AnyEngine,
         *,
-        surface: Literal["lines", "tools"] = "lines",
+        surface: str | Surface = "lines",
         template: str = TEMPLATE,
-        tools: Registry | None = None,
+        tools: Registry | Iterable[str | Tool | Callable[..., Any]] | None = None,
+        aggregators: Iterable[str | Aggregator] = (),
         **settings: Any,
     ) -> Team:
-        """A team from a topology and engines (or one engine for all)."""
-        harness = _harness(topology.roles, surface, template, tools)
-        named: Mapping[str, Engine] = engines if isinstance(engines, Mapping) else {"default": engines}
-        return cls(topology=topology, harness=harness, engines=named, **settings)
+        """A team from a topology and engines (or one engine for all).
+
+        Topology, surface, tools, aggregators and engines are objects or names: shipped, registered, of an installed
+        package, or module:attr. A topology given by name gets the tools that are given.
+        """
+        registry = None if tools is None else make_tools(tools)
+        if isinstance(topology, str):
+            topology = _named_topology(topology, registry)
+        named = [*topology.aggregators, *(method for role in topology.roles for method in role.aggregators)]
+        methods = make_aggregators(aggregators, named)
+        harness = _harness(topology.roles, surface, template, registry, methods)
+        given = engines if isinstance(engines, Mapping) else {"default": engines}
+        answering = {name: _engine(each) for name, each in given.items()}
+        return cls(topology=topology, harness=harness, engines=answering, **settings)
 
     def engine(self, role: Role) -> Engine:
+        """Who answers for a role."""
         for name in (role.policy, role.name, "default"):
             if name is not None and name in self.engines:
                 return self.engines[name]
@@ -93,16 +242,60 @@ class Team(Struct, frozen=True, kw_only=True, dict=True):
         raise UsageError(f"no engine answers for role {role.name!r}. {nearest(wanted, self.engines)}")
 
 
+def _named_topology(name: str, tools: Registry | None) -> Topology:
+    # Topologies are made of what this module defines, so they are looked up when one is asked for by name.
+    make: Callable[..., Topology] = import_module("baton.team.topology").make_topology
+    return make(name, tools=tuple(tools)) if tools else make(name)
+
+
+def _engine(given: AnyEngine) -> Engine:
+    """What answers, from whatever it was given as. Engines are above teams, so they are looked up by name."""
+    if isinstance(given, Engine):
+        return given
+    if isinstance(given, str):
+        made: Engine = import_module("baton.engine").make_engine(given)
+        return made
+    if not callable(given):
+        raise UsageError(
+            f"{given!r} is no engine. Expected an Engine, its specification such as openai:MODEL@URL, or a function "
+            "from a request to what is said."
+        )
+    scripted = import_module("baton.engine.scripted").ScriptedEngine
+    wrapped: Engine = scripted(getattr(given, "__name__", type(given).__name__), given)
+    return wrapped
+
+
 def _harness(
-    roles: tuple[Role, ...], surface: Literal["lines", "tools"], template: str, tools: Registry | None
+    roles: tuple[Role, ...],
+    surface: str | Surface,
+    template: str,
+    tools: Registry | None,
+    aggregators: Mapping[str, Aggregator],
 ) -> Harness:
-    if not tools:
+    own: Surface | None = None
+    if not isinstance(surface, str):
+        own, surface = surface, surface.name
+        shipped = SURFACES.get(surface)
+        if shipped is not None and type(shipped(())) is not type(own):
+            raise UsageError(f"there already is a surface {surface!r}; give this one another name.")
+    if not tools and own is None and aggregators is AGGREGATORS:
         with suppress(TypeError):  # lists where tuples belong, which cannot be looked up
-            return _without_tools(roles, surface, template)
-    return Harness(roles=roles, surface_name=surface, template=template, tools=tools or Registry(()))
+            return _plain_harness(roles, surface, template)
+    harness = Harness(
+        roles=roles,
+        surface_name=surface,
+        template=template,
+        tools=tools or Registry(()),
+        aggregators=aggregators,
+        own_surface=own,
+    )
+    harness.surface  # noqa: B018  # a name that nobody knows is an error now, not at the first turn
+    return harness
 
 
 @lru_cache(64)
-def _without_tools(roles: tuple[Role, ...], surface: Literal["lines", "tools"], template: str) -> Harness:
+def _plain_harness(roles: tuple[Role, ...], surface: str, template: str) -> Harness:
     """One for all runs that differ in their assignment alone: what is told about verbs, and its hash, cost time."""
-    return Harness(roles=roles, surface_name=surface, template=template)
+    harness = Harness(roles=roles, surface_name=surface, template=template)
+    harness.surface  # noqa: B018  # as above
+    return harness

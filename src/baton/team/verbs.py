@@ -249,7 +249,7 @@ async def _aggregate(
         if name not in me.results:
             raise Forbidden(f"{name!r} has returned nothing to you. {nearest(name, me.results)}")
     try:
-        method = aggregator(action.method)
+        method = aggregator(action.method, run.harness.aggregators)
         claims = [Claim(agent=name, text=me.results[name][1]) for name in names]
         fused = method.fuse(claims, run.assignment.fusion.get(action.method, {}))
     except BatonError as error:

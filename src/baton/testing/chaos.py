@@ -12,7 +12,7 @@ from hashlib import blake2b
 import numpy as np
 
 from baton.engine.scripted import ScriptedEngine
-from baton.team.harness import Role
+from baton.team.agent import Role
 from baton.team.protocol import EngineError, Request
 from baton.team.randomness import generator
 

@@ -6,7 +6,7 @@ workers, so that it is computed once.
 
 from __future__ import annotations
 
-from baton.team.harness import Role
+from baton.team.agent import Role
 from baton.team.team import Topology
 from baton.trace.records import Sampling
 

@@ -6,7 +6,7 @@ the policy does not decide everything, give a role a program (see `debate.py`).
 
 from __future__ import annotations
 
-from baton.team.harness import Role
+from baton.team.agent import Role
 from baton.team.team import Topology
 from baton.trace.records import Sampling
 

@@ -6,9 +6,7 @@ before the last round are the policy's.
 
 from __future__ import annotations
 
-from baton.team.agent import Agent
-from baton.team.aggregate import aggregator
-from baton.team.harness import Role
+from baton.team.agent import Agent, Role
 from baton.team.team import Topology
 from baton.trace.records import Sampling
 
@@ -24,8 +22,6 @@ def debate(
 ) -> Topology:
     """`method` fixes how the resolver fuses; None lets its policy choose, and decide when to stop."""
     sampling = Sampling(max_tokens=max_tokens)
-    if method is not None:
-        aggregator(method)  # an unknown name is an error now, not after the last round
 
     async def resolver(me: Agent) -> None:
         task = me.inbox[-1].text
@@ -65,4 +61,5 @@ def debate(
             ),
         ),
         programs={"resolver": resolver},
+        aggregators=() if method is None else (method,),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from baton.errors import UsageError
-from baton.team.harness import Role
+from baton.team.agent import Role
 from baton.team.team import Topology
 from baton.trace.records import Sampling
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from baton.team.harness import Role
+from baton.team.agent import Role
 from baton.team.team import Topology
 from baton.trace.records import Sampling
 

@@ -6,8 +6,7 @@ The order is fixed; what each of them says is the policy's. The critic's return 
 
 from __future__ import annotations
 
-from baton.team.agent import Agent
-from baton.team.harness import Role
+from baton.team.agent import Agent, Role
 from baton.team.team import Topology
 from baton.trace.records import Sampling
 

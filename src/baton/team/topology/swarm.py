@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from baton.team.agent import Agent
-from baton.team.aggregate import aggregator
-from baton.team.harness import Role
+from baton.team.agent import Agent, Role
 from baton.team.team import Topology
 from baton.trace.records import Sampling
 
@@ -19,7 +17,6 @@ def swarm(
     max_turns: int = 50,
 ) -> Topology:
     """`first`: stop at the first return and cancel the rest; otherwise wait for all and fuse."""
-    aggregator(method)  # an unknown name is an error now, not when all have worked
 
     async def hub(me: Agent) -> None:
         task = me.inbox[-1].text
@@ -43,4 +40,5 @@ def swarm(
             ),
         ),
         programs={"hub": hub},
+        aggregators=(method,),
     )
