@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from reward_traces import golden, star, values
 
 from baton.errors import UsageError
-from baton.reward import Gold, load
+from baton.reward import Gold, load_reward_recipe
 from baton.reward.hybrid import Cosine, Hybrid, Linear, MixState, Progress, Term
 from baton.reward.reward_recipe import rule_of
 from baton.reward.rules.orchestration import FinishRate, Parallel
@@ -110,7 +110,7 @@ def test_rounding_is_no_spread() -> None:
 
 def test_state_saves_and_loads_and_travels_in_the_record() -> None:
     trace = golden("centralized")
-    parl = load("parl").rules[0]
+    parl = load_reward_recipe("parl").rules[0]
     assert isinstance(parl, Hybrid)
     parl = parl.observe([parl.totals(trace)], success=1.0, gradient_norms={"parallel": 0.1})
     saved = msgspec.json.encode(parl.state)
@@ -129,10 +129,10 @@ def test_gate() -> None:
 
 
 def test_parl() -> None:
-    (reward,) = load("parl").score(star(4))
+    (reward,) = load_reward_recipe("parl").score(star(4))
     assert (reward.name, reward.family, reward.unit) == ("parl", "hybrid", "team")
     assert reward.value == pytest.approx(1.0 + 0.3 * 4 / 8 + 0.2 * 1.0)
-    rule = load("parl").rules[0]
+    rule = load_reward_recipe("parl").rules[0]
     assert isinstance(rule, Hybrid)
     over = msgspec.structs.replace(rule, state=MixState(step=1000))
     assert over.score(star(4))[0].value == 1.0
@@ -141,19 +141,21 @@ def test_parl() -> None:
 
 
 def test_wideseek_r1() -> None:
-    recipe = load("wideseek-r1")
+    recipe = load_reward_recipe("wideseek-r1")
     assert recipe.score(golden("centralized"))[0].value == pytest.approx(1.0 + 0.1 + 0.05)
     assert recipe.score(golden("debate"))[0].value == pytest.approx(1.0 + 0.1)
     assert recipe.score(golden("harness"))[0].value == 0.0
 
 
 def test_agent_q_mix() -> None:
-    assert load("agent-q-mix").score(golden("centralized"))[0].value == pytest.approx(1 - 0.1 * 116 / 1e4)
+    assert load_reward_recipe("agent-q-mix").score(golden("centralized"))[0].value == pytest.approx(
+        1 - 0.1 * 116 / 1e4
+    )
 
 
 def test_sharp() -> None:
     trace = golden("centralized")
-    found = values(load("sharp").score(trace, Gold(without={"code": 0.0, "docs": 1.0})))
+    found = values(load_reward_recipe("sharp").score(trace, Gold(without={"code": 0.0, "docs": 1.0})))
     assert found == pytest.approx({"code": 1 + 1 + 0.1 * 0.95, "docs": 1 + 0 - 0.1 * 0.3})
 
 

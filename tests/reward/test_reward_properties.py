@@ -17,7 +17,7 @@ from reward_traces import GOLDEN, full_gold, golden, with_verdicts
 
 from baton.errors import TraceError
 from baton.reward import RULES as LISTED
-from baton.reward import Gold, Recipe, Rule, built_in, load, rule_of, with_rewards
+from baton.reward import Gold, RewardRecipe, Rule, load_reward_recipe, reward_recipes, rule_of, with_rewards
 from baton.reward.hybrid import Hybrid, Term
 from baton.reward.rules.debate import JudgePanel, Resolution, Swing, Verifiers
 from baton.reward.rules.individual import Difference, OwnAnswer, SoloGap
@@ -104,8 +104,8 @@ def test_built_in_recipes_on_golden_traces(path: Path) -> None:
     needs_roles = {"marsrl", "mae", "comas", "ccpo", "sharp"}
     agents = {event.agent for event in trace.events}
     judged = with_verdicts(trace, **dict.fromkeys(agents, 0.5))
-    for name in built_in().keys() - needs_roles:
-        rewards = load(name).score(judged)
+    for name in reward_recipes().keys() - needs_roles:
+        rewards = load_reward_recipe(name).score(judged)
         assert rewards, name
         assert validate(with_rewards(judged, rewards)) == []
 
@@ -176,7 +176,7 @@ def test_needs_that_are_missing_are_named() -> None:
 
 def test_recipe_scores_in_order() -> None:
     trace = golden("debate")
-    recipe = Recipe(about="two", rules=(Success(), FinishRate()))
+    recipe = RewardRecipe(about="two", rules=(Success(), FinishRate()))
     assert [reward.name for reward in recipe.score(trace)] == ["success", "finish_rate"]
 
 

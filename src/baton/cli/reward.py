@@ -13,7 +13,7 @@ from msgspec import structs
 
 from baton.compose.build import settings_of
 from baton.errors import BatonError, FormatError, UsageError, nearest
-from baton.reward import Finding, Gold, built_in, load, watch, with_rewards
+from baton.reward import Finding, Gold, load_reward_recipe, reward_recipes, watch, with_rewards
 from baton.tasks.catalog import make_task
 from baton.trace.formats import format_of_name, read_all, write
 from baton.trace.records import Reward
@@ -35,7 +35,7 @@ _DATA = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    recipes = built_in()
+    recipes = reward_recipes()
     width = max(map(len, recipes))
     rows = "\n".join(f"  {name:<{width}}  {about}" for name, about in recipes.items())
     parser.epilog = (
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    recipe = load(args.recipe)
+    recipe = load_reward_recipe(args.recipe)
     given = _given(args.gold) if args.gold is not None else {}
     if args.out is not None:
         format_of_name(args.out)

@@ -15,6 +15,7 @@ refused before anything is computed. Every run keeps its resolved recipe, which 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct, field
@@ -22,6 +23,7 @@ from msgspec import Meta, Struct, field
 from baton import registry
 from baton.games.game import CHOICES
 from baton.learn.models.tiny import Tiny
+from baton.reward.reward_recipe import REWARD_RECIPES, rule_names
 from baton.settings import (
     Count,
     NotNegative,
@@ -323,7 +325,6 @@ def resolved(recipe: Recipe) -> str:
 
 def extensions(recipe: Recipe) -> list[tuple[str, str]]:
     """Everything that a recipe names and another package could offer: (kind, name)."""
-    rules = [rule["rule"] for rule in recipe.reward.rules if isinstance(rule.get("rule"), str)]
     found = [
         ("task", recipe.task.name),
         ("topology", recipe.team.topology),
@@ -331,7 +332,7 @@ def extensions(recipe: Recipe) -> list[tuple[str, str]]:
         *(("aggregator", name) for name in recipe.team.aggregators),
         *(("tool", name) for name in recipe.team.tools),
         *(("engine", part.model) for part in recipe.policies.values() if _is_code(part.model)),
-        *(("reward", name) for name in rules),
+        *(("reward", name) for name in _rules(recipe.reward)),
         *(("estimator", part.estimator) for part in recipe.credit),
         *([("critic", recipe.critic.kind)] if recipe.critic is not None else []),
         ("loss", recipe.loss.kind),
@@ -350,6 +351,13 @@ def _recipe(table: dict[str, Any], where: str, changes: Sequence[str], *, trust:
             if registry.is_reference(name) and not any(name in text for text in typed):
                 registry.check_trusted(kind, [name], where)
     return recipe
+
+
+def _rules(part: RewardPart) -> list[str]:
+    """Reward rules that a recipe names, also in a file of its own."""
+    named = [] if part.recipe is None or part.recipe in REWARD_RECIPES else [part.recipe]
+    tables = [read_table(name, REWARD_RECIPES) for name in named if Path(name).is_file()]
+    return [*rule_names(part.rules), *rule_names(tables)]
 
 
 def _is_code(model: str) -> bool:

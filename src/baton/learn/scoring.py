@@ -33,16 +33,23 @@ from baton.errors import TraceError, UsageError
 from baton.learn.recipe import Recipe, RewardPart
 from baton.learn.stage import Stage
 from baton.reward.hybrid import Hybrid, MixState, Term
-from baton.reward.reward_recipe import Recipe as RewardRecipe
-from baton.reward.reward_recipe import load, rule_of, with_rewards
+from baton.reward.reward_recipe import (
+    RewardRecipe,
+    change_rules,
+    load_reward_recipe,
+    make_rules,
+    with_rewards,
+)
 from baton.reward.rule import Gold, Judge, Rule, settings_in
-from baton.reward.rules.individual import Difference, SoloGap
-from baton.reward.rules.role import ProposerSolverJudge
 from baton.team.intervene import BarAgent
 from baton.trace.graph.lineage import Lineage
 from baton.trace.records import Event, Reward
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import CreditUnit
+
+
+_FORKS = frozenset({"without", "solo"})
+"""Needs of rules that compare with runs without somebody."""
 
 
 def flat(rules: Iterable[Rule]) -> Iterator[Rule]:
@@ -67,7 +74,7 @@ def each_hybrid(rule: Rule, change: Callable[[Hybrid], Hybrid]) -> Rule:
 
 def of_forks(rule: Rule) -> Rule:
     """Without terms that compare with runs without an agent: what those earned is not known of a fork."""
-    if not any(isinstance(each, Difference | SoloGap) for each in flat([rule])):
+    if not any(each.needs & _FORKS for each in flat([rule])):
         return rule
     return each_hybrid(rule, _of_forks)
 
@@ -77,7 +84,7 @@ def _of_forks(rule: Hybrid) -> Hybrid:
     kept = tuple(
         Term(of=term.of, weight=weights[term.of.name], gate=term.gate)
         for term in rule.terms
-        if not isinstance(term.of, Difference | SoloGap)
+        if not term.of.needs & _FORKS
     )
     return structs.replace(rule, terms=kept, balance="none") if kept else rule
 
@@ -178,7 +185,7 @@ class Judging(Struct, frozen=True):
     async def gold(self, traces: Sequence[Trace], runner: Callable[[], Forks]) -> tuple[list[Gold], int]:
         """For each trace, and the tokens it took to run some of them again."""
         every = list(flat(self.rules))
-        needs_forks = any(isinstance(rule, Difference | SoloGap) for rule in every)
+        needs_forks = any(rule.needs & _FORKS for rule in every)
         forks = runner() if needs_forks else None
         found = list(await asyncio.gather(*(self._one(trace, every, forks) for trace in traces)))
         return found, 0 if forks is None else forks.cost.tokens
@@ -192,8 +199,10 @@ class Judging(Struct, frozen=True):
         solo: float | None = None
         if forks is not None:
             roles = agents(trace)
-            thinkers = {role for rule in rules if isinstance(rule, SoloGap) for role in rule.thinkers}
-            all_ = any(isinstance(rule, Difference) for rule in rules)
+            thinkers = {
+                role for rule in rules if "solo" in rule.needs for role in getattr(rule, "thinkers", ())
+            }
+            all_ = any("without" in rule.needs for rule in rules)
             names = [agent for agent, role in roles.items() if all_ or role in thinkers]
             known = await returns_without(forks, trace, names, outcome_of)
             without = known if all_ else None
@@ -219,7 +228,7 @@ def _judge(stage: Stage, trace: Trace, rules: Sequence[Rule]) -> Judge:
     """0 to 1; from 1 to 10 where a rule wants that."""
     told = trace.header.meta["train"]
     instance = stage.task.instance(told["instance"], told["split"])
-    of_ten = any(isinstance(rule, ProposerSolverJudge) for rule in rules)
+    of_ten = any("of_ten" in rule.needs for rule in rules)
 
     def judge(trace: Trace, event_id: str) -> float:
         event = trace.event(event_id)
@@ -243,11 +252,11 @@ class Scoring:
     """Without a recipe the task's own score is the reward."""
 
     def __init__(self, part: RewardPart) -> None:
-        self.recipe: RewardRecipe | None = load(part.recipe) if part.recipe else None
+        self.recipe = _reward_recipe(part)
         if part.settings and self.recipe is None:
             raise UsageError('[reward] has settings and no recipe to change. Add recipe = "NAME".')
         if self.recipe is not None:
-            self.recipe = structs.replace(self.recipe, rules=_changed(self.recipe.rules, part.settings))
+            self.recipe = structs.replace(self.recipe, rules=change_rules(self.recipe.rules, part.settings))
         self.weights()  # one that cannot be is an error now, and not after the first rollouts
         self._gold: dict[str, Gold] = {}
         """Of the step's traces."""
@@ -342,24 +351,15 @@ class Scoring:
         self.recipe = structs.replace(self.recipe, rules=rules)
 
 
-def _changed(rules: tuple[Rule, ...], settings: Mapping[str, Any]) -> tuple[Rule, ...]:
-    """Each setting goes to the rules that have it; the rest of the checking is the rules' own."""
-    tables: list[Any] = [msgspec.json.decode(msgspec.json.encode(rule)) for rule in rules]
-    for key, value in settings.items():
-        *path, last = key.split(".")
-        first = path[0] if path else last
-        mine = [table for table in tables if first in table]
-        for table in mine or tables:
-            here = table
-            for word in path:
-                try:
-                    here = here[int(word)] if isinstance(here, list) else here[word]
-                except (KeyError, IndexError, ValueError, TypeError):
-                    raise UsageError(
-                        f"[reward.settings] {key!r}: there is no {word!r} in that rule."
-                    ) from None
-            here[last] = value
-    return tuple(rule_of(msgspec.json.encode(table).decode()) for table in tables)
+def _reward_recipe(part: RewardPart) -> RewardRecipe | None:
+    """What `[reward]` names and writes out. Loading the training recipe asked for a person's leave already."""
+    named = load_reward_recipe(part.recipe, trust=True) if part.recipe else None
+    if not part.rules:
+        return named
+    written = make_rules(part.rules, "[reward]", trust=True)
+    if named is None:
+        return RewardRecipe(about="the rules of [reward]", rules=written)
+    return structs.replace(named, rules=(*named.rules, *written))
 
 
 def _scored(rule: Rule, traces: Sequence[Trace], gold: Sequence[Gold]) -> list[list[Reward]]:

@@ -1,18 +1,26 @@
 """Rewards: what something was worth. Eight families, each writing records on named units of a trace."""
 
 from baton.reward.monitors import Finding, watch
-from baton.reward.reward_recipe import RULES, Recipe, built_in, load, parse, rule_of, with_rewards
+from baton.reward.reward_recipe import (
+    RULES,
+    RewardRecipe,
+    load_reward_recipe,
+    parse_reward_recipe,
+    reward_recipes,
+    rule_of,
+    with_rewards,
+)
 from baton.reward.rule import Gold, Rule
 
 __all__ = [
     "RULES",
     "Finding",
     "Gold",
-    "Recipe",
+    "RewardRecipe",
     "Rule",
-    "built_in",
-    "load",
-    "parse",
+    "load_reward_recipe",
+    "parse_reward_recipe",
+    "reward_recipes",
     "rule_of",
     "watch",
     "with_rewards",

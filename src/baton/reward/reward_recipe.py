@@ -1,4 +1,4 @@
-"""Recipes: TOML decoded strictly into rules; built-in ones ship with the package.
+"""Reward recipes: TOML decoded strictly into rules; some ship with the package.
 
     about = "what it is, and where from"
     evidence = "[P]"
@@ -6,23 +6,26 @@
     [[rules]]
     rule = "success"
 
-Invariant: an unknown key or name is an error that names the nearest right one. A record's `by` decodes to
-the rule that wrote it.
+    [[rules]]
+    rule = "my_package:Politeness"
+
+A rule goes by its own word, by an entry point of its package, or by module:Class (`baton.registry`, kind "reward").
+
+Invariant: an unknown key or name is an error that names the nearest right one. A record's `by` decodes to the rule
+that wrote it. What a file names is imported only with `trust`.
 """
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Mapping
-from importlib.resources import files
-from pathlib import Path
-from typing import Any, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct, structs
 
-from baton.errors import FormatError, UsageError, nearest
-from baton.reward.hybrid import Cosine, Hybrid, Linear, MixState, Moments, Progress, Term, Weight
+from baton import registry
+from baton.errors import UsageError
+from baton.reward.hybrid import Hybrid
 from baton.reward.rule import Gold, Rule, settings_in
 from baton.reward.rules.debate import JudgePanel, Resolution, SolutionEvaluation, Swing, Verifiers
 from baton.reward.rules.individual import Difference, OwnAnswer, SoloGap
@@ -31,6 +34,7 @@ from baton.reward.rules.process import Milestones, Scorer, ValidFormat
 from baton.reward.rules.role import MainSub, ProposerSolverJudge, Rubric, SolverVerifier
 from baton.reward.rules.shared import ItemF1, Length, RunCost, StepCost, Success
 from baton.reward.rules.tool_use import ToolUse, ToolUsed
+from baton.settings import Shipped, decode, parse_table, read_table, set_at
 from baton.trace.records import Reward
 from baton.trace.trace import Trace
 
@@ -47,12 +51,11 @@ _KINDS: tuple[type[Rule], ...] = (
 RULES: dict[str, type[Rule]] = {str(kind.__struct_config__.tag): kind for kind in _KINDS}
 """By the word a recipe writes; R1 to R8 in order."""
 
-_S = TypeVar("_S", bound=Struct)
+REWARD_RECIPES: Final = Shipped("baton.reward", "recipes")
+"""The files of the reward recipes that ship with Baton, by name."""
 
-_SCHEDULES: dict[str, type[Struct]] = {"linear": Linear, "cosine": Cosine, "progress": Progress}
 
-
-class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RewardRecipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Rules that are scored together."""
 
     about: str
@@ -61,6 +64,7 @@ class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     rules: tuple[Rule, ...]
 
     def score(self, trace: Trace, gold: Gold | None = None) -> list[Reward]:
+        """The rewards of one trace, rule by rule."""
         return [reward for rule in self.rules for reward in rule.score(trace, gold)]
 
 
@@ -75,53 +79,48 @@ def with_rewards(trace: Trace, rewards: list[Reward]) -> Trace:
     return structs.replace(trace, rewards=(*kept, *rewards))
 
 
-def built_in() -> dict[str, str]:
-    """Name -> what it is, of the recipes that ship with Baton."""
-    found = sorted(files("baton.reward").joinpath("recipes").iterdir(), key=lambda place: place.name)
-    return {
-        place.name.removesuffix(".toml"): str(tomllib.loads(place.read_text("utf-8"))["about"])
-        for place in found
-        if place.name.endswith(".toml")
-    }
+def reward_recipes() -> dict[str, str]:
+    """Name -> what it is, of the reward recipes that ship with Baton."""
+    return {name: str(read_table(name, REWARD_RECIPES)["about"]) for name in REWARD_RECIPES}
 
 
-def load(name: str) -> Recipe:
-    """A built-in recipe by name, or one from a TOML file."""
-    if not name.endswith(".toml"):
-        known = built_in()
-        if name not in known:
-            raise UsageError(
-                f"there is no built-in recipe {name!r}. {nearest(name, known)} For your own, give a path that "
-                "ends in .toml."
-            )
-        text = files("baton.reward").joinpath("recipes", f"{name}.toml").read_text("utf-8")
-        return parse(text, name)
-    if not Path(name).is_file():
-        raise UsageError(
-            f"there is no file {name!r}. Give a path to a .toml that is there, or a built-in recipe: "
-            f"{', '.join(built_in())}."
-        )
-    try:
-        return parse(Path(name).read_text("utf-8"), name)
-    except UnicodeDecodeError:
-        raise FormatError(f"{name} is not UTF-8 text; expected a recipe in TOML.") from None
+def load_reward_recipe(name: str, *, trust: bool = False) -> RewardRecipe:
+    """A shipped reward recipe by name, one from a TOML file, or one of another package (module:attr)."""
+    return _recipe(read_table(name, REWARD_RECIPES, what="reward recipe", trust=trust), name, trust=trust)
 
 
-def parse(text: str, where: str = "recipe") -> Recipe:
-    """A recipe from TOML text."""
-    try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise FormatError(f"{where}: not valid TOML: {error}.") from None
-    _known_keys(table, Recipe, where)
-    given = table.pop("rules", None)
-    if not isinstance(given, list) or not given or not all(isinstance(rule, dict) for rule in given):
-        raise UsageError(f'{where} has no rules. Add a table [[rules]] with rule = "success", for example.')
-    rules = tuple(_rule(rule, f"{where}, rule {n}") for n, rule in enumerate(given, 1))
-    names = [rule.name for rule in rules]
-    if twice := {name for name in names if names.count(name) > 1}:
-        raise UsageError(f"{where}: two rules are named {sorted(twice)[0]!r}. Give one of them another name.")
-    return _made({**table, "about": table.get("about", where), "rules": rules}, Recipe, where)
+def parse_reward_recipe(text: str, where: str = "reward recipe", *, trust: bool = False) -> RewardRecipe:
+    """A reward recipe from TOML text."""
+    return _recipe(
+        parse_table(text, where, REWARD_RECIPES, what="reward recipe", trust=trust), where, trust=trust
+    )
+
+
+def make_rules(tables: Sequence[Mapping[str, Any]], where: str, *, trust: bool = False) -> tuple[Rule, ...]:
+    """Rules from their tables, as `[[rules]]` has them."""
+    return _recipe({"rules": list(tables)}, where, trust=trust).rules
+
+
+def change_rules(rules: Sequence[Rule], settings: Mapping[str, Any]) -> tuple[Rule, ...]:
+    """Rules with other settings, such as "terms.1.weight.steps" = 40. Each goes to the rules that have it."""
+    tables = [msgspec.to_builtins(rule) for rule in rules]
+    for path, value in settings.items():
+        mine = [table for table in tables if path.partition(".")[0] in table]
+        for table in mine or tables:
+            set_at(table, path, value, f"[reward.settings] {path!r}", grow=False)
+    return make_rules(tables, "[reward.settings]", trust=True)
+
+
+def rule_names(tables: Any) -> Iterator[str]:
+    """The rules that tables name, whatever the depth."""
+    if isinstance(tables, Mapping):
+        if isinstance(word := tables.get("rule"), str):
+            yield word
+        tables = tables.values()
+    elif not isinstance(tables, list | tuple):
+        return
+    for each in tables:
+        yield from rule_names(each)
 
 
 def rule_of(by: str) -> Rule:
@@ -131,83 +130,43 @@ def rule_of(by: str) -> Rule:
         raise UsageError(
             f"{by[:80]!r} does not name a rule of Baton, so it cannot be computed again from here."
         )
-    return _rule(settings, "the record's `by`")
+    return make_rules([settings], "the record's `by`")[0]
 
 
-def _rule(table: Mapping[str, Any], where: str) -> Rule:
+def _recipe(table: dict[str, Any], where: str, *, trust: bool) -> RewardRecipe:
+    given = table.get("rules")
+    if not isinstance(given, list) or not given or not all(isinstance(rule, Mapping) for rule in given):
+        raise UsageError(f'{where} has no rules. Add a table [[rules]] with rule = "success", for example.')
+
+    def made(table: Mapping[str, Any], where: str, at: str) -> Rule:
+        rule: Rule = decode(_kind(table, where, at, trust=trust), table, where, at, {Rule: made})
+        return rule
+
+    found = decode(RewardRecipe, {"about": where, **table}, where, makers={Rule: made})
+    names = [rule.name for rule in found.rules]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise UsageError(f"{where}: two rules are named {sorted(twice)[0]!r}. Give one of them another name.")
+    return found
+
+
+def _kind(table: Mapping[str, Any], where: str, at: str, *, trust: bool) -> type[Rule]:
+    """The class of rule that a table names."""
     word = table.get("rule")
     if not isinstance(word, str):
         raise UsageError(
-            f'{where} does not say which rule it is. Add rule = "NAME"; one of: {", ".join(RULES)}.'
+            f'{where}: {at} does not say which rule it is. Add rule = "NAME"; one of: {", ".join(RULES)}.'
         )
-    if word not in RULES:
-        raise UsageError(f"{where}: there is no rule {word!r}. {nearest(word, RULES)}")
-    kind, where = RULES[word], f"{where} ({word})"
-    _known_keys(table, kind, where, also=("rule",))
-    settings = {key: value for key, value in table.items() if key != "rule"}
-    if kind is Hybrid:
-        settings["terms"] = _terms(table.get("terms"), where)
-        if isinstance(state := table.get("state"), dict):
-            _known_keys(state, MixState, f"{where}, state")
-            for name, moments in (state.get("moments") or {}).items():
-                _known_keys(moments, Moments, f"{where}, state, moments of {name}")
-    return _made(settings, kind, where)
-
-
-def _terms(given: Any, where: str) -> tuple[Term, ...]:
-    if not isinstance(given, list) or not all(isinstance(term, dict) for term in given):
-        raise UsageError(
-            f'{where} has no terms. Add a table [[rules.terms]] with of = {{ rule = "success" }}.'
-        )
-    return tuple(_term(term, f"{where}, term {n}") for n, term in enumerate(given, 1))
-
-
-def _term(term: Mapping[str, Any], where: str) -> Term:
-    _known_keys(term, Term, where)
-    of = term.get("of")
-    if not isinstance(of, dict):
-        raise UsageError(f'{where} has no reward. Add of = {{ rule = "success" }}, for example.')
-    weight = term.get("weight", 1.0)
-    if isinstance(weight, dict):
-        schedule = weight.get("schedule")
-        if schedule not in _SCHEDULES:
-            raise UsageError(
-                f"{where}: there is no schedule {schedule!r}. {nearest(str(schedule), _SCHEDULES)}"
-            )
-        _known_keys(weight, _SCHEDULES[schedule], f"{where}, weight", also=("schedule",))
-    return Term(
-        of=_rule(of, where),
-        weight=_converted(weight, Weight, f"{where}, weight"),
-        gate=_converted(term.get("gate", False), bool, f"{where}, gate"),
-    )
-
-
-def _known_keys(table: Mapping[str, Any], kind: type[Struct], where: str, also: tuple[str, ...] = ()) -> None:
-    known = (*kind.__struct_fields__, *also)
-    if not isinstance(table, dict):
-        raise UsageError(f"{where}: got {table!r}; expected a table.")
-    for key in table:
-        if key not in known:
-            raise UsageError(f"{where} has no setting {key!r}. {nearest(key, known)}")
-
-
-def _made(given: Mapping[str, Any], kind: type[_S], where: str) -> _S:
-    """A struct from its fields. Rules and terms among them are made already; the rest is checked."""
-    settings: dict[str, Any] = {}
-    for field in structs.fields(kind):
-        if field.name not in given:
-            if field.required:
-                raise UsageError(f"{where} needs a value for {field.name!r}.")
-            continue
-        value = given[field.name]
-        ready = isinstance(value, tuple)
-        settings[field.name] = value if ready else _converted(value, field.type, f"{where}, {field.name}")
-    return kind(**settings)
-
-
-def _converted(value: Any, kind: Any, where: str) -> Any:
+    if not trust:
+        registry.check_trusted("reward", [word], where)
     try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError as error:
-        reason = str(error).replace("$", "").replace("`.", "`")
-        raise UsageError(f"{where}: {reason[0].lower()}{reason[1:]}.") from None
+        kind = registry.resolve("reward", word)
+    except UsageError as error:
+        raise UsageError(f"{where}: {at}: {error}") from None
+    if not isinstance(kind, type) or not issubclass(kind, Rule):
+        raise UsageError(
+            f"{where}: {at}: {word!r} is not a rule; expected a class that extends baton.reward.Rule."
+        )
+    tag = str(kind.__struct_config__.tag)
+    if not registry.knows("reward", tag):  # its records name it so
+        registry.register("reward", tag)(kind)
+    return kind

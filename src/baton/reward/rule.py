@@ -63,6 +63,9 @@ class Rule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_fi
     """A reward rule. The fields are its parameters; `name` is the channel its records carry."""
 
     family: ClassVar[RewardFamily]
+    needs: ClassVar[frozenset[str]] = frozenset()
+    """What of `Gold` a trainer has to find out for it: `without` (returns of runs without each agent), `solo` (those
+    of runs without its `thinkers`), `of_ten` (judges who score from 1 to 10)."""
 
     name: str
 

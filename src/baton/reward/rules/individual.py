@@ -57,6 +57,7 @@ class Difference(Rule, tag="difference", frozen=True, kw_only=True):
     """
 
     family: ClassVar[RewardFamily] = "individual"
+    needs: ClassVar[frozenset[str]] = frozenset({"without"})
     name: str = "difference"
     weight: float = 1.0
     team_weight: float = 0.0
@@ -88,6 +89,7 @@ class SoloGap(Rule, tag="solo_gap", frozen=True, kw_only=True):
     """
 
     family: ClassVar[RewardFamily] = "individual"
+    needs: ClassVar[frozenset[str]] = frozenset({"solo"})
     name: str = "solo_gap"
     thinkers: tuple[str, ...] = ("thinker",)
     """Roles that earn the gap."""

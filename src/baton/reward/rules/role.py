@@ -149,6 +149,7 @@ class ProposerSolverJudge(Rule, tag="proposer_solver_judge", frozen=True, kw_onl
     """
 
     family: ClassVar[RewardFamily] = "role"
+    needs: ClassVar[frozenset[str]] = frozenset({"of_ten"})
     name: str = "proposer_solver_judge"
     proposers: tuple[str, ...] = ("proposer",)
     solvers: tuple[str, ...] = ("solver",)
