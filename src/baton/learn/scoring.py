@@ -47,7 +47,6 @@ from baton.trace.records import Event, Reward
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import CreditUnit
 
-
 _FORKS = frozenset({"without", "solo"})
 """Needs of rules that compare with runs without somebody."""
 
