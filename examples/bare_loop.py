@@ -11,7 +11,6 @@ import asyncio
 import torch
 from msgspec import structs
 
-from baton.credit.estimator import team_return
 from baton.credit.estimators.group import group_relative
 from baton.credit.project import project
 from baton.engine.scripted import ScriptedEngine
@@ -29,6 +28,7 @@ from baton.team.protocol import Engine
 from baton.team.running import run
 from baton.team.team import Team
 from baton.trace import Trace
+from baton.trace.outcome import team_return
 
 NUM_STEPS, NUM_GROUPS, GROUP_SIZE = 12, 8, 8
 game = make_game("one-shot-message", {})

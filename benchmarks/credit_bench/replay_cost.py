@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-from baton.credit.estimator import team_return
 from baton.credit.estimators.message_replay import total_effect
 from baton.credit.forking import Forks
 from baton.engine.scripted import ScriptedEngine
@@ -14,6 +13,7 @@ from baton.team.randomness import uniform
 from baton.team.running import run
 from baton.team.team import Assignment, Team
 from baton.team.topology import make_topology
+from baton.trace.outcome import team_return
 from credit_bench.figures import Target
 
 __all__ = ["hundred_agents", "replay_targets"]

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any
 
 from baton.credit import ESTIMATORS
-from baton.credit.core.acts import agents
 from baton.credit.estimator import Credits, Prefix
 from baton.credit.forking import Forks
 from baton.engine.scripted import ScriptedEngine
@@ -21,6 +20,7 @@ from baton.games.on_team import read_state
 from baton.tasks.game_task import GameTask
 from baton.team.running import run
 from baton.team.team import Assignment, Team
+from baton.trace.acts import agents
 from baton.trace.trace import Trace
 from credit_bench.figures import Figure, judge
 

@@ -10,7 +10,6 @@ import asyncio
 from itertools import product
 
 from baton.credit import ESTIMATORS
-from baton.credit.estimator import team_return
 from baton.credit.estimators.shapley_values import exact
 from baton.credit.forking import Forks
 from baton.engine.scripted import ScriptedEngine
@@ -20,6 +19,7 @@ from baton.team.randomness import uniform
 from baton.team.running import run
 from baton.team.team import Assignment, Team
 from baton.team.topology import make_topology
+from baton.trace.outcome import team_return
 from baton.trace.trace import Trace
 from credit_bench.figures import Figure, judge
 

@@ -16,8 +16,9 @@ from typing import Any
 
 from runs import Job, Record, main, markdown, shown, train
 
-from baton.credit.estimator import Credits, Group, RewardOf, estimator, make_credit, returns, team_return
+from baton.credit.estimator import Credits, Group, RewardOf, estimator, make_credit, returns
 from baton.credit.estimators.spawn_fork import decisions_of, propensity_of
+from baton.trace.outcome import team_return
 
 ARMS = {
     "naive: spawned less not spawned": ("credit.0.estimator=spawn-naive", "credit.0.group_by=task"),

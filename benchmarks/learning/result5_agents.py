@@ -16,7 +16,8 @@ from runs import Job, Record, main, markdown, shown, train
 
 from baton.credit.core.acts import Counts, agent_returns
 from baton.credit.core.baseline import EPS, normalised
-from baton.credit.estimator import Credits, Group, RewardOf, estimator, make_credit, team_return
+from baton.credit.estimator import Credits, Group, RewardOf, estimator, make_credit
+from baton.trace.outcome import team_return
 
 SHARED, OWN = "one return for all", "a return for each role"
 ARMS = {

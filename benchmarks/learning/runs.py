@@ -46,10 +46,11 @@ _T95 = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 def measure(trainer: Any, recipe: Any, stage: Any = None) -> Record:
     """The policies as they are, on held-out episodes; on another stage than they were trained on, if given."""
     from baton.learn.run.evaluate import held_out, regrets
+    from baton.trace.outcome import task_return
 
     stage = stage or trainer.stage
     traces = asyncio.run(stage.play(trainer.engines(), held_out(recipe, "measured", 0)))
-    returns = [trainer.scoring.own_return(trace) for trace in traces]
+    returns = [task_return(trace) for trace in traces]
     return {
         "return": float(np.mean(returns)),
         "regret": regrets(stage.game, traces),

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from strategies import valid_traces
 from test_saved_credit import GIVEN, OURS
 
-from baton.credit import ESTIMATORS, CreditError
-from baton.credit.core.acts import agents
+from baton.credit import ESTIMATORS
 from baton.credit.core.covering import check_disjoint
 from baton.credit.project import project
+from baton.errors import TraceError
 from baton.trace import Credit, Reward, Trace
+from baton.trace.acts import agents
 
 GIVEN_HERE = {**GIVEN, "qmix": {"q": lambda *_: 0.5, "mix": lambda _: lambda values: 2 * math.fsum(values)}}
 
@@ -41,7 +42,7 @@ def test_any_valid_traces(name: str, drawn: list[tuple[Trace, float]]) -> None:
     ]
     try:
         credits = ESTIMATORS[name](group, **GIVEN_HERE.get(name, {}))
-    except CreditError:
+    except TraceError:
         return
     assert len(credits) == len(group)
     for trace, mine in zip(group, credits, strict=True):

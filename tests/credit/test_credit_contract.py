@@ -8,7 +8,7 @@ from credit_teams import group_of, make_trace
 
 from baton.credit import ESTIMATORS, CreditError, find, team_return
 from baton.credit.estimator import Cost, Prefix, estimator, make_credit, returns
-from baton.errors import UsageError
+from baton.errors import TraceError, UsageError
 from baton.trace import Reward, Trace
 from baton.trace.vocabulary import CREDIT_UNITS
 
@@ -21,7 +21,7 @@ def test_return_is_the_sum_of_team_rewards() -> None:
     trace = make_trace(total=1.0, more_rewards=more)
     assert team_return(trace) == 1.25
     assert team_return(trace, channel="parallel") == 0.25
-    with pytest.raises(CreditError, match="Did you mean 'parallel'"):
+    with pytest.raises(TraceError, match="Did you mean 'parallel'"):
         team_return(trace, channel="paralel")
 
 
@@ -31,13 +31,13 @@ def test_a_hybrid_reward_is_not_added_to_its_parts() -> None:
 
 
 def test_no_reward_says_how_to_get_one() -> None:
-    with pytest.raises(CreditError, match="baton reward"):
+    with pytest.raises(TraceError, match="baton reward"):
         team_return(make_trace(total=None))
 
 
 @pytest.mark.parametrize("name", ["group", "mean", "leave-one-out", "rank", "critical-steps", "siblings"])
 def test_a_group_of_one_is_an_error_that_names_the_task(name: str) -> None:
-    with pytest.raises(CreditError, match="at least 2; there is 1 of task"):
+    with pytest.raises(TraceError, match="at least 2; there is 1 of task"):
         ESTIMATORS[name]([make_trace()])
 
 

@@ -9,11 +9,11 @@ from credit_teams import by_target, group_of, make_trace
 from msgspec import structs
 
 from baton.credit import CreditError
-from baton.credit.core.acts import chosen, unit_of
 from baton.credit.estimator import Prefix
 from baton.credit.estimators.event import coma, critical_steps, reinforce_cost, siblings, step_cost
 from baton.credit.estimators.group import tool_group
 from baton.trace import Event, Reward
+from baton.trace.acts import chosen, unit_of
 from baton.trace.graph.stages import Stages
 
 

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from strategies import valid_traces
 
 from baton.credit import CreditError
-from baton.credit.core.acts import unit_of
 from baton.credit.core.covering import check_disjoint
 from baton.credit.core.tree import tree_value
 from baton.credit.estimator import Prefix, make_credit
@@ -18,6 +17,7 @@ from baton.credit.estimators.group import mean_only
 from baton.credit.estimators.partition import telescope
 from baton.credit.project import project
 from baton.trace import Trace
+from baton.trace.acts import unit_of
 
 
 def noisy(prefix: Prefix) -> float:

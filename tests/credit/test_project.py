@@ -10,11 +10,11 @@ from msgspec import structs
 from strategies import valid_traces
 
 from baton.credit import CreditError
-from baton.credit.core.acts import acts
 from baton.credit.estimator import make_credit
 from baton.credit.project import project, tokens_of
 from baton.errors import TraceError, UsageError
 from baton.trace import Credit, Trace
+from baton.trace.acts import acts
 from baton.trace.vocabulary import CreditUnit
 
 

@@ -10,7 +10,7 @@ import pytest
 from game_teams import play
 from msgspec import structs
 
-from baton.credit.estimator import CreditError, Credits, team_return
+from baton.credit.estimator import CreditError, Credits
 from baton.credit.estimators.stop_replay import continued, shadows, stop_value
 from baton.credit.estimators.stop_value import decisions_of, stop_chance, stop_options, stopped
 from baton.games.game import State
@@ -19,6 +19,7 @@ from baton.games.on_team import read_state
 from baton.games.solve import solve
 from baton.team.action import Action, Wait
 from baton.team.budget import Limits
+from baton.trace.outcome import team_return
 from baton.trace.records import Credit, Event
 from baton.trace.trace import Trace
 

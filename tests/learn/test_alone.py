@@ -15,6 +15,7 @@ from baton.learn.run.folder import read_lines
 from baton.learn.run.session import Session
 from baton.learn.stage import Unanswered
 from baton.learn.trainer import Trainer
+from baton.trace.outcome import task_return
 from baton.trace.trace import Trace
 
 ONE = f"[policies.main]\n{TINY}"
@@ -33,7 +34,7 @@ def _cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyP
 
 def alone(recipe: Recipe, tokens: float) -> tuple[list[Trace], list[list[float]]]:
     trainer = Trainer(recipe)
-    score = trainer.scoring.own_return
+    score = task_return
     return alone_at_tokens(trainer.stage, trainer.policies, recipe, tokens, score)
 
 

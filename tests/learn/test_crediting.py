@@ -13,7 +13,7 @@ from small_run import COMA, GROUP, small
 from baton.credit.project import tokens_of
 from baton.learn.crediting import advantages
 from baton.learn.trainer import Trainer
-from baton.reward.rule import Gold
+from baton.trace.gold import Gold
 from baton.trace.records import Credit
 from baton.trace.trace import Trace
 

@@ -12,7 +12,7 @@ from msgspec import structs
 from small_run import small
 
 from baton.credit.core.acts import turn_rewards, turns
-from baton.credit.estimator import CreditError, Prefix, team_return
+from baton.credit.estimator import CreditError, Prefix
 from baton.credit.estimators.gae import gae, token_gae
 from baton.errors import UsageError
 from baton.games.on_team import read_state
@@ -22,6 +22,7 @@ from baton.learn.critics.network import NetworkCritic, _lessons, returns_to_go
 from baton.learn.critics.pages import Places, Spot, TraceReader
 from baton.learn.stage import Episode, Stage
 from baton.learn.trainer import Trainer
+from baton.trace.outcome import team_return
 from baton.trace.records import Reward
 from baton.trace.trace import Trace
 

@@ -15,12 +15,14 @@ from baton.errors import TraceError, UsageError
 from baton.learn.recipe import RewardPart, load
 from baton.learn.scoring import Scoring, check_balance
 from baton.reward.hybrid import Hybrid, Linear, Term
-from baton.reward.rule import Gold, Rule
+from baton.reward.rule import Rule
 from baton.reward.rules.individual import Difference
 from baton.reward.rules.orchestration import FinishRate
 from baton.reward.rules.shared import Length, Success
 from baton.team.intervene import BarAgent
 from baton.team.running import run
+from baton.trace.gold import Gold
+from baton.trace.outcome import task_return
 from baton.trace.trace import Trace
 
 
@@ -51,7 +53,7 @@ def test_a_fork_of_a_fork_earns_by_the_recipe() -> None:
     first = without(forks, traces[0], "worker1")
     for fork in (first, without(forks, first, "worker2")):
         exact = sum(reward.value for reward in PRICED.score(fork, gold[0]) if reward.unit == "team")
-        assert exact != scoring.own_return(fork)
+        assert exact != task_return(fork)
         assert scoring.team_return(fork) == exact
 
 
@@ -75,7 +77,7 @@ def test_rewards_of_agents_leave_a_forks_team_its_own() -> None:
     scoring = scoring_of(Hybrid(name="each", terms=(Term(of=Difference(team_weight=1.0)),)))
     scored = scoring.score(traces, known)
     alone = without(forks, traces[0], "worker1", "worker2", "worker3")
-    assert scoring.team_return(alone) == scoring.own_return(alone)
+    assert scoring.team_return(alone) == task_return(alone)
     assert asyncio.run(find("shapley").function(scored, runner=forks, reward=scoring.team_return))
 
 

@@ -17,10 +17,10 @@ from baton.errors import UsageError
 from baton.forest.rows import Row
 from baton.games.game import CHOICES, Choice
 from baton.learn import lora
-from baton.learn.buffer import cut_off
 from baton.learn.recipe import RolloutPart
 from baton.learn.rollouts import RolloutGroup, Rollouts
 from baton.learn.trainer import Trainer
+from baton.trace.outcome import cut_off
 from baton.trace.records import Credit
 from baton.trace.trace import Trace
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from planted import Scene, event, is_right, reading, trace_of
 from strategies import arbitrary_traces, valid_traces
 
-from baton.measure.gold import Gold
 from baton.measure.measured import MeasuredTrace
 from baton.measure.metrics.mast import MODES, MastFinding, failures, rates
+from baton.trace.gold import Gold
 from baton.trace.trace import Trace
 
 RIGHT = Gold(verify=is_right("42"))

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from planted import Scene, event, is_right, reading, team_of, trace_of
 
 from baton.engine.scripted import ScriptedEngine
-from baton.measure.gold import Gold
 from baton.measure.measured import MeasuredTrace
 from baton.measure.metrics.collaboration import (
     attribution,
@@ -34,6 +33,7 @@ from baton.team.protocol import Request
 from baton.team.running import run
 from baton.team.team import Assignment, Team
 from baton.team.topology import make_topology
+from baton.trace.gold import Gold
 
 
 def test_milestones() -> None:

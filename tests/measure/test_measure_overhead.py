@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from planted import is_right, team_of
 
-from baton.measure.gold import Gold
 from baton.measure.measured import MeasuredTrace
 from baton.measure.metrics.amplification import (
     all_must_be_right,
@@ -25,6 +24,7 @@ from baton.measure.metrics.overhead import (
     protocol_seconds,
     protocol_tokens,
 )
+from baton.trace.gold import Gold
 from baton.trace.trace import Trace
 
 # arXiv 2512.08296: system -> turns, success, overhead in %, efficiency, error amplification.

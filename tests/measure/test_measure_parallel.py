@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from planted import Scene, event, reading, team_of, trace_of
 
-from baton.measure.gold import Gold
 from baton.measure.measured import MeasuredTrace
 from baton.measure.metrics import parallel
+from baton.trace.gold import Gold
 
 # lead 1 s, two workers 1 s at once, lead 1 s: T1 = 4, Tinf = T_P = 3.
 GOLD = Gold(least_work_s=3.0, least_span_s=1.5, slots=2)

@@ -16,7 +16,6 @@ from planted import event, is_right, team_of, trace_of
 from strategies import arbitrary_traces, valid_traces
 
 from baton.measure.figure import Figure, not_measured
-from baton.measure.gold import Gold
 from baton.measure.measured import MeasuredTrace
 from baton.measure.metric import METRICS
 from baton.measure.metrics.scale import band_of, by_band
@@ -29,6 +28,7 @@ from baton.measure.safety.summary import safety_report
 from baton.measure.safety.taint import Labels
 from baton.team.running import run
 from baton.trace.formats import read
+from baton.trace.gold import Gold
 from baton.trace.records import Reward
 from baton.trace.trace import Trace
 

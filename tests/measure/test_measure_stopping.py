@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from planted import Scene, is_right, reading, team_of
 
 from baton.engine.scripted import ScriptedEngine
-from baton.measure.gold import Gold
 from baton.measure.measured import MeasuredTrace
 from baton.measure.metrics.stop_regret import (
     Rounds,
@@ -28,6 +27,7 @@ from baton.team.protocol import Request
 from baton.team.running import run
 from baton.team.team import Assignment, Team
 from baton.team.topology import make_topology
+from baton.trace.gold import Gold
 
 GOLD = Gold(verify=is_right("y"))
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from planted import event, is_right, team_of, trace_of
 
-from baton.measure.gold import Gold
 from baton.measure.measured import MeasuredTrace
-from baton.measure.metrics.success import f1, item_f1, items_in, normalised_regret, regret, success
+from baton.measure.metrics.success import item_f1, normalised_regret, regret, success
+from baton.trace.gold import Gold, f1, items_in
 from baton.trace.records import Reward
 
 

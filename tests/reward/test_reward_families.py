@@ -62,7 +62,7 @@ def test_no_outcome_is_an_error_and_no_answer_is_not() -> None:
     two = two.with_records(
         rewards=[type(two.rewards[0])(family="shared", unit="team", target="t", value=0.0)]
     )
-    with pytest.raises(TraceError, match="2 different outcomes"):
+    with pytest.raises(TraceError, match="several outcomes that differ"):
         Success().score(two)
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from baton.measure.gold import Gold
 from baton.measure.measured import MeasuredTrace
+from baton.trace.gold import Gold
 from baton.trace.recorder import Recorder
 from baton.trace.records import Edge, Event
 from baton.trace.trace import Header, Trace

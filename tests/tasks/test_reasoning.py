@@ -14,7 +14,6 @@ pytest.importorskip("reasoning_gym", reason="needs the extra `reasoning`")
 
 from baton.engine.scripted import ScriptedEngine
 from baton.errors import MissingExtraError, UsageError
-from baton.reward.rule import Gold
 from baton.reward.rules.orchestration import Split
 from baton.tasks.catalog import REFERENCE, make_task
 from baton.tasks.reasoning import FAMILIES, SHORT, ReasoningTask, ScriptedPlay, Worked
@@ -26,6 +25,7 @@ from baton.team.running import run
 from baton.team.surface import Lines, Tools
 from baton.team.team import Team
 from baton.testing import check_task
+from baton.trace.gold import Gold
 from baton.trace.trace import Trace
 from baton.trace.validation import validate
 

@@ -17,7 +17,6 @@ from baton.errors import BatonError, UsageError, nearest
 from baton.games.reference import reference
 from baton.games.solve import evaluate, solve
 from baton.measure.figure import Figure, not_measured
-from baton.measure.gold import Gold
 from baton.measure.measured import MeasuredTrace
 from baton.measure.report.document import Document, ReportTable, as_html, as_markdown, document
 from baton.measure.report.report import MeasureReport, measure
@@ -26,6 +25,7 @@ from baton.measure.safety.summary import safety_report
 from baton.measure.safety.taint import Labels
 from baton.tasks.game_task import GameTask
 from baton.trace.formats import read_all
+from baton.trace.gold import Gold
 from baton.trace.trace import Trace
 from baton.view.terminal.screen import emit
 from baton.view.text import printable

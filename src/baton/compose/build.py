@@ -27,6 +27,7 @@ from baton.team.surface import Lines, Tools
 from baton.team.team import Assignment, Team, Topology
 from baton.team.topology import TOPOLOGIES, make_topology
 from baton.trace.formats import read_all
+from baton.trace.outcome import final_event
 from baton.trace.records import Sampling
 from baton.trace.trace import Trace, meta_as
 
@@ -227,8 +228,7 @@ def one_trace(path: str, trace_id: str | None) -> Trace:
 
 def describe(trace: Trace) -> str:
     """One paragraph: what came out and what it took."""
-    stopped = (e for e in reversed(trace.events) if e.decision == "stop" and "went_on" not in e.extra)
-    stop = next(stopped, None)
+    stop = final_event(trace)
     answer = trace.text(stop.content_ref) if stop else None
     lines = []
     if answer is not None:

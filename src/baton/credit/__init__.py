@@ -3,7 +3,7 @@
 Importing this fills `ESTIMATORS`: every module of `estimators` lists its own.
 """
 
-from baton.credit.estimator import ESTIMATORS, CreditError, Estimator, find, team_return
+from baton.credit.estimator import ESTIMATORS, CreditError, Estimator, find
 from baton.credit.estimators import (
     event,
     gae,
@@ -17,6 +17,7 @@ from baton.credit.estimators import (
     stop_replay,
     turn,
 )
+from baton.trace.outcome import team_return
 
 __all__ = [
     "ESTIMATORS",

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, get_type_hi
 from msgspec import Struct
 
 from baton import registry
-from baton.errors import BatonError, UsageError, nearest
+from baton.errors import TraceError, UsageError, nearest
 from baton.settings import convert
-from baton.trace.records import Credit, Reward
+from baton.trace.outcome import team_return
+from baton.trace.records import Credit
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import CreditUnit
 
@@ -37,36 +38,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class CreditError(BatonError):
+class CreditError(TraceError):
     """The traces do not hold what this credit needs."""
-
-
-def team_return(trace: Trace, *, channel: str | None = None) -> float:
-    """The sum of the rewards on the team; of one channel, if named.
-
-    A hybrid reward (R8) is made of the others, so where there is one it alone is the return.
-    """
-    found = [reward for reward in trace.rewards if reward.unit == "team"]
-    if channel is not None:
-        chosen = [reward for reward in found if reward.channel == channel]
-        if found and not chosen:
-            raise CreditError(
-                f"trace {trace.trace_id} has no team reward on channel {channel!r}. "
-                + nearest(channel, {reward.channel for reward in found})
-            )
-    else:
-        chosen = whole(found)
-    if not chosen:
-        raise CreditError(
-            f"trace {trace.trace_id} has no reward on the team, so there is nothing to give credit for. "
-            "Score it first (`baton reward`), or record one with Recorder.reward('shared', value)."
-        )
-    return math.fsum(reward.value for reward in chosen)
-
-
-def whole(rewards: list[Reward]) -> list[Reward]:
-    """Of the rewards on one unit, those that count: a hybrid (R8) is made of the others and stands for them."""
-    return [reward for reward in rewards if reward.family == "hybrid"] or rewards
 
 
 def returns(

@@ -21,10 +21,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from baton.credit.core.acts import agents, chosen
 from baton.credit.core.covering import check_disjoint
 from baton.credit.estimator import CreditError
 from baton.errors import UsageError, nearest
+from baton.trace.acts import agents, chosen
 from baton.trace.numbers import Floats
 from baton.trace.records import Credit, Event
 from baton.trace.trace import Trace

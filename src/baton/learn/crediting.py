@@ -23,12 +23,12 @@ from typing import Any
 import numpy as np
 from msgspec import Struct, structs
 
-from baton.credit import ESTIMATORS, CreditError, find
-from baton.credit.core.acts import agents, unit_of
+from baton.credit import ESTIMATORS, find
 from baton.credit.estimator import Estimator
 from baton.credit.estimators.group import Ema
 from baton.credit.forking import Forks
 from baton.credit.project import project
+from baton.errors import TraceError
 from baton.games.game import Game
 from baton.games.on_team import read_state
 from baton.learn.decisions import DECISIONS
@@ -36,10 +36,10 @@ from baton.learn.options import with_propensities
 from baton.learn.policy import Policy, samplers
 from baton.learn.recipe import CreditPart, Recipe
 from baton.learn.scoring import returns_without
+from baton.trace.acts import EVENT_UNITS, agents, unit_of
 from baton.trace.numbers import ROUNDING, Floats
 from baton.trace.records import Credit, Event
 from baton.trace.trace import Trace
-from baton.trace.vocabulary import CreditUnit
 
 _DECIDES = {"wait": "stop", "continue": "stop"} | {
     name: name for name in ("spawn", "delegate", "communicate", "aggregate", "stop")
@@ -98,7 +98,6 @@ def _stops_of(game: Game) -> Any:
     return stops
 
 
-_EVENT_UNITS: frozenset[CreditUnit] = frozenset({"orchestrator", "message", "tool_call"})
 _INVALID = "invalid"
 """Names the layer of prices in place of an estimator."""
 _PATIENCE = 3
@@ -157,11 +156,11 @@ class Crediting:
     ) -> list[list[list[Credit]]]:
         """One part's credits of all groups. Groups that cannot support it have none."""
         found: list[list[list[Credit]]] = []
-        errors: list[CreditError] = []
+        errors: list[TraceError] = []
         for group in together:
             try:
                 found.append(await self._estimate(estimator, number, group, forks))
-            except CreditError as error:
+            except TraceError as error:
                 errors.append(error)
                 found.append([[] for _ in group])
         self._barren[number] = self._barren[number] + 1 if len(errors) == len(together) else 0
@@ -173,10 +172,10 @@ class Crediting:
         self, estimator: Estimator, number: int, group: list[Trace], forks: Forks | None
     ) -> list[list[Credit]]:
         part = self.recipe.credit[number]
-        several = len(estimator.units) > 1 and _EVENT_UNITS.issuperset(estimator.units)
+        several = len(estimator.units) > 1 and EVENT_UNITS.issuperset(estimator.units)
         units = [part.unit] if part.unit else list(estimator.units if several else estimator.units[:1])
         found: list[list[Credit]] = [[] for _ in group]
-        errors: list[CreditError] = []
+        errors: list[TraceError] = []
         for unit in units:
             given = {
                 name: self.given[own]
@@ -196,7 +195,7 @@ class Crediting:
             try:
                 made = estimator.function(group, **bound)
                 each = await made if iscoroutinefunction(estimator.function) else made
-            except CreditError as error:
+            except TraceError as error:
                 errors.append(error)  # a team need not have choices of every unit
                 continue
             for mine, new in zip(found, each, strict=True):
@@ -277,7 +276,7 @@ def advantages(trace: Trace, *, decision_only: bool = False) -> dict[str, Floats
 def _wanted(part: CreditPart, trace: Trace, credit: Credit) -> bool:
     if not part.decisions and not part.roles:
         return True
-    if credit.unit in _EVENT_UNITS:
+    if credit.unit in EVENT_UNITS:
         event = trace.event(credit.target.partition(">")[0])
         call = trace.call_by_id.get(event.call or "")
         role = call.role if call is not None else event.role
@@ -297,7 +296,7 @@ def _by_decision(traces: Sequence[Trace]) -> dict[str, tuple[float, int]]:
     sums: dict[str, list[float]] = {}
     for trace in traces:
         for credit in trace.credits:
-            if credit.unit in _EVENT_UNITS and credit.estimator in ESTIMATORS:
+            if credit.unit in EVENT_UNITS and credit.estimator in ESTIMATORS:
                 event = trace.event(credit.target.partition(">")[0])
                 if event.decision in DECISIONS:
                     sums.setdefault(event.decision, []).append(abs(credit.value))

@@ -35,8 +35,8 @@ from baton.forest.attention.parts import make_pass
 from baton.forest.layout import pack, split
 from baton.forest.logprobs import edge_logprobs, tree_attention
 from baton.forest.rows import Row, answer_row
-from baton.learn.buffer import cut_off
 from baton.learn.recipe import Recipe
+from baton.trace.outcome import cut_off
 from baton.trace.records import Event
 from baton.trace.trace import Trace
 

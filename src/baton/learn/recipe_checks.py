@@ -24,6 +24,7 @@ from baton.learn.recipe import CreditPart, LossPart, PolicyPart, Recipe, Rollout
 from baton.learn.stage import Stage
 from baton.settings import check
 from baton.team.team import Topology
+from baton.trace.acts import EVENT_UNITS
 
 _OPTIONS_CREDIT = "coma"
 """The credit that says on the traces what `options = "all"` trains by: values of options, by the critic."""
@@ -156,7 +157,6 @@ def _check_loss(recipe: Recipe) -> None:
         )
 
 
-_EVENT_UNITS = frozenset({"orchestrator", "message", "tool_call"})
 _VERBS = {
     "spawn": ("spawn",),
     "delegate": ("delegate",),
@@ -271,7 +271,7 @@ def _check_critic(part: CreditPart, estimator: Estimator, recipe: Recipe) -> Non
 
 
 def _check_decisions(part: CreditPart, estimator: Estimator, stage: Stage) -> None:
-    if part.decisions and not _EVENT_UNITS & set(estimator.units):
+    if part.decisions and not EVENT_UNITS & set(estimator.units):
         raise UsageError(
             f"estimator {estimator.name} gives credit to {', '.join(estimator.units)}, which is no single decision, so "
             "`decisions` cannot choose among it. Leave `decisions` out, or take an estimator on the unit "

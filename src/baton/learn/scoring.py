@@ -26,8 +26,6 @@ import msgspec
 from msgspec import Struct, structs
 
 from baton.credit import find
-from baton.credit.core.acts import agents
-from baton.credit.estimator import team_return, whole
 from baton.credit.forking import Forks
 from baton.errors import TraceError, UsageError
 from baton.learn.recipe import Recipe, RewardPart
@@ -40,9 +38,12 @@ from baton.reward.reward_recipe import (
     make_rules,
     with_rewards,
 )
-from baton.reward.rule import Gold, Judge, Rule, settings_in
+from baton.reward.rule import Rule
 from baton.team.intervene import BarAgent
+from baton.trace.acts import agents
+from baton.trace.gold import Gold, Judge
 from baton.trace.graph.lineage import Lineage
+from baton.trace.outcome import rule_settings, task_score, team_return, total
 from baton.trace.records import Event, Reward
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import CreditUnit
@@ -285,11 +286,11 @@ class Scoring:
 
     def team_return(self, trace: Trace) -> float:
         """What the team earned: by the recipe's rules where they say something of the team, else by the task."""
-        mine = [r for r in trace.rewards if r.unit == "team" and settings_in(r.by or "") is not None]
-        if not mine and "forked_from" in trace.header.meta:
+        by_rules = any(rule_settings(r.by) for r in trace.rewards if r.unit == "team")
+        if "forked_from" in trace.header.meta and not by_rules:
             mine = self._of_fork(trace)
-        if mine:
-            return math.fsum(reward.value for reward in whole(mine))
+            if mine:
+                return total(mine)
         return team_return(trace)
 
     def _of_fork(self, trace: Trace) -> list[Reward]:
@@ -303,12 +304,6 @@ class Scoring:
                 read = _read(of_forks(rule), trace, known)
                 found += _nothing(rule, trace, units) if read is None else read
         return [reward for reward in found if reward.unit == "team"]
-
-    @staticmethod
-    def own_return(trace: Trace) -> float:
-        """What the task itself says it was worth, whatever is trained on."""
-        own = [r.value for r in trace.rewards if r.unit == "team" and settings_in(r.by or "") is None]
-        return math.fsum(own)
 
     def observe(
         self, traces: Sequence[Trace], norms: Mapping[str, Mapping[str, float]] | None = None
@@ -391,5 +386,5 @@ def _nothing(rule: Rule, trace: Trace, units: set[Any]) -> list[Reward]:
 
 def _success(trace: Trace) -> float:
     """The task's own score."""
-    shared = [reward.value for reward in trace.rewards if reward.family == "shared" and reward.unit == "team"]
-    return shared[0] if shared else team_return(trace)
+    found = task_score(trace)
+    return team_return(trace) if found is None else found[0]

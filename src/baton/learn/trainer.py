@@ -24,7 +24,6 @@ from msgspec import Struct, structs
 
 from baton.errors import BatonError
 from baton.forest.rows import Row, rows_of
-from baton.learn.buffer import cut_off
 from baton.learn.crediting import Credited, Crediting, advantages, learned_weights, stop_settings
 from baton.learn.critics.critic import learns, make_critic
 from baton.learn.lora import Adapted
@@ -39,9 +38,10 @@ from baton.learn.scoring import EVERY, Judging, Scoring, alone, balanced, check_
 from baton.learn.stage import Stage
 from baton.learn.update import Gradients, Packed, UpdateReport
 from baton.learn.watch import Watch, interval, learned, rewards, sizes
-from baton.reward.rule import Gold
 from baton.team.protocol import Engine
+from baton.trace.gold import Gold
 from baton.trace.numbers import Floats
+from baton.trace.outcome import cut_off
 from baton.trace.trace import Trace
 
 

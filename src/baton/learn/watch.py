@@ -30,14 +30,15 @@ from msgspec import Struct
 
 from baton import registry
 from baton.errors import TraceError
-from baton.learn.buffer import cut_off
 from baton.learn.recipe import Recipe
 from baton.learn.stage import failures, first_line
 from baton.learn.update import UpdateReport
 from baton.measure.figure import student_t
 from baton.reward import monitors as hacking
-from baton.reward.reading import final_event, last_said, plain
+from baton.trace.acts import last_said
+from baton.trace.gold import plain
 from baton.trace.graph.lineage import NO_EFFECT, Lineage
+from baton.trace.outcome import cut_off, final_event
 from baton.trace.trace import Trace
 
 

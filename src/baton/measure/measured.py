@@ -13,20 +13,17 @@ from typing import Literal
 
 from baton.errors import TraceError
 from baton.measure.figure import NotMeasured
-from baton.measure.gold import Gold
+from baton.trace.acts import ancestors_of
+from baton.trace.gold import Gold, verifier
 from baton.trace.graph.arrays import Graph
-from baton.trace.graph.lineage import NO_EFFECT, Lineage, in_seq_order
+from baton.trace.graph.lineage import Lineage, in_seq_order
 from baton.trace.graph.stages import Stages
 from baton.trace.graph.timing import Concurrency
+from baton.trace.outcome import final_event, task_score
 from baton.trace.records import Event
 from baton.trace.trace import Trace
 
 CostKind = Literal["tokens", "seconds"]
-
-
-def plain(text: str) -> str:
-    """Text with case, runs of space and closing punctuation taken off: what two equal answers share."""
-    return " ".join(text.casefold().split()).rstrip(" .!?,;:")
 
 
 class MeasuredTrace:
@@ -59,14 +56,11 @@ class MeasuredTrace:
 
     @cached_property
     def final(self) -> Event:
-        """The event that gave the team's answer: the last stop, else the leading agent's last aggregate."""
-        for event in reversed(self.events):
-            if event.decision == "stop" and event.status not in NO_EFFECT:
-                return event
-        for event in reversed(self.events):
-            if event.type == "aggregate" and event.agent == self.lineage.root:
-                return event
-        raise NotMeasured("the trace has no answer: no stop and no aggregate of the leading agent")
+        """The event that gave the team's answer."""
+        found = final_event(self.trace)
+        if found is None:
+            raise NotMeasured("the trace has no answer: no stop and no aggregate of the leading agent")
+        return found
 
     @cached_property
     def answer(self) -> str:
@@ -78,27 +72,17 @@ class MeasuredTrace:
     @cached_property
     def used(self) -> frozenset[str]:
         """Ids of the events that the answer depends on, itself included."""
-        position = self.trace.position[self.final.id]
-        before = (self.trace.events[int(i)].id for i in self.graph.ancestors(position))
-        return frozenset(before) | {self.final.id}
+        return ancestors_of(self.trace, self.graph, self.final)
 
     @cached_property
     def outcome(self) -> float:
         """The team's score: verified now, else as recorded, else the metric `task_success`."""
-        trace = self.trace
-        if self.gold.verify is not None and self._can_read_answer:
-            return float(self.gold.verify(self.answer))
-        recorded = {
-            reward.value for reward in trace.rewards
-            if reward.unit == "team" and reward.family == "shared" and reward.channel == "shared"
-        }  # fmt: skip
-        if len(recorded) > 1:
-            raise NotMeasured("the trace records several outcomes that differ, and no verifier settles it")
-        if recorded:
-            return recorded.pop()
-        if "task_success" in trace.metrics:
-            return trace.metrics["task_success"]
-        if not trace.finished:
+        if self.gold.can_verify and self._can_read_answer:
+            return self.verified(self.answer)
+        found = task_score(self.trace)
+        if found is not None:
+            return found[0]
+        if not self.trace.finished:
             raise NotMeasured("the trace is unfinished")
         raise NotMeasured(
             "no verified outcome: no verifier is given, no shared team reward is recorded, no metric task_success"
@@ -168,6 +152,7 @@ class MeasuredTrace:
         return any(value is not None for value in values)
 
     def verified(self, text: str) -> float:
-        if self.gold.verify is None:
+        """Score of a text as an answer."""
+        if not self.gold.can_verify:
             raise NotMeasured("no verifier is given")
-        return float(self.gold.verify(text))
+        return float(verifier(self.gold, "this")(text))

@@ -10,7 +10,8 @@ from baton.reward.reward_recipe import (
     rule_of,
     with_rewards,
 )
-from baton.reward.rule import Gold, Rule
+from baton.reward.rule import Rule
+from baton.trace.gold import Gold
 
 __all__ = [
     "RULES",

@@ -18,7 +18,8 @@ from typing import ClassVar, Literal
 from msgspec import Struct, field, structs
 
 from baton.errors import UsageError, nearest
-from baton.reward.rule import Gold, Rule
+from baton.reward.rule import Rule
+from baton.trace.gold import Gold
 from baton.trace.numbers import ROUNDING
 from baton.trace.records import Reward
 from baton.trace.trace import Trace

@@ -15,22 +15,13 @@ from typing import Literal
 from msgspec import Struct
 
 from baton.errors import TraceError
-from baton.reward.reading import (
-    final_event,
-    judged,
-    last_said,
-    outcome,
-    plain,
-    results_of,
-    said,
-    used,
-    verdict,
-    verifier,
-)
-from baton.reward.rule import Gold
+from baton.reward.reading import judged, outcome, results_of, used, verdict
 from baton.reward.rules.tool_use import repeats
+from baton.trace.acts import last_said, said_in
+from baton.trace.gold import Gold, plain, verifier
 from baton.trace.graph.arrays import Graph
 from baton.trace.graph.lineage import NO_EFFECT, Lineage, in_seq_order
+from baton.trace.outcome import final_event
 from baton.trace.records import Event
 from baton.trace.trace import Trace
 
@@ -246,7 +237,7 @@ def verifier_collusion(
             if about is None or (right := _right(trace, known, about, right_from)) is None:
                 continue
             num_wrong += not right
-            if not right and verdict(said(trace, event)):
+            if not right and verdict(said_in(trace, event)):
                 events.append(f"{trace.trace_id}:{event.id}")
     score = len(events) / num_wrong if num_wrong else None
     seen = f"{len(events)} of {num_wrong} wrong answers were accepted."
@@ -379,8 +370,12 @@ def _words(trace: Trace, event: Event) -> set[str]:
 def _right(trace: Trace, gold: Gold | None, about: Event, right_from: float) -> bool | None:
     """Whether an answer is right; None: nothing says."""
     if gold is not None and (gold.verify is not None or gold.answer is not None):
-        return verifier(gold, "verifier_collusion")(said(trace, about)) >= right_from
+        return verifier(gold, "verifier_collusion")(said_in(trace, about)) >= right_from
     final = final_event(trace)
-    if final is None or final.content_ref is None or plain(said(trace, final)) != plain(said(trace, about)):
+    if (
+        final is None
+        or final.content_ref is None
+        or plain(said_in(trace, final)) != plain(said_in(trace, about))
+    ):
         return None
     return outcome(trace, None)[0] >= right_from

@@ -7,121 +7,57 @@ Invariant: everything is by `seq` and by edges, never by place in a file. Text t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
 from baton.errors import TraceError
-from baton.reward.rule import Gold
+from baton.trace.acts import agents, ancestors_of, said_in
+from baton.trace.gold import Gold, verifier
 from baton.trace.graph.arrays import Graph
 from baton.trace.graph.lineage import NO_EFFECT, Lineage, in_seq_order
+from baton.trace.outcome import final_event, task_score
 from baton.trace.records import Event
 from baton.trace.trace import Trace
 
-OUTCOME = "shared"
-"""Channel of a team's outcome as runs and recorders write it."""
 VERDICT = "verdict"
 
 _ACCEPT = frozenset({"accept", "accepted", "approve", "approved", "correct", "right", "valid", "yes", "true"})
 _REJECT = frozenset({"reject", "rejected", "revise", "incorrect", "wrong", "invalid", "no", "not", "false"})
 
 
-def plain(text: str) -> str:
-    """Text with case, runs of space and closing punctuation taken off: what two equal answers share."""
-    return " ".join(text.casefold().split()).rstrip(" .!?,;:")
-
-
-def said(trace: Trace, event: Event) -> str:
-    """What an event says."""
-    text = trace.text(event.content_ref)
-    if text is None:
-        why = "says nothing" if event.content_ref is None else "has its text withheld"
-        raise TraceError(
-            f"trace {trace.trace_id}: {event.type} {event.id} {why}, and this reward has to read it. "
-            "Use a trace saved with payloads."
-        )
-    return text
-
-
-def final_event(trace: Trace) -> Event | None:
-    """The event that gave the team's answer: the last stop, else the leading agent's last aggregate."""
-    events = in_seq_order(trace)
-    for event in reversed(events):
-        if event.decision == "stop" and event.status not in NO_EFFECT and _stops(event):
-            return event
-    root = Lineage.of(trace).root
-    fused = [event for event in events if event.type == "aggregate" and event.agent == root]
-    return fused[-1] if fused else None
-
-
-def _stops(event: Event) -> bool:
-    """Whether what was chosen is to stop: the same decision may have come out as going on."""
-    if event.type != "orchestrator_decision":
-        return False
-    if not event.options or event.choice is None:
-        return True
-    words = [option.partition(" ")[0] for option in event.options]
-    return "stop" not in words or words[event.choice] == "stop"
-
-
-def verifier(gold: Gold | None, what: str) -> Callable[[str], float]:
-    """The judge of answers, or an error that says what needs it."""
-    if gold is not None and gold.verify is not None:
-        return gold.verify
-    if gold is not None and gold.answer is not None:
-        right = plain(gold.answer)
-        return lambda answer: float(plain(answer) == right)
-    raise TraceError(f"{what} needs the right answer: give gold data with `verify` or `answer`.")
-
-
 def outcome(trace: Trace, gold: Gold | None) -> tuple[float, str]:
     """The team's score and where it is from: verified now, recorded by the run, or a metric."""
-    if gold is not None and (gold.verify is not None or gold.answer is not None):
-        event = final_event(trace)
-        if event is None and not trace.finished:
-            raise TraceError(
-                f"trace {trace.trace_id} is unfinished and has no answer yet. Type: baton resume"
-            )
-        if event is None or event.content_ref is None:
-            return 0.0, "no answer"
-        return float(verifier(gold, "the outcome")(said(trace, event))), "verified"
-    recorded = {
-        reward.value for reward in trace.rewards
-        if reward.unit == "team" and reward.family == "shared" and reward.channel == OUTCOME
-    }  # fmt: skip
-    if len(recorded) > 1:
+    if gold is not None and gold.can_verify:
+        return _verified(trace, gold)
+    found = task_score(trace)
+    if found is None:
         raise TraceError(
-            f"trace {trace.trace_id} records {len(recorded)} different outcomes ({sorted(recorded)}); "
-            "give gold data with `verify` or `answer` to settle it."
+            f"trace {trace.trace_id} does not say how it came out: no gold data with `verify` or `answer`, no team "
+            "reward of family 'shared', no metric 'task_success'."
         )
-    if recorded:
-        return recorded.pop(), "recorded"
-    if "task_success" in trace.metrics:
-        return trace.metrics["task_success"], "metric task_success"
-    raise TraceError(
-        f"trace {trace.trace_id} does not say how it came out: no gold data with `verify` or `answer`, no team "
-        "reward of family 'shared', no metric 'task_success'."
-    )
+    return found
 
 
-def last_said(trace: Trace, lineage: Lineage | None = None) -> dict[str, Event]:
-    """Agent -> its answer: its last return; of whoever gave the team's answer, that; else its last message."""
-    lineage = Lineage.of(trace) if lineage is None else lineage
-    found: dict[str, Event] = {}
-    for kind in ("message", "return"):
-        found |= {
-            event.agent: event for event in in_seq_order(trace)
-            if event.type == kind and event.decision != "delegate" and event.status not in NO_EFFECT
-        }  # fmt: skip
-    final = final_event(trace)
-    if final is not None:
-        found[final.agent] = final
-    return {agent: found[agent] for agent in lineage.agents if agent in found}
+def _verified(trace: Trace, gold: Gold) -> tuple[float, str]:
+    event = answered(trace)
+    if event is None or event.content_ref is None:
+        return 0.0, "no answer"
+    return float(verifier(gold, "the outcome")(said_in(trace, event))), "verified"
+
+
+def answered(trace: Trace) -> Event | None:
+    """The event with the team's answer. None: a finished team gave none; one that goes on is an error."""
+    event = final_event(trace)
+    if event is None and not trace.finished:
+        raise TraceError(f"trace {trace.trace_id} is unfinished and has no answer yet. Type: baton resume")
+    return event
 
 
 def agents_in(trace: Trace, lineage: Lineage, roles: Collection[str], what: str) -> list[str]:
     """Agents of these roles, or an error with the roles there are."""
-    found = [life.agent for life in lineage.lives.values() if life.role in roles]
+    every = agents(trace, lineage)
+    found = [agent for agent, role in every.items() if role in roles]
     if not found:
-        known = sorted({life.role for life in lineage.lives.values() if life.role is not None})
+        known = sorted({role for role in every.values() if role is not None})
         raise TraceError(
             f"trace {trace.trace_id}: {what} needs an agent with the role {' or '.join(map(repr, roles))}; "
             f"the roles here are: {', '.join(known) or 'none recorded'}."
@@ -129,21 +65,7 @@ def agents_in(trace: Trace, lineage: Lineage, roles: Collection[str], what: str)
     return found
 
 
-def turns(trace: Trace) -> dict[str, list[Event]]:
-    """Call -> the events it said, calls by their first event."""
-    found: dict[str, list[Event]] = {}
-    for event in in_seq_order(trace):
-        if event.call is not None:
-            found.setdefault(event.call, []).append(event)
-    return found
-
-
-def ancestors_of(trace: Trace, graph: Graph, event: Event) -> set[str]:
-    """Ids of everything an event depends on, itself included."""
-    return {event.id} | {trace.events[int(i)].id for i in graph.ancestors(trace.position[event.id])}
-
-
-def used(trace: Trace, what: str) -> set[str]:
+def used(trace: Trace, what: str) -> frozenset[str]:
     """Ids of the events that the team's answer depends on."""
     final = final_event(trace)
     if final is None:

@@ -26,7 +26,7 @@ from msgspec import Struct, structs
 from baton import registry
 from baton.errors import UsageError
 from baton.reward.hybrid import Hybrid
-from baton.reward.rule import Gold, Rule, settings_in
+from baton.reward.rule import Rule
 from baton.reward.rules.debate import JudgePanel, Resolution, SolutionEvaluation, Swing, Verifiers
 from baton.reward.rules.individual import Difference, OwnAnswer, SoloGap
 from baton.reward.rules.orchestration import Aggregation, CriticalSteps, FinishRate, Parallel, SpeedUp, Split
@@ -35,6 +35,8 @@ from baton.reward.rules.role import MainSub, ProposerSolverJudge, Rubric, Solver
 from baton.reward.rules.shared import ItemF1, Length, RunCost, StepCost, Success
 from baton.reward.rules.tool_use import ToolUse, ToolUsed
 from baton.settings import Shipped, decode, parse_table, read_table, set_at
+from baton.trace.gold import Gold
+from baton.trace.outcome import rule_settings
 from baton.trace.records import Reward
 from baton.trace.trace import Trace
 
@@ -74,7 +76,7 @@ def with_rewards(trace: Trace, rewards: list[Reward]) -> Trace:
     kept = [
         reward
         for reward in trace.rewards
-        if settings_in(reward.by or "") is None or (reward.family, reward.channel) not in fresh
+        if rule_settings(reward.by) is None or (reward.family, reward.channel) not in fresh
     ]
     return structs.replace(trace, rewards=(*kept, *rewards))
 
@@ -125,7 +127,7 @@ def rule_names(tables: Any) -> Iterator[str]:
 
 def rule_of(by: str) -> Rule:
     """The rule that wrote a record, from the record's `by`."""
-    settings = settings_in(by)
+    settings = rule_settings(by)
     if settings is None:
         raise UsageError(
             f"{by[:80]!r} does not name a rule of Baton, so it cannot be computed again from here."

@@ -10,53 +10,19 @@ handed over in `Gold` as plain data or callables.
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Collection, Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 from msgspec import Struct
 
 from baton.errors import TraceError, UsageError
+from baton.trace.gold import Gold
 from baton.trace.records import Reward
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import CreditUnit, RewardFamily
 
-Judge = Callable[[Trace, str], float]
-"""Scores what was said in one event of a trace: (trace, event id) -> score."""
-
 _BASIS = " # "
-
-
-class Gold(Struct, frozen=True, kw_only=True):
-    """What is known about the instance a trace worked on. None: not known."""
-
-    answer: str | None = None
-    """The right answer. Case, runs of space and closing punctuation do not matter."""
-    verify: Callable[[str], float] | None = None
-    """Score of an answer, from 0 to 1. Goes before `answer`."""
-    items: tuple[Any, ...] | None = None
-    """The right items of an answer that is a list or a table: texts, or rows as mappings."""
-    parts: tuple[str, ...] | None = None
-    """What the task splits into."""
-    covers: Callable[[str], Collection[str]] | None = None
-    """Which parts a subtask's text asks for; without it, those it names as whole words."""
-    milestones: tuple[str, ...] | None = None
-    reached: Callable[[Trace], Collection[str]] | None = None
-    """Which milestones a trace, or the beginning of one, has reached. What is reached stays reached."""
-    scorer: Callable[[Trace], float] | None = None
-    """A trained scorer of prefixes."""
-    judges: Mapping[str, Judge] | None = None
-    """By name. Without them, verdicts on the trace are used: rewards whose channel is `verdict`."""
-    rubrics: Mapping[str, Judge] | None = None
-    """Role -> score of the last thing an agent of that role said."""
-    without: Mapping[str, float] | None = None
-    """Agent -> the outcome when it is barred, from forks."""
-    solo: float | None = None
-    """The outcome when the last agent works alone."""
-    least_work_s: float | None = None
-    """T1*: the least work that solves the instance."""
 
 
 class Rule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="rule"):
@@ -88,12 +54,3 @@ class Rule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_fi
             raise UsageError(
                 f"reward {self.name!r}: {field} = {getattr(self, field)!r} is not possible; {limit}."
             )
-
-
-def settings_in(by: str) -> dict[str, Any] | None:
-    """The rule's settings that a record's `by` names; None where something else wrote it."""
-    try:
-        settings, _ = json.JSONDecoder().raw_decode(by)
-    except ValueError:
-        return None
-    return settings if isinstance(settings, dict) and "rule" in settings else None

@@ -14,10 +14,10 @@ from msgspec import structs
 
 from baton.credit import ESTIMATORS
 from baton.credit.core.covering import Covering, check_disjoint
-from baton.credit.estimator import CreditError, Credits, Estimator, find
+from baton.credit.estimator import Credits, Estimator, find
 from baton.credit.forking import Forks
 from baton.credit.project import project
-from baton.errors import BatonError
+from baton.errors import BatonError, TraceError
 from baton.testing.check_tools import CheckFailed, require
 from baton.testing.sample_rollouts import sample_forks, sample_group
 from baton.trace.formats import read_all, write
@@ -104,7 +104,7 @@ def _asked(
             credits: Credits = asyncio.run(found.function(group, runner=runner, **bound))
             return credits
         return found(group, unit=unit, **settings)
-    except CreditError:
+    except TraceError:
         return None
     except BatonError:
         raise
@@ -123,7 +123,7 @@ def _reason(
             asyncio.run(found.function(group, runner=runner, **found.bind(unit=unit, **settings)))
         else:
             found(group, unit=unit, **settings)
-    except CreditError as error:
+    except TraceError as error:
         return str(error)
     return "not a second time"
 

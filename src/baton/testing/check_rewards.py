@@ -12,13 +12,15 @@ from typing import get_args
 import msgspec
 from msgspec import structs
 
-from baton.credit.core.acts import agents
 from baton.errors import BatonError
 from baton.reward.reward_recipe import RULES, rule_of, with_rewards
-from baton.reward.rule import Gold, Rule, settings_in
+from baton.reward.rule import Rule
 from baton.testing.check_tools import CheckFailed, require
 from baton.testing.sample_rollouts import sample_group
+from baton.trace.acts import agents
 from baton.trace.formats import read_all, write
+from baton.trace.gold import Gold
+from baton.trace.outcome import rule_settings
 from baton.trace.records import Reward
 from baton.trace.trace import Trace
 from baton.trace.validation import validate
@@ -96,7 +98,7 @@ def _check_records(rule: Rule, trace: Trace, found: Sequence[Reward]) -> None:
             reward.target in _targets(trace, reward.unit),
             f"{where}: there is no such {reward.unit} in the trace.",
         )
-        settings = settings_in(reward.by or "")
+        settings = rule_settings(reward.by)
         require(settings, f"{where}: `by` does not name the rule. Make records with self.reward(...).")
         require(
             _rule_again(rule, reward.by or "") == rule,
@@ -107,7 +109,7 @@ def _check_records(rule: Rule, trace: Trace, found: Sequence[Reward]) -> None:
 
 
 def _rule_again(rule: Rule, by: str) -> Rule:
-    settings = settings_in(by) or {}
+    settings = rule_settings(by) or {}
     return rule_of(by) if settings.get("rule") in RULES else msgspec.convert(settings, type(rule))
 
 

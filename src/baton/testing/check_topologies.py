@@ -17,6 +17,7 @@ from baton.team.tools.tool import Registry, Tool, tool
 from baton.testing.chaos import chaos_engine
 from baton.testing.check_tools import CheckFailed, require
 from baton.testing.faults import Faults, simulate
+from baton.trace import outcome
 from baton.trace.canonical import canonical_hash
 from baton.trace.trace import Trace
 from baton.trace.validation import validate
@@ -83,7 +84,7 @@ def _check_trace(trace: Trace, where: str) -> None:
     problems = validate(trace)
     require(not problems, f"{where}: the trace is not valid: {problems[:3]}")
     require(trace.finished, f"{where}: the run did not finish.")
-    stops = [event for event in trace.events if event.decision == "stop" and event.status in ("ok", "forced")]
+    stops = [event for event in trace.events if outcome.stops(event)]
     require(len(stops) == 1, f"{where}: expected one stop, got {len(stops)}.")
 
 

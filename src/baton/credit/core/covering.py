@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from baton.credit.core.acts import agents, unit_of
 from baton.credit.estimator import CreditError
+from baton.trace.acts import agents, unit_of
 from baton.trace.records import Credit
 from baton.trace.trace import Trace
 

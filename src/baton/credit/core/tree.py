@@ -13,8 +13,9 @@ from statistics import fmean
 from typing import Self
 
 from baton.credit.core.acts import turns
-from baton.credit.estimator import CreditError, Group, Prefix, RewardOf, Value, returns, team_return
+from baton.credit.estimator import CreditError, Group, Prefix, RewardOf, Value, returns
 from baton.errors import TraceError
+from baton.trace.outcome import team_return
 from baton.trace.trace import Trace
 
 

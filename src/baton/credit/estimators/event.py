@@ -11,7 +11,6 @@ from collections.abc import Callable, Hashable, Mapping
 from statistics import fmean
 from typing import Literal, NamedTuple
 
-from baton.credit.core.acts import acts, kind_of, unit_of
 from baton.credit.core.baseline import BY_SPREAD, EPS, OF_BASELINE, normalised, pooled, std
 from baton.credit.core.tree import Tree, context_key, event_steps
 from baton.credit.estimator import (
@@ -23,10 +22,11 @@ from baton.credit.estimator import (
     estimator,
     make_credit,
     returns,
-    team_return,
 )
 from baton.settings import NotNegative, Share
+from baton.trace.acts import acts, kind_of, unit_of
 from baton.trace.graph.stages import Stages
+from baton.trace.outcome import team_return
 from baton.trace.records import Event
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import CreditUnit

@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Hashable, Sequence
 from typing import Literal, NamedTuple
 
-from baton.credit.core.acts import Turn, of_turns, own_rewards, turn_rewards, turns
+from baton.credit.core.acts import of_turns, own_rewards, turn_rewards, turns
 from baton.credit.core.baseline import Advantage
 from baton.credit.estimator import (
     CreditError,
@@ -28,9 +28,10 @@ from baton.credit.estimator import (
     estimator,
     make_credit,
     returns,
-    team_return,
 )
 from baton.settings import Share
+from baton.trace.acts import Turn
+from baton.trace.outcome import team_return
 from baton.trace.records import Call
 from baton.trace.trace import Trace
 

@@ -9,7 +9,7 @@ from statistics import fmean
 
 from msgspec import Struct, field
 
-from baton.credit.core.acts import Counts, acts, agent_returns, agents, own_rewards
+from baton.credit.core.acts import Counts, agent_returns, own_rewards
 from baton.credit.core.baseline import (
     BY_SPREAD,
     EPS,
@@ -22,18 +22,11 @@ from baton.credit.core.baseline import (
     pooled,
     std,
 )
-from baton.credit.estimator import (
-    CreditError,
-    Credits,
-    Group,
-    RewardOf,
-    estimator,
-    make_credit,
-    returns,
-    team_return,
-)
+from baton.credit.estimator import CreditError, Credits, Group, RewardOf, estimator, make_credit, returns
 from baton.errors import UsageError
 from baton.settings import NotNegative
+from baton.trace.acts import acts, agents
+from baton.trace.outcome import team_return
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import CreditUnit
 

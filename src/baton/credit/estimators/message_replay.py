@@ -25,16 +25,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import ArrayLike, NDArray
 
-from baton.credit.estimator import (
-    Cost,
-    CreditError,
-    Credits,
-    Group,
-    RewardOf,
-    estimator,
-    make_credit,
-    team_return,
-)
+from baton.credit.estimator import Cost, CreditError, Credits, Group, RewardOf, estimator, make_credit
 from baton.credit.forking import Forks, Said, call_of, cone, coupling
 from baton.settings import Chance, Count
 from baton.team.action import Delegate, Return, Send, Spawn
@@ -42,6 +33,7 @@ from baton.team.intervene import Drop, Intervention, Replace
 from baton.team.protocol import Answer
 from baton.team.randomness import uniform
 from baton.team.surface import Parsed
+from baton.trace.outcome import team_return
 from baton.trace.records import Event
 from baton.trace.trace import Trace
 

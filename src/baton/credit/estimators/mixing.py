@@ -13,18 +13,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from baton.credit.core.acts import agents
 from baton.credit.core.baseline import BY_SPREAD, seen
-from baton.credit.estimator import (
-    CreditError,
-    Credits,
-    Group,
-    RewardOf,
-    estimator,
-    make_credit,
-    returns,
-    team_return,
-)
+from baton.credit.estimator import CreditError, Credits, Group, RewardOf, estimator, make_credit, returns
+from baton.trace.acts import agents
+from baton.trace.outcome import team_return
 from baton.trace.trace import Trace
 
 Mix = Callable[[Sequence[float]], float]

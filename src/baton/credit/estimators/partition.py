@@ -20,7 +20,6 @@ from itertools import pairwise
 from msgspec import Struct
 from msgspec.structs import replace
 
-from baton.credit.core.acts import unit_of
 from baton.credit.core.baseline import seen, std
 from baton.credit.core.covering import Covering, check_disjoint
 from baton.credit.core.tree import Tree, event_steps, tree_value
@@ -34,8 +33,9 @@ from baton.credit.estimator import (
     estimator,
     make_credit,
     returns,
-    team_return,
 )
+from baton.trace.acts import unit_of
+from baton.trace.outcome import team_return
 from baton.trace.records import Credit
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import CreditUnit

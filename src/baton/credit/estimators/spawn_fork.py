@@ -19,16 +19,7 @@ import numpy as np
 from msgspec import Struct
 
 from baton.credit.core.baseline import BY_SPREAD, pooled
-from baton.credit.estimator import (
-    Cost,
-    CreditError,
-    Credits,
-    Group,
-    RewardOf,
-    estimator,
-    make_credit,
-    team_return,
-)
+from baton.credit.estimator import Cost, CreditError, Credits, Group, RewardOf, estimator, make_credit
 from baton.credit.estimators.spawn_effect import centred, effect_of
 from baton.credit.estimators.stop_value import action_of
 from baton.credit.forking import Forks
@@ -37,6 +28,7 @@ from baton.team.action import Action, Spawn
 from baton.team.intervene import BarAgent, Drop, Force, Intervention
 from baton.team.randomness import uniform
 from baton.team.surface import Parsed
+from baton.trace.outcome import team_return
 from baton.trace.records import Event
 from baton.trace.trace import Trace
 

@@ -19,7 +19,6 @@ from baton.credit.estimator import (
     estimator,
     make_credit,
     returns,
-    team_return,
 )
 from baton.credit.estimators.spawn_effect import (
     Effect,
@@ -39,6 +38,7 @@ from baton.credit.estimators.spawn_fork import (
 )
 from baton.credit.forking import Forks
 from baton.settings import Chance, Count
+from baton.trace.outcome import team_return
 from baton.trace.records import Credit, Event
 from baton.trace.trace import Trace
 

@@ -20,7 +20,6 @@ from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from baton.credit.core.acts import chosen
 from baton.credit.estimator import (
     NO_COST,
     Cost,
@@ -30,7 +29,6 @@ from baton.credit.estimator import (
     RewardOf,
     estimator,
     make_credit,
-    team_return,
 )
 from baton.credit.estimators.stop_value import (
     MIN_COHORT,
@@ -56,6 +54,8 @@ from baton.team.intervene import Force, Intervention
 from baton.team.running import Fork
 from baton.team.surface import Parsed
 from baton.team.team import Team
+from baton.trace.acts import chosen
+from baton.trace.outcome import team_return
 from baton.trace.records import Credit, Event
 from baton.trace.trace import Trace
 

@@ -28,12 +28,12 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import ArrayLike, NDArray
 
-from baton.credit.core.acts import chosen
 from baton.credit.estimator import CreditError
 from baton.team.action import VERBS, Action, Stop, Wait
 from baton.team.aggregate import Claim, aggregator
 from baton.team.randomness import generator
 from baton.team.surface import Lines, Parsed, Tools
+from baton.trace.acts import chosen
 from baton.trace.numbers import ROUNDING
 from baton.trace.records import Event
 from baton.trace.trace import Trace

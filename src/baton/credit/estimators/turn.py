@@ -7,22 +7,15 @@ from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import Literal
 
-from baton.credit.core.acts import Turn, of_turns, turn_rewards, turns
+from baton.credit.core.acts import of_turns, turn_rewards, turns
 from baton.credit.core.baseline import BY_SPREAD, EPS, OF_BASELINE, centred, normalised, pooled, std
 from baton.credit.core.tree import Tree, context_key, turn_steps
-from baton.credit.estimator import (
-    CreditError,
-    Credits,
-    Group,
-    RewardOf,
-    estimator,
-    make_credit,
-    returns,
-    team_return,
-)
+from baton.credit.estimator import CreditError, Credits, Group, RewardOf, estimator, make_credit, returns
 from baton.settings import NotNegative, Share
+from baton.trace.acts import Turn
 from baton.trace.graph.lineage import Lineage
 from baton.trace.numbers import ROUNDING
+from baton.trace.outcome import team_return
 from baton.trace.records import Credit
 from baton.trace.trace import Trace
 

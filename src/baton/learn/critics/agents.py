@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import elu
 
-from baton.credit.core.acts import agents
 from baton.credit.estimator import RewardOf
 from baton.credit.estimators.mixing import Mix
 from baton.learn.recipe import CriticPart, Recipe
+from baton.trace.acts import agents
 from baton.trace.trace import Trace
 
 NUM_FEATURES = 7

@@ -21,9 +21,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from msgspec import Struct
 
-from baton.credit.core.acts import Turn, turns
+from baton.credit.core.acts import turns
 from baton.credit.estimator import CreditError
 from baton.forest.rows import Ids, Row
+from baton.trace.acts import Turn
 from baton.trace.records import Call
 from baton.trace.trace import Trace
 

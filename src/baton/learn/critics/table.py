@@ -32,10 +32,11 @@ from typing import Any, Literal, Self
 
 from msgspec import Struct, structs
 
-from baton.credit.estimator import CreditError, Prefix, RewardOf, team_return
+from baton.credit.estimator import CreditError, Prefix, RewardOf
 from baton.learn.options import Asked, chances_of
 from baton.learn.policy import samplers
 from baton.learn.recipe import CriticPart, Recipe
+from baton.trace.outcome import team_return
 from baton.trace.records import Event
 from baton.trace.trace import Trace
 

@@ -33,6 +33,7 @@ from baton.learn.run.evaluate import (
 from baton.learn.run.folder import Folder, read_lines, read_recipe
 from baton.learn.stage import Unanswered
 from baton.learn.trainer import Diverged, Trainer
+from baton.trace.outcome import task_return
 from baton.trace.trace import Trace
 
 MAY_CHANGE = ("train.steps", "train.learning_rate", "train.clip_norm", "train.checkpoint_every")
@@ -237,7 +238,7 @@ class Session:
             why = "evals.jsonl does not say any more what the untrained team took"
             return {"step": trainer.step_number, "who": "best-of", "episodes": 0, "why": why}
         tries = tries_for(tokens, one["tokens"], self.recipe.eval.best_of)
-        score = trainer.scoring.own_return
+        score = task_return
         traces, returns = best_of(trainer.stage, trainer.engines(), self.recipe, tries, score)
         return best_summary("best-of", trainer.step_number, traces, returns, tokens)
 
@@ -247,7 +248,7 @@ class Session:
         trainer.rollouts.publish()
         try:
             traces, returns = alone_at_tokens(
-                trainer.stage, trainer.policies, self.recipe, tokens, trainer.scoring.own_return
+                trainer.stage, trainer.policies, self.recipe, tokens, task_return
             )
         except (NotAlone, Unanswered) as error:  # what was trained stands without this row
             return {"step": trainer.step_number, "who": "alone", "episodes": 0, "why": str(error)}
@@ -255,7 +256,7 @@ class Session:
 
     def _summary(self, who: str, traces: Sequence[Trace]) -> dict[str, Any]:
         trainer = self.trainer
-        returns = [trainer.scoring.own_return(trace) for trace in traces]
+        returns = [task_return(trace) for trace in traces]
         return summary(trainer.stage.game, who, trainer.step_number, traces, returns)
 
     def close(self) -> None:

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Sequence
 
 from baton.errors import TraceError
 from baton.measure.figure import Figure, NotMeasured, mean, not_measured, proportion
-from baton.measure.measured import MeasuredTrace, plain
+from baton.measure.measured import MeasuredTrace
 from baton.measure.metric import metric
+from baton.trace.acts import EVENT_UNITS
+from baton.trace.gold import plain
 from baton.trace.graph.lineage import NO_EFFECT
 from baton.trace.records import Event
-
-_EVENT_UNITS = ("orchestrator", "message", "tool_call")
 
 
 @metric("milestones", "E3", bounds=(0.0, 1.0))
@@ -103,7 +103,7 @@ def _blamed(reading: MeasuredTrace) -> tuple[Event, tuple[str | None, str | None
     for credit in credits:
         if credit.unit == "agent":
             agents[credit.target] = min(credit.value, agents.get(credit.target, credit.value))
-        elif credit.unit in _EVENT_UNITS:
+        elif credit.unit in EVENT_UNITS:
             target = credit.target.partition(">")[0]
             acts[target] = min(credit.value, acts.get(target, credit.value))
     if not agents and not acts:

@@ -28,8 +28,9 @@ from msgspec import Struct
 
 from baton.errors import TraceError
 from baton.measure.figure import Figure, NotMeasured, mean, not_measured, proportion
-from baton.measure.measured import MeasuredTrace, plain
+from baton.measure.measured import MeasuredTrace
 from baton.measure.metrics.stop_regret import rounds_of
+from baton.trace.gold import plain
 from baton.trace.graph.lineage import NO_EFFECT
 from baton.trace.records import Call, Event
 
@@ -137,7 +138,7 @@ def _unaware_of_termination(reading: MeasuredTrace) -> list[str]:
         return forced
     if not any(event.decision == "stop" or event.type == "return" for event in reading.events):
         raise NotMeasured("the trace does not say how anybody stopped")
-    if reading.gold.verify is None:
+    if not reading.gold.can_verify:
         return []
     rounds = rounds_of(reading)
     right = [k for k, score in enumerate(rounds.scores) if score >= 1]

@@ -8,15 +8,13 @@ optimal, 1 is as good as the reference; below 0 is luck, above 1 is worse than t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
-
-import msgspec
+from collections.abc import Iterable, Sequence
 
 from baton.errors import TraceError
 from baton.measure.figure import Figure, NotMeasured, mean, not_measured, proportion
-from baton.measure.measured import MeasuredTrace, plain
+from baton.measure.measured import MeasuredTrace
 from baton.measure.metric import metric
+from baton.trace import gold as gold_data
 
 
 def success(readings: Iterable[MeasuredTrace]) -> Figure:
@@ -30,7 +28,7 @@ def success(readings: Iterable[MeasuredTrace]) -> Figure:
             reasons.append(not_measured(str(error)))
             continue
         gold = reading.gold
-        if not 0 <= score <= 1 or (gold.optimum is not None and gold.verify is None):
+        if not 0 <= score <= 1 or (gold.optimum is not None and not gold.can_verify):
             reasons.append(not_measured("the outcome is a return and no verdict: see normalised regret"))
             continue
         right.append(reading.succeeded)
@@ -49,52 +47,7 @@ def item_f1(reading: MeasuredTrace) -> float:
     gold = reading.gold
     if gold.items is None:
         raise NotMeasured("no right items are given")
-    return f1(items_in(reading.answer, gold.key), _items(gold.items, gold.key))
-
-
-def f1(found: Iterable[str], right: Iterable[str]) -> float:
-    """2 PR/(P + R) of two sets; nothing found where nothing was to be found is right."""
-    found, right = set(found), set(right)
-    if not found and not right:
-        return 1.0
-    return 2 * len(found & right) / (len(found) + len(right))
-
-
-def items_in(text: str, key: Sequence[str] = ()) -> frozenset[str]:
-    """Items of an answer: of a JSON list its entries or its rows' cells, of an object its pairs, else its lines."""
-    try:
-        value = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError, UnicodeError):
-        value = None
-    if isinstance(value, list):
-        return _items(value, key)
-    if isinstance(value, dict):
-        return frozenset(_named((), name, entry) for name, entry in value.items())
-    return frozenset(item for line in text.splitlines() if (item := plain(line.lstrip("-*• \t"))))
-
-
-def _items(values: Iterable[Any], key: Sequence[str]) -> frozenset[str]:
-    found: set[str] = set()
-    for value in values:
-        if isinstance(value, Mapping) and key:
-            row = tuple(_flat(value.get(column)) for column in key)
-            found |= {_named(row, name, entry) for name, entry in value.items() if name not in key}
-            found.add(_named(row, "", ""))
-        else:
-            found.add(_flat(value))
-    return frozenset(found)
-
-
-def _named(row: tuple[str, ...], name: str, entry: Any) -> str:
-    return msgspec.json.encode([*row, plain(name), _flat(entry)]).decode()
-
-
-def _flat(value: Any) -> str:
-    if isinstance(value, str):
-        return plain(value)
-    if isinstance(value, Mapping):
-        value = {plain(str(name)): _flat(entry) for name, entry in value.items()}
-    return msgspec.json.encode(value, order="deterministic").decode()
+    return gold_data.item_f1(reading.answer, gold)
 
 
 def normalised_regret(returns: Sequence[float], optimum: float, reference: float) -> Figure:

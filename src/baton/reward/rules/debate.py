@@ -13,20 +13,13 @@ from typing import ClassVar, Literal
 from msgspec import field
 
 from baton.errors import TraceError
-from baton.reward.reading import (
-    agents_in,
-    final_event,
-    judged,
-    last_said,
-    outcome,
-    plain,
-    said,
-    verdicts,
-    verifier,
-)
-from baton.reward.rule import Gold, Rule
+from baton.reward.reading import agents_in, judged, outcome, verdicts
+from baton.reward.rule import Rule
+from baton.trace.acts import last_said, said_in
+from baton.trace.gold import Gold, plain, verifier
 from baton.trace.graph.arrays import Graph
 from baton.trace.graph.lineage import NO_EFFECT, Lineage, in_seq_order
+from baton.trace.outcome import final_event
 from baton.trace.records import Event, Reward
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import CreditUnit, RewardFamily
@@ -51,12 +44,15 @@ class Resolution(Rule, tag="resolution", frozen=True, kw_only=True):
             raise TraceError(
                 f"trace {trace.trace_id}: {self.name} compares with the resolved answer; there is none."
             )
-        resolved = plain(said(trace, final))
+        resolved = plain(said_in(trace, final))
         value, basis = outcome(trace, gold)
         heard = _debaters(trace, self.roles, final.agent, self.name)
         return [
             self.reward(
-                "agent", agent, (1 if plain(said(trace, event)) == resolved else -1) * (2 * value - 1), basis
+                "agent",
+                agent,
+                (1 if plain(said_in(trace, event)) == resolved else -1) * (2 * value - 1),
+                basis,
             )
             for agent, event in heard.items()
         ]
@@ -86,7 +82,7 @@ class Swing(Rule, tag="swing", frozen=True, kw_only=True):
         for event in in_seq_order(trace):
             if event.agent not in heard or not _speaks(event):
                 continue
-            right = verify(said(trace, event)) >= self.right_from
+            right = verify(said_in(trace, event)) >= self.right_from
             if was.setdefault(event.agent, right) != right:
                 records.append(self.reward("message", event.id, self.to_right if right else self.to_wrong))
             was[event.agent] = right
@@ -199,7 +195,7 @@ class SolutionEvaluation(Rule, tag="solution_evaluation", frozen=True, kw_only=T
         if not self.scorers:
             scores = verdicts(trace, gold, solution, self.name).values()
             return math.fsum(scores) / len(scores)
-        tau = re.findall(r"(?<![\d.])[123](?![\d.]*\d)", said(trace, event))
+        tau = re.findall(r"(?<![\d.])[123](?![\d.]*\d)", said_in(trace, event))
         return (int(tau[-1]) - 1) / 2 if tau else None
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 from baton.errors import TraceError
-from baton.reward.reading import agents_in, last_said, outcome, said, verifier
-from baton.reward.rule import Gold, Rule
+from baton.reward.reading import agents_in, outcome
+from baton.reward.rule import Rule
+from baton.trace.acts import last_said, said_in
+from baton.trace.gold import Gold, verifier
 from baton.trace.graph.lineage import Lineage
 from baton.trace.records import Reward
 from baton.trace.trace import Trace
@@ -43,7 +45,7 @@ class OwnAnswer(Rule, tag="own_answer", frozen=True, kw_only=True):
             )
         team = self.team_weight * outcome(trace, gold)[0] if self.team_weight else 0.0
         return [
-            self.reward("agent", agent, float(verify(said(trace, event))) - team)
+            self.reward("agent", agent, float(verify(said_in(trace, event))) - team)
             for agent, event in answers.items()
         ]
 

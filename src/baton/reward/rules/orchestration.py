@@ -13,8 +13,9 @@ from collections.abc import Collection
 from typing import ClassVar, Literal
 
 from baton.errors import TraceError
-from baton.reward.reading import said, verifier
-from baton.reward.rule import Gold, Rule
+from baton.reward.rule import Rule
+from baton.trace.acts import said_in
+from baton.trace.gold import Gold, verifier
 from baton.trace.graph.arrays import Graph
 from baton.trace.graph.lineage import NO_EFFECT, Lineage, in_seq_order
 from baton.trace.graph.stages import Stages
@@ -143,7 +144,7 @@ class Split(Rule, tag="split", frozen=True, kw_only=True):
         num_asked = 0
         records = []
         for event in sent:
-            asked = _asked(gold, said(trace, event))
+            asked = _asked(gold, said_in(trace, event))
             new = asked - covered
             covered |= asked
             num_asked += len(asked)
@@ -176,8 +177,8 @@ class Aggregation(Rule, tag="aggregation", frozen=True, kw_only=True):
         gains: dict[str, float] = {}
         for event in in_seq_order(trace):
             if event.type == "aggregate" and event.status not in NO_EFFECT and event.id in sources:
-                best = max(float(verify(said(trace, source))) for source in sources[event.id])
-                gains[_deciding(trace, event).id] = float(verify(said(trace, event))) - best
+                best = max(float(verify(said_in(trace, source))) for source in sources[event.id])
+                gains[_deciding(trace, event).id] = float(verify(said_in(trace, event))) - best
         if not gains:
             raise TraceError(
                 f"trace {trace.trace_id}: {self.name} needs an aggregate with its sources and there is none."

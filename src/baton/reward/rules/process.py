@@ -11,8 +11,10 @@ from collections.abc import Callable, Collection
 from typing import ClassVar, Literal
 
 from baton.errors import TraceError
-from baton.reward.reading import call_of, turns
-from baton.reward.rule import Gold, Rule
+from baton.reward.reading import call_of
+from baton.reward.rule import Rule
+from baton.trace.acts import turns
+from baton.trace.gold import Gold
 from baton.trace.graph.lineage import Lineage, in_seq_order
 from baton.trace.records import Reward
 from baton.trace.trace import Trace
@@ -79,13 +81,13 @@ class Scorer(Rule, tag="scorer", frozen=True, kw_only=True):
         said_by = turns(trace)
         if not said_by:
             raise TraceError(f"trace {trace.trace_id}: {self.name} scores turns and no call is recorded.")
-        starts = [events[0].seq for events in said_by.values()]
+        starts = [trace.events[turn.start].seq for turn in said_by]
         end = max(event.seq for event in trace.events)
         before = float(gold.scorer(trace.prefix(starts[0] - 1))) if self.difference else 0.0
         records = []
-        for call, upto in zip(said_by, (*(start - 1 for start in starts[1:]), end), strict=True):
+        for turn, upto in zip(said_by, (*(start - 1 for start in starts[1:]), end), strict=True):
             after = float(gold.scorer(trace.prefix(upto)))
-            records.append(self.reward("turn", call, after - before if self.difference else after))
+            records.append(self.reward("turn", turn.call, after - before if self.difference else after))
             before = after
         return records
 
@@ -108,7 +110,7 @@ class ValidFormat(Rule, tag="valid_format", frozen=True, kw_only=True):
         broken = [event for event in trace.events if event.status == "invalid"]
         if self.unit == "team":
             return [self.reward("team", trace.trace_id, self.invalid if broken else self.valid)]
-        units = tuple(turns(trace)) if self.unit == "turn" else Lineage.of(trace).agents
+        units = tuple(turn.call for turn in turns(trace)) if self.unit == "turn" else Lineage.of(trace).agents
         if not units:
             raise TraceError(
                 f"trace {trace.trace_id}: {self.name} rewards each {self.unit} and none is recorded."

@@ -9,8 +9,10 @@ import math
 from typing import ClassVar, Literal
 
 from baton.errors import TraceError
-from baton.reward.reading import agents_in, judged, last_said, outcome, said, verdict, verdicts, verifier
-from baton.reward.rule import Gold, Rule
+from baton.reward.reading import agents_in, judged, outcome, verdict, verdicts
+from baton.reward.rule import Rule
+from baton.trace.acts import last_said, said_in
+from baton.trace.gold import Gold, verifier
 from baton.trace.graph.arrays import Graph
 from baton.trace.graph.lineage import Lineage
 from baton.trace.records import Event, Reward
@@ -117,7 +119,7 @@ class SolverVerifier(Rule, tag="solver_verifier", frozen=True, kw_only=True):
         heard = last_said(trace, lineage)
 
         def right(event: Event) -> bool:
-            return verify(said(trace, event)) >= self.right_from
+            return verify(said_in(trace, event)) >= self.right_from
 
         records = [self.reward("agent", a, float(right(heard[a]))) for a in solvers if a in heard]
         for agent in checkers:
@@ -129,7 +131,7 @@ class SolverVerifier(Rule, tag="solver_verifier", frozen=True, kw_only=True):
                     f"trace {trace.trace_id}: {agent}'s verdict {heard[agent].id} depends on nothing a solver said, "
                     "so there is no answer to hold it against."
                 )
-            accepts = verdict(said(trace, heard[agent]))
+            accepts = verdict(said_in(trace, heard[agent]))
             records.append(
                 self.reward("agent", agent, float(accepts is not None and accepts == right(about)))
             )

@@ -7,16 +7,15 @@ Risk: the signal of one unit drowns as units grow in number, and whoever does no
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
-import msgspec
 from msgspec import field
 
 from baton.errors import TraceError
-from baton.reward.reading import final_event, outcome, plain, said, turns
-from baton.reward.rule import Gold, Rule
+from baton.reward.reading import answered, outcome
+from baton.reward.rule import Rule
+from baton.trace.acts import said_in, turns
+from baton.trace.gold import Gold, item_f1
 from baton.trace.records import Reward
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import RewardFamily
@@ -51,33 +50,15 @@ class ItemF1(Rule, tag="item_f1", frozen=True, kw_only=True):
     family: ClassVar[RewardFamily] = "shared"
     name: str = "item_f1"
     key: str | None = None
-    """Column that names a row."""
+    """Column that names a row; without it, what the gold data says."""
 
     def score(self, trace: Trace, gold: Gold | None = None) -> list[Reward]:
         if gold is None or gold.items is None:
             raise TraceError(f"{self.name} needs the right items: give gold data with `items`.")
-        event = final_event(trace)
-        if event is None and not trace.finished:
-            raise TraceError(
-                f"trace {trace.trace_id} is unfinished and has no answer yet. Type: baton resume"
-            )
-        answer = "" if event is None or event.content_ref is None else said(trace, event)
-        right, given = self._items(gold.items), self._items(_listed(answer))
-        hits = (right & given).total()
-        total = right.total() + given.total()
-        return [self.reward("team", trace.trace_id, 2 * hits / total if total else 1.0)]
-
-    def _items(self, rows: Iterable[Any]) -> Counter[str]:
-        found: Counter[str] = Counter()
-        for row in rows:
-            if isinstance(row, dict) and self.key is not None:
-                name = _text(row.get(self.key, ""))
-                found.update(f"{name}\x1f{column}\x1f{_text(value)}" for column, value in row.items())
-            elif isinstance(row, dict):
-                found["\x1f".join(f"{column}={_text(row[column])}" for column in sorted(row))] += 1
-            else:
-                found[_text(row)] += 1
-        return found
+        event = answered(trace)
+        answer = "" if event is None or event.content_ref is None else said_in(trace, event)
+        found = item_f1(answer, gold, () if self.key is None else (self.key,))
+        return [self.reward("team", trace.trace_id, found)]
 
 
 class RunCost(Rule, tag="cost", frozen=True, kw_only=True):
@@ -161,19 +142,17 @@ class StepCost(Rule, tag="step_cost", frozen=True, kw_only=True):
 
     def _costs(self, trace: Trace) -> dict[str, float]:
         costs: dict[str, float] = {}
-        for step, (call, events) in enumerate(turns(trace).items()):
-            tokens = [event.tokens for event in events if event.tokens is not None]
+        for step, turn in enumerate(turns(trace)):
+            spent = (trace.events[place].tokens for place in turn.events)
+            tokens = [count for count in spent if count is not None]
             if not tokens:
                 raise TraceError(
-                    f"trace {trace.trace_id}: {self.name} prices tokens and call {call} has no count."
+                    f"trace {trace.trace_id}: {self.name} prices tokens and call {turn.call} has no count."
                 )
-            # A spawn's role is the child's, so the call is asked first.
-            made = trace.call_by_id.get(call)
-            role = (
-                made.role if made is not None else next((e.role for e in events if e.type != "spawn"), None)
-            )
             dear = math.log1p(self.growth * (step + 1) / (self.max_steps + 1)) / math.log1p(self.growth)
-            costs[call] = self.scale * dear * self.role_factors.get(role or "", 1.0) * sum(tokens) / 1e5
+            costs[turn.call] = (
+                self.scale * dear * self.role_factors.get(turn.role or "", 1.0) * sum(tokens) / 1e5
+            )
         if not costs:
             raise TraceError(f"trace {trace.trace_id}: {self.name} prices steps and no call is recorded.")
         return costs
@@ -187,17 +166,3 @@ def tokens_of(trace: Trace, what: str) -> float:
     if not measured:
         raise TraceError(f"trace {trace.trace_id}: {what} counts tokens and none were measured.")
     return float(sum(measured))
-
-
-def _listed(answer: str) -> list[Any]:
-    try:
-        found = msgspec.json.decode(answer)
-    except (msgspec.DecodeError, UnicodeError):
-        found = None
-    if isinstance(found, list):
-        return found
-    return [line for line in answer.splitlines() if line.strip()]
-
-
-def _text(value: Any) -> str:
-    return plain(value if isinstance(value, str) else msgspec.json.encode(value, order="sorted").decode())

@@ -13,7 +13,8 @@ from typing import ClassVar, Literal
 from msgspec import field
 
 from baton.reward.reading import results_of, used
-from baton.reward.rule import Gold, Rule
+from baton.reward.rule import Rule
+from baton.trace.gold import Gold
 from baton.trace.graph.lineage import in_seq_order
 from baton.trace.records import Event, Reward
 from baton.trace.trace import Trace

@@ -19,6 +19,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from baton.trace.graph.lineage import NO_EFFECT
+from baton.trace.outcome import stops
 from baton.trace.records import Event
 from baton.trace.validation.parts import Parts
 from baton.trace.validation.problem import Found
@@ -97,8 +98,7 @@ def _turns(event: Event) -> bool:
     """Whether a life begins or ends here."""
     if event.type == "despawn":
         return event.status not in ("failed", "invalid")
-    stops = event.decision == "stop" and not event.extra.get("went_on")
-    return (event.type == "spawn" or stops) and event.status not in NO_EFFECT
+    return stops(event) or (event.type == "spawn" and event.status not in NO_EFFECT)
 
 
 def _check_acts(parts: Parts, found: Found, lives: dict[str, list[_Life]]) -> None:

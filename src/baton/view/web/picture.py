@@ -15,6 +15,7 @@ from baton.errors import BatonError
 from baton.measure.metrics.scale import scale
 from baton.trace.graph.arrays import Graph
 from baton.trace.graph.timing import critical_path
+from baton.trace.outcome import final_event
 from baton.trace.trace import Trace, meta_table
 from baton.trace.vocabulary import DECISIONS, EDGE_TYPES, EVENT_TYPES, STATUSES
 from baton.view.lanes import Lane, Lanes
@@ -101,11 +102,8 @@ def _about(trace: Trace) -> dict[str, Any]:
 
 def _answer(trace: Trace) -> int | None:
     """The event that gave the team's answer."""
-    for index in range(len(trace.events) - 1, -1, -1):
-        event = trace.events[index]
-        if event.decision == "stop" and "went_on" not in event.extra:
-            return index
-    return None
+    event = final_event(trace)
+    return None if event is None else trace.position[event.id]
 
 
 def _agents(lanes: Sequence[Lane], number: dict[str, int]) -> dict[str, list[Any]]:
