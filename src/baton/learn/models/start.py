@@ -175,7 +175,7 @@ def starting_adapters(
 def _name(recipe: Recipe, part: PolicyPart, who: Sequence[str]) -> str:
     """In the cache."""
     depends = [__version__, recipe.task, recipe.team, recipe.warm, part, who, recipe.train.seed]
-    key = blake2b(msgspec.json.encode(depends), digest_size=8).hexdigest()
+    key = blake2b(msgspec.json.encode(depends, order="deterministic"), digest_size=8).hexdigest()
     return f"{part.model.replace('/', '-')}-{key}"
 
 
