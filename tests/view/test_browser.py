@@ -380,10 +380,12 @@ class TestDiffAndFork:
 class TestRuns:
     def test_a_run_while_it_goes_on(self, tab: Tab, site: Site) -> None:
         page = tab.open(site.page("place", "training"))
-        page.wait_for_selector(".plot canvas")
-        assert page.locator(".plot").count() >= 8
-        assert "the team’s return went from" in text(page, ".lead")
-        assert "serial-collapse" in text(page, ".warnings")
+        page.wait_for_selector(".report svg path.line")
+        assert page.locator(".report figure svg").count() >= 8
+        assert "Return on held-out instances" in text(page, ".lead")
+        assert "serial-collapse" in text(page, "#report-warnings")
+        assert page.get_attribute(".progress", "aria-valuenow") is not None
+        page.click(".page nav >> text=Traces")
         before = page.locator("tbody tr.press").count()
         more_training(site.folder / "training", 8)
         page.wait_for_selector("[data-steps='9']", timeout=20_000)
@@ -587,7 +589,7 @@ class TestPictures:
     def test_a_training_run(self, chromium: Any, gallery: Site) -> None:
         tab = Tab(chromium, gallery, WIDE, "dark")
         page = tab.open(gallery.page("place", "flagship"))
-        page.wait_for_selector(".plot canvas")
+        page.wait_for_selector(".report svg path.line")
         tab.shot("run-dark")
         tab.context.close()
         tab = Tab(chromium, gallery, WIDE, "light")

@@ -304,19 +304,23 @@ class TestPlaces:
         (tmp_path / "run" / "metrics.jsonl").unlink()
         page = client(tmp_path / "run")
         assert rows(page, "run") == []
-        assert ask(page, "training", place="run")["steps"] == []
+        assert ask(page, "training", place="run")["done"] == 0
 
     def test_training_goes_on_and_bad_lines_are_counted(self, tmp_path: Path) -> None:
         training_run(tmp_path / "run", steps=2, episodes=2, status="running")
         page = client(tmp_path / "run")
         first = ask(page, "training", place="run")
-        assert [step["step"] for step in first["steps"]] == [0, 1]
+        assert (first["done"], first["status"]) == (2, "running")
+        assert ask(page, "training", place="run", stamp=first["stamp"]) == {
+            "stamp": first["stamp"],
+            "unchanged": True,
+        }
         more_training(tmp_path / "run", 2)
         with (tmp_path / "run" / "metrics.jsonl").open("a") as lines:
             lines.write('[1]\n{"step": 3, "half-wri')
-        found = ask(page, "training", place="run", steps=2, evals=4)
-        assert [step["step"] for step in found["steps"]] == [2]
-        assert (found["evals"], found["num_unreadable"]) == ([], 1)
+        found = ask(page, "training", place="run", stamp=first["stamp"])
+        assert found["done"] == 3
+        assert "1 line of the run’s files cannot be read" in json.dumps(found["heading"], ensure_ascii=False)
 
 
 class TestDiff:

@@ -1,12 +1,11 @@
-// A place: the traces in it with search, filter and sort; for a training run its curves above them. Live while it is written.
+// A place: the traces in it with search, filter and sort; for a training run its report around them. Live while it is written.
 
 import { h, replace, select } from "./dom.js";
-import { curves } from "./curves.js";
-import { evaluations, headline } from "./headline.js";
 import { forget, pair, pick, picked } from "./picks.js";
+import { Report } from "./report.js";
 import { ask } from "./source.js";
 import { Table } from "./table.js";
-import { count, number, seconds, visible } from "./text.js";
+import { number, seconds, visible } from "./text.js";
 
 const POLL_MS = 2000;
 
@@ -15,8 +14,6 @@ export class RunPage {
     this.host = host;
     this.place = params.get("place") ?? "";
     this.context = context;
-    this.steps = [];
-    this.evals = [];
     this.filter = { words: "", state: "all", step: "all" };
   }
 
@@ -40,20 +37,18 @@ export class RunPage {
 
   destroy() {
     clearInterval(this.timer);
-    this.plots?.destroy();
   }
 
   build() {
     this.above = h("div", {});
-    this.graphs = h("div", {});
-    this.judged = h("div", {});
+    this.told = h("div", {});
     this.list = h("div", {});
     this.state = h("span", { class: "muted", role: "status" });
     this.filters = h("div", { class: "toolbar" });
     this.problem = h("div", {});
     replace(this.host, h("div", { class: "page" },
-      h("h1", {}, visible(this.place, 100)), this.above, this.graphs, this.judged,
-      h("section", {}, h("h2", {}, "Traces ", this.state), this.problem, this.filters, this.list)));
+      this.training ? null : h("h1", {}, visible(this.place, 100)), this.told,
+      h("section", { id: "report-traces" }, h("h2", {}, "Traces ", this.state), this.problem, this.filters, this.list)));
     this.table = new Table(this.list, this.columns(), {
       press: (row) => this.context.go("trace", { place: this.place, id: row.id }),
       empty: "No trace fits.",
@@ -137,26 +132,17 @@ export class RunPage {
   }
 
   async update() {
-    const found = await ask("training", { place: this.place, steps: this.steps.length, evals: this.evals.length });
-    // Started anew in the same directory: its files are shorter than what was read.
-    if (found.num_steps < this.steps.length || found.num_evals < this.evals.length) {
-      this.steps = [];
-      this.evals = [];
-      return this.update();
-    }
-    const fresh = found.steps.length > 0 || found.evals.length > 0 || !this.plots;
-    this.steps.push(...found.steps);
-    this.evals.push(...found.evals);
-    const status = JSON.stringify(found.run);
-    if (fresh || status !== this.lastStatus) {
-      replace(this.above, headline(found.run, this.steps, this.evals, this.pairs()), found.num_unreadable ? h("p", { class: "bad" }, `${count(found.num_unreadable, "line")} of the run’s files cannot be read and were left out.`) : null);
-      replace(this.judged, evaluations(this.evals));
-      this.plots ??= curves(this.graphs);
-      this.plots.set(found.run, this.steps, this.evals);
-      this.above.dataset.steps = this.steps.length;
-    }
-    this.lastStatus = status;
-    return undefined;
+    const found = await ask("training", { place: this.place, stamp: this.seen ?? "" });
+    if (found.unchanged) return;
+    this.seen = found.stamp;
+    this.report ??= new Report(this.told, this.above, { key: "traces", title: "Traces" });
+    this.report.set(found);
+    const share = found.steps ? Math.min(100, Math.round((100 * found.done) / found.steps)) : 0;
+    const pairs = this.pairs();
+    replace(this.above,
+      found.status === "running" ? h("div", { class: "bar progress", role: "progressbar", "aria-label": "Steps done", "aria-valuenow": share }, h("i", { style: { width: `${share}%` } })) : null,
+      pairs.length ? h("p", {}, "The same instance before and after training: ", pairs.flatMap((pair, k) => (k ? [", ", pair] : [pair]))) : null);
+    this.above.dataset.steps = found.done;
   }
 
   // Links to the same instance before and after training.

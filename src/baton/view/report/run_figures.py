@@ -13,8 +13,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from baton.view.report.run_files import json_lines, json_object
 from baton.view.text import printable
-from baton.view.web.run_answers import training
 
 DECISIONS = ("spawn", "delegate", "communicate", "aggregate", "stop")
 
@@ -140,14 +140,15 @@ class TrainingRun(Struct, frozen=True, kw_only=True):
 
 
 def read_run(folder: Path) -> TrainingRun:
-    """The run in a folder."""
-    found = training(folder)
+    """The run in a folder, as far as it is written."""
+    steps, bad_steps = json_lines(folder / "metrics.jsonl")
+    evals, bad_evals = json_lines(folder / "evals.jsonl")
     return TrainingRun(
         path=folder,
-        told=found["run"],
-        steps=found["steps"],
-        evals=found["evals"],
-        num_unreadable=found["num_unreadable"],
+        told=json_object(folder / "run.json"),
+        steps=steps,
+        evals=evals,
+        num_unreadable=bad_steps + bad_evals,
     )
 
 

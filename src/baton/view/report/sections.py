@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
 
@@ -47,21 +48,33 @@ def _unreadable(run: TrainingRun) -> str:
 def _lead(run: TrainingRun) -> str:
     before, after = standing(run, "untrained"), standing(run, "trained")
     if after is None or after.mean is None or before is None or before.mean is None:
-        return "The trained team has not been measured yet."
+        return "The trained team has not been measured yet." + escape(_trained_so_far(run))
     moved = "rose" if after.mean > before.mean else "fell" if after.mean < before.mean else "stayed"
     said = f"Return on held-out instances {moved} from {shown(before.mean)} to {shown(after.mean)}"
     if run.optimum is not None:
         said += f"; the optimum is {shown(run.optimum)}"
     was, now = before.regret["total"], after.regret["total"]
     if was and now is not None:
-        fell = [name for name in DECISIONS if (after.regret[name] or 0.0) < (before.regret[name] or 0.0)]
-        way = f"{percent(was, now).lstrip('+-')} {'smaller' if now < was else 'larger'}"
-        said += f". Regret is {way}, and fell in {'all five' if len(fell) == 5 else f'{len(fell)} of five'} decisions"
+        said += f". Regret is {percent(was, now).lstrip('+-')} {'smaller' if now < was else 'larger'}"
+        if any(after.regret[name] is not None for name in DECISIONS):
+            fell = [name for name in DECISIONS if (after.regret[name] or 0.0) < (before.regret[name] or 0.0)]
+            said += f", and fell in {'all five' if len(fell) == 5 else f'{len(fell)} of five'} decisions"
         if gone := run.given_up():
             said += f"; {' and '.join(gone)} {'is' if len(gone) == 1 else 'are'} not made any more"
     warned = run.warnings()
     link = f' <a href="#warnings">{count(len(warned), "warning")}</a> on the way.' if warned else ""
     return escape(said) + "." + link
+
+
+def _trained_so_far(run: TrainingRun) -> str:
+    """How the return moved while training. One step is a handful of episodes, so ends are tenths of the run."""
+    found = [value for value in run.series("return", "mean") if value is not None]
+    if len(found) < 2:
+        return ""
+    few = max(1, min(10, round(len(found) / 10)))
+    first, last = math.fsum(found[:few]) / few, math.fsum(found[-few:]) / few
+    over = "step" if few == 1 else f"{few} steps"
+    return f" While it trained, its return went from {shown(first)} in the first {over} to {shown(last)} in the last."
 
 
 def _tiles(run: TrainingRun) -> list[str]:
@@ -406,6 +419,6 @@ def _table(head: Sequence[str], body: Sequence[str]) -> str:
 
 
 def _row(name: str, cells: Sequence[str], kind: str = "", *, hue: int | None = None) -> str:
-    mark = "" if hue is None else f' class="swatch h{hue}"'
+    mark = "" if hue is None else f' class="hued h{hue}"'
     rest = "".join(f"{cell}</td>" if cell.startswith("<td") else f"<td>{cell}</td>" for cell in cells)
     return f"<tr{f' class={chr(34)}{kind}{chr(34)}' if kind else ''}><th{mark}>{escape(name)}</th>{rest}</tr>"

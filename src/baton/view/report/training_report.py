@@ -29,7 +29,9 @@ def write_report(folder: Path) -> Path:
 
 def report_page(run: TrainingRun) -> str:
     """The whole page."""
-    style = files("baton.view").joinpath("training_report.css").read_text("utf-8")
+    style = "".join(
+        files("baton.view.report").joinpath(name).read_text("utf-8") for name in ("figures.css", "frame.css")
+    )
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     sections = [*SECTIONS, ("examples", "Example traces", examples)]

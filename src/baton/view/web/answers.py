@@ -14,12 +14,13 @@ from baton import __version__
 from baton.errors import BatonError, UsageError, nearest
 from baton.trace.formats.decoding import no_collection
 from baton.trace.trace import Trace
+from baton.view.report.run_files import run_of
 from baton.view.web.attached import Attached, Change
 from baton.view.web.detail import Details, content
 from baton.view.web.diff import compare
 from baton.view.web.picture import picture
 from baton.view.web.places import modified
-from baton.view.web.run_answers import run_of, training
+from baton.view.web.run_answers import run_answer
 from baton.view.web.taint_overlay import overlay
 from baton.view.web.traces import Library
 
@@ -90,7 +91,7 @@ class Answers:
         place = self._library.place(_text(query, "place"))
         if not place.training:
             raise UsageError(f"{place.key} is no training run.")
-        return training(place.path, int(query.get("steps", 0)), int(query.get("evals", 0)))
+        return run_answer(place.path, query.get("stamp", ""))
 
     def _trace(self, query: Query) -> msgspec.Raw:
         trace, stamp = self._library.trace(_text(query, "place"), _text(query, "id"))

@@ -16,7 +16,6 @@ from baton.errors import BatonError
 
 PAGE = Path(str(files("baton.view"))) / "page"
 _VENDORED = (
-    "uPlot.iife.min.js",
     "d3-dispatch.min.js",
     "d3-timer.min.js",
     "d3-quadtree.min.js",
@@ -35,8 +34,9 @@ def index() -> str:
 
 @lru_cache(1)
 def style() -> str:
-    """All style sheets."""
-    return "\n".join((PAGE / name).read_text("utf-8") for name in ("vendor/uPlot.min.css", "style.css"))
+    """The page's style sheet, and the report's for the figures of a run, nested so that it touches them alone."""
+    figures = files("baton.view.report").joinpath("figures.css").read_text("utf-8")
+    return f"{(PAGE / 'style.css').read_text('utf-8')}\n.report {{\n{figures}}}\n"
 
 
 @lru_cache(1)

@@ -1,72 +1,82 @@
-"""A training run as its directory tells it: what it is, its steps so far, its evaluations.
+"""A training run as the report draws it, for the page to show and to show again while the run goes on.
 
-Files may be written while they are read. A half-written last line is not there yet; a line that is no JSON
-object is left out and counted.
+The report's sections are HTML. The page lets nothing in as markup, so it gets them as elements it can make one by
+one: a text, or [tag, attributes, children]. What it does not know, it leaves out.
 """
 
 from __future__ import annotations
 
+from hashlib import blake2b
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-import msgspec
+from baton.view.report.run_figures import read_run
+from baton.view.report.sections import SECTIONS, heading
 
-from baton.errors import FormatError
+Element = str | list[Any]
+
+_FILES = ("run.json", "metrics.jsonl", "evals.jsonl", "recipe.toml")
+_VOID = ("br", "hr", "img")
+_SVG_NAMES = {"viewbox": "viewBox"}
 
 
-def training(directory: Path, after_steps: int = 0, after_evals: int = 0) -> dict[str, Any]:
-    """The run, and the lines of its metrics and evaluations from the given ones on."""
-    steps, bad_steps = _lines(directory / "metrics.jsonl")
-    evals, bad_evals = _lines(directory / "evals.jsonl")
+def run_answer(folder: Path, stamp: str) -> dict[str, Any]:
+    """The heading and the sections; no more than that nothing changed, where `stamp` is of what the page has."""
+    now = _stamp(folder)
+    if now == stamp:
+        return {"stamp": now, "unchanged": True}
+    run = read_run(folder)
     return {
-        "run": _object(directory / "run.json"),
-        "steps": steps[after_steps:],
-        "num_steps": len(steps),
-        "evals": evals[after_evals:],
-        "num_evals": len(evals),
-        "num_unreadable": bad_steps + bad_evals,
+        "stamp": now,
+        "status": run.said("status"),
+        "done": len(run.steps),
+        "steps": run.num_steps,
+        "heading": elements(heading(run)),
+        "sections": [
+            {"key": key, "title": title, "body": elements(write(run))} for key, title, write in SECTIONS
+        ],
     }
 
 
-def run_of(directory: Path) -> dict[str, Any] | None:
-    """What the run says it is; None where that cannot be read now."""
-    try:
-        return _object(directory / "run.json")
-    except FormatError:
-        return None
+def elements(html: str) -> list[Element]:
+    """Baton's own HTML as a tree of elements and texts."""
+    reader = _Reader()
+    reader.feed(html)
+    reader.close()
+    return reader.top
 
 
-def _object(path: Path) -> dict[str, Any]:
-    try:
-        found = msgspec.json.decode(path.read_bytes())
-    except OSError as error:
-        raise FormatError(f"{path} cannot be read: {error.strerror}.") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise FormatError(f"{path} is not JSON: {error}.") from None
-    if not isinstance(found, dict):
-        raise FormatError(f"{path} holds no JSON object; expected what a training run writes there.")
-    return found
+class _Reader(HTMLParser):
+    """Collects elements; each goes into the one that is open."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.top: list[Element] = []
+        self._open: list[list[Element]] = [self.top]
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        children: list[Element] = []
+        named = {_SVG_NAMES.get(name, name): value or "" for name, value in attrs}
+        self._open[-1].append([tag, named, children])
+        if tag not in _VOID:
+            self._open.append(children)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in _VOID and len(self._open) > 1:
+            self._open.pop()
+
+    def handle_data(self, data: str) -> None:
+        self._open[-1].append(data)
 
 
-def _lines(path: Path) -> tuple[list[dict[str, Any]], int]:
-    """Objects of a JSON Lines file, and how many whole lines are none. No file: no lines yet."""
-    try:
-        whole, _, _ = path.read_bytes().rpartition(b"\n")
-    except FileNotFoundError:
-        return [], 0
-    except OSError as error:
-        raise FormatError(f"{path} cannot be read: {error.strerror}.") from None
-    found: list[dict[str, Any]] = []
-    bad = 0
-    for line in whole.split(b"\n"):
-        if not line.strip():
-            continue
+def _stamp(folder: Path) -> str:
+    """Of the run's files as they are now: their sizes and times."""
+    told = []
+    for name in _FILES:
         try:
-            one = msgspec.json.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            one = None
-        if isinstance(one, dict):
-            found.append(one)
-        else:
-            bad += 1
-    return found, bad
+            found = (folder / name).stat()
+            told.append(f"{found.st_size} {found.st_mtime_ns}")
+        except OSError:
+            told.append("")
+    return blake2b("\n".join(told).encode(), digest_size=8).hexdigest()
