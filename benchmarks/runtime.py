@@ -22,9 +22,11 @@ from typing import Any
 import psutil
 
 from baton.engine.scripted import ScriptedEngine
+from baton.team.forks import fork
 from baton.team.intervene import Replace
 from baton.team.protocol import Request
-from baton.team.running import StoreJournal, fork, header_of, resume, run
+from baton.team.recording import StoreJournal
+from baton.team.running import header_of, resume, run
 from baton.team.team import Assignment, Team
 from baton.team.tools.tool import Registry, tool
 from baton.team.topology import make_topology

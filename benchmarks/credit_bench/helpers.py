@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from baton.credit import ESTIMATORS
 from baton.credit.estimator import Credits
 from baton.credit.estimators.spawn_fork import decisions_of
-from baton.credit.forking import Forks
 from baton.engine.scripted import ScriptedEngine
 from baton.games.library.spawn_bandit import SpawnBandit
+from baton.team.forks import Forks
 from baton.team.protocol import Answer, Request
 from baton.team.randomness import uniform
 from baton.team.running import run

@@ -13,8 +13,8 @@ from msgspec import structs
 
 from baton.credit import ESTIMATORS
 from baton.credit.estimator import Prefix
-from baton.credit.forking import Forks
 from baton.engine.scripted import ScriptedEngine
+from baton.team.forks import Forks
 from baton.team.protocol import Answer, Request
 from baton.team.randomness import uniform
 from baton.team.running import run

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from baton.credit.estimators.message_replay import total_effect
-from baton.credit.forking import Forks
 from baton.engine.scripted import ScriptedEngine
+from baton.team.forks import Forks
 from baton.team.intervene import Replace
 from baton.team.protocol import Answer, Request
 from baton.team.randomness import uniform

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from baton.credit import ESTIMATORS
 from baton.credit.estimator import Credits
 from baton.credit.estimators.stop_value import decisions_of, stop_chance, stopped
-from baton.credit.forking import Forks
 from baton.engine.scripted import ScriptedEngine
 from baton.games.game import State
 from baton.games.library.stopping_chain import StoppingChain
 from baton.games.on_team import read_state
 from baton.games.solve import Solution, solve
 from baton.tasks.game_task import GameTask
+from baton.team.forks import Forks
 from baton.team.running import run
 from baton.team.team import Assignment, Team
 from baton.trace.records import Event

@@ -12,12 +12,12 @@ from typing import Any
 
 from baton.credit import ESTIMATORS
 from baton.credit.estimator import Credits, Prefix
-from baton.credit.forking import Forks
 from baton.engine.scripted import ScriptedEngine
 from baton.errors import BatonError
 from baton.games.library.spawn_bandit import SpawnBandit
 from baton.games.on_team import read_state
 from baton.tasks.game_task import GameTask
+from baton.team.forks import Forks
 from baton.team.running import run
 from baton.team.team import Assignment, Team
 from baton.trace.acts import agents

@@ -11,8 +11,8 @@ from itertools import product
 
 from baton.credit import ESTIMATORS
 from baton.credit.estimators.shapley_values import exact
-from baton.credit.forking import Forks
 from baton.engine.scripted import ScriptedEngine
+from baton.team.forks import Forks
 from baton.team.intervene import BarAgent
 from baton.team.protocol import Request
 from baton.team.randomness import uniform

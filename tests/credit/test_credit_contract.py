@@ -7,8 +7,9 @@ import pytest
 from credit_teams import group_of, make_trace
 
 from baton.credit import ESTIMATORS, CreditError, find, team_return
-from baton.credit.estimator import Cost, Prefix, estimator, make_credit, returns
+from baton.credit.estimator import Prefix, estimator, make_credit, returns
 from baton.errors import TraceError, UsageError
+from baton.team.forks import Cost
 from baton.trace import Reward, Trace
 from baton.trace.vocabulary import CREDIT_UNITS
 

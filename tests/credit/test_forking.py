@@ -7,10 +7,10 @@ import asyncio
 import pytest
 from fork_teams import relay, team_of, turn_of, voters
 
-from baton.credit.estimator import Cost
-from baton.credit.forking import Forks, Said, call_of, cone, coupling
 from baton.engine.scripted import ScriptedEngine
 from baton.errors import UsageError
+from baton.team.altered import OtherAnswer, call_of, cone, coupling
+from baton.team.forks import Cost, Forks
 from baton.team.intervene import Replace
 from baton.team.outside import ForkRefused
 from baton.team.protocol import Request
@@ -92,7 +92,7 @@ def test_another_answer_is_said_and_remembered() -> None:
     changed = type(other)(
         **{f: getattr(other, f) for f in other.__struct_fields__} | {"text": "send orchestrator: b"}
     )
-    made = asyncio.run(forks.fork(trace, said=Said(call.id, changed)))
+    made = asyncio.run(forks.fork(trace, said=OtherAnswer(call.id, changed)))
     assert validate(made.trace) == []
     texts = [made.trace.text(e.content_ref) for e in made.trace.events if e.type in ("message", "return")]
     assert texts == ["b", "20b"]

@@ -21,7 +21,7 @@ from baton.credit.estimators.message_replay import (
     total_effect,
     total_effect_of,
 )
-from baton.credit.forking import Forks
+from baton.team.forks import Forks
 from baton.team.intervene import Replace
 from baton.trace.trace import Trace
 

@@ -22,9 +22,9 @@ from baton.credit.estimators.shapley_values import (
     sampled,
     symmetric,
 )
-from baton.credit.forking import Forks
 from baton.games import coalition
 from baton.games.library import make_game
+from baton.team.forks import Forks
 from baton.team.protocol import Request
 from baton.team.randomness import generator
 from baton.team.running import run

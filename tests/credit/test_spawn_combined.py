@@ -17,7 +17,7 @@ from baton.credit import ESTIMATORS, CreditError
 from baton.credit.estimator import Credits
 from baton.credit.estimators.spawn_effect import combined, controlled, effect_of
 from baton.credit.estimators.spawn_fork import decisions_of
-from baton.credit.forking import Forks
+from baton.team.forks import Forks
 from baton.trace.trace import Trace
 
 

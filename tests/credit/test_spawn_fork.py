@@ -28,8 +28,8 @@ from baton.credit.estimators.spawn_fork import (
     width_increments,
 )
 from baton.credit.estimators.spawn_log import spawn_doubly_robust
-from baton.credit.forking import Forks
 from baton.team.action import Spawn
+from baton.team.forks import Forks
 from baton.team.intervene import Force
 from baton.trace import Event
 

@@ -21,9 +21,9 @@ from baton.credit.estimators.stop_value import (
     majority_draft,
     ridge_fit,
 )
-from baton.credit.forking import Forks
 from baton.games.library.stopping_chain import StoppingChain
 from baton.games.solve import evaluate, solve
+from baton.team.forks import Forks
 from baton.team.protocol import Answer, Request
 from baton.team.randomness import uniform
 from baton.team.team import Assignment, Team

@@ -6,9 +6,9 @@ import asyncio
 
 from msgspec import structs
 
-from baton.credit.forking import Forks
 from baton.engine.scripted import ScriptedEngine
 from baton.learn.rollouts import branched
+from baton.team.forks import Forks
 from baton.team.intervene import BarAgent
 from baton.team.protocol import Answer, Request
 from baton.team.randomness import uniform

@@ -15,7 +15,8 @@ from baton.forest.rows import by_policy, rows_of
 from baton.learn.loss import Loss
 from baton.learn.update import Gradients
 from baton.tasks.shard_sum import ShardSum
-from baton.team.running import fork, run
+from baton.team.forks import fork
+from baton.team.running import run
 from baton.team.team import Assignment, Team
 from baton.team.topology import make_topology
 from baton.trace.records import Credit

@@ -10,7 +10,6 @@ from msgspec import structs
 from baton.credit.core.acts import turns
 from baton.credit.estimator import CreditError
 from baton.credit.estimators.mixing import check_monotone, slopes
-from baton.credit.forking import Forks
 from baton.engine.scripted import ScriptedEngine
 from baton.learn.crediting import Crediting
 from baton.learn.critics.agents import AgentsCritic
@@ -18,6 +17,7 @@ from baton.learn.recipe import CreditPart, load
 from baton.learn.rollouts import branched, lockstep
 from baton.learn.scoring import Judging, Scoring, outcome_of
 from baton.learn.stage import Episode, Stage
+from baton.team.forks import Forks
 from baton.trace.records import Credit
 from baton.trace.trace import Trace
 

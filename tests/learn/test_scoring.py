@@ -10,7 +10,6 @@ from fork_teams import voters
 from msgspec import structs
 
 from baton.credit import find
-from baton.credit.forking import Forks
 from baton.errors import TraceError, UsageError
 from baton.learn.recipe import RewardPart, load
 from baton.learn.scoring import Scoring, check_balance
@@ -19,6 +18,7 @@ from baton.reward.rule import Rule
 from baton.reward.rules.individual import Difference
 from baton.reward.rules.orchestration import FinishRate
 from baton.reward.rules.shared import Length, Success
+from baton.team.forks import Forks
 from baton.team.intervene import BarAgent
 from baton.team.running import run
 from baton.trace.gold import Gold

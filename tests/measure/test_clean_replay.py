@@ -14,11 +14,12 @@ from planted import team_of
 from baton.engine.scripted import ScriptedEngine
 from baton.measure.figure import Figure
 from baton.measure.measured import MeasuredTrace
-from baton.measure.safety.clean_replay import CleanReplay, attack_figures, clean_replay, rerun_of
+from baton.measure.safety.clean_replay import CleanReplay, attack_figures, clean_replay
 from baton.measure.safety.summary import safety_report
 from baton.measure.safety.taint import Labels, taint
 from baton.team.budget import Limits
 from baton.team.clock import Latency
+from baton.team.forks import rerun_of
 from baton.team.protocol import Request
 from baton.team.running import run
 from baton.team.team import Assignment, Team

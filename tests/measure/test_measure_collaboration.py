@@ -28,7 +28,7 @@ from baton.measure.metrics.votes import (
     optimal_accuracy,
     voters,
 )
-from baton.measure.safety.clean_replay import rerun_of
+from baton.team.forks import rerun_of
 from baton.team.protocol import Request
 from baton.team.running import run
 from baton.team.team import Assignment, Team

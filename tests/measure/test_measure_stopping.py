@@ -22,7 +22,7 @@ from baton.measure.metrics.stop_regret import (
     stop_regret,
     try_going_on,
 )
-from baton.measure.safety.clean_replay import rerun_of
+from baton.team.forks import rerun_of
 from baton.team.protocol import Request
 from baton.team.running import run
 from baton.team.team import Assignment, Team

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from baton.credit.forking import Forks
 from baton.engine.scripted import ScriptedEngine
 from baton.games.game import Policy
 from baton.games.library import make_game
 from baton.games.reference import reference
 from baton.tasks.game_task import GameTask
+from baton.team.forks import Forks
 from baton.team.running import run
 from baton.team.team import Assignment, Team
 from baton.trace.trace import Trace

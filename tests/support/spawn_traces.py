@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 from msgspec import structs
 
-from baton.credit.estimator import Cost
+from baton.team.forks import Cost
 from baton.team.intervene import Drop
 from baton.trace import Event, Header, Reward, Trace
 

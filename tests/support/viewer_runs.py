@@ -17,8 +17,7 @@ from baton.compose.build import Settings, make_team, task_of
 from baton.games.game_trace import played, regret_of_trace
 from baton.games.solve import solve
 from baton.tasks.game_task import GameTask
-from baton.team.run import Run
-from baton.team.running import header_of
+from baton.team.running import Run, header_of
 from baton.trace import Credit, Edge, Event, Header, Recorder, Reward, Trace
 from baton.trace.formats.sqlite.store import write_store
 

@@ -1,4 +1,4 @@
-"""The ledger: never overspent, whatever the order of reserving, settling, releasing and nesting."""
+"""The budget: never overspent, whatever the order of reserving, settling, releasing and nesting."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 
 from baton.errors import UsageError
-from baton.team.budget import RESOURCES, BudgetError, Ledger, Limits, Refusal, Reservation, Spent
+from baton.team.budget import RESOURCES, Budget, BudgetError, Limits, Refusal, Reservation, Spent
 
 COUNTERS = ("agents", "tokens", "calls", "tool_calls", "seconds")
 small = st.none() | st.integers(0, 12)
@@ -35,75 +35,75 @@ amounts = st.dictionaries(st.sampled_from([*COUNTERS, "concurrent"]), st.none(),
 )
 
 
-def reserved(ledger: Ledger, **asked: float) -> Reservation:
-    made = ledger.reserve(**asked)
+def reserved(budget: Budget, **asked: float) -> Reservation:
+    made = budget.reserve(**asked)
     assert isinstance(made, Reservation)
     return made
 
 
 class Nested(RuleBasedStateMachine):
-    """Against a plain account: for each ledger, what was spent in it and what is open in it, by addition."""
+    """Against a plain account: for each budget, what was spent in it and what is open in it, by addition."""
 
-    ledgers = Bundle("ledgers")
+    budgets = Bundle("budgets")
     open_ones = Bundle("open_ones")
 
     def __init__(self) -> None:
         super().__init__()
-        self.parents: dict[Ledger, Ledger | None] = {}
-        self.spent: dict[Ledger, dict[str, float]] = {}
-        self.open: dict[Reservation, tuple[Ledger, dict[str, float]]] = {}
+        self.parents: dict[Budget, Budget | None] = {}
+        self.spent: dict[Budget, dict[str, float]] = {}
+        self.open: dict[Reservation, tuple[Budget, dict[str, float]]] = {}
 
-    def add(self, ledger: Ledger, parent: Ledger | None) -> Ledger:
-        self.parents[ledger] = parent
-        self.spent[ledger] = dict.fromkeys(RESOURCES, 0.0)
-        return ledger
+    def add(self, budget: Budget, parent: Budget | None) -> Budget:
+        self.parents[budget] = parent
+        self.spent[budget] = dict.fromkeys(RESOURCES, 0.0)
+        return budget
 
-    def upwards(self, ledger: Ledger | None) -> list[Ledger]:
-        return [] if ledger is None else [ledger, *self.upwards(self.parents[ledger])]
+    def upwards(self, budget: Budget | None) -> list[Budget]:
+        return [] if budget is None else [budget, *self.upwards(self.parents[budget])]
 
-    @initialize(target=ledgers, given_limits=limits)
-    def root(self, given_limits: Limits) -> Ledger:
-        return self.add(Ledger(given_limits), None)
+    @initialize(target=budgets, given_limits=limits)
+    def root(self, given_limits: Limits) -> Budget:
+        return self.add(Budget(given_limits), None)
 
-    @rule(target=ledgers, parent=ledgers, given_limits=limits)
-    def child(self, parent: Ledger, given_limits: Limits) -> Ledger:
+    @rule(target=budgets, parent=budgets, given_limits=limits)
+    def child(self, parent: Budget, given_limits: Limits) -> Budget:
         return self.add(parent.child(given_limits), parent)
 
-    @rule(target=open_ones, ledger=ledgers, asked=amounts)
-    def reserve(self, ledger: Ledger, asked: dict[str, float]) -> Any:
+    @rule(target=open_ones, budget=budgets, asked=amounts)
+    def reserve(self, budget: Budget, asked: dict[str, float]) -> Any:
         before = {each: each.snapshot() for each in self.parents}
         fits = all(
             (left := each.remaining(name)) is None or wanted <= left + 1e-9
-            for each in self.upwards(ledger)
+            for each in self.upwards(budget)
             for name, wanted in asked.items()
         )
-        made = ledger.reserve(**asked)
+        made = budget.reserve(**asked)
         assert isinstance(made, Reservation) == fits
         if isinstance(made, Refusal):
             assert made.used + made.reserved + made.asked > made.limit
             assert before == {each: each.snapshot() for each in self.parents}
             return multiple()
-        self.open[made] = (ledger, asked)
+        self.open[made] = (budget, asked)
         return made
 
-    @rule(target=open_ones, ledger=ledgers, tokens=st.integers(0, 6))
-    def reserve_call(self, ledger: Ledger, tokens: int) -> Any:
-        made = ledger.reserve_call(tokens)
+    @rule(target=open_ones, budget=budgets, tokens=st.integers(0, 6))
+    def reserve_call(self, budget: Budget, tokens: int) -> Any:
+        made = budget.reserve_call(tokens)
         if isinstance(made, Refusal):
             assert made.used + made.reserved + made.asked > made.limit
             return multiple()
-        self.open[made] = (ledger, {"tokens": tokens, "calls": 1})
+        self.open[made] = (budget, {"tokens": tokens, "calls": 1})
         return made
 
     @rule(reservation=consumes(open_ones), share=st.fractions(0, 1), named=st.booleans())
     def settle(self, reservation: Reservation, share: Any, named: bool) -> None:
-        ledger, asked = self.open.pop(reservation)
+        budget, asked = self.open.pop(reservation)
         actual = {
             name: round(float(a * share), 1) if name == "seconds" else int(a * share)
             for name, a in asked.items()
         }
         reservation.settle(**(actual if named else {}))
-        for each in self.upwards(ledger):
+        for each in self.upwards(budget):
             for name, value in (actual if named else asked).items():
                 self.spent[each][name] += value if name != "concurrent" else 0
 
@@ -124,27 +124,27 @@ class Nested(RuleBasedStateMachine):
         assert reservation.is_open
         assert before == {each: each.snapshot() for each in self.parents}
 
-    @rule(ledger=ledgers)
-    def snapshot_survives_storage(self, ledger: Ledger) -> None:
-        stored = msgspec.json.decode(msgspec.json.encode(ledger.snapshot()), type=Spent)
-        copy = Ledger(ledger.limits)
+    @rule(budget=budgets)
+    def snapshot_survives_storage(self, budget: Budget) -> None:
+        stored = msgspec.json.decode(msgspec.json.encode(budget.snapshot()), type=Spent)
+        copy = Budget(budget.limits)
         copy.restore(stored)
-        assert copy.snapshot().used == ledger.snapshot().used
+        assert copy.snapshot().used == budget.snapshot().used
         assert not any(copy.snapshot().reserved.values())
 
     @invariant()
     def nothing_is_overspent_and_sums_agree(self) -> None:
-        held = {ledger: dict.fromkeys(RESOURCES, 0.0) for ledger in self.parents}
-        for ledger, asked in self.open.values():
-            for each in self.upwards(ledger):
+        held = {budget: dict.fromkeys(RESOURCES, 0.0) for budget in self.parents}
+        for budget, asked in self.open.values():
+            for each in self.upwards(budget):
                 for name, value in asked.items():
                     held[each][name] += value
-        for ledger in self.parents:
+        for budget in self.parents:
             for name in (*COUNTERS, "concurrent"):
-                limit = getattr(ledger.limits, name)
-                assert limit is None or ledger.used(name) + ledger.reserved(name) <= limit + 1e-12
-                assert ledger.used(name) == pytest.approx(self.spent[ledger][name])
-                assert ledger.reserved(name) == pytest.approx(held[ledger][name])
+                limit = getattr(budget.limits, name)
+                assert limit is None or budget.used(name) + budget.reserved(name) <= limit + 1e-12
+                assert budget.used(name) == pytest.approx(self.spent[budget][name])
+                assert budget.reserved(name) == pytest.approx(held[budget][name])
 
 
 Nested.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
@@ -152,18 +152,18 @@ TestNested = Nested.TestCase
 
 
 def test_a_refusal_says_what_was_in_the_way() -> None:
-    ledger = Ledger(Limits(tokens=100))
-    reserved(ledger, tokens=60).settle(tokens=50)
-    reserved(ledger, tokens=30)
-    refusal = ledger.reserve(tokens=21, calls=1)
+    budget = Budget(Limits(tokens=100))
+    reserved(budget, tokens=60).settle(tokens=50)
+    reserved(budget, tokens=30)
+    refusal = budget.reserve(tokens=21, calls=1)
     assert refusal == Refusal("tokens", 100, 50, 30, 21)
     assert "limited to 100, 50 used and 30 reserved, and this needs 21 more" in refusal.message
-    assert ledger.remaining("tokens") == 20
-    assert ledger.remaining("calls") is None
+    assert budget.remaining("tokens") == 20
+    assert budget.remaining("calls") is None
 
 
 def test_the_parent_can_refuse_and_then_nothing_is_held_anywhere() -> None:
-    parent = Ledger(Limits(calls=1))
+    parent = Budget(Limits(calls=1))
     child = parent.child(Limits(calls=10))
     reserved(child, calls=1)
     refusal = child.reserve_call(5)
@@ -174,20 +174,20 @@ def test_the_parent_can_refuse_and_then_nothing_is_held_anywhere() -> None:
 
 
 def test_concurrency_comes_back_and_agents_do_not() -> None:
-    ledger = Ledger(Limits(agents=3, concurrent=1))
+    budget = Budget(Limits(agents=3, concurrent=1))
     for _ in range(3):
-        slot = reserved(ledger, agents=1, concurrent=1)
-        assert isinstance(ledger.reserve(agents=1, concurrent=1), Refusal)
+        slot = reserved(budget, agents=1, concurrent=1)
+        assert isinstance(budget.reserve(agents=1, concurrent=1), Refusal)
         slot.settle()
-    refusal = ledger.reserve(agents=1, concurrent=1)
+    refusal = budget.reserve(agents=1, concurrent=1)
     assert isinstance(refusal, Refusal)
     assert refusal.resource == "agents"
-    assert (ledger.used("agents"), ledger.used("concurrent")) == (3, 0)
+    assert (budget.used("agents"), budget.used("concurrent")) == (3, 0)
 
 
 def test_depth_counts_through_nested_teams() -> None:
     """A nested team's own limit does not let it go deeper than the team above allows."""
-    outer = Ledger(Limits(depth=3))
+    outer = Budget(Limits(depth=3))
     inner = outer.child(Limits(depth=5), depth=2)
     assert inner.remaining("depth") == 1
     reserved(inner, depth=1, agents=1)
@@ -200,26 +200,26 @@ def test_depth_counts_through_nested_teams() -> None:
 
 
 def test_a_refused_reservation_does_not_mark_depth() -> None:
-    ledger = Ledger(Limits(depth=3, agents=0))
-    assert isinstance(ledger.reserve(depth=2, agents=1), Refusal)
-    assert ledger.used("depth") == 0
+    budget = Budget(Limits(depth=3, agents=0))
+    assert isinstance(budget.reserve(depth=2, agents=1), Refusal)
+    assert budget.used("depth") == 0
 
 
 @given(st.lists(st.floats(0, 10), min_size=1, max_size=20))
 def test_seconds_do_not_drift(parts: list[float]) -> None:
-    ledger = Ledger(Limits(seconds=1000))
+    budget = Budget(Limits(seconds=1000))
     for part in parts:
-        reserved(ledger, seconds=part).release()
-    assert (ledger.used("seconds"), ledger.reserved("seconds")) == (0, 0)
+        reserved(budget, seconds=part).release()
+    assert (budget.used("seconds"), budget.reserved("seconds")) == (0, 0)
     for part in parts:
-        reserved(ledger, seconds=part).settle(seconds=part)
-    rounded_up = ledger.used("seconds") - sum(parts)
+        reserved(budget, seconds=part).settle(seconds=part)
+    rounded_up = budget.used("seconds") - sum(parts)
     assert -1e-8 <= rounded_up <= 1e-6 * len(parts) + 1e-8
 
 
 def test_a_call_is_settled_as_a_call() -> None:
-    ledger = Ledger(Limits(tokens=10))
-    call = ledger.reserve_call(8)
+    budget = Budget(Limits(tokens=10))
+    call = budget.reserve_call(8)
     assert isinstance(call, Reservation)
     for tokens in (9, -1):
         with pytest.raises(BudgetError, match="only 8 were reserved"):
@@ -227,24 +227,24 @@ def test_a_call_is_settled_as_a_call() -> None:
     call.settle_call(5)
     with pytest.raises(BudgetError, match="before"):
         call.settle_call(5)
-    assert (ledger.used("tokens"), ledger.used("calls"), ledger.remaining("tokens")) == (5, 1, 5)
+    assert (budget.used("tokens"), budget.used("calls"), budget.remaining("tokens")) == (5, 1, 5)
     with pytest.raises(BudgetError, match="settle_call"):
-        reserved(ledger, tokens=1).settle_call(1)
+        reserved(budget, tokens=1).settle_call(1)
 
 
 def test_restoring() -> None:
-    ledger = Ledger(Limits(tokens=100, agents=2))
-    reserved(ledger, tokens=10, agents=1, concurrent=1).settle(tokens=4)
-    reserved(ledger, tokens=20)
-    state = ledger.snapshot()
+    budget = Budget(Limits(tokens=100, agents=2))
+    reserved(budget, tokens=10, agents=1, concurrent=1).settle(tokens=4)
+    reserved(budget, tokens=20)
+    state = budget.snapshot()
     with pytest.raises(BudgetError, match="while something is reserved"):
-        ledger.restore(state)
-    again = Ledger(Limits(tokens=100))
+        budget.restore(state)
+    again = Budget(Limits(tokens=100))
     again.restore(state)
     assert again.remaining("tokens") == 96
     again.restore(state, charge_reserved=True)
     assert again.remaining("tokens") == 76
-    tighter = Ledger(Limits(tokens=3))
+    tighter = Budget(Limits(tokens=3))
     tighter.restore(state)
     assert tighter.remaining("tokens") == 0
     assert isinstance(tighter.reserve(tokens=1), Refusal)
@@ -262,22 +262,22 @@ def test_restoring() -> None:
     ],
 )
 def test_amounts_that_make_no_sense(asked: dict[str, float], reason: str) -> None:
-    ledger = Ledger(Limits())
+    budget = Budget(Limits())
     with pytest.raises(UsageError, match=reason):
-        ledger.reserve(calls=1, **asked)
-    assert ledger.reserved("calls") == 0
+        budget.reserve(calls=1, **asked)
+    assert budget.reserved("calls") == 0
 
 
 def test_limits_that_make_no_sense() -> None:
     for value in (-1, float("nan")):
         with pytest.raises(UsageError, match="expected zero or more"):
-            Ledger(Limits(seconds=value))
+            Budget(Limits(seconds=value))
     with pytest.raises(UsageError, match="zero or more"):
-        Ledger(Limits()).reserve_call(-1)
+        Budget(Limits()).reserve_call(-1)
     with pytest.raises(UsageError, match="Did you mean 'seconds'"):
-        Ledger(Limits()).remaining("second")
+        Budget(Limits()).remaining("second")
 
 
 def test_settling_what_was_not_reserved() -> None:
     with pytest.raises(BudgetError, match=r"Cannot settle calls: it was not reserved\. Reserved: 3 tokens"):
-        reserved(Ledger(Limits()), tokens=3).settle(calls=0)
+        reserved(Budget(Limits()), tokens=3).settle(calls=0)

@@ -17,9 +17,10 @@ from baton.registry import register
 from baton.team.action import Action
 from baton.team.agent import Agent, Role
 from baton.team.aggregate import AGGREGATORS
+from baton.team.forks import fork
 from baton.team.intervene import Replace
 from baton.team.protocol import Request
-from baton.team.running import fork, replay, run
+from baton.team.running import replay, run
 from baton.team.surface import Lines, Parsed, ParseError, Tools
 from baton.team.team import Assignment, Team, Topology
 from baton.team.tools.tool import tool

@@ -17,10 +17,11 @@ from baton.engine.scripted import ScriptedEngine
 from baton.errors import TraceError, UsageError
 from baton.team.action import Stop
 from baton.team.budget import Limits
+from baton.team.forks import fork, fork_id
 from baton.team.intervene import BarAgent, Drop, Force, Intervention, MuteAgent, Replace
 from baton.team.outside import ForkRefused
 from baton.team.protocol import Request
-from baton.team.running import fork, fork_id, replay, run, start
+from baton.team.running import replay, run, start
 from baton.team.team import Assignment, Team
 from baton.team.tools.tool import Registry, tool
 from baton.team.topology import make_topology
@@ -347,9 +348,9 @@ def test_a_paused_run_holds_still_and_goes_on() -> None:
         await asyncio.sleep(0.015)
         going.driver.pause()
         await asyncio.sleep(0.02)
-        before = len(going.trace(finished=False).events)
+        before = len(going.writer.trace(finished=False).events)
         await asyncio.sleep(0.05)
-        after = len(going.trace(finished=False).events)
+        after = len(going.writer.trace(finished=False).events)
         going.driver.go_on()
         return before, after, await task
 

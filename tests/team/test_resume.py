@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 
 from baton.engine.scripted import ScriptedEngine
 from baton.team.protocol import Request
-from baton.team.running import StoreJournal, header_of, resume, run
+from baton.team.recording import StoreJournal
+from baton.team.running import header_of, resume, run
 from baton.team.team import Assignment, Team
 from baton.team.tools.tool import Registry, tool
 from baton.team.topology import make_topology
@@ -164,7 +165,8 @@ CHILD = """
 import asyncio, sys
 from pathlib import Path
 from chaos import make_team
-from baton.team.running import StoreJournal, header_of, resume, run
+from baton.team.recording import StoreJournal
+from baton.team.running import header_of, resume, run
 from baton.trace.formats import read_all
 from baton.trace.formats.sqlite.store import Store
 

@@ -19,8 +19,9 @@ from baton.tasks.shard_sum import ShardSum, play
 from baton.team.action import VERBS
 from baton.team.agent import Agent
 from baton.team.budget import Limits
+from baton.team.forks import fork
 from baton.team.protocol import Answer, Engine, Request
-from baton.team.running import fork, replay, run, start
+from baton.team.running import replay, run, start
 from baton.team.surface import Lines, Parsed, Tools
 from baton.team.team import Assignment, Team
 from baton.team.tools.tool import Registry, tool
@@ -276,9 +277,9 @@ def test_a_nested_team_draws_from_its_parents_ledger() -> None:
     @tool(pure=True)
     async def ask_a_team(question: str) -> str:
         """Lets another team work on it."""
-        ledger = going.ledger.child(Limits(calls=3))
+        budget = going.budget.child(Limits(calls=3))
         inner = Team.of(make_topology("centralized"), ScriptedEngine("inner", inner_script))
-        trace = await run(inner, Assignment(task_id="inner", prompt=question), ledger=ledger)
+        trace = await run(inner, Assignment(task_id="inner", prompt=question), budget=budget)
         inner_traces.append(trace)
         stop = next(e for e in trace.events if e.decision == "stop")
         return f"{stop.status} {trace.text(stop.content_ref)}"
@@ -305,16 +306,16 @@ def test_a_nested_team_draws_from_its_parents_ledger() -> None:
     assert validate(trace) == []
     assert "42" in (trace.text(trace.events[-1].content_ref) or "")
     assert [validate(t) for t in inner_traces] == [[]]
-    assert going.ledger.used("calls") == 5 == len(trace.calls) + len(inner_traces[0].calls)
-    assert going.ledger.used("agents") == 1
+    assert going.budget.used("calls") == 5 == len(trace.calls) + len(inner_traces[0].calls)
+    assert going.budget.used("agents") == 1
     spent = sum(e.tokens or 0 for t in (trace, *inner_traces) for e in t.events)
-    assert going.ledger.used("tokens") == spent
+    assert going.budget.used("tokens") == spent
 
     # With less, the inner team is cut short by what the outer one has left, and says so.
     inner_traces.clear()
     going = start(outer(Limits(calls=3)), assignment)
     trace = asyncio.run(going.go())
-    assert going.ledger.used("calls") <= 3
+    assert going.budget.used("calls") <= 3
     assert any(e.extra.get("budget") == "calls" for e in inner_traces[0].events)
     assert validate(trace) == []
 

@@ -18,13 +18,12 @@ from msgspec import structs
 
 from baton.compose.trust import TRUST, add_trust, team_again
 from baton.credit import ESTIMATORS, find, team_return
-from baton.credit.estimator import Cost, Credits, Estimator
-from baton.credit.forking import Forks
+from baton.credit.estimator import Credits, Estimator
 from baton.errors import UsageError, nearest
 from baton.settings import read_value
+from baton.team.forks import Cost, Fork, Forks
 from baton.team.intervene import Intervention
 from baton.team.protocol import Answer
-from baton.team.running import Fork
 from baton.team.team import Team
 from baton.trace.formats import find_format, format_of_name, read_all, write
 from baton.trace.trace import Trace, meta_table

@@ -13,8 +13,8 @@ from baton.compose.stores import check_store, store_path
 from baton.compose.trust import add_trust
 from baton.errors import UsageError
 from baton.team.action import VERBS
+from baton.team.forks import fork, fork_id
 from baton.team.intervene import BarAgent, Drop, Force, Intervention, Replace
-from baton.team.running import fork, fork_id
 from baton.team.surface import Lines, Parsed
 from baton.trace.formats import format_of_name, write
 from baton.trace.formats.sqlite.store_read import list_traces

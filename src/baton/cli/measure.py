@@ -20,10 +20,10 @@ from baton.measure.figure import Figure, not_measured
 from baton.measure.measured import MeasuredTrace
 from baton.measure.report.document import Document, ReportTable, as_html, as_markdown, document
 from baton.measure.report.report import MeasureReport, measure
-from baton.measure.safety.clean_replay import Rerun, rerun_of
 from baton.measure.safety.summary import safety_report
 from baton.measure.safety.taint import Labels
 from baton.tasks.game_task import GameTask
+from baton.team.forks import Rerun, rerun_of
 from baton.trace.formats import read_all
 from baton.trace.gold import Gold
 from baton.trace.trace import Trace

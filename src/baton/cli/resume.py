@@ -12,7 +12,8 @@ from baton.compose.stores import resume_command, store_to_resume
 from baton.compose.trust import add_trust, team_again
 from baton.compose.waking import run_waking
 from baton.errors import UsageError
-from baton.team.running import StoreJournal, resuming
+from baton.team.recording import StoreJournal
+from baton.team.running import resuming
 from baton.trace.formats.sqlite.store import Store
 from baton.trace.formats.sqlite.store_read import list_traces, read_store
 from baton.view.terminal.live import live_line

@@ -22,8 +22,8 @@ from baton.learn.stage import failures, first_line
 from baton.tasks.catalog import TASKS
 from baton.tasks.task import Task
 from baton.team.protocol import EngineError
-from baton.team.run import Run
-from baton.team.running import StoreJournal, header_of
+from baton.team.recording import StoreJournal
+from baton.team.running import Run, header_of
 from baton.team.team import Team
 from baton.team.topology import TOPOLOGIES
 from baton.trace.formats.parquet.manifest import has_shards

@@ -16,8 +16,8 @@ from baton.games.game import Game, State
 from baton.games.game_trace import played, regret_of_trace
 from baton.games.solve import Solution, solve
 from baton.team.action import Stop
+from baton.team.forks import fork
 from baton.team.intervene import Drop, Force, Intervention, Replace
-from baton.team.running import fork
 from baton.trace.formats.recognition import detect
 from baton.trace.numbers import Floats
 from baton.trace.trace import Trace

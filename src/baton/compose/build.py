@@ -19,10 +19,10 @@ from baton.tasks.catalog import REFERENCE, TASKS, make_task
 from baton.tasks.game_task import GameTask
 from baton.tasks.task import Task
 from baton.tasks.translate import translated
-from baton.team.budget import Ledger, Limits
+from baton.team.budget import Budget, Limits
 from baton.team.clock import Latency
 from baton.team.protocol import Engine
-from baton.team.run import Run
+from baton.team.running import Run
 from baton.team.surface import Lines, Tools
 from baton.team.team import Assignment, Team, Topology
 from baton.team.topology import TOPOLOGIES, make_topology
@@ -86,7 +86,7 @@ def make_team(
         if name not in roles:
             raise UsageError(f"topology {settings.topology!r} has no role {name!r}. {nearest(name, roles)}")
     limits = _struct(Limits, settings.limits, "limits")
-    Ledger(limits)  # a limit that makes no sense is an error before anything is written
+    Budget(limits)  # a limit that makes no sense is an error before anything is written
     team = Team.of(
         topology,
         engines,
@@ -254,9 +254,10 @@ def at_work(run: Run) -> Callable[[float], str]:
     """What a team is doing, for `live_line`."""
 
     def tell(seconds: float) -> str:
-        alive, steps, tokens = len(run.active), len(run.calls), int(run.ledger.used("tokens"))
+        alive, steps = len(run.state.active), len(run.writer.calls)
+        tokens = int(run.state.budget.used("tokens"))
         return (
-            f"{alive} agents at work, {steps:,} calls, {tokens:,} tokens, {len(run.events):,} events, "
+            f"{alive} agents at work, {steps:,} calls, {tokens:,} tokens, {len(run.writer.events):,} events, "
             f"{seconds:.0f} s ({tokens / seconds:,.0f} tokens/s)"
         )
 

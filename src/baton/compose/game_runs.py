@@ -19,8 +19,7 @@ from baton.games.game_trace import PREFIX, Played, played, regret_of_trace
 from baton.games.ledger import GameRegret, SampledLedger, summarise
 from baton.games.solve import solve
 from baton.tasks.game_task import GameTask
-from baton.team.run import Run
-from baton.team.running import header_of
+from baton.team.running import Run, header_of
 from baton.trace.formats import read_all
 from baton.trace.trace import Trace, meta_table
 

@@ -12,22 +12,19 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, get_type_hints
+from typing import Any, ParamSpec, Protocol, TypeVar, get_type_hints
 
 from msgspec import Struct
 
 from baton import registry
 from baton.errors import TraceError, UsageError, nearest
 from baton.settings import convert
+from baton.team.forks import Cost, Fork
+from baton.team.intervene import Intervention
 from baton.trace.outcome import team_return
 from baton.trace.records import Credit
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import CreditUnit
-
-if TYPE_CHECKING:
-    from baton.team.intervene import Intervention
-    from baton.team.running import Fork
-
 
 Group = Sequence[Trace]
 """Rollouts of one task instance."""
@@ -74,22 +71,6 @@ class Prefix(Struct, frozen=True):
 
 Value = Callable[[Prefix], float]
 """A critic: the expected return from a prefix on."""
-
-
-class Cost(Struct, frozen=True):
-    """What was re-run to get an estimate."""
-
-    tokens: int = 0
-    calls: int = 0
-
-    def __add__(self, other: Cost) -> Cost:
-        return Cost(self.tokens + other.tokens, self.calls + other.calls)
-
-    @classmethod
-    def of(cls, forks: Iterable[Fork]) -> Cost:
-        """Of forks, which say what ran anew and what was fed back."""
-        found = list(forks)
-        return cls(sum(fork.usage.tokens_run for fork in found), sum(fork.usage.calls_run for fork in found))
 
 
 NO_COST = Cost()

@@ -24,9 +24,9 @@ from baton.games.game import Branch, Choice, Game, State
 from baton.team.action import VERBS, Action, Aggregate, Cancel, Delegate, Send, Spawn, Stop, Wait
 from baton.team.agent import Agent
 from baton.team.randomness import uniform
+from baton.team.recording import Said
 from baton.team.surface import Lines, Parsed, Surface, Tools
 from baton.team.verbs import Forbidden, do
-from baton.team.writer import Said
 from baton.trace.vocabulary import EdgeType
 
 _REMEMBERED = 65_536
@@ -211,12 +211,12 @@ class GamePlay:
 
     def _recorded(self, me: Agent, option: str) -> GameStep | None:
         """What followed before, where luck that no key gives again was recorded and nothing has changed."""
-        run = me.run
-        if run.recording is None:
+        run, writer = me.run, me.run.writer
+        if writer.recording is None:
             return None
-        if not run.replicate or ((self._changed or me.diverged) and not run.strict):
+        if not run.replicate or ((self._changed or me.diverged) and not writer.strict):
             return None
-        event = run.recording.events.get(me.next_event_id())
+        event = writer.recording.events.get(me.next_event_id())
         told = event.extra.get("step") if event is not None else None
         if told is None or (told["state"], told["option"]) != (self.view.key, option):
             self._changed = True
@@ -230,26 +230,26 @@ class GamePlay:
 
     async def _do(self, me: Agent, action: Action, said: Said, extra: dict[str, Any]) -> bool:
         """Carry an option out on the team. False: the budget or a bar said no, and that is written."""
-        run, stops = me.run, said.decision == "stop"
+        stops = said.decision == "stop"
         match action:
             case Spawn():
                 before = len(me.children)
-                await do(run, me, action, said, extra)
+                await do(me, action, said, extra)
                 return len(me.children) > before
             case Delegate(name, text) | Send(name, text):
                 agent = self._there(me, name)
                 again = isinstance(action, Delegate) and agent.state == "idle"
-                await do(run, me, Delegate(agent.id, text) if again else Send(agent.id, text), said, extra)
-                return run.events[-1].type == "message"
+                await do(me, Delegate(agent.id, text) if again else Send(agent.id, text), said, extra)
+                return bool(me.run.writer.events[-1].type == "message")
             case Cancel(names):
-                await do(run, me, Cancel(tuple(self._there(me, name).id for name in names)), said, extra)
+                await do(me, Cancel(tuple(self._there(me, name).id for name in names)), said, extra)
             case Stop() if stops:
-                await do(run, me, action, said, extra)
+                await do(me, action, said, extra)
             case Aggregate(method):
                 self._fuse(me, method, said, extra)
             case _:  # on this team nothing but a choice; whether play is over the game says
                 went_on = {"went_on": True} if stops else {}
-                run.emit(
+                me.run.writer.emit(
                     me,
                     "orchestrator_decision",
                     text=extra["step"]["option"],
@@ -270,7 +270,7 @@ class GamePlay:
         self._fused.update(new.values())
         causes: list[tuple[str, EdgeType]] = [(event, "aggregate") for event in new.values()]
         detail = {"method": method, "sources": list(new)}
-        me.run.emit(me, "aggregate", text=method, said=said, causes=causes, extra=extra | detail)
+        me.run.writer.emit(me, "aggregate", text=method, said=said, causes=causes, extra=extra | detail)
 
 
 def begin(game: Game, stream: int) -> State:

@@ -26,7 +26,6 @@ from msgspec import Struct, structs
 from baton.credit import ESTIMATORS, find
 from baton.credit.estimator import Estimator
 from baton.credit.estimators.group import Ema
-from baton.credit.forking import Forks
 from baton.credit.project import project
 from baton.errors import TraceError
 from baton.games.game import Game
@@ -36,6 +35,7 @@ from baton.learn.options import with_propensities
 from baton.learn.policy import Policy, samplers
 from baton.learn.recipe import CreditPart, Recipe
 from baton.learn.scoring import returns_without
+from baton.team.forks import Forks
 from baton.trace.acts import EVENT_UNITS, agents, unit_of
 from baton.trace.numbers import ROUNDING, Floats
 from baton.trace.records import Credit, Event

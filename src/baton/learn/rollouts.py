@@ -21,13 +21,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from msgspec import Struct
 
 from baton.credit.core.acts import turns
-from baton.credit.forking import Forks
 from baton.errors import UsageError
 from baton.forest.rows import Row
 from baton.learn.options import with_propensities
 from baton.learn.policy import Policy, samplers
 from baton.learn.recipe import Recipe
 from baton.learn.stage import Episode, Stage
+from baton.team.forks import Forks
 from baton.team.protocol import NOT_ASKED, Answer, Engine, EngineError, Entry, Request
 from baton.team.team import Assignment
 from baton.trace.numbers import Ints

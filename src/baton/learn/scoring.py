@@ -26,7 +26,6 @@ import msgspec
 from msgspec import Struct, structs
 
 from baton.credit import find
-from baton.credit.forking import Forks
 from baton.errors import TraceError, UsageError
 from baton.learn.recipe import Recipe, RewardPart
 from baton.learn.stage import Stage
@@ -39,6 +38,7 @@ from baton.reward.reward_recipe import (
     with_rewards,
 )
 from baton.reward.rule import Rule
+from baton.team.forks import Forks
 from baton.team.intervene import BarAgent
 from baton.trace.acts import agents
 from baton.trace.gold import Gold, Judge

@@ -21,10 +21,9 @@ from baton.tasks.game_task import GameTask
 from baton.tasks.reasoning import PLAYS, ReasoningTask
 from baton.tasks.task import Split, Task
 from baton.tasks.translate import translated
-from baton.team.budget import Ledger, Limits
+from baton.team.budget import Budget, Limits
 from baton.team.protocol import MODEL_FAILED, NOT_ASKED, Engine
-from baton.team.run import Run
-from baton.team.running import header_of
+from baton.team.running import Run, header_of
 from baton.team.surface import Lines, Tools
 from baton.team.team import TEMPLATE, Assignment, Team, Topology, check_template
 from baton.team.topology import TOPOLOGIES, make_topology
@@ -119,7 +118,7 @@ class Stage:
         self.task = _task(recipe.task)
         self.topology = self._topology()
         self.limits = decode(Limits, recipe.team.limits, "", "team.limits")
-        Ledger(self.limits)  # a limit that makes no sense is an error before anything is played
+        Budget(self.limits)  # a limit that makes no sense is an error before anything is played
         check_template(self._template)
 
     @property

@@ -26,10 +26,9 @@ from baton.games.reference import reference
 from baton.games.solve import Solution, solve
 from baton.tasks.task import Instance, Task
 from baton.team.action import VERBS
-from baton.team.agent import Agent, Role
+from baton.team.agent import Agent, AgentRun, Role
 from baton.team.protocol import Answer, Request
 from baton.team.randomness import uniform
-from baton.team.run import Run
 from baton.team.surface import SURFACES
 from baton.team.team import Assignment, Topology
 from baton.trace.records import Reward
@@ -47,7 +46,7 @@ class GameTask(Task):
         self.game = game
         self.name = f"{PREFIX}{game.name}"  # type: ignore[misc]  # one class for all games
         self._board = Board(game)
-        self._plays: WeakKeyDictionary[Run, GamePlay] = WeakKeyDictionary()
+        self._plays: WeakKeyDictionary[AgentRun, GamePlay] = WeakKeyDictionary()
 
     def draw(self, random: np.random.Generator) -> tuple[str, Any, Any]:
         return (

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
 import msgspec
 from msgspec import Struct, field
@@ -20,11 +20,6 @@ from baton.team.protocol import Answer, Engine, Entry
 from baton.trace.numbers import Ints
 from baton.trace.records import Sampling
 from baton.trace.vocabulary import EdgeType
-
-if TYPE_CHECKING:
-    from baton.team.run import Run
-    from baton.team.writer import Said
-
 
 _encode = msgspec.json.Encoder().encode
 
@@ -131,8 +126,28 @@ class Context:
 
 
 Program = Callable[["Agent"], Coroutine[Op, Any, None]]
-CarryOut = Callable[["Agent", Action, "Said", dict[str, Any]], Coroutine[Op, Any, None]]
-"""What an action does, in a program's own way: writes its event (with the extra given), or raises Forbidden."""
+CarryOut = Callable[["Agent", Action, Any, dict[str, Any]], Coroutine[Op, Any, None]]
+"""What an action does, in a program's own way: it writes its event (with what said it, a `baton.team.recording.Said`,
+and the extra given), or raises Forbidden."""
+
+
+class AgentRun(Protocol):
+    """The run that an agent is in, as far as agents and programs see it (see `baton.team.state.RunState`)."""
+
+    team: Any
+    harness: Any
+    assignment: Any
+    writer: Any
+    """These four are made of roles and agents, so their types are defined above this module."""
+    replicate: str
+    stopped: bool
+    take_turn: Callable[..., Coroutine[Any, Any, None]]
+    perform: Callable[..., Coroutine[Any, Any, bool]]
+
+    def wake(self, agent: Agent, value: Any = None) -> None: ...
+    def give_up(self, agent: Agent, reason: str) -> None: ...
+    async def wait(self, agent: Agent, names: tuple[str, ...], mode: str) -> None: ...
+    async def next_task(self) -> None: ...
 
 
 class Item(Struct, frozen=True, gc=False):
@@ -199,7 +214,7 @@ class Agent:
         "waits_for_tools",
     )
 
-    def __init__(self, run: Run, id_: str, role: Role, parent: Agent | None) -> None:
+    def __init__(self, run: AgentRun, id_: str, role: Role, parent: Agent | None) -> None:
         self.run = run
         self.id = id_
         self.role = role
@@ -247,41 +262,44 @@ class Agent:
         self.answered = ""
         """The latest thing that could serve as an answer, should it have to stop."""
 
-    # -- what a program may do ------------------------------------------------------------------
-
     async def turn(self, carry_out: CarryOut | None = None) -> None:
         """Ask the policy once and carry out what it says: by the verbs, or as the program has it."""
-        await self.run.turn(self, carry_out)
+        await self.run.take_turn(self.run, self, carry_out)
 
     async def spawn(self, role: str, task: str) -> str | None:
         """The new agent's id; None when the budget refuses."""
         before = len(self.children)
-        await self.run.perform(self, Spawn(role, task), None)
+        await self.run.perform(self.run, self, Spawn(role, task), None)
         return self.children[-1].id if len(self.children) > before else None
 
     async def delegate(self, agent: str, task: str) -> None:
-        await self.run.perform(self, Delegate(agent, task), None)
+        """Give a further task to an agent that has returned."""
+        await self.run.perform(self.run, self, Delegate(agent, task), None)
 
     async def send(self, agent: str, text: str) -> None:
-        await self.run.perform(self, Send(agent, text), None)
+        """Send text to another agent."""
+        await self.run.perform(self.run, self, Send(agent, text), None)
 
     async def wait(self, agents: Sequence[str] = (), mode: Literal["all", "any"] = "all") -> None:
         """Until they have returned. What they returned is in `results`, and in the inbox."""
-        await self.run.perform(self, Wait(tuple(agents), mode), None)
+        await self.run.perform(self.run, self, Wait(tuple(agents), mode), None)
 
     async def cancel(self, agents: Sequence[str]) -> None:
-        await self.run.perform(self, Cancel(tuple(agents)), None)
+        """Stop agents, with everything they spawned."""
+        await self.run.perform(self.run, self, Cancel(tuple(agents)), None)
 
     async def aggregate(self, method: str, sources: Sequence[str] = ()) -> str:
         """The fused text, which also stands in `answered`."""
-        await self.run.perform(self, Aggregate(method, tuple(sources)), None)
+        await self.run.perform(self.run, self, Aggregate(method, tuple(sources)), None)
         return self.answered
 
     async def returns(self, text: str) -> None:
-        await self.run.perform(self, Return(text), None)
+        """Hand a result to whoever gave the task."""
+        await self.run.perform(self.run, self, Return(text), None)
 
     async def stop(self, answer: str) -> None:
-        await self.run.perform(self, Stop(answer), None)
+        """End the whole run with an answer."""
+        await self.run.perform(self.run, self, Stop(answer), None)
 
     def note(self, text: str) -> None:
         """Something to read at the next turn that comes from the harness, not from an agent."""
@@ -295,8 +313,6 @@ class Agent:
     def done(self) -> bool:
         """Nothing left to do: returned, stopped or cancelled."""
         return self.state != "active" or self.run.stopped
-
-    # -- what the runtime does ------------------------------------------------------------------
 
     def next_event_id(self) -> str:
         return f"{self.id}#{self.num_events + 1}"

@@ -1,8 +1,8 @@
-"""The budget: reserve before you spend, from every ledger above you at once.
+"""The budget: reserve before you spend, from every budget above you at once.
 
-Invariant: in every ledger, used + reserved <= limit, for every resource, always. Spending more than
+Invariant: in every budget, used + reserved <= limit, for every resource, always. Spending more than
 was reserved is an error before anything is counted, so overspending is impossible, not detected.
-What a ledger spends, its parents have spent too: a nested team draws from the team that started it.
+What a budget spends, its parents have spent too: a nested team draws from the team that started it.
 
 Counters (agents, tokens, calls, tool_calls, seconds) only grow; `concurrent` is given back when its
 reservation closes; `depth` is held against its limit and remembered as the deepest so far. For one
@@ -30,7 +30,7 @@ _CLOSED: Final = "This reservation was settled or released before; reserve again
 
 
 class BudgetError(BatonError):
-    """The runtime used the ledger wrongly: spent what it had not reserved, or settled twice."""
+    """The runtime used the budget wrongly: spent what it had not reserved, or settled twice."""
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -50,7 +50,7 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 class Refusal(Struct, frozen=True):
-    """Why nothing was reserved: the first limit, from the ledger upwards, that does not allow it."""
+    """Why nothing was reserved: the first limit, from the budget upwards, that does not allow it."""
 
     resource: str
     limit: float
@@ -69,7 +69,7 @@ class Refusal(Struct, frozen=True):
 
 
 class Spent(Struct, frozen=True, kw_only=True):
-    """A ledger's state, to be stored and restored."""
+    """A budget's state, to be stored and restored."""
 
     used: dict[str, float]
     reserved: dict[str, float]
@@ -78,16 +78,16 @@ class Spent(Struct, frozen=True, kw_only=True):
 class Reservation:
     """Amounts set aside. Close it once: `settle` what was spent, or `release` it all."""
 
-    __slots__ = ("_amounts", "_ledger")
+    __slots__ = ("_amounts", "_budget")
 
-    def __init__(self, ledger: Ledger, amounts: tuple[tuple[int, int], ...]) -> None:
-        self._ledger: Ledger | None = ledger
+    def __init__(self, budget: Budget, amounts: tuple[tuple[int, int], ...]) -> None:
+        self._budget: Budget | None = budget
         self._amounts = amounts
 
     @property
     def is_open(self) -> bool:
         """Neither settled nor released yet."""
-        return self._ledger is not None
+        return self._budget is not None
 
     def settle(self, **actual: float) -> None:
         """Count what was spent, and give back the rest. What is not named was spent in full."""
@@ -104,53 +104,53 @@ class Reservation:
         self._close(tuple((index, amount, spent[index]) for index, amount in self._amounts))
 
     def settle_call(self, tokens: int) -> None:
-        """Settle what `Ledger.reserve_call` reserved."""
-        amounts, ledger = self._amounts, self._ledger
+        """Settle what `Budget.reserve_call` reserved."""
+        amounts, budget = self._amounts, self._budget
         if amounts[-1] is not _ONE_CALL:
             raise BudgetError("settle_call settles what reserve_call reserved. Type: settle(...)")
         reserved = amounts[0][1]
         if not 0 <= tokens <= reserved:
             raise BudgetError(f"Cannot settle {tokens} tokens: only {reserved} were reserved.")
-        if ledger is None:
+        if budget is None:
             raise BudgetError(_CLOSED)
-        self._ledger = None
-        while ledger is not None:  # as _close, written out: this runs once for every call of a model
-            used, held = ledger._used, ledger._held
+        self._budget = None
+        while budget is not None:  # as _close, written out: this runs once for every call of a model
+            used, held = budget._used, budget._held
             held[_TOKENS] -= reserved
             used[_TOKENS] += tokens
             held[_CALLS] -= 1
             used[_CALLS] += 1
-            ledger = ledger._parent
+            budget = budget._parent
 
     def release(self) -> None:
         """Give everything back, as never spent. Nothing happens if it is closed already."""
-        if self._ledger is not None:
+        if self._budget is not None:
             self._close(tuple((index, amount, 0) for index, amount in self._amounts))
 
     def _close(self, changes: tuple[tuple[int, int, int], ...]) -> None:
-        ledger = self._ledger
-        if ledger is None:
+        budget = self._budget
+        if budget is None:
             raise BudgetError(_CLOSED)
-        self._ledger = None
-        while ledger is not None:
-            used, held = ledger._used, ledger._held
+        self._budget = None
+        while budget is not None:
+            used, held = budget._used, budget._held
             for index, reserved, spent in changes:
                 held[index] -= reserved
                 if index != _CONCURRENT:
                     used[index] += spent
-            ledger = ledger._parent
+            budget = budget._parent
 
     def _names(self) -> str:
         return ", ".join(f"{_plain(index, amount):g} {RESOURCES[index]}" for index, amount in self._amounts)
 
 
-class Ledger:
+class Budget:
     """What may be spent, what is set aside, and what was spent."""
 
     __slots__ = ("_base_depth", "_held", "_limit", "_parent", "_used", "limits")
 
-    def __init__(self, limits: Limits, parent: Ledger | None = None, *, depth: int = 0) -> None:
-        """`depth`: how deep in the parent the root of this ledger's team stands."""
+    def __init__(self, limits: Limits, parent: Budget | None = None, *, depth: int = 0) -> None:
+        """`depth`: how deep in the parent the root of this budget's team stands."""
         self.limits = limits
         self._parent = parent
         self._base_depth = depth
@@ -158,9 +158,9 @@ class Ledger:
         self._used = [0] * len(RESOURCES)
         self._held = [0] * len(RESOURCES)
 
-    def child(self, limits: Limits, *, depth: int = 0) -> Ledger:
-        """A ledger for a nested team, whose root stands at `depth` here. It draws on this one."""
-        return Ledger(limits, self, depth=depth)
+    def child(self, limits: Limits, *, depth: int = 0) -> Budget:
+        """A budget for a nested team, whose root stands at `depth` here. It draws on this one."""
+        return Budget(limits, self, depth=depth)
 
     def reserve(self, **amounts: float) -> Reservation | Refusal:
         """Set amounts aside here and in every parent, or nowhere."""
@@ -185,12 +185,12 @@ class Ledger:
         """What could still be reserved, by the tightest limit from here upwards; None: no limit."""
         index = _index(resource)
         least, base = math.inf, 0
-        ledger: Ledger | None = self
-        while ledger is not None:
-            taken = base if index == _DEPTH else ledger._used[index] + ledger._held[index]
-            least = min(least, ledger._limit[index] - taken)
-            base += ledger._base_depth
-            ledger = ledger._parent
+        budget: Budget | None = self
+        while budget is not None:
+            taken = base if index == _DEPTH else budget._used[index] + budget._held[index]
+            least = min(least, budget._limit[index] - taken)
+            base += budget._base_depth
+            budget = budget._parent
         return None if least == math.inf else _plain(index, max(0, int(least)))
 
     def used(self, resource: str) -> float:
@@ -202,20 +202,20 @@ class Ledger:
         return _plain(_index(resource), self._held[_index(resource)])
 
     def snapshot(self) -> Spent:
-        """The state of this ledger alone; parents have their own."""
+        """The state of this budget alone; parents have their own."""
         return Spent(
             used={name: self.used(name) for name in RESOURCES},
             reserved={name: self.reserved(name) for name in RESOURCES},
         )
 
     def restore(self, spent: Spent, *, charge_reserved: bool = False) -> None:
-        """Take over a snapshot, in a ledger with nothing reserved. Parents are restored from their own.
+        """Take over a snapshot, in a budget with nothing reserved. Parents are restored from their own.
 
         Reservations do not outlive their process: whoever held one reserves again. With
         `charge_reserved` they count as spent, for work that cannot be known not to have happened.
         """
         if any(self._held):
-            raise BudgetError("Cannot restore a ledger while something is reserved in it.")
+            raise BudgetError("Cannot restore a budget while something is reserved in it.")
         for name, index in _INDEX.items():
             total = spent.used.get(name, 0)
             if charge_reserved and index != _CONCURRENT:
@@ -223,36 +223,36 @@ class Ledger:
             self._used[index] = _ticks(name, index, total)
 
     def _take(self, asked: tuple[tuple[int, int], ...]) -> Reservation | Refusal:
-        ledger: Ledger | None = self
-        while ledger is not None:
-            used, held, limit = ledger._used, ledger._held, ledger._limit
+        budget: Budget | None = self
+        while budget is not None:
+            used, held, limit = budget._used, budget._held, budget._limit
             for index, amount in asked:
                 if used[index] + held[index] + amount > limit[index]:
-                    return ledger._refusal(index, amount)
-            ledger = ledger._parent
-        ledger = self
-        while ledger is not None:
-            held = ledger._held
+                    return budget._refusal(index, amount)
+            budget = budget._parent
+        budget = self
+        while budget is not None:
+            held = budget._held
             for index, amount in asked:
                 held[index] += amount
-            ledger = ledger._parent
+            budget = budget._parent
         return Reservation(self, asked)
 
     def _check_depth(self, depth: int) -> Refusal | None:
-        ledger: Ledger | None = self
-        while ledger is not None:
-            if depth > ledger._limit[_DEPTH]:
-                return ledger._refusal(_DEPTH, depth)
-            depth += ledger._base_depth
-            ledger = ledger._parent
+        budget: Budget | None = self
+        while budget is not None:
+            if depth > budget._limit[_DEPTH]:
+                return budget._refusal(_DEPTH, depth)
+            depth += budget._base_depth
+            budget = budget._parent
         return None
 
     def _mark_depth(self, depth: int) -> None:
-        ledger: Ledger | None = self
-        while ledger is not None:
-            ledger._used[_DEPTH] = max(ledger._used[_DEPTH], depth)
-            depth += ledger._base_depth
-            ledger = ledger._parent
+        budget: Budget | None = self
+        while budget is not None:
+            budget._used[_DEPTH] = max(budget._used[_DEPTH], depth)
+            depth += budget._base_depth
+            budget = budget._parent
 
     def _refusal(self, index: int, asked: int) -> Refusal:
         name = RESOURCES[index]
@@ -267,7 +267,7 @@ def _index(name: str) -> int:
 
 
 def _ticks(name: str, index: int, amount: float) -> int:
-    """An amount as the ledger counts it. Parts of a microsecond are rounded up, against the spender."""
+    """An amount as the budget counts it. Parts of a microsecond are rounded up, against the spender."""
     if type(amount) is int and amount >= 0 and index != _SECONDS:
         return amount
     if index == _SECONDS and 0 <= amount < math.inf:

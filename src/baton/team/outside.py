@@ -8,23 +8,21 @@ time, and nothing is run again; otherwise it is done for real.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct, structs
 
 from baton.errors import TraceError
 from baton.team.agent import Agent, Item
-from baton.team.clock import Op
-from baton.team.intervene import Replace
-from baton.team.protocol import Answer, Engine, EngineError
+from baton.team.clock import Latency, Op
+from baton.team.intervene import OnEvent, Replace
+from baton.team.protocol import Answer, Engine, EngineError, Request
+from baton.team.recording import TraceWriter
 from baton.team.tools.tool import Tool, ToolOutcome, invoke, invoke_now
+from baton.trace.numbers import Ints
 from baton.trace.records import Call, Sampling
 from baton.trace.vocabulary import Status
-
-if TYPE_CHECKING:
-    from baton.team.run import Run
-    from baton.team.turn import Question
 
 
 class ForkRefused(TraceError):
@@ -42,34 +40,69 @@ class Usage(Struct, kw_only=True):
     tools_reused: int = 0
 
 
-class Outside:
-    """Engines, tools, timers, for one run."""
+class Mode(Struct, frozen=True, kw_only=True):
+    """How far a run may reach outside."""
 
-    def __init__(self, *, live: bool = True, forked: bool = False, allow_impure: bool = False) -> None:
-        self.live = live
-        """False: only what is recorded happens (replay)."""
-        self.forked = forked
-        self.allow_impure = allow_impure
+    live: bool = True
+    """False: only what is recorded happens (replay)."""
+    forked: bool = False
+    allow_impure: bool = False
+    """Whether a fork may run tools again that act on the world."""
+
+
+class Question(Struct, frozen=True, kw_only=True):
+    """A call on its way: what is asked, and what of it is new."""
+
+    engine: Engine
+    request: Request
+    ids: Ints | None
+    prompt_ref: str
+    parent: str | None
+    keep: int
+    harness: str
+
+
+class Outside:
+    """The engines, tools and timers of one run."""
+
+    def __init__(
+        self,
+        writer: TraceWriter,
+        *,
+        latency: Latency,
+        seed: int,
+        replicate: str,
+        interventions: Mapping[str, OnEvent],
+        mode: Mode,
+    ) -> None:
+        self._writer = writer
+        self._driver = writer.driver
+        self._recording = writer.recording
+        self._strict = writer.strict
+        self._latency = latency
+        self._seed = seed
+        self._replicate = replicate
+        self._interventions = interventions
+        self._mode = mode
+        self.live = mode.live
         self.usage = Usage()
         self._tools: dict[str, dict[str, Op]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    # -- calls ----------------------------------------------------------------------------------
-
-    def start_call(self, run: Run, op: Op) -> None:
+    def start_call(self, op: Op) -> None:
         question: Question = op.work
         agent: Agent = op.agent
-        recording = run.recording
+        recording = self._recording
         if recording is not None and not agent.diverged:
             call = recording.calls.get(op.id)
             if (
                 call is not None
                 and _same_question(call, question)
-                and (run.strict or _same_weights(call, question))
+                and (self._strict or _same_weights(call, question))
             ):
-                self._feed_call(run, op, call)
+                self._feed_call(op, call)
                 return
-            if run.strict:
+            if self._strict:
                 if call is not None:
                     raise TraceError(
                         f"the run does not repeat its trace: call {op.id} is asked something else than was recorded. "
@@ -78,25 +111,25 @@ class Outside:
             else:
                 agent.diverged = True
         if self.live:
-            if run.replicate:
-                op.work = _with_key(question, f"{question.request.sampling.key}/{run.replicate}")
-            run.driver.fresh(op)
+            if self._replicate:
+                op.work = _with_key(question, f"{question.request.sampling.key}/{self._replicate}")
+            self._driver.fresh(op)
 
-    def _feed_call(self, run: Run, op: Op, call: Call) -> None:
-        assert run.recording is not None
+    def _feed_call(self, op: Op, call: Call) -> None:
+        assert self._recording is not None
         if call.sampling is not None and call.sampling.key is not None:
             op.work = _with_key(op.work, call.sampling.key)  # what is written again is what was drawn then
-        found = run.recording.answer(op.id)
+        found = self._recording.answer(op.id)
         if found is not None:
             op.result, (t, seq) = found
             self._count_call(op.result, len(op.work.ids or ()), reused=True)
-            run.driver.recorded(op, *self._when(run, call.t, t, seq))
-        elif not run.strict:  # its agent was cancelled meanwhile, and perhaps will not be now
-            run.driver.defer(op, run.driver.now + (call.duration_s or 0.0))
+            self._driver.recorded(op, *self._when(call.t, t, seq))
+        elif not self._strict:  # its agent was cancelled meanwhile, and perhaps will not be now
+            self._driver.defer(op, self._driver.now + (call.duration_s or 0.0))
 
-    def _when(self, run: Run, start: float | None, end: float, seq: int) -> tuple[float, int]:
+    def _when(self, start: float | None, end: float, seq: int) -> tuple[float, int]:
         """A recorded operation takes as long as it took; begun when it was begun, it ends exactly when it ended."""
-        return (end if start is None else run.driver.now + (end - start)), seq
+        return (end if start is None else self._driver.now + (end - start)), seq
 
     def _count_call(self, answer: Answer | EngineError, prompt: int, *, reused: bool) -> None:
         said = 0 if isinstance(answer, EngineError) else answer.completion_tokens or 0
@@ -107,20 +140,18 @@ class Outside:
             self.usage.calls_run += 1
             self.usage.tokens_run += said + prompt
 
-    # -- tools ----------------------------------------------------------------------------------
-
-    def start_tool(self, run: Run, op: Op) -> None:
+    def start_tool(self, op: Op) -> None:
         agent: Agent = op.agent
         tool: Tool = op.work[0]
-        op.start = run.driver.now
+        op.start = self._driver.now
         self._tools.setdefault(agent.id, {})[op.id] = op
-        recording = run.recording
+        recording = self._recording
         if recording is not None:
             found = recording.tool(op.id)
             before = recording.events.get(op.id)
             same = (
                 before is not None
-                and before.content_ref == run.events[-1].content_ref
+                and before.content_ref == self._writer.events[-1].content_ref
                 and before.tool == tool.name
             )
             if found is not None and same and (tool.pure or not agent.diverged):
@@ -130,22 +161,22 @@ class Outside:
                         text=text, ok=event.status == "ok", truncated="truncated" in event.extra
                     )
                 self.usage.tools_reused += 1
-                run.driver.recorded(op, *self._when(run, event.t, t, seq))
+                self._driver.recorded(op, *self._when(event.t, t, seq))
                 return
             ended = recording.events.get(op.id + "r")
             if ended is not None and found is None and same and not agent.diverged:
-                if not run.strict:  # its agent was cancelled meanwhile, and perhaps will not be now
-                    run.driver.defer(op, ended.t)
+                if not self._strict:  # its agent was cancelled meanwhile, and perhaps will not be now
+                    self._driver.defer(op, ended.t)
                 return
             # Started before a crash and never heard of again: it may or may not have acted.
             op.in_doubt = (
-                run.strict and before is not None and found is None and not (tool.pure or tool.idempotent)
+                self._strict and before is not None and found is None and not (tool.pure or tool.idempotent)
             )
         if self.live:
-            run.driver.fresh(op)
+            self._driver.fresh(op)
 
-    def tool_finished(self, run: Run, op: Op) -> None:
-        """A result is in: write it, and let the agent go on once it has all it waits for."""
+    def tool_finished(self, op: Op) -> bool:
+        """A result is in: write it. True when the agent has all that it waits for and can go on."""
         agent: Agent = op.agent
         tool: Tool = op.work[0]
         outcome: ToolOutcome | None = op.result
@@ -160,17 +191,17 @@ class Outside:
             status = "ok" if outcome.ok else "failed"
             if outcome.truncated:
                 extra["truncated"] = True
-        change = run.interventions.get(result_id)
+        change = self._interventions.get(result_id)
         if isinstance(change, Replace):
             text, extra = change.text, {"intervention": "replace"}
-        event = run.emit(
+        event = self._writer.emit(
             agent,
             "tool_result",
             id_=result_id,
             tool=tool.name,
             text=text,
             t=op.start,
-            duration_s=run.driver.now - op.start,
+            duration_s=self._driver.now - op.start,
             status=status,
             trusted=tool.trusted,
             extra=extra,
@@ -179,39 +210,36 @@ class Outside:
         agent.inbox.append(Item(event.id, "causal", tool.name, f"{tool.name}: {text}", speaker="tool"))
         if not self._tools[agent.id] and agent.waits_for_tools:
             agent.waits_for_tools = False
-            run.wake(agent)
+            return True
+        return False
 
     def tools_of(self, agent: Agent) -> bool:
         """Whether the agent has tool calls in flight."""
         return bool(self._tools.get(agent.id))
 
-    # -- timers ---------------------------------------------------------------------------------
-
-    def start_timer(self, run: Run, op: Op) -> None:
-        if run.recording is not None:
-            found = run.recording.timers.get(op.id)
-            if found is not None and (run.strict or not op.agent.diverged):
-                run.driver.recorded(op, *found)
+    def start_timer(self, op: Op) -> None:
+        if self._recording is not None:
+            found = self._recording.timers.get(op.id)
+            if found is not None and (self._strict or not op.agent.diverged):
+                self._driver.recorded(op, *found)
                 return
-            if run.strict and not self.live:
+            if self._strict and not self.live:
                 return
-        run.driver.timer(op, op.work)
+        self._driver.timer(op, op.work)
 
-    # -- doing it for real ----------------------------------------------------------------------
-
-    async def do(self, run: Run, ops: Sequence[Op]) -> None:
+    async def do(self, ops: Sequence[Op]) -> None:
         """Perform fresh operations (see `Driver.next`)."""
-        if self.forked and not self.allow_impure:
+        if self._mode.forked and not self._mode.allow_impure:
             for op in ops:
                 if op.kind == "tool":
                     _refuse_impure(op)
-        if run.driver.virtual:
-            await self._do_virtually(run, ops)
+        if self._driver.virtual:
+            await self._do_virtually(ops)
         else:
             for op in ops:
-                self._start(run, op)
+                self._start(op)
 
-    async def _do_virtually(self, run: Run, ops: Sequence[Op]) -> None:
+    async def _do_virtually(self, ops: Sequence[Op]) -> None:
         by_engine: dict[int, list[Op]] = {}
         engines: dict[int, Engine] = {}
         tools: list[Op] = []
@@ -223,62 +251,72 @@ class Outside:
                 engines[id(engine)] = engine
                 by_engine.setdefault(id(engine), []).append(op)
         answers = [_answer(engines[key], batch) for key, batch in by_engine.items()]
-        await asyncio.gather(*answers, *(_invoke(run, op) for op in tools))
-        latency = run.team.latency
+        await asyncio.gather(*answers, *(self._invoke(op) for op in tools))
+        latency = self._latency
         for op in ops:
             if op.kind == "tool":
                 self.usage.tools_run += 1
-                took = latency.tool(run.sampling_key(op.id))
+                took = latency.tool(f"{self._seed}/{op.id}")
             else:
-                took = self._call_took(run, op)
-            run.driver.schedule(op, max(run.driver.now, op.start + took))
+                took = self._call_took(op)
+            self._driver.schedule(op, max(self._driver.now, op.start + took))
 
-    def _call_took(self, run: Run, op: Op) -> float:
+    def _call_took(self, op: Op) -> float:
         answer: Answer | EngineError = op.result
         self._count_call(answer, len(op.work.ids or ()), reused=False)
         if isinstance(answer, Answer) and answer.duration_s is not None:
             return answer.duration_s
         said = answer.completion_tokens or 0 if isinstance(answer, Answer) else 0
-        return run.team.latency.call(op.work.request.sampling.key, said)
+        return self._latency.call(op.work.request.sampling.key, said)
 
-    def _start(self, run: Run, op: Op) -> None:
+    def _start(self, op: Op) -> None:
         """Real clock: begin, and arrive when done. What answers at once arrives at once."""
         if op.kind == "call":
             now = getattr(op.work.engine, "answer_now", None)
             if now is not None:
                 op.result = now(op.work.request)
                 self._count_call(op.result, len(op.work.ids or ()), reused=False)
-                run.driver.arrive(op)
+                self._driver.arrive(op)
                 return
         elif op.work[0].instant:
             self.usage.tools_run += 1
-            op.result = invoke_now(*op.work, idempotency_key=_key(run, op))
-            run.driver.arrive(op)
+            op.result = invoke_now(*op.work, idempotency_key=self._key(op))
+            self._driver.arrive(op)
             return
-        run.driver.in_flight += 1
-        op.task = asyncio.get_running_loop().create_task(self._perform(run, op))
+        self._driver.in_flight += 1
+        op.task = asyncio.get_running_loop().create_task(self._perform(op))
         self._tasks.add(op.task)
         op.task.add_done_callback(self._tasks.discard)
 
-    async def _perform(self, run: Run, op: Op) -> None:
+    async def _perform(self, op: Op) -> None:
         try:
             if op.kind == "tool":
                 self.usage.tools_run += 1
-                await _invoke(run, op)
+                await self._invoke(op)
             else:
                 await _answer(op.work.engine, [op])
                 self._count_call(op.result, len(op.work.ids or ()), reused=False)
         finally:
-            run.driver.in_flight -= 1
-            run.driver.arrive(op)
+            self._driver.in_flight -= 1
+            self._driver.arrive(op)
 
-    # -- cancelling -----------------------------------------------------------------------------
+    async def _invoke(self, op: Op) -> None:
+        if op.in_doubt:
+            return
+        tool, args = op.work
+        if tool.instant:
+            op.result = invoke_now(tool, args, idempotency_key=self._key(op))
+        else:
+            op.result = await invoke(tool, args, idempotency_key=self._key(op))
 
-    def cancel(self, run: Run, agent: Agent, because: str | None = None) -> None:
+    def _key(self, op: Op) -> str:
+        return f"{self._writer.header.trace_id}/{op.id}"
+
+    def cancel(self, agent: Agent, because: str | None = None) -> None:
         """Drop what an agent has in flight, because of an event. A tool that may have acted is left in doubt."""
         if agent.op is not None:
             agent.op.cancel()
-            run.add_call(unanswered(run, agent.op, "cancelled"))
+            self._writer.add_call(unanswered(agent.op, "cancelled", self._driver.now))
             agent.op = None
         if agent.reservation is not None:
             agent.reservation.settle_call(0)  # it was asked; what it cost is not known
@@ -286,7 +324,7 @@ class Outside:
         for op in self._tools.pop(agent.id, {}).values():
             op.cancel()
             tool: Tool = op.work[0]
-            run.emit(
+            self._writer.emit(
                 agent,
                 "tool_result",
                 id_=op.id + "r",
@@ -295,12 +333,8 @@ class Outside:
                 causes=((op.id, "tool_dependency"), *(((because, "causal"),) if because else ())),
             )
 
-    async def close(self, run: Run) -> None:
+    async def close(self) -> None:
         """Leave nothing behind: not even what was cancelled a moment ago and has yet to notice."""
-        run.driver.close()
-        for agent in run.agents.values():
-            if agent.coroutine is not None:
-                agent.coroutine.close()
         tasks = tuple(self._tasks)
         for task in tasks:
             task.cancel()
@@ -332,7 +366,7 @@ def _same_weights(call: Call, question: Question) -> bool:
     return version is None or call.policy_version is None or call.policy_version == str(version)
 
 
-def unanswered(run: Run, op: Op, why: str) -> Call:
+def unanswered(op: Op, why: str, now: float) -> Call:
     """The record of a call that was asked and not answered."""
     question: Question = op.work
     return Call(
@@ -348,7 +382,7 @@ def unanswered(run: Run, op: Op, why: str) -> Call:
         sampling=question.request.sampling,
         finish_reason=why,
         t=op.start,
-        duration_s=run.driver.now - op.start,
+        duration_s=now - op.start,
     )
 
 
@@ -381,17 +415,3 @@ async def _answer(engine: Engine, ops: Sequence[Op]) -> None:
         ]
     for op, answer in zip(ops, answers, strict=True):
         op.result = answer
-
-
-async def _invoke(run: Run, op: Op) -> None:
-    if op.in_doubt:
-        return
-    tool, args = op.work
-    if tool.instant:
-        op.result = invoke_now(tool, args, idempotency_key=_key(run, op))
-    else:
-        op.result = await invoke(tool, args, idempotency_key=_key(run, op))
-
-
-def _key(run: Run, op: Op) -> str:
-    return f"{run.header.trace_id}/{op.id}"

@@ -1,17 +1,301 @@
-"""What a trace remembers of a run, by the thing that was waited for: the answers to feed back.
+"""What a run writes down, and what an earlier trace feeds back into it.
 
-A run is a chain of blocks. Each block begins when something outside completes (a call is answered,
-a tool finishes, a timer fires, a person speaks), runs without a pause, and its first event carries
-the time and the place in the order. So the completions with their times are all that is needed to
-run the same team again: replay, resume and fork all feed from here.
+`TraceWriter` writes events with their edges, calls and texts, block by block, to a journal. Its records come in the
+same order whenever the same run happens again, so a resume knows by a count alone what the journal already has.
+
+`Recording` is a trace seen from the other side: the completions with their times. A run is a chain of blocks. Each
+block begins when something outside completes (a call is answered, a tool finishes, a timer fires, a person speaks),
+runs without a pause, and its first event carries the time and the place in the order. So the completions are all that
+is needed to run the same team again: replay, resume and fork all feed from here.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+from msgspec import Struct
+
 from baton.errors import TraceError
+from baton.team.agent import Agent
+from baton.team.clock import Driver
 from baton.team.protocol import Answer, EngineError
-from baton.trace.records import Call, Event
-from baton.trace.trace import Header, Trace, meta_as
+from baton.trace.formats.sqlite.store import Store, Writer
+from baton.trace.records import Call, Edge, Event, Payload, Reward
+from baton.trace.trace import End, Header, Record, Trace, meta_as
+from baton.trace.vocabulary import Decision, EdgeType, EventType, Status
+
+_SHORT = 256
+_GROUP = 256
+_SECONDS = 0.1
+"""Records to commit together when nothing outside hinges on them, and how long they may wait: what took longer than
+that to come about, such as a model's answer, is dear."""
+
+
+class Journal(Protocol):
+    """Where a run's records go. Everything appended is durable when `commit` returns."""
+
+    def extend(self, records: Iterable[Record]) -> None: ...
+    def commit(self) -> None: ...
+    def end(self, end: End) -> None: ...
+
+
+class MemoryJournal:
+    """No journal: the trace is kept in memory alone."""
+
+    def extend(self, records: Iterable[Record]) -> None:
+        pass
+
+    def commit(self) -> None:
+        pass
+
+    def end(self, end: End) -> None:
+        pass
+
+
+class StoreJournal:
+    """A run's journal in a live store."""
+
+    def __init__(self, store: Store, writer: Writer) -> None:
+        self._store = store
+        self._writer = writer
+
+    def extend(self, records: Iterable[Record]) -> None:
+        self._writer.extend(records)
+
+    def commit(self) -> None:
+        self._store.commit()
+
+    def end(self, end: End) -> None:
+        self._writer.end(end)
+
+
+class Said(Struct, frozen=True, kw_only=True):
+    """Which tokens of which call said an action, and how likely they were."""
+
+    call: str
+    start: float | None = None
+    """When the call was asked; set, with the duration, for the first thing it said."""
+    span: tuple[int, int] | None = None
+    options: tuple[str, ...] | None = None
+    choice: int | None = None
+    propensity: float | None = None
+    option_propensities: tuple[float, ...] | None = None
+    duration_s: float | None = None
+    tokens: int | None = None
+    seed_key: str | None = None
+    decision: Decision | None = None
+    """Which decision this was, where the task says so; None: the verb's own."""
+
+
+class TraceWriter:
+    """Writes the trace of one run."""
+
+    def __init__(
+        self,
+        header: Header,
+        driver: Driver,
+        *,
+        journal: Journal | None,
+        recording: Recording | None,
+        strict: bool,
+        skip: int,
+    ) -> None:
+        self.header = header
+        self.driver = driver
+        self.journal = journal or MemoryJournal()
+        self.recording = recording
+        self.strict = strict
+        """Recorded events must come out again exactly as they were (replay, resume)."""
+        self.events: list[Event] = []
+        self.edges: list[Edge] = []
+        self.calls: list[Call] = []
+        self.payloads: dict[str, Payload] = {}
+        self.rewards: list[Reward] = []
+        self._skip = skip
+        """Records already in the journal (resume)."""
+        self._block: list[Record] = []
+        self._refs: dict[str, str] = {}
+        """Addresses of short texts, which agents say again and again."""
+        self._num_people = 0
+        self._committed = time.monotonic()
+
+    def trace(self, *, finished: bool) -> Trace:
+        """Everything so far."""
+        return Trace(
+            header=self.header,
+            events=tuple(self.events),
+            edges=tuple(self.edges),
+            calls=tuple(self.calls),
+            payloads=dict(self.payloads),
+            rewards=tuple(self.rewards),
+            costs=self._costs() if finished else {},
+            finished=finished,
+        )
+
+    def text(self, text: str | None, media_type: str = "text/plain") -> str | None:
+        """Store a text, once; its address."""
+        if text is None:
+            return None
+        ref = self._refs.get(text)
+        if ref is None:
+            payload = Payload.of(text, media_type)
+            ref = payload.ref
+            if ref not in self.payloads:
+                self.payloads[ref] = payload
+                self._block.append(payload)
+            if len(text) <= _SHORT:
+                self._refs[text] = ref
+        return ref
+
+    def emit(
+        self,
+        agent: Agent,
+        type_: EventType,
+        *,
+        decision: Decision = "none",
+        role: str | None = None,
+        from_: str | None = None,
+        to: str | None = None,
+        tool: str | None = None,
+        text: str | None = None,
+        media_type: str = "text/plain",
+        trusted: bool | None = None,
+        said: Said | None = None,
+        propensity: float | None = None,
+        duration_s: float | None = None,
+        status: Status = "ok",
+        pure: bool | None = None,
+        extra: dict[str, Any] | None = None,
+        causes: Sequence[tuple[str, EdgeType]] = (),
+        id_: str | None = None,
+        t: float | None = None,
+    ) -> Event:
+        """Write one event, with an edge from the agent's last one and from all it depends on."""
+        if id_ is None:
+            agent.num_events += 1
+            id_ = f"{agent.id}#{agent.num_events}"
+        if said is not None and said.duration_s is not None:
+            t, duration_s = said.start, said.duration_s
+        event = Event(
+            id=id_,
+            t=self.driver.now if t is None else t,
+            type=type_,
+            agent=agent.id,
+            seq=len(self.events) + 1,
+            role=role or agent.role.name,
+            from_=from_,
+            to=to,
+            tool=tool,
+            content_ref=self.text(text, media_type),
+            trusted=trusted,
+            decision=said.decision or decision if said else decision,
+            options=said.options if said else None,
+            choice=said.choice if said else None,
+            propensity=said.propensity if said else propensity,
+            option_propensities=said.option_propensities if said else None,
+            call=said.call if said else None,
+            span=said.span if said else None,
+            duration_s=duration_s,
+            tokens=said.tokens if said else None,
+            status=status,
+            seed_key=said.seed_key if said else None,
+            pure=pure,
+            extra=extra or {},
+        )
+        self._write(event)
+        last, agent.last_event = agent.last_event, id_
+        for source, kind in agent.causes:
+            self._edge(source, id_, kind)
+            if source == last:
+                last = None  # the dependency says more than that it came before
+        for source, kind in causes:
+            self._edge(source, id_, kind)
+            if source == last:
+                last = None
+        agent.causes.clear()
+        if last is not None:
+            self._edge(last, id_, "temporal")
+        return event
+
+    def emit_by(
+        self, who: str, type_: EventType, *, to: str, text: str, extra: dict[str, Any] | None = None
+    ) -> Event:
+        """An event of someone who is no agent of the team."""
+        self._num_people += 1
+        event = Event(
+            id=f"{who}#{self._num_people}",
+            t=self.driver.now,
+            type=type_,
+            agent=who,
+            seq=len(self.events) + 1,
+            from_=who,
+            to=to,
+            content_ref=self.text(text),
+            extra=extra or {},
+        )
+        self._write(event)
+        return event
+
+    def _write(self, event: Event) -> None:
+        if self.strict and self.recording is not None:
+            recorded = self.recording.events.get(event.id)
+            if recorded is not None and recorded != event:
+                raise TraceError(
+                    f"the run does not repeat its trace: event {event.id} was {_brief(recorded)}, now {_brief(event)}. "
+                    "Something outside the trace has changed: the task, the harness, the topology or a tool."
+                )
+        self.events.append(event)
+        self._block.append(event)
+
+    def _edge(self, src: str, dst: str, type_: EdgeType) -> None:
+        edge = Edge(src, dst, type_)
+        self.edges.append(edge)
+        self._block.append(edge)
+
+    def add_call(self, call: Call) -> None:
+        self.calls.append(call)
+        self._block.append(call)
+
+    def commit(self, *, must: bool = True) -> None:
+        now = time.monotonic()
+        if not must and len(self._block) < _GROUP and now - self._committed < _SECONDS:
+            return
+        self._committed = now
+        block, self._block = self._block, []
+        if self._skip:  # resume: the journal already has these
+            skipped = min(self._skip, len(block))
+            self._skip -= skipped
+            block = block[skipped:]
+        if block:
+            self.journal.extend(block)
+            self.journal.commit()
+
+    def add_reward(self, reward: Reward) -> None:
+        self.rewards.append(reward)
+        self._block.append(reward)
+
+    def end(self) -> None:
+        """The trace is complete."""
+        self.commit()
+        self.journal.end(End(costs=self._costs()))
+        self.journal.commit()
+
+    def _costs(self) -> dict[str, float]:
+        return {
+            "tokens": float(sum(event.tokens or 0 for event in self.events)),
+            "wall_clock_s": self.driver.now,
+            "tool_calls": float(sum(event.type == "tool_call" for event in self.events)),
+            "messages": float(sum(event.type == "message" for event in self.events)),
+            "calls": float(len(self.calls)),
+        }
+
+
+def _brief(event: Event) -> str:
+    values = ((name, getattr(event, name)) for name in event.__struct_fields__)
+    return str({name: value for name, value in values if value not in (None, {}, "")})
+
 
 Moment = tuple[float, int]
 """When a block began, and its place in the order."""

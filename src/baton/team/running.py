@@ -1,62 +1,203 @@
-"""Running a team: from nothing, from a crash (resume), from a trace (replay), from a change (fork).
+"""Running a team: from nothing, from a crash (resume), from a trace (replay). Forks are in `baton.team.forks`.
 
-All four are one machine fed with more or less of a recording.
+All of them are one machine fed with more or less of a recording. Its invariants:
+- A block (everything between two completions) runs without a pause, so the order of completions is the only thing
+  that is not decided by the program, and the trace records it.
+- A block is in the journal, whole, before anything it started begins to act outside. Under a virtual clock that is a
+  tool that is not pure; under a real one it is everything.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from hashlib import blake2b
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import Struct, structs
 
-from baton.errors import TraceError, UsageError
-from baton.team.budget import Ledger
-from baton.team.intervene import Intervention, OnEvent, check_fits
-from baton.team.outside import Outside, Usage
-from baton.team.recording import Recording, moment, replicates_of
-from baton.team.run import Run
+from baton.errors import BatonError, TraceError, UsageError
+from baton.team.agent import Agent, Item
+from baton.team.budget import Budget
+from baton.team.clock import Driver, Op
+from baton.team.intervene import Intervention
+from baton.team.outside import Mode
+from baton.team.recording import Journal, Recording, TraceWriter, moment
+from baton.team.state import RunState
 from baton.team.team import Assignment, Team
-from baton.team.writer import Journal
-from baton.trace.formats.sqlite.store import Store, Writer
-from baton.trace.graph.arrays import Graph
-from baton.trace.trace import End, Header, Record, Trace, meta_as, meta_table
-
-_MADE_HERE = re.compile(r"~[0-9a-f]{8}$")
-"""How a fork's name ends unless it was given one."""
+from baton.team.verbs import perform, take_turn
+from baton.trace.records import Event, Reward
+from baton.trace.trace import Header, Trace, meta_as, meta_table
 
 
-class StoreJournal:
-    """A run's journal in a live store."""
+class Run:
+    """The machine that moves one run's agents from one completion to the next."""
 
-    def __init__(self, store: Store, writer: Writer) -> None:
-        self._store = store
-        self._writer = writer
+    def __init__(
+        self,
+        team: Team,
+        assignment: Assignment,
+        header: Header,
+        *,
+        journal: Journal | None = None,
+        recording: Recording | None = None,
+        strict: bool = False,
+        skip: int = 0,
+        interventions: Sequence[Intervention] = (),
+        budget: Budget | None = None,
+        driver: Driver | None = None,
+        mode: Mode | None = None,
+    ) -> None:
+        self.driver = driver or Driver(virtual=team.clock == "virtual")
+        self.writer = TraceWriter(
+            header, self.driver, journal=journal, recording=recording, strict=strict, skip=skip
+        )
+        self.state = RunState(
+            team,
+            assignment,
+            self.writer,
+            interventions=interventions,
+            budget=budget or Budget(team.limits),
+            mode=mode or Mode(),
+            take_turn=take_turn,
+            perform=perform,
+        )
+        self.budget = self.state.budget
 
-    def extend(self, records: Iterable[Record]) -> None:
-        self._writer.extend(records)
+    async def go(self) -> Trace:
+        """Run to the end."""
+        state, recording = self.state, self.writer.recording
+        name = state.team.topology.root
+        root = state.add_agent(name, state.harness.role(name), None)
+        root.inbox.append(Item("", "causal", "", state.assignment.prompt))
+        self._set_deadline(root)
+        if recording is not None:
+            for event in recording.people:
+                said = recording.text(event)
+                self.driver.recorded(Op("person", event.id, None, (event.to, said)), *moment(event))
+        self._settle()
+        finished = False
+        try:
+            while not state.stopped:
+                self.writer.commit(must=self.driver.acts)
+                batch = await self.driver.next(state.outside.do)
+                if not batch and not self._unblock(root):
+                    break
+                for op in batch:
+                    if not op.cancelled and not state.stopped:
+                        self._complete(op)
+            finished = state.stopped
+            if finished:
+                self._finish(root)
+        finally:
+            self.driver.close()
+            for agent in state.agents.values():
+                if agent.coroutine is not None:
+                    agent.coroutine.close()
+            await state.outside.close()
+        return self.writer.trace(finished=finished)
 
-    def commit(self) -> None:
-        self._store.commit()
+    def _complete(self, op: Op) -> None:
+        if op.done:  # a completion that comes twice counts once
+            return
+        op.done = True
+        if op.kind == "person":
+            self._person(op)
+        elif op.kind == "timer":
+            self._time_is_up(op)
+        elif op.kind == "tool":
+            if self.state.outside.tool_finished(op):
+                self.state.wake(op.agent)
+        else:
+            self.state.wake(op.agent, op.result)
+        self._settle()
 
-    def end(self, end: End) -> None:
-        self._writer.end(end)
+    def _settle(self) -> None:
+        """Run every agent that can move, until none can."""
+        state = self.state
+        while state.ready and not state.stopped:
+            agent, value = state.ready.popleft()
+            if agent.state == "dead":
+                continue
+            assert agent.coroutine is not None
+            try:
+                agent.coroutine.send(value)
+            except StopIteration:
+                if agent.state == "active":
+                    state.give_up(agent, "its program ended without a result")
+            except TraceError:
+                raise
+            except BatonError as error:
+                state.give_up(agent, str(error))
 
+    def _unblock(self, root: Agent) -> bool:
+        """Nothing is in flight and nobody can move. False: the recording simply ends here."""
+        if not self.state.outside.live and not any("deadlock" in e.extra for e in self._recorded_later()):
+            return False
+        waiting = sorted(a.id for a in self.state.agents.values() if a.waits_for is not None)
+        self.writer.emit(root, "safety_event", status="failed", extra={"deadlock": waiting})
+        self.state.give_up(root, "everyone waits for someone else")
+        return True
 
-class Fork(Struct, frozen=True, kw_only=True):
-    """A trace with one thing different, and what it took."""
+    def _recorded_later(self) -> Sequence[Event]:
+        """What the recording has beyond this point."""
+        recording = self.writer.recording
+        return () if recording is None else recording.trace.events[len(self.writer.events) :]
 
-    trace: Trace
-    """Its header's meta has `forked_from`, the trace it was made of."""
-    usage: Usage
-    """What ran again and what was reused."""
-    reused: tuple[str, ...]
-    """Events that came out exactly as they were."""
-    invalidated: tuple[str, ...]
-    """Recorded events that did not happen again, or happened otherwise."""
+    def _set_deadline(self, root: Agent) -> None:
+        seconds = self.state.budget.remaining("seconds")
+        if seconds is not None:
+            self.state.outside.start_timer(Op("timer", "deadline", root, seconds))
+
+    def _time_is_up(self, op: Op) -> None:
+        agent: Agent = op.agent
+        if agent.state != "active":
+            return
+        self.writer.emit(
+            agent,
+            "safety_event",
+            status="failed",
+            extra={"budget": "seconds", "limit": op.work, "timer": op.id},
+        )
+        self.state.outside.cancel(agent)
+        agent.waits_for, agent.waits_for_tools = None, False
+        if agent.coroutine is not None:
+            agent.coroutine.close()  # it was in the middle of something; a new task starts its program anew
+            agent.coroutine = self.state.program(agent)
+        self.state.give_up(agent, f"its {op.work:g} seconds are over")
+
+    def instruct(self, agent_id: str, text: str, at: float | None = None) -> None:
+        """A person's instruction; the agent reads it at its next turn, or now if it waits."""
+        op = Op("person", "", None, (agent_id, text))
+        if self.driver.virtual:
+            self.driver.schedule(op, self.driver.now if at is None else at)
+        else:
+            self.driver.arrive(op)
+
+    def _person(self, op: Op) -> None:
+        agent_id, text = op.work
+        event = self.writer.emit_by("human", "human_intervention", to=agent_id, text=text)
+        agent = self.state.agents.get(agent_id)
+        if agent is None or agent.state == "dead":
+            return
+        agent.inbox.append(Item(event.id, "causal", "human", f"instruction: {text}"))
+        if agent.waits_for is not None:
+            self.state.go_on(agent)
+
+    def _finish(self, root: Agent) -> None:
+        """The root has stopped: everyone leaves, and what it was worth is written."""
+        state, writer = self.state, self.writer
+        for child in root.children:
+            state.kill(child, "cancelled" if child.state == "active" else "ok")
+        state.outside.cancel(root)
+        assignment, trace_id = state.assignment, writer.header.trace_id
+        if assignment.verify is not None and state.answer is not None:
+            value = float(assignment.verify(state.answer))
+            writer.add_reward(
+                Reward(family="shared", unit="team", target=trace_id, value=value, by="verifier")
+            )
+        if assignment.score is not None:
+            for reward in assignment.score(writer.trace(finished=True)):
+                writer.add_reward(reward)
+        writer.end()
 
 
 def header_of(team: Team, assignment: Assignment, trace_id: str | None = None, **more: Any) -> Header:
@@ -90,10 +231,10 @@ def start(
     *,
     trace_id: str | None = None,
     journal: Journal | None = None,
-    ledger: Ledger | None = None,
+    budget: Budget | None = None,
 ) -> Run:
     """A run that has not begun: `await run.go()`; meanwhile `run.instruct`, `run.driver.pause`."""
-    return Run(team, assignment, header_of(team, assignment, trace_id), journal=journal, ledger=ledger)
+    return Run(team, assignment, header_of(team, assignment, trace_id), journal=journal, budget=budget)
 
 
 async def run(
@@ -102,15 +243,15 @@ async def run(
     *,
     trace_id: str | None = None,
     journal: Journal | None = None,
-    ledger: Ledger | None = None,
+    budget: Budget | None = None,
 ) -> Trace:
-    """Run a team on an assignment. A nested team passes a child of its parent's ledger."""
-    return await start(team, assignment, trace_id=trace_id, journal=journal, ledger=ledger).go()
+    """Run a team on an assignment. A nested team passes a child of its parent's budget."""
+    return await start(team, assignment, trace_id=trace_id, journal=journal, budget=budget).go()
 
 
 async def replay(trace: Trace, team: Team, assignment: Assignment) -> Trace:
     """Run a trace again from its own answers. Raises where it does not come out exactly as it was."""
-    _check_harness(trace, team)
+    check_harness(trace, team)
     again = Run(
         team,
         assignment,
@@ -118,9 +259,9 @@ async def replay(trace: Trace, team: Team, assignment: Assignment) -> Trace:
         recording=Recording(trace),
         strict=True,
         interventions=interventions_of(trace),
-        outside=Outside(live=False),
+        mode=Mode(live=False),
     )
-    again.invalidated = _invalidated_before(trace)
+    again.state.invalidated = invalidated_before(trace)
     result = await again.go()
     if len(result.events) != len(trace.events):
         missing = sorted(set(trace.position) - set(result.position))[:3]
@@ -140,7 +281,7 @@ def resuming(
     instructions: Mapping[str, str] | None = None,
 ) -> Run:
     """The rest of a run that was cut off, not begun yet."""
-    _check_harness(trace, team)
+    check_harness(trace, team)
     again = Run(
         team,
         assignment,
@@ -151,7 +292,7 @@ def resuming(
         skip=num_records(trace),
         interventions=interventions_of(trace),
     )
-    again.invalidated = _invalidated_before(trace)
+    again.state.invalidated = invalidated_before(trace)
     last = max((moment(event)[0] for event in trace.events), default=0.0)
     for agent, text in (instructions or {}).items():
         if agent not in {event.agent for event in trace.events}:
@@ -174,48 +315,6 @@ async def resume(
     return await resuming(trace, team, assignment, journal, instructions=instructions).go()
 
 
-async def fork(
-    trace: Trace,
-    team: Team,
-    assignment: Assignment,
-    interventions: Sequence[Intervention],
-    *,
-    replicate: int = 0,
-    allow_impure: bool = False,
-    journal: Journal | None = None,
-    trace_id: str | None = None,
-) -> Fork:
-    """Run a trace again with something different: only what depends on it is done anew.
-
-    That is drawn as the trace was at `replicate` 0, else apart from it and from forks of other replicates.
-    """
-    _check_harness(trace, team)
-    for change in interventions:
-        check_fits(change, trace)
-    every = (*interventions_of(trace), *interventions)
-    header = _forked_header(trace, every, _replicates(trace, replicate), trace_id)
-    outside = Outside(forked=True, allow_impure=allow_impure)
-    again = Run(
-        # What is fed back comes at its recorded times, so what is new must be on the same clock: a modelled one.
-        structs.replace(team, clock="virtual"),
-        assignment,
-        header,
-        journal=journal,
-        recording=Recording(trace),
-        interventions=every,
-        outside=outside,
-    )
-    again.invalidated = _invalidated_before(trace) | _cones(trace, interventions)
-    result = await again.go()
-    same = {event.id for event in result.events if _same(trace, event.id, event)}
-    return Fork(
-        trace=result,
-        usage=outside.usage,
-        reused=tuple(event.id for event in result.events if event.id in same),
-        invalidated=tuple(event.id for event in trace.events if event.id not in same),
-    )
-
-
 def num_records(trace: Trace) -> int:
     """How many records a journal of this trace holds."""
     return sum(
@@ -228,63 +327,13 @@ def interventions_of(trace: Trace) -> tuple[Intervention, ...]:
     return tuple(meta_as(trace.header, list[Intervention], "run", "interventions") or ())
 
 
-def _forked_header(
-    trace: Trace, every: Sequence[Intervention], replicates: Sequence[int], trace_id: str | None
-) -> Header:
-    meta = dict(trace.header.meta)
-    meta["run"] = meta_table(trace.header, "run") | {
-        "interventions": msgspec.to_builtins(list(every)),
-        "replicates": list(replicates),
-    }
-    name = trace_id or _fork_id(trace, every, replicates)
-    return structs.replace(trace.header, trace_id=name, meta=meta | {"forked_from": trace.trace_id})
-
-
-def fork_id(trace: Trace, interventions: Sequence[Intervention], replicate: int = 0) -> str:
-    """The id a fork has unless told otherwise: the same change to the same trace has the same one."""
-    every = (*interventions_of(trace), *interventions)
-    return _fork_id(trace, every, _replicates(trace, replicate))
-
-
-def _replicates(trace: Trace, replicate: int) -> tuple[int, ...]:
-    """Of a fork of this trace. Two forks of a kind, of a trace and of its branch, must not draw alike."""
-    return (*replicates_of(trace.header), *((replicate,) if replicate else ()))
-
-
-def _fork_id(trace: Trace, every: Sequence[Intervention], replicates: Sequence[int]) -> str:
-    told = blake2b(msgspec.json.encode([list(every), *(replicates or (0,))]), digest_size=4).hexdigest()
-    return f"{_stem(trace)}~{told}"
-
-
-def _stem(trace: Trace) -> str:
-    """What names of forks begin with. A name made here is not added to: `every` tells its changes as well."""
-    made_here = "forked_from" in trace.header.meta and _MADE_HERE.search(trace.trace_id)
-    return trace.trace_id[: made_here.start()] if made_here else trace.trace_id
-
-
-def _same(trace: Trace, id_: str, event: Any) -> bool:
-    index = trace.position.get(id_)
-    if index is None:
-        return False
-    before = trace.events[index]
-    return bool(structs.replace(before, seq=event.seq, t=event.t, seed_key=event.seed_key) == event)
-
-
-def _cones(trace: Trace, interventions: Sequence[Intervention]) -> dict[str, list[str]]:
-    """For a person's edits: what followed from each edited event."""
-    edited = [i for i in interventions if isinstance(i, OnEvent) and i.by is not None]
-    if not edited:
-        return {}
-    graph = Graph.of(trace)
-    return {i.at: [trace.events[int(k)].id for k in graph.descendants(trace.position[i.at])] for i in edited}
-
-
-def _invalidated_before(trace: Trace) -> dict[str, list[str]]:
+def invalidated_before(trace: Trace) -> dict[str, list[str]]:
     """The same, as an earlier edit wrote it down."""
     return {e.extra["edits"]: e.extra["invalidated"] for e in trace.events if "edits" in e.extra}
 
 
-def _check_harness(trace: Trace, team: Team) -> None:
+def check_harness(trace: Trace, team: Team) -> None:
+    """Refuse a team that would show the policies of a trace something else than it did."""
     recorded = meta_table(trace.header, "run").get("harness")
     if recorded is None:
         raise TraceError(

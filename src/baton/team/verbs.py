@@ -1,11 +1,15 @@
-"""Carrying out actions: each verb becomes an event and its effect on the team.
+"""A turn and the verbs: read the inbox, ask the policy, and carry out what it says.
+
+Each verb becomes an event and its effect on the team.
 
 What an agent may not do is an `invalid` event and an error it reads; never a crash.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import math
+from bisect import bisect_left, bisect_right
+from typing import Any
 
 import msgspec
 
@@ -28,13 +32,12 @@ from baton.team.aggregate import Claim, aggregator
 from baton.team.budget import Refusal, Reservation
 from baton.team.clock import Op, Resting
 from baton.team.intervene import Drop, Force, Replace, with_text
-from baton.team.protocol import Entry
-from baton.team.writer import Said
+from baton.team.protocol import Answer, Entry
+from baton.team.recording import Said
+from baton.team.state import RunState
+from baton.team.surface import ParseError
+from baton.trace.numbers import Ints
 from baton.trace.vocabulary import Decision, EdgeType
-
-if TYPE_CHECKING:
-    from baton.team.run import Run
-
 
 _VERB_OF = {kind: verb for verb, kind in VERBS.items()}
 
@@ -43,8 +46,41 @@ class Forbidden(BatonError):
     """An action that makes no sense here. The agent reads why."""
 
 
+async def take_turn(run: RunState, me: Agent, carry_out: CarryOut | None = None) -> None:
+    """One call, and the actions in its answer."""
+    if me.done():  # a program that goes on after its run or its task has ended
+        await Resting()
+    me.turns += 1
+    if me.turns > me.role.max_turns:
+        run.give_up(me, f"it took more than {me.role.max_turns} turns")
+        return
+    asked = await run.ask(me, me.drain())
+    if asked is None or me.done():
+        return
+    answer, said = asked
+    me.chosen = None
+    first = True
+    for item in run.harness.surface.parse(answer.text, run.harness.verbs[me.role.name]):
+        command = answer.text[item.start : item.end].strip()
+        spoken = _spoken(answer, said, item.start, item.end, first, command)
+        first = False
+        if isinstance(item, ParseError):
+            invalid(run, me, item.message, spoken)
+        elif said.options is not None and command not in said.options:
+            invalid(run, me, f"that is not open to you now. Choose one of: {'; '.join(said.options)}", spoken)
+        else:
+            me.chosen = command
+            if await perform(run, me, item.action, spoken, carry_out) or said.options is not None:
+                break  # where the task names the options, one is chosen
+        if me.done():
+            return
+    if run.outside.tools_of(me):
+        me.waits_for_tools = True
+        await Resting()
+
+
 async def perform(
-    run: Run, me: Agent, action: Action, said: Said | None, carry_out: CarryOut | None = None
+    run: RunState, me: Agent, action: Action, said: Said | None, carry_out: CarryOut | None = None
 ) -> bool:
     """Do it. True when the rest of the same completion is to be dropped (an intervention forced this one)."""
     if me.done():  # a program that goes on after its run or its task has ended
@@ -61,7 +97,7 @@ async def perform(
         elif isinstance(intervention, Force):
             action = intervention.action
         elif isinstance(intervention, Drop):
-            run.emit(
+            run.writer.emit(
                 me, _event_type(action), decision=action.decision, said=said, status="cancelled", extra=extra
             )
             return False
@@ -73,21 +109,21 @@ async def perform(
         if carry_out is not None and said is not None:
             await carry_out(me, action, said, extra)
         else:
-            await do(run, me, action, said, extra)
+            await _DO[type(action)](run, me, action, said, extra)
         me.invalid = 0
     except Forbidden as error:
         invalid(run, me, str(error), said, decision=action.decision)
     return isinstance(intervention, Force)
 
 
-async def do(run: Run, me: Agent, action: Action, said: Said | None, extra: dict[str, Any]) -> None:
-    """What the verb does. Raises Forbidden where it makes no sense."""
-    await _DO[type(action)](run, me, action, said, extra)
+async def do(me: Agent, action: Action, said: Said | None, extra: dict[str, Any]) -> None:
+    """What the verb does, for programs that carry actions out themselves. Raises Forbidden where it makes no sense."""
+    await _DO[type(action)](me.run, me, action, said, extra)
 
 
-def invalid(run: Run, me: Agent, message: str, said: Said | None, decision: Any = "none") -> None:
+def invalid(run: RunState, me: Agent, message: str, said: Said | None, decision: Any = "none") -> None:
     """Write an answer that could not be carried out, and tell the agent; too many in a row end its task."""
-    run.emit(me, "orchestrator_decision", decision=decision, text=message, said=said, status="invalid")
+    run.writer.emit(me, "orchestrator_decision", decision=decision, text=message, said=said, status="invalid")
     me.note(f"error: {message}")
     me.invalid += 1
     if me.invalid > me.role.max_invalid:
@@ -105,7 +141,7 @@ def _event_type(action: Action) -> Any:
     return kinds.get(type(action), "orchestrator_decision")
 
 
-async def _spawn(run: Run, me: Agent, action: Spawn, said: Said | None, extra: dict[str, Any]) -> None:
+async def _spawn(run: RunState, me: Agent, action: Spawn, said: Said | None, extra: dict[str, Any]) -> None:
     if action.role not in me.role.spawns:
         raise Forbidden(f"you cannot spawn a {action.role!r}. {nearest(action.role, me.role.spawns)}")
     number = me.num_children.get(action.role, 0) + 1
@@ -113,7 +149,7 @@ async def _spawn(run: Run, me: Agent, action: Spawn, said: Said | None, extra: d
     prefix = "" if me.parent is None else f"{me.id}."
     id_ = f"{prefix}{action.role}{number}"
     if id_ in run.barred:
-        run.emit(
+        run.writer.emit(
             me,
             "safety_event",
             decision="spawn",
@@ -123,8 +159,8 @@ async def _spawn(run: Run, me: Agent, action: Spawn, said: Said | None, extra: d
         )
         me.note(f"error: {id_} is unavailable.")
         return
-    place = run.ledger.reserve(agents=1, depth=me.depth + 1)
-    slot = run.ledger.reserve(concurrent=1)
+    place = run.budget.reserve(agents=1, depth=me.depth + 1)
+    slot = run.budget.reserve(concurrent=1)
     if isinstance(place, Refusal) or isinstance(slot, Refusal):
         refusal = place if isinstance(place, Refusal) else slot
         for held in (place, slot):
@@ -133,7 +169,7 @@ async def _spawn(run: Run, me: Agent, action: Spawn, said: Said | None, extra: d
         run.refuse(me, refusal, decision="spawn", said=said, what=f"spawning {id_}")  # type: ignore[arg-type]  # one of the two
         return
     place.settle()
-    event = run.emit(
+    event = run.writer.emit(
         me, "spawn", decision="spawn", role=action.role, to=id_, text=action.task, said=said, extra=extra
     )
     child = run.add_agent(id_, run.harness.role(action.role), me)
@@ -143,20 +179,22 @@ async def _spawn(run: Run, me: Agent, action: Spawn, said: Said | None, extra: d
     me.note(f"spawned {id_}")
 
 
-async def _delegate(run: Run, me: Agent, action: Delegate, said: Said | None, extra: dict[str, Any]) -> None:
+async def _delegate(
+    run: RunState, me: Agent, action: Delegate, said: Said | None, extra: dict[str, Any]
+) -> None:
     agent = _find(run, me, action.agent)
     if agent.parent is not me:
         raise Forbidden(f"you can delegate only to agents you spawned; {agent.id} is not one")
     if agent.state != "idle":
         raise Forbidden(f"{agent.id} is still busy; wait for it, or send it a message")
-    slot = run.ledger.reserve(concurrent=1)
+    slot = run.budget.reserve(concurrent=1)
     if isinstance(slot, Refusal):
         run.refuse(me, slot, decision="delegate", said=said, what=f"delegating to {agent.id}")
         return
     freed: list[tuple[str, EdgeType]] = []
     if agent.id in me.results:  # its return made it free to take this
         freed.append((me.results[agent.id][0], "causal"))
-    event = run.emit(
+    event = run.writer.emit(
         me,
         "message",
         decision="delegate",
@@ -177,9 +215,9 @@ async def _delegate(run: Run, me: Agent, action: Delegate, said: Said | None, ex
     run.wake(agent)
 
 
-async def _send(run: Run, me: Agent, action: Send, said: Said | None, extra: dict[str, Any]) -> None:
+async def _send(run: RunState, me: Agent, action: Send, said: Said | None, extra: dict[str, Any]) -> None:
     agent = _find(run, me, action.agent)
-    event = run.emit(
+    event = run.writer.emit(
         me,
         "message",
         decision="communicate",
@@ -192,10 +230,12 @@ async def _send(run: Run, me: Agent, action: Send, said: Said | None, extra: dic
     run.deliver(agent, Item(event.id, "message", me.id, f"{me.id}: {action.text}"))
 
 
-async def _call_tool(run: Run, me: Agent, action: CallTool, said: Said | None, extra: dict[str, Any]) -> None:
+async def _call_tool(
+    run: RunState, me: Agent, action: CallTool, said: Said | None, extra: dict[str, Any]
+) -> None:
     if action.tool not in me.role.tools:
         raise Forbidden(f"you have no tool {action.tool!r}. {nearest(action.tool, me.role.tools)}")
-    spent = run.ledger.reserve(tool_calls=1)
+    spent = run.budget.reserve(tool_calls=1)
     if isinstance(spent, Refusal):
         run.refuse(me, spent, decision="none", said=said, what=f"calling {action.tool}")
         return
@@ -204,7 +244,7 @@ async def _call_tool(run: Run, me: Agent, action: CallTool, said: Said | None, e
     args = msgspec.json.encode(action.args).decode()
     if tool.consequential:
         extra = extra | {"consequential": True}
-    event = run.emit(
+    event = run.writer.emit(
         me,
         "tool_call",
         tool=action.tool,
@@ -214,30 +254,30 @@ async def _call_tool(run: Run, me: Agent, action: CallTool, said: Said | None, e
         pure=tool.pure,
         extra=extra,
     )
-    run.outside.start_tool(run, Op("tool", event.id, me, (tool, action.args)))
+    run.outside.start_tool(Op("tool", event.id, me, (tool, action.args)))
 
 
-async def _wait(run: Run, me: Agent, action: Wait, said: Said | None, extra: dict[str, Any]) -> None:
+async def _wait(run: RunState, me: Agent, action: Wait, said: Said | None, extra: dict[str, Any]) -> None:
     for name in action.agents:
         _find(run, me, name)
     if not action.agents and not me.inbox and not any(child.state == "active" for child in me.children):
         raise Forbidden("there is nobody to wait for")
-    run.emit(me, "orchestrator_decision", decision="wait", said=said, extra=extra)
+    run.writer.emit(me, "orchestrator_decision", decision="wait", said=said, extra=extra)
     await run.wait(me, action.agents, action.mode)
 
 
-async def _cancel(run: Run, me: Agent, action: Cancel, said: Said | None, extra: dict[str, Any]) -> None:
+async def _cancel(run: RunState, me: Agent, action: Cancel, said: Said | None, extra: dict[str, Any]) -> None:
     agents = [_find(run, me, name) for name in action.agents]
     for agent in agents:
         if agent.parent is not me:
             raise Forbidden(f"you can cancel only agents you spawned; {agent.id} is not one")
-    run.emit(me, "orchestrator_decision", said=said, extra=extra | {"cancel": list(action.agents)})
+    run.writer.emit(me, "orchestrator_decision", said=said, extra=extra | {"cancel": list(action.agents)})
     for agent in agents:
         run.kill(agent, "cancelled")
 
 
 async def _aggregate(
-    run: Run, me: Agent, action: Aggregate, said: Said | None, extra: dict[str, Any]
+    run: RunState, me: Agent, action: Aggregate, said: Said | None, extra: dict[str, Any]
 ) -> None:
     allowed = me.role.aggregators
     if allowed and action.method not in allowed:
@@ -259,12 +299,13 @@ async def _aggregate(
     text = fused.text
     decision: Decision = "aggregate"
     if not method.pure:  # a model has to write it: the choice to have it written is an event of its own
-        run.emit(me, "orchestrator_decision", decision=decision, said=said, extra=extra | detail)
+        run.writer.emit(me, "orchestrator_decision", decision=decision, said=said, extra=extra | detail)
         drafted = await run.ask(me, [Entry("user", fused.text)])
         if drafted is None:
             return
-        (text, said), decision, extra = drafted, "none", {}
-    run.emit(
+        (answer, said), decision, extra = drafted, "none", {}
+        text = answer.text
+    run.writer.emit(
         me,
         "aggregate",
         decision=decision,
@@ -277,10 +318,12 @@ async def _aggregate(
     me.note(f"{action.method}: {text}")
 
 
-async def _return(run: Run, me: Agent, action: Return, said: Said | None, extra: dict[str, Any]) -> None:
+async def _return(run: RunState, me: Agent, action: Return, said: Said | None, extra: dict[str, Any]) -> None:
     if me.parent is None:
         raise Forbidden("nobody gave you a task to return from; stop instead")
-    event = run.emit(me, "return", from_=me.id, to=me.parent.id, text=action.text, said=said, extra=extra)
+    event = run.writer.emit(
+        me, "return", from_=me.id, to=me.parent.id, text=action.text, said=said, extra=extra
+    )
     text = action.text
     if me.role.returns == "transcript" and me.id not in run.muted:
         text = "\n".join(f"{e.speaker}: {e.text}" for e in me.context.entries if e.speaker != "system")
@@ -288,9 +331,9 @@ async def _return(run: Run, me: Agent, action: Return, said: Said | None, extra:
     run.hand_over(me, Item(event.id, "return", me.id, f"{me.id} returned: {text}", result=action.text))
 
 
-async def _stop(run: Run, me: Agent, action: Stop, said: Said | None, extra: dict[str, Any]) -> None:
+async def _stop(run: RunState, me: Agent, action: Stop, said: Said | None, extra: dict[str, Any]) -> None:
     sure = 1.0 if said is None else None  # a program that stops does so with certainty
-    run.emit(
+    run.writer.emit(
         me,
         "orchestrator_decision",
         decision="stop",
@@ -302,7 +345,7 @@ async def _stop(run: Run, me: Agent, action: Stop, said: Said | None, extra: dic
     run.answer, run.stopped = action.answer, True
 
 
-def _find(run: Run, me: Agent, name: str) -> Agent:
+def _find(run: RunState, me: Agent, name: str) -> Agent:
     """Another agent by name. Whether it is there is something this event depends on."""
     agent = run.agents.get(name)
     if agent is me:
@@ -318,6 +361,52 @@ def _find(run: Run, me: Agent, name: str) -> Agent:
         hint = nearest(name, known) if known and len(known) <= 50 else "Use the name its spawn gave."
         raise Forbidden(f"there is no agent {name!r}. {hint}")
     return agent
+
+
+def _spoken(answer: Answer, said: Said, start: int, end: int, first: bool, command: str) -> Said:
+    """Which tokens said this, and how likely they were. Costs are charged to the first event alone."""
+    span = _span(answer.token_ends, start, end)
+    options = answer.option_propensities if first else None
+    if options is not None and answer.choice is not None:
+        propensity: float | None = options[answer.choice]
+    elif span is not None and answer.logprobs is not None:
+        propensity = math.exp(min(0.0, math.fsum(answer.logprobs[span[0] : span[1]])))
+    else:
+        propensity = None
+    propensity = propensity or None  # zero: too small to be represented
+    choice = answer.choice if first else None
+    if choice is None and said.options is not None and command in said.options:
+        choice = said.options.index(command)  # a language model says it; nobody told which one it is
+    if not first:
+        return Said(
+            call=said.call,
+            span=span,
+            options=said.options,
+            choice=choice,
+            propensity=propensity,
+            seed_key=said.seed_key,
+        )
+    return Said(
+        call=said.call,
+        start=said.start,
+        span=span,
+        options=said.options,
+        choice=choice,
+        propensity=propensity,
+        option_propensities=options,
+        duration_s=said.duration_s,
+        tokens=said.tokens,
+        seed_key=said.seed_key,
+    )
+
+
+def _span(token_ends: Ints | None, start: int, end: int) -> tuple[int, int] | None:
+    """The tokens that cover a range of characters."""
+    if not token_ends:
+        return None
+    ends = token_ends.tolist()
+    last = min(bisect_left(ends, end), len(ends) - 1)
+    return (min(bisect_right(ends, start), last), last + 1)
 
 
 _DO: dict[type, Any] = {

@@ -15,9 +15,9 @@ from msgspec import structs
 from baton.credit import ESTIMATORS
 from baton.credit.core.covering import Covering, check_disjoint
 from baton.credit.estimator import Credits, Estimator, find
-from baton.credit.forking import Forks
 from baton.credit.project import project
 from baton.errors import BatonError, TraceError
+from baton.team.forks import Forks
 from baton.testing.check_tools import CheckFailed, require
 from baton.testing.sample_rollouts import sample_forks, sample_group
 from baton.trace.formats import read_all, write

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 
 from baton.errors import BatonError
 from baton.team.budget import Limits
-from baton.team.running import fork, replay, run
+from baton.team.forks import fork
+from baton.team.running import replay, run
 from baton.team.team import Assignment, Team, Topology
 from baton.team.tools.tool import Registry, Tool, tool
 from baton.testing.chaos import chaos_engine

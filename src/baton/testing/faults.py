@@ -15,8 +15,7 @@ from baton.team.clock import Driver, Op
 from baton.team.protocol import Answer, Engine, EngineError, Entry, Request
 from baton.team.randomness import uniform
 from baton.team.recording import Recording
-from baton.team.run import Run
-from baton.team.running import header_of, num_records
+from baton.team.running import Run, header_of, num_records
 from baton.team.team import Assignment, Team
 from baton.trace.numbers import Ints
 from baton.trace.records import Call, Edge, Event, Payload, Reward

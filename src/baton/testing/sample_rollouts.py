@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import asyncio
 
-from baton.credit.forking import Forks
 from baton.engine.scripted import ScriptedEngine
 from baton.reward.rules.tool_use import ToolUse
 from baton.team.agent import Agent
+from baton.team.forks import Forks
 from baton.team.protocol import Answer, Request
 from baton.team.randomness import uniform
 from baton.team.running import run

@@ -25,10 +25,11 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import ArrayLike, NDArray
 
-from baton.credit.estimator import Cost, CreditError, Credits, Group, RewardOf, estimator, make_credit
-from baton.credit.forking import Forks, Said, call_of, cone, coupling
+from baton.credit.estimator import CreditError, Credits, Group, RewardOf, estimator, make_credit
 from baton.settings import Chance, Count
 from baton.team.action import Delegate, Return, Send, Spawn
+from baton.team.altered import OtherAnswer, call_of, cone, coupling
+from baton.team.forks import Cost, Forks
 from baton.team.intervene import Drop, Intervention, Replace
 from baton.team.protocol import Answer
 from baton.team.randomness import uniform
@@ -278,13 +279,13 @@ def _opening(trace: Trace, event: Event) -> Event:
 
 def _change(
     runner: Forks, trace: Trace, event: Event, answer: Answer, level: Level
-) -> tuple[Intervention | None, Said | None]:
+) -> tuple[Intervention | None, OtherAnswer | None]:
     """An alternative as something a fork can do; (None, None): it is what was said."""
     call = call_of(trace, event.id)
     if answer.text == trace.text(call.completion_ref):
         return None, None
     if level == "message":
-        return None, Said(call.id, answer)
+        return None, OtherAnswer(call.id, answer)
     text = _counterpart(runner, event, answer)
     if text is None:
         # It would have told this receiver nothing; a return cannot be left out, only be empty.

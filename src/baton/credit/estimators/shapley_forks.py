@@ -19,10 +19,10 @@ from typing import Literal
 from msgspec.structs import replace
 
 from baton.credit.core.baseline import BY_SPREAD, pooled
-from baton.credit.estimator import Cost, CreditError, Credits, Group, RewardOf, estimator, make_credit
+from baton.credit.estimator import CreditError, Credits, Group, RewardOf, estimator, make_credit
 from baton.credit.estimators.shapley_values import Shapley, Worth, exact, exact_precedence, sampled, symmetric
-from baton.credit.forking import Forks
 from baton.settings import Count
+from baton.team.forks import Cost, Forks
 from baton.team.intervene import BarAgent, Intervention, MuteAgent
 from baton.trace.graph.lineage import Lineage
 from baton.trace.outcome import team_return

@@ -19,12 +19,12 @@ import numpy as np
 from msgspec import Struct
 
 from baton.credit.core.baseline import BY_SPREAD, pooled
-from baton.credit.estimator import Cost, CreditError, Credits, Group, RewardOf, estimator, make_credit
+from baton.credit.estimator import CreditError, Credits, Group, RewardOf, estimator, make_credit
 from baton.credit.estimators.spawn_effect import centred, effect_of
 from baton.credit.estimators.stop_value import action_of
-from baton.credit.forking import Forks
 from baton.settings import Chance, Count
 from baton.team.action import Action, Spawn
+from baton.team.forks import Cost, Forks
 from baton.team.intervene import BarAgent, Drop, Force, Intervention
 from baton.team.randomness import uniform
 from baton.team.surface import Parsed

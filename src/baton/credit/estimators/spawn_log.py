@@ -10,16 +10,7 @@ from collections.abc import Callable, Hashable, Sequence
 
 from msgspec import Struct, structs
 
-from baton.credit.estimator import (
-    Cost,
-    CreditError,
-    Credits,
-    Group,
-    RewardOf,
-    estimator,
-    make_credit,
-    returns,
-)
+from baton.credit.estimator import CreditError, Credits, Group, RewardOf, estimator, make_credit, returns
 from baton.credit.estimators.spawn_effect import (
     Effect,
     centred,
@@ -36,8 +27,8 @@ from baton.credit.estimators.spawn_fork import (
     fork_one,
     propensity_of,
 )
-from baton.credit.forking import Forks
 from baton.settings import Chance, Count
+from baton.team.forks import Cost, Forks
 from baton.trace.outcome import team_return
 from baton.trace.records import Credit, Event
 from baton.trace.trace import Trace

@@ -20,16 +20,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from baton.credit.estimator import (
-    NO_COST,
-    Cost,
-    CreditError,
-    Credits,
-    Group,
-    RewardOf,
-    estimator,
-    make_credit,
-)
+from baton.credit.estimator import NO_COST, CreditError, Credits, Group, RewardOf, estimator, make_credit
 from baton.credit.estimators.stop_value import (
     MIN_COHORT,
     Array,
@@ -50,8 +41,8 @@ from baton.credit.estimators.stop_value import (
 )
 from baton.settings import Count
 from baton.team.action import VERBS, Action, Stop
+from baton.team.forks import Cost, Fork
 from baton.team.intervene import Force, Intervention
-from baton.team.running import Fork
 from baton.team.surface import Parsed
 from baton.team.team import Team
 from baton.trace.acts import chosen
@@ -68,7 +59,7 @@ _VERBS = frozenset(VERBS)
 
 
 class TeamRunner(Protocol):
-    """Runs traces of a team again (`baton.credit.forking.Forks`)."""
+    """Runs traces of a team again (`baton.team.forks.Forks`)."""
 
     @property
     def team(self) -> Team: ...

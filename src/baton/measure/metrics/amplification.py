@@ -16,7 +16,7 @@ from baton.errors import BatonError
 from baton.measure.figure import Figure, mean, not_measured, proportion, student_t
 from baton.measure.measured import MeasuredTrace
 from baton.measure.metrics.success import success
-from baton.measure.safety.clean_replay import Rerun
+from baton.team.forks import Rerun
 from baton.team.intervene import Replace
 
 _Z = 1.959963984540054

@@ -13,7 +13,7 @@ from msgspec import Struct
 from baton.errors import BatonError, TraceError
 from baton.measure.figure import Figure, mean, not_measured, proportion
 from baton.measure.measured import MeasuredTrace
-from baton.measure.safety.clean_replay import Rerun
+from baton.team.forks import Rerun
 from baton.team.intervene import Drop, Intervention, Replace
 from baton.trace.records import Event
 

@@ -21,7 +21,7 @@ from baton.errors import BatonError, TraceError
 from baton.measure.figure import Figure, NotMeasured, mean, not_measured, proportion
 from baton.measure.measured import MeasuredTrace
 from baton.measure.metric import metric
-from baton.measure.safety.clean_replay import Rerun
+from baton.team.forks import Rerun
 from baton.team.intervene import Drop
 from baton.trace.gold import plain
 from baton.trace.graph.lineage import NO_EFFECT

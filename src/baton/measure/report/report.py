@@ -21,8 +21,8 @@ from baton.measure.metrics.message_worth import MessageValue, message_values, us
 from baton.measure.metrics.scale import by_band
 from baton.measure.metrics.token_matched import BestOf, best_of, is_matched, matched, token_match
 from baton.measure.report.checklist import Checklist, checklist
-from baton.measure.safety.clean_replay import Rerun
 from baton.measure.safety.summary import SafetyReport
+from baton.team.forks import Rerun
 
 FAMILIES: dict[Family, str] = {
     "E1": "task success",

@@ -11,8 +11,7 @@ Holds while no shared budget runs short, which couples agents without an edge.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct, structs
 
@@ -21,31 +20,11 @@ from baton.measure.figure import Figure, mean, not_measured, proportion
 from baton.measure.measured import MeasuredTrace
 from baton.measure.metrics.success import success
 from baton.measure.safety.taint import Taint
-from baton.team.intervene import Intervention, Replace
-from baton.team.running import fork
-from baton.team.team import Assignment, Team
+from baton.team.forks import Rerun
+from baton.team.intervene import Replace
 from baton.trace.records import Event
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import EdgeType
-
-# -- replay --
-# Running a trace again with something different, as a plain function that measures can be given.
-#
-# `Rerun(trace, interventions, replicate)` gives the trace that results. Replicate 0 draws as the recorded run
-# drew. Tools that are not pure are never run again: a branch that would need one is refused, and what depends
-# on it is not measured.
-
-Rerun = Callable[[Trace, Sequence[Intervention], int], Trace]
-
-
-def rerun_of(team: Team, assignment: Assignment) -> Rerun:
-    """Reruns by the team that made a trace."""
-
-    def rerun(trace: Trace, interventions: Sequence[Intervention], replicate: int = 0) -> Trace:
-        made = fork(trace, team, assignment, interventions, replicate=replicate, allow_impure=False)
-        return asyncio.run(made).trace
-
-    return rerun
 
 
 class CleanReplay(Struct, frozen=True, kw_only=True):

@@ -1,0 +1,364 @@
+"""The state of a run: who is in it, what each waits for, what it may spend, and what follows when one comes or goes.
+
+This is what agents, verbs and programs see of a run; `baton.team.running` moves it from one completion to the next.
+
+Ids do not depend on the order of completions: the k-th event of an agent is `agent#k`, its k-th call `agent:k`, the
+k-th worker it spawned `workerk` (`agent.workerk` below the root).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from msgspec import structs
+
+from baton.team.agent import Agent, Item, Program, Role, Waiting, act
+from baton.team.budget import Budget, Refusal, Reservation
+from baton.team.clock import Driver, Op, Resting
+from baton.team.intervene import BarAgent, Drop, Force, Intervention, MuteAgent, OnEvent, Replace
+from baton.team.outside import Mode, Outside, Question, unanswered
+from baton.team.protocol import Answer, EngineError, Entry, Request
+from baton.team.recording import Said, TraceWriter, replicates_of
+from baton.team.team import Assignment, Team
+from baton.trace.records import Call
+from baton.trace.vocabulary import Decision, EdgeType, Status
+
+_MAX_TOKENS = 1024  # for roles that name no limit of their own
+_OVERHEAD_TOKENS = 8  # what a chat template adds to an entry, where only the text is known
+
+
+class RunState:
+    """One run of a team on one assignment, between two completions."""
+
+    def __init__(
+        self,
+        team: Team,
+        assignment: Assignment,
+        writer: TraceWriter,
+        *,
+        interventions: Sequence[Intervention],
+        budget: Budget,
+        mode: Mode,
+        take_turn: Callable[..., Coroutine[Any, Any, None]],
+        perform: Callable[..., Coroutine[Any, Any, bool]],
+    ) -> None:
+        self.team = team
+        self.harness = team.harness
+        self.assignment = assignment
+        self.writer = writer
+        self.driver: Driver = writer.driver
+        self.budget = budget
+        self.take_turn = take_turn
+        """How an agent takes its turn, and how it does a thing: these build on the state, so they are handed to it."""
+        self.perform = perform
+        self.interventions: dict[str, OnEvent] = {i.at: i for i in interventions if isinstance(i, OnEvent)}
+        self.invalidated: dict[str, list[str]] = {}
+        """Edited event -> the recorded events that followed from it."""
+        self.barred = {i.agent for i in interventions if isinstance(i, BarAgent)}
+        self.muted = {i.agent for i in interventions if isinstance(i, MuteAgent)}
+        self.replicate = "/".join(map(str, replicates_of(writer.header)))
+        """Names the random stream of what is run anew; empty: that of a run that is no fork, or is drawn like one."""
+        self.outside = Outside(
+            writer,
+            latency=team.latency,
+            seed=team.seed,
+            replicate=self.replicate,
+            interventions=self.interventions,
+            mode=mode,
+        )
+        self.agents: dict[str, Agent] = {}
+        self.active: set[str] = set()
+        self.answer: str | None = None
+        self.stopped = False
+        self.ready: deque[tuple[Agent, Any]] = deque()
+        """Agents that can move, and what they are told."""
+        self._waiters: dict[str, list[Agent]] = {}
+
+    def add_agent(self, id_: str, role: Role, parent: Agent | None) -> Agent:
+        agent = Agent(self, id_, role, parent)
+        self.agents[id_] = agent
+        self.active.add(id_)
+        if not (parent is not None and role.inherit):
+            agent.inbox.append(Item("", "causal", "", self.harness.system(id_, role), "system"))
+        agent.coroutine = self.program(agent)
+        self.start_timer(agent)
+        self.wake(agent)
+        return agent
+
+    def program(self, agent: Agent) -> Coroutine[Any, Any, None]:
+        program: Program = self.team.topology.programs.get(agent.role.name, act)
+        return program(agent)
+
+    def begin_again(self, agent: Agent) -> None:
+        """A program that ended with its task starts anew for the next one; one that rests goes on."""
+        if agent.coroutine is None or inspect.getcoroutinestate(agent.coroutine) == inspect.CORO_CLOSED:
+            agent.coroutine = self.program(agent)
+
+    def start_timer(self, agent: Agent) -> None:
+        if agent.role.max_seconds is not None:
+            op = Op("timer", f"{agent.id}~{agent.num_events}", agent, agent.role.max_seconds)
+            agent.timer = op
+            self.outside.start_timer(op)
+
+    def deliver(self, to: Agent, item: Item) -> None:
+        """Put something in an inbox; wake its owner if that is what it waited for."""
+        to.inbox.append(item)
+        if item.result is not None:
+            to.results[item.sender] = (item.event, item.result)
+        waiting = to.waits_for
+        if waiting is not None and waiting.mode == "any" and item.sender in waiting.names:
+            self.go_on(to)
+
+    def go_on(self, agent: Agent) -> None:
+        """A wait is over. What the agent will read is settled now, not when it gets to it."""
+        agent.waits_for = None
+        agent.cut = len(agent.inbox)
+        self.wake(agent)
+
+    async def wait(self, agent: Agent, names: tuple[str, ...], mode: str) -> None:
+        wanted = frozenset(names or (child.id for child in agent.children if child.state == "active"))
+        come = mode == "any" and any(item.sender in wanted for item in agent.inbox[agent.acknowledged :])
+        left = set() if come else {name for name in wanted if name in self.active}
+        if left:
+            agent.waits_for = Waiting(wanted, mode, left)
+            for name in left:
+                self._waiters.setdefault(name, []).append(agent)
+            await Resting()
+        agent.acknowledge()
+
+    async def next_task(self) -> None:
+        """An idle agent rests until someone delegates to it."""
+        await Resting()
+
+    def hand_over(self, agent: Agent, item: Item) -> None:
+        """An agent's task is over: whatever it started goes too, its result goes up, who waits for it goes on."""
+        for child in agent.children:
+            self.kill(child, "cancelled" if child.state == "active" else "ok")
+        agent.state = "idle"
+        assert agent.parent is not None
+        self.deliver(agent.parent, item)
+        self._leave(agent)
+
+    def kill(self, agent: Agent, status: Status, because: str | None = None) -> None:
+        """Take an agent and everything below it out of the run, because of an event (its spawner's last)."""
+        if agent.state == "dead":
+            return
+        assert agent.parent is not None
+        because = because or agent.parent.last_event
+        for child in agent.children:
+            self.kill(child, "cancelled" if child.state == "active" else "ok", because)
+        self.outside.cancel(agent, because)
+        agent.state = "dead"
+        # Whether it was idle or cut off depends on how far it had got.
+        why = (agent.last_event, because)
+        causes: list[tuple[str, EdgeType]] = [
+            (event, "causal") for event in dict.fromkeys(why) if event and event != agent.parent.last_event
+        ]
+        agent.died = self.writer.emit(agent.parent, "despawn", to=agent.id, status=status, causes=causes).id
+        self._leave(agent)
+
+    def _leave(self, agent: Agent) -> None:
+        self.active.discard(agent.id)
+        if agent.timer is not None:
+            agent.timer.cancel()
+            agent.timer = None
+        if agent.slot is not None:
+            agent.slot.release()
+            agent.slot = None
+        for waiter in self._waiters.pop(agent.id, ()):
+            waiting = waiter.waits_for
+            if waiting is not None and agent.id in waiting.left:
+                waiting.left.discard(agent.id)
+                if waiter is not agent.parent and (agent.died or agent.last_event):
+                    waiter.causes.append((agent.died or agent.last_event or "", "causal"))
+                if not waiting.left:
+                    self.go_on(waiter)
+
+    def give_up(self, agent: Agent, reason: str) -> None:
+        """Make an agent finish: a return, or at the root a stop, that nobody chose."""
+        if agent.state != "active" or self.stopped:
+            return
+        if agent.parent is None:
+            self.writer.emit(
+                agent,
+                "orchestrator_decision",
+                decision="stop",
+                text=agent.answered,
+                status="forced",
+                extra={"why": reason},
+            )
+            self.answer, self.stopped = agent.answered, True
+            return
+        had = "" if agent.id in self.muted else agent.answered
+        event = self.writer.emit(
+            agent,
+            "return",
+            from_=agent.id,
+            to=agent.parent.id,
+            text=had,
+            status="forced",
+            extra={"why": reason},
+        )
+        text = f"{agent.id} gave up: {reason}." + (f" It had: {had}" if had else "")
+        self.hand_over(agent, Item(event.id, "return", agent.id, text, result=had))
+
+    def person_edits(self, agent: Agent, change: Replace | Drop | Force) -> None:
+        """Write that a person changed the agent's next event, and what that made void."""
+        extra = {"edits": change.at, "invalidated": self.invalidated.get(change.at, [])}
+        text = change.text if isinstance(change, Replace) else str(change.__struct_config__.tag)
+        event = self.writer.emit_by(
+            change.by or "human", "human_intervention", to=agent.id, text=text, extra=extra
+        )
+        agent.causes.append((event.id, "causal"))
+
+    def sampling_key(self, id_: str) -> str:
+        return f"{self.team.seed}/{id_}"
+
+    def refuse(
+        self, agent: Agent, refusal: Refusal, *, decision: Decision, said: Said | None, what: str
+    ) -> None:
+        """Write that the budget said no, and tell the agent."""
+        self.writer.emit(
+            agent,
+            "safety_event",
+            decision=decision,
+            said=said,
+            status="failed",
+            extra={
+                "budget": refusal.resource,
+                "limit": refusal.limit,
+                "used": refusal.used,
+                "asked": refusal.asked,
+            },
+        )
+        agent.note(f"error: {what} was refused. {refusal.message}")
+
+    def wake(self, agent: Agent, value: Any = None) -> None:
+        agent.op = None
+        self.ready.append((agent, value))
+
+    async def ask(self, me: Agent, entries: Sequence[Entry]) -> tuple[Answer, Said] | None:
+        """One call. None: the budget or the engine refused, and that has been dealt with."""
+        engine = self.team.engine(me.role)
+        context = me.context
+        if me.role.memory == "latest":
+            entries = context.renewed(entries, again=bool(me.invalid))
+        parent, keep = context.parent_call, context.keep
+        ids, text = context.read(entries, engine)
+        new_tokens = len(ids) if ids is not None else len(text) + _OVERHEAD_TOKENS * len(entries)
+        reserved = self._reserve(me, new_tokens)
+        if isinstance(reserved, Refusal):
+            me.unread = context.forget(len(entries))
+            self.refuse(me, reserved, decision="none", said=None, what="another turn")
+            self.give_up(me, f"the team's {reserved.resource} are used up")
+            return None
+        max_tokens, reservation = reserved
+        me.num_calls += 1
+        call_id = f"{me.id}:{me.num_calls}"
+        sampling = structs.replace(me.role.sampling, max_tokens=max_tokens, key=self.sampling_key(call_id))
+        assignment = self.assignment
+        question = Question(
+            engine=engine,
+            request=Request(
+                call=call_id,
+                agent=me.id,
+                role=me.role.name,
+                entries=context.entries,
+                prompt_ids=context.ids,
+                sampling=sampling,
+                options=assignment.options(me) if assignment.options else None,
+                state=assignment.state(me) if assignment.state else None,
+                tools=self.harness.schemas[me.role.name],
+            ),
+            ids=ids,
+            prompt_ref=self.writer.text(text.decode()) or "",
+            parent=parent,
+            keep=keep,
+            harness=self.harness.hash,
+        )
+        op = Op("call", call_id, me, question)
+        op.start = self.driver.now
+        me.op, me.reservation = op, reservation
+        self.outside.start_call(op)
+        answer: Answer | EngineError = await op
+        me.reservation = None
+        if isinstance(answer, EngineError):
+            reservation.settle_call(0)
+            me.unread = context.forget(len(entries))
+            self._failed(me, op, answer)
+            return None
+        completion = _count(answer)
+        charged = min(new_tokens + completion, new_tokens + max_tokens)
+        reservation.settle_call(charged)
+        me.failures = 0
+        context.say(answer, call_id)
+        self.writer.add_call(self._record(me, op, answer, completion))
+        said = Said(
+            call=call_id,
+            start=op.start,
+            duration_s=self.driver.now - op.start,
+            options=question.request.options,
+            tokens=charged,
+            seed_key=op.work.request.sampling.key,  # with the replicate that drew it, of a fork
+        )
+        return answer, said
+
+    def _reserve(self, me: Agent, new_tokens: int) -> Refusal | tuple[int, Reservation]:
+        """Room for this call in the budget: (tokens it may say, the reservation)."""
+        wanted = me.role.sampling.max_tokens or _MAX_TOKENS
+        left = self.budget.remaining("tokens")
+        if left is not None:
+            if me.parent is not None:
+                left -= self.team.hold_back_tokens
+            wanted = max(1, min(wanted, int(left) - new_tokens))
+            if new_tokens + wanted > left:
+                ledger = self.budget
+                limit = ledger.limits.tokens or 0
+                return Refusal(
+                    "tokens", limit, ledger.used("tokens"), ledger.reserved("tokens"), new_tokens + wanted
+                )
+        reservation = self.budget.reserve_call(new_tokens + wanted)
+        return reservation if isinstance(reservation, Refusal) else (wanted, reservation)
+
+    def _failed(self, me: Agent, op: Op, error: EngineError) -> None:
+        """The engine could not answer: written down, and tried again a few times."""
+        self.writer.add_call(unanswered(op, "error", self.driver.now))
+        said = Said(call=op.id, start=op.start, duration_s=self.driver.now - op.start)
+        self.writer.emit(me, "orchestrator_decision", text=str(error), said=said, status="failed")
+        me.failures += 1
+        if me.failures > me.role.max_failures:
+            self.give_up(me, f"its engine failed {me.failures} times in a row: {error}")
+
+    def _record(self, me: Agent, op: Op, answer: Answer, completion: int) -> Call:
+        question: Question = op.work
+        return Call(
+            id=op.id,
+            agent=me.id,
+            role=me.role.name,
+            policy=answer.policy,
+            policy_version=answer.policy_version,
+            harness=question.harness,
+            parent=question.parent,
+            keep=question.keep,
+            prompt_ids=question.ids,
+            completion_ids=answer.completion_ids,
+            logprobs=answer.logprobs,
+            token_ends=answer.token_ends,
+            prompt_ref=question.prompt_ref,
+            completion_ref=self.writer.text(answer.text),
+            prompt_tokens=answer.prompt_tokens,
+            completion_tokens=completion,
+            sampling=question.request.sampling,
+            finish_reason=answer.finish_reason,
+            t=op.start,
+            duration_s=self.driver.now - op.start,
+        )
+
+
+def _count(answer: Answer) -> int:
+    if answer.completion_tokens is not None:
+        return answer.completion_tokens
+    return len(answer.completion_ids) if answer.completion_ids is not None else len(answer.text) // 4 + 1
