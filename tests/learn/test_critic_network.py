@@ -288,7 +288,7 @@ def test_so_are_they_where_all_options_are_trained() -> None:
 def test_every_kind_takes_two_steps(estimator: str, view: str, settings: str) -> None:
     trainer = Trainer(small(critic(estimator, view, settings, steps=2)))
     norms = []
-    while len(norms) < 2 and trainer.step_number < 8:  # rollouts of a step may all be alike, and teach nothing
+    while len(norms) < 2 and trainer.step_number < 8:  # a step whose rollouts are alike teaches nothing
         norms.append(trainer.step().metrics["grad_norm"])
         norms = [norm for norm in norms if norm]
     assert len(norms) == 2
