@@ -3,6 +3,7 @@
 from baton.testing.check_engines import check_engine
 from baton.testing.check_estimators import check_estimator
 from baton.testing.check_formats import check_format
+from baton.testing.check_learning import check_critic, check_loss, check_monitor
 from baton.testing.check_rewards import check_reward
 from baton.testing.check_tasks import check_decpomdp, check_game, check_task
 from baton.testing.check_tools import CheckFailed, check_aggregator, check_surface, check_tool
@@ -11,11 +12,14 @@ from baton.testing.check_topologies import check_topology
 __all__ = [
     "CheckFailed",
     "check_aggregator",
+    "check_critic",
     "check_decpomdp",
     "check_engine",
     "check_estimator",
     "check_format",
     "check_game",
+    "check_loss",
+    "check_monitor",
     "check_reward",
     "check_surface",
     "check_task",

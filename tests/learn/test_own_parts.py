@@ -1,0 +1,66 @@
+"""A loss, a critic and monitors of somebody else's package: named in a recipe, trained with, and gone on with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_run import GROUP, small
+
+from baton.errors import UsageError
+from baton.learn.loss import Loss
+from baton.learn.run.folder import read_lines
+from baton.learn.run.session import Session
+from baton.learn.trainer import Trainer
+from baton.learn.watch import Watch
+
+pytestmark = pytest.mark.usefixtures("first_weights")
+EXAMPLES = Path(__file__).parents[2] / "examples"
+OWN: dict[str, Any] = {
+    "loss__kind": "my_loss:BOLD",
+    "critic__kind": "my_critic:ByLength",
+    "train__monitors": ["my_monitor:TooLong"],
+}
+GAE = '[[credit]]\nestimator = "gae"\n'
+
+
+@pytest.fixture(autouse=True)
+def _own_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+
+
+def test_a_run_with_parts_of_ones_own_goes_on_as_if_it_had_not_been_cut_off(tmp_path: Path) -> None:
+    recipe = small(GAE, train__steps=3, train__checkpoint_every=1, **OWN)
+    session = Session.begin(recipe, "small", tmp_path / "run")
+    steps = session.steps()
+    next(steps)
+    session.trainer.close()
+    seen = session.trainer.critic.state_dict()
+    session.close()
+    again = Session.resume(tmp_path / "run")
+    assert again.trainer.critic.state_dict() == seen
+    assert len(list(again.steps())) == 2
+    again.close()
+    assert [line["step"] for line in read_lines(tmp_path / "run" / "metrics.jsonl")] == [1, 2, 3]
+
+
+def test_a_monitor_of_ones_own_is_heard_and_remembers() -> None:
+    watch = Watch(small(**{"train__monitors": ["my_monitor:TooLong"]}))
+    trainer = Trainer(small(GROUP))
+    traces = trainer.step().traces
+    watch.observe({"return": {"mean": 0.0}}, traces)
+    state = watch.state_dict()
+    assert state["own"] == {"my_monitor:TooLong": {"first": sum(len(t.events) for t in traces) / len(traces)}}
+    again = Watch(small(**{"train__monitors": ["my_monitor:TooLong"]}))
+    again.load_state_dict(state)
+    assert again.state_dict() == state
+    del state["own"]
+    again.load_state_dict(state)  # as version 0.1 wrote it
+
+
+def test_what_is_no_loss_is_refused_by_name() -> None:
+    with pytest.raises(UsageError, match="is a type; expected a baton"):
+        Loss(kind="my_monitor:TooLong")
+    with pytest.raises(UsageError, match="cannot be loaded"):
+        Loss(kind="my_loss:GONE")
