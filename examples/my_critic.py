@@ -19,7 +19,9 @@ class ByLength:
 
     learns = False
 
-    def __init__(self, recipe: Recipe, policies: Mapping[str, Any], reward: Callable[[Trace], float]) -> None:
+    def __init__(
+        self, _recipe: Recipe, _policies: Mapping[str, Any], reward: Callable[[Trace], float]
+    ) -> None:
         self.reward = reward
         self.seen: list[tuple[int, float]] = []
 

@@ -11,7 +11,7 @@ from baton.learn.loss import LossKind, Tokens
 from baton.testing import check_loss
 
 
-def bold(tokens: Tokens, low: float, high: float) -> Tensor:
+def bold(tokens: Tokens, _low: float, _high: float) -> Tensor:
     """-A (1 - p) log p: a token that is sure already counts little (1 - p is a constant to the gradient)."""
     return -tokens.advantage * (1 - tokens.new.detach().exp()) * tokens.new
 

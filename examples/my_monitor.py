@@ -1,4 +1,4 @@
-"""A monitor of your own: warn when rollouts are cut off by a budget.
+"""A monitor of your own: warn when rollouts have grown to twice their first length.
 
     baton train grpo --set 'train.monitors=["my_monitor:TooLong"]'
 
@@ -16,12 +16,12 @@ from baton.trace.trace import Trace
 
 
 class TooLong:
-    """Warns when rollouts have grown to twice their first length."""
+    """Remembers how long the first step's rollouts were."""
 
-    def __init__(self, recipe: Recipe) -> None:
+    def __init__(self, _recipe: Recipe) -> None:
         self.first: float | None = None
 
-    def observe(self, metrics: Mapping[str, Any], traces: Sequence[Trace]) -> list[Warned]:
+    def observe(self, _metrics: Mapping[str, Any], traces: Sequence[Trace]) -> list[Warned]:
         length = sum(len(trace.events) for trace in traces) / len(traces)
         if self.first is None:
             self.first = length

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from small_run import GROUP, small
 
+from baton import registry
 from baton.errors import UsageError
 from baton.learn.loss import Loss
 from baton.learn.run.folder import read_lines
@@ -18,16 +19,24 @@ from baton.learn.watch import Watch
 pytestmark = pytest.mark.usefixtures("first_weights")
 EXAMPLES = Path(__file__).parents[2] / "examples"
 OWN: dict[str, Any] = {
-    "loss__kind": "my_loss:BOLD",
-    "critic__kind": "my_critic:ByLength",
-    "train__monitors": ["my_monitor:TooLong"],
+    "loss__kind": "bold",
+    "critic__kind": "by-length",
+    "train__monitors": ["too-long"],
 }
 GAE = '[[credit]]\nestimator = "gae"\n'
 
 
 @pytest.fixture(autouse=True)
 def _own_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another package, found by module:attr, and its names, as a plug-in of this process."""
     monkeypatch.syspath_prepend(str(EXAMPLES))
+    for kind, name, where in (
+        ("loss", "bold", "my_loss:BOLD"),
+        ("critic", "by-length", "my_critic:ByLength"),
+        ("monitor", "too-long", "my_monitor:TooLong"),
+    ):
+        if not registry.knows(kind, name):
+            registry.register(kind, name)(registry.resolve(kind, where))
 
 
 def test_a_run_with_parts_of_ones_own_goes_on_as_if_it_had_not_been_cut_off(tmp_path: Path) -> None:
@@ -46,13 +55,13 @@ def test_a_run_with_parts_of_ones_own_goes_on_as_if_it_had_not_been_cut_off(tmp_
 
 
 def test_a_monitor_of_ones_own_is_heard_and_remembers() -> None:
-    watch = Watch(small(**{"train__monitors": ["my_monitor:TooLong"]}))
+    watch = Watch(small(train__monitors=["my_monitor:TooLong"]))
     trainer = Trainer(small(GROUP))
     traces = trainer.step().traces
     watch.observe({"return": {"mean": 0.0}}, traces)
     state = watch.state_dict()
     assert state["own"] == {"my_monitor:TooLong": {"first": sum(len(t.events) for t in traces) / len(traces)}}
-    again = Watch(small(**{"train__monitors": ["my_monitor:TooLong"]}))
+    again = Watch(small(train__monitors=["my_monitor:TooLong"]))
     again.load_state_dict(state)
     assert again.state_dict() == state
     del state["own"]

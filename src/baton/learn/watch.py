@@ -228,7 +228,7 @@ class SerialCollapse(Comparing):
     name = "serial-collapse"
     compares = ("spawned",)
 
-    def figures(self, metrics: Mapping[str, Any], traces: Sequence[Trace]) -> dict[str, float | None]:  # noqa: ARG002
+    def figures(self, metrics: Mapping[str, Any], traces: Sequence[Trace]) -> dict[str, float | None]:  # noqa: ARG002  # every monitor's
         return {"spawned": _mean(float(_spawned(trace)) for trace in traces)}
 
     def judge(self) -> str | None:
@@ -249,7 +249,7 @@ class DominantAgent(Comparing):
     name = "dominant-agent"
     compares = ("dominance",)
 
-    def figures(self, metrics: Mapping[str, Any], traces: Sequence[Trace]) -> dict[str, float | None]:  # noqa: ARG002
+    def figures(self, metrics: Mapping[str, Any], traces: Sequence[Trace]) -> dict[str, float | None]:  # noqa: ARG002  # every monitor's
         return {"dominance": _mean(_dominance(trace) for trace in traces)}
 
     def judge(self) -> str | None:
@@ -292,7 +292,7 @@ class AggregationLeakage(Comparing):
     name = "aggregation-leakage"
     compares = ("leakage",)
 
-    def figures(self, metrics: Mapping[str, Any], traces: Sequence[Trace]) -> dict[str, float | None]:  # noqa: ARG002
+    def figures(self, metrics: Mapping[str, Any], traces: Sequence[Trace]) -> dict[str, float | None]:  # noqa: ARG002  # every monitor's
         return {"leakage": _leakage(traces)}
 
     def judge(self) -> str | None:
@@ -313,7 +313,7 @@ class LargeSteps(Comparing):
     name = "large-steps"
     compares = ("return", "moved")
 
-    def figures(self, metrics: Mapping[str, Any], traces: Sequence[Trace]) -> dict[str, float | None]:  # noqa: ARG002
+    def figures(self, metrics: Mapping[str, Any], traces: Sequence[Trace]) -> dict[str, float | None]:  # noqa: ARG002  # every monitor's
         return {"return": metrics["return"]["mean"], "moved": metrics.get("moved")}
 
     def judge(self) -> str | None:
@@ -336,7 +336,7 @@ class RewardHacking(Comparing):
 
     compares = get_args(hacking.Mode)
 
-    def observe(self, metrics: Mapping[str, Any], traces: Sequence[Trace]) -> list[Warned]:  # noqa: ARG002
+    def observe(self, metrics: Mapping[str, Any], traces: Sequence[Trace]) -> list[Warned]:  # noqa: ARG002  # every monitor's
         """Note the modes' scores, and warn of those that fire and have risen."""
         step = max(1, len(traces) // _HACKING_TRACES)
         every = hacking.watch(traces[::step])
@@ -350,7 +350,7 @@ class RewardHacking(Comparing):
         return found
 
 
-def failed_calls(metrics: Mapping[str, Any], traces: Sequence[Trace]) -> list[Warned]:  # noqa: ARG001
+def failed_calls(metrics: Mapping[str, Any], traces: Sequence[Trace]) -> list[Warned]:  # noqa: ARG001  # every monitor's
     """Some calls of this step were not answered."""
     failed = [failure for trace in traces for failure in failures(trace)]
     if not failed:

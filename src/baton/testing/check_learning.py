@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, structs
 
 from baton import registry
-from baton.credit.estimator import Prefix, team_return
+from baton.credit.estimator import Prefix
 from baton.errors import UsageError
 from baton.learn.recipe import CriticPart, Recipe, load
 from baton.testing.check_tools import require
 from baton.testing.sample_rollouts import sample_group
+from baton.trace.outcome import team_return
 from baton.trace.trace import Trace
 
 if TYPE_CHECKING:
