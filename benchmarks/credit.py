@@ -1,6 +1,9 @@
-"""Credit against the truth, as Markdown, and the plot of credit diffusion.
+"""Credit against the truth: every estimator that applies, on games whose exact credit is known.
 
-python benchmarks/credit.py [--plot credit_snr.svg]
+    python benchmarks/credit.py [--quick] [--json] [--seed N] [--plot FILE]
+
+Prints tables as Markdown, or everything as JSON; `--plot` also writes how credit diffuses with length, as SVG. The exit
+code is 1 where a target was missed, but never with --quick: a tenth of the samples is for looking, not for judging.
 """
 
 from __future__ import annotations
@@ -8,18 +11,134 @@ from __future__ import annotations
 import argparse
 import math
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from credit_bench import measure
-from credit_bench.command import markdown
+import msgspec
+
+from credit_bench import Figure, Report, Target, measure
 from credit_bench.ladder import Rung
 
+_COLUMNS = (
+    "game",
+    "unit",
+    "estimator",
+    "samples",
+    "bias",
+    "in s.e.",
+    "RMSE",
+    "tokens",
+    "RMSE x sqrt(tokens)",
+    "Spearman",
+    "sign",
+    "coverage",
+    "with interval",
+)
 _WIDTH, _HEIGHT, _MARGIN = 520, 320, 60
 _SERIES = (
     ("uniform", "#b3261e", "uniform credit"),
     ("decision_own_luck", "#8a6d00", "decision credit, own luck"),
     ("decision", "#1a5fb4", "decision credit, common random numbers"),
 )
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="a tenth of the samples")
+    parser.add_argument("--json", action="store_true", help="everything, as JSON")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the samples (default 0)")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="write the plot here, as SVG")
+    args = parser.parse_args(given)
+    report = measure(quick=args.quick, seed=args.seed, tell=_tell)
+    if args.json:
+        print(msgspec.json.format(msgspec.json.encode(_told(report)), indent=2).decode())
+    else:
+        print(markdown(report))
+    if args.plot is not None:
+        args.plot.write_text(plot(report.ladder))
+    return 0 if report.met or args.quick else 1
+
+
+def _tell(what: str) -> None:
+    print(f"credit, {what}", file=sys.stderr, flush=True)
+
+
+def _told(report: Report) -> dict[str, Any]:
+    told: dict[str, Any] = msgspec.to_builtins(report)
+    for row, figure in zip(told["figures"], report.figures, strict=True):
+        row["rmse_per_token"] = figure.rmse_per_token
+    return told
+
+
+def markdown(report: Report) -> str:
+    """The report as tables."""
+    lines = [
+        "Against what was promised:",
+        "",
+        *_table(("what", "value", "target", "met"), [_target_row(t) for t in report.targets]),
+        "",
+        "Estimators (an estimate of zero counts half for the sign; `*` claims to have no bias; -: not measured):",
+        "",
+        *_table(_COLUMNS, [_figure_row(f) for f in report.figures]),
+        "",
+        "Signal to noise of the one choice that matters, by length of the trace:",
+        "",
+        *_table(
+            ("steps", "uniform, by formula", "uniform", "decision, own luck", "decision, common luck"),
+            [
+                (
+                    f"{r.length:,}",
+                    *(f"{x:.3f}" for x in (r.formula, r.uniform, r.decision_own_luck, r.decision)),
+                )
+                for r in report.ladder
+            ],
+        ),
+    ]
+    if report.not_applicable:
+        named = (f"{name} ({_first_sentence(why)})" for name, why in report.not_applicable.items())
+        lines += ["", f"In no row: {'; '.join(named)}."]
+    return "\n".join(lines)
+
+
+def _first_sentence(text: str) -> str:
+    return text.partition(". ")[0].rstrip(".").replace("|", "\\|")
+
+
+def _target_row(target: Target) -> tuple[str, ...]:
+    met = "yes" if target.met else "no"
+    return target.what, _number(target.value), target.target, "-" if target.target == "none" else met
+
+
+def _figure_row(figure: Figure) -> tuple[str, ...]:
+    return (
+        figure.game,
+        figure.unit,
+        figure.estimator + (" *" if figure.unbiased else ""),
+        f"{figure.num_samples:,}",
+        f"{figure.bias:+.4f}",
+        _number(None if figure.bias_z is None else round(figure.bias_z, 6)),
+        f"{figure.rmse:.4f}",
+        "-" if figure.tokens is None else f"{figure.tokens:,.0f}",
+        _number(figure.rmse_per_token),
+        *(_number(x) for x in (figure.spearman, figure.sign, figure.coverage, figure.intervals)),
+    )
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.3g}" if abs(value) < 0.1 else f"{value:.2f}"
+
+
+def _table(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+    return [
+        "| " + " | ".join(columns) + " |",
+        "|" + "---|" * len(columns),
+        *("| " + " | ".join(row) + " |" for row in rows),
+    ]
 
 
 def plot(rungs: list[Rung]) -> str:
@@ -63,11 +182,4 @@ def plot(rungs: list[Rung]) -> str:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--plot", type=Path, metavar="PATH", help="write the plot here, as SVG")
-    parser.add_argument("--quick", action="store_true", help="a tenth of the samples")
-    args = parser.parse_args()
-    report = measure(quick=args.quick, tell=lambda what: print(what, file=sys.stderr, flush=True))
-    print(markdown(report))
-    if args.plot is not None:
-        args.plot.write_text(plot(report.ladder))
+    sys.exit(main())

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from baton.cli import main
+import credit
 from baton.credit import ESTIMATORS
 from baton.credit.estimators.shapley_values import exact, sampled
 from credit_bench.coalitions import Hundred
@@ -127,11 +127,11 @@ def test_voters_are_judged_by_the_expected_game() -> None:
 
 @pytest.mark.slow
 def test_bench_as_typed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "credit", "--json"]) == 0
+    assert credit.main(["--json"]) == 0
     out, err = capsys.readouterr()
     told = json.loads(out)
     assert [target["what"] for target in told["targets"] if not target["met"]] == []
     assert all(f["num_samples"] >= 10_000 for f in told["figures"] if "Shapley" in f["estimator"])
     assert "credit, 1 of" in err
-    assert main(["bench", "credit", "--quick"]) == 0
+    assert credit.main(["--quick"]) == 0
     assert "| game | unit | estimator |" in capsys.readouterr().out
