@@ -322,6 +322,23 @@ class TestPlaces:
         assert found["done"] == 3
         assert "1 line of the run’s files cannot be read" in json.dumps(found["heading"], ensure_ascii=False)
 
+    def test_what_a_run_says_reaches_the_page_as_text(self, tmp_path: Path) -> None:
+        training_run(tmp_path / "run", steps=2, episodes=2, status="running")
+        told = json.loads((tmp_path / "run" / "run.json").read_text())
+        (tmp_path / "run" / "run.json").write_text(
+            json.dumps({**told, "about": SCRIPT, "recipe": f'"{SCRIPT}'})
+        )
+        found = ask(client(tmp_path / "run"), "training", place="run")
+
+        def tags(element: Any) -> set[str]:
+            if isinstance(element, str):
+                return set()
+            return {element[0]}.union(*map(tags, element[2]))
+
+        shown = [*found["heading"], *(each for part in found["sections"] for each in part["body"])]
+        assert "script" not in set[str]().union(*map(tags, shown))
+        assert ["p", {}, [SCRIPT]] in found["heading"]
+
 
 class TestDiff:
     def test_a_fork_differs_where_it_was_changed(self, file: Path, team: Trace) -> None:
