@@ -12,7 +12,7 @@ from cli_runs import made, traces
 
 from baton.cli import main
 from baton.tasks import catalog
-from baton.tasks.shard_sum import ShardSum, play
+from baton.tasks.shard_sum import ShardSum
 from baton.tasks.task import Instance
 from baton.team.tools.tool import Tool, tool
 from baton.trace.formats import read
@@ -187,7 +187,6 @@ def test_impure_tools_are_not_run_again_unasked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(catalog.TASKS, "paying", Paying)
-    monkeypatch.setitem(catalog.REFERENCE, "paying", play)
     monkeypatch.setattr(Paying, "paid", [])
     place = tmp_path / "run"
     assert main(["run", "paying", "--out", str(place)]) == 0

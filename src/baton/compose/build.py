@@ -15,7 +15,7 @@ from baton.errors import TraceError, UsageError, nearest
 from baton.games.reference import REFERENCE as POLICIES
 from baton.learn.models import MODELS, model_engine
 from baton.settings import Chance, Count, NotNegative, arguments, convert, decode, read_change
-from baton.tasks.catalog import REFERENCE, TASKS, make_task
+from baton.tasks.catalog import TASKS, check_task_trusted, make_task
 from baton.tasks.game_task import GameTask
 from baton.tasks.task import Task
 from baton.tasks.translate import translated
@@ -129,7 +129,7 @@ def _engine(
         name = "optimal" if spec == "reference" else spec
         return ScriptedEngine(name, task.script(name))
     if spec == "reference":
-        return _reference(settings, assignment)
+        return _reference(settings, task, assignment)
     if model:
         return model_engine(spec)
     if spec in POLICIES:
@@ -161,13 +161,13 @@ def _sampled(topology: Topology, given: Mapping[str, Any]) -> Topology:
     return structs.replace(topology, roles=tuple(roles.values()))
 
 
-def _reference(settings: Settings, assignment: Assignment) -> Engine:
+def _reference(settings: Settings, task: Task, assignment: Assignment) -> Engine:
     """The task's own scripted play, written as the surface wants it."""
-    task = settings.task
-    if task not in REFERENCE:
-        raise UsageError(f"task {task!r} has no scripted play. {nearest(task, REFERENCE)}")
+    play = task.reference_play()
+    if play is None:
+        raise UsageError(f"task {settings.task!r} has no scripted play. Name another policy: --policy ENGINE")
     surface = Lines() if settings.surface == "lines" else Tools(assignment.tools)
-    return ScriptedEngine("reference", translated(REFERENCE[task], surface))
+    return ScriptedEngine("reference", translated(play, surface))
 
 
 def _struct(kind: Any, given: Mapping[str, Any], what: str) -> Any:
@@ -199,14 +199,19 @@ def parse_settings(pairs: Sequence[str]) -> dict[str, dict[str, Any]]:
     return groups
 
 
-def settings_of(trace: Trace, policies: Mapping[str, str]) -> Settings:
-    """The settings a trace was run with; `policies` given now take the place of its own."""
+def settings_of(trace: Trace, policies: Mapping[str, str], *, trust: bool = False) -> Settings:
+    """The settings a trace was run with; `policies` given now take the place of its own.
+
+    `trust`: the person vouches for the code that the trace names as its task.
+    """
     settings = meta_as(trace.header, Settings, "run", "settings")
     if settings is None:
         raise TraceError(
             f"trace {trace.trace_id} was not made by `baton run`, so its team cannot be set up from here. "
             "Use replay, resume or fork of baton.team.running with the team that made it."
         )
+    if not trust:
+        check_task_trusted(settings.task, f"trace {trace.trace_id!r}")
     return msgspec.structs.replace(settings, policies={**settings.policies, **policies})
 
 

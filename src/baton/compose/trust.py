@@ -58,7 +58,7 @@ def team_again(trace: Trace, policies: Mapping[str, str], *, trust: bool) -> tup
     """The team that made a trace; `policies`, typed now, take the place of its own."""
     from baton.compose.build import make_team, settings_of  # takes a while, and not every command gets here
 
-    settings = settings_of(trace, policies)
+    settings = settings_of(trace, policies, trust=trust)
     if not trust:
         own = {name: spec for name, spec in settings.policies.items() if name not in policies}
         check_trusted(own, f"trace {trace.trace_id!r}")

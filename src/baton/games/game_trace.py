@@ -14,6 +14,7 @@ from math import fsum
 import msgspec
 from msgspec import Struct
 
+from baton import registry
 from baton.errors import TraceError
 from baton.games.game import Game, State
 from baton.games.ledger import GameRegret, trace_regret
@@ -60,6 +61,9 @@ def played(trace: Trace, game: Game | None = None) -> Played:
         )
     try:
         if game is None:
+            registry.check_trusted(
+                "game", [str(spec["task"]).removeprefix(PREFIX)], f"trace {trace.trace_id!r}"
+            )
             game = _game(spec["task"].removeprefix(PREFIX), msgspec.json.encode(spec["settings"]))
         told = [event.extra["step"] for event in trace.events if "step" in event.extra]
         steps = [(read_state(step["state"]), step["option"], step["reward"]) for step in told]

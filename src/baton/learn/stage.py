@@ -12,11 +12,11 @@ from typing import Any
 from msgspec import Struct, structs
 
 from baton.engine.scripted import ScriptedEngine
-from baton.errors import BatonError, UsageError, nearest
+from baton.errors import BatonError, UsageError
 from baton.games.game import Game, Policy, State
 from baton.learn.recipe import Recipe, TaskPart
 from baton.settings import arguments, decode
-from baton.tasks.catalog import REFERENCE, TASKS, make_task
+from baton.tasks.catalog import TASKS, make_task
 from baton.tasks.game_task import GameTask
 from baton.tasks.reasoning import PLAYS, ReasoningTask
 from baton.tasks.task import Split, Task
@@ -181,12 +181,13 @@ class Stage:
         surface = Lines() if self.recipe.team.surface == "lines" else Tools(self.assignment(0).tools)
         if isinstance(self.task, ReasoningTask) and name in PLAYS:
             return ScriptedEngine(name, translated(PLAYS[name](self.task.family), surface))
-        if self.task.name not in REFERENCE:
+        play = self.task.reference_play()
+        if play is None:
             raise UsageError(
-                f"task {self.task.name!r} has no scripted play to start from. {nearest(self.task.name, REFERENCE)} "
-                "Leave [warm] out and name a pretrained model."
+                f"task {self.task.name!r} has no scripted play to start from. Give it a `reference_play`, or leave "
+                "[warm] out and name a pretrained model."
             )
-        return ScriptedEngine("reference", translated(REFERENCE[self.task.name], surface))
+        return ScriptedEngine("reference", translated(play, surface))
 
     @property
     def _template(self) -> str:

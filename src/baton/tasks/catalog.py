@@ -1,25 +1,30 @@
-"""Tasks by name, for the command line."""
+"""Tasks by name: those that Baton ships, games and families of problems among them, and those of other packages.
+
+A task goes by a shipped, registered or installed name, or by `module:attr` for a class, a function that makes one, or
+a task itself. `game:NAME` is a game as a task, and `game:module:attr` a game of one's own.
+"""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
+from inspect import signature
 from typing import Any, Literal
 
+from baton import registry
 from baton.errors import UsageError, nearest
 from baton.games.game_trace import PREFIX
 from baton.games.library import GAMES, make_game
+from baton.settings import arguments
 from baton.tasks.game_task import GameTask
-from baton.tasks.reasoning import FAMILIES, ReasoningTask, ScriptedPlay
+from baton.tasks.reasoning import FAMILIES, ReasoningTask
 from baton.tasks.reasoning import PREFIX as REASONING
-from baton.tasks.shard_sum import ShardSum, play
+from baton.tasks.shard_sum import ShardSum
 from baton.tasks.task import Task
-from baton.team.protocol import Request
 
 
 def _game(name: str) -> Callable[..., Task]:
     def build(**settings: Any) -> Task:
-        return GameTask(make_game(name, settings))
+        return GameTask(make_game(name, settings), name)
 
     return build
 
@@ -52,20 +57,44 @@ TASKS: dict[str, Callable[..., Task]] = {
     **{f"{PREFIX}{name}": _game(name) for name in GAMES},
     **{f"{REASONING}{name}": _reasoning(name) for name in FAMILIES},
 }
-REFERENCE: dict[str, Callable[[Request], str]] = {
-    ShardSum.name: play,
-    **{f"{REASONING}{name}": ScriptedPlay(family) for name, family in FAMILIES.items()},
-}
-"""Task -> scripted play, where there is one."""
+"""What Baton ships, by name."""
 
 
-def make_task(name: str, **params: Any) -> Task:
-    """A task by name."""
-    if name not in TASKS:
-        raise UsageError(f"there is no task {name!r}. {nearest(name, TASKS)}")
-    known = inspect.signature(TASKS[name]).parameters
-    any_name = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
-    for given in params:
-        if given not in known and not any_name:  # a game refuses what it does not know itself
-            raise UsageError(f"task {name!r} has no setting {given!r}. {nearest(given, known)}")
-    return TASKS[name](**params)
+def make_task(name: str, **settings: Any) -> Task:
+    """A task by name, with its settings. The name may be `module:attr`: see `check_task_trusted` for names in files."""
+    build = find_task(name)
+    if isinstance(build, Task):
+        if settings:
+            given = next(iter(settings))
+            raise UsageError(f"task {name!r} is made already, so it cannot be set to another {given!r}.")
+        return build
+    known = signature(build).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values()):
+        made = build(**settings)  # a game refuses what it does not know itself
+    else:
+        for given in settings:
+            if given not in known:
+                raise UsageError(f"task {name!r} has no setting {given!r}. {nearest(given, known)}")
+        made = build(**arguments(build, settings, "", "task"))
+    if not isinstance(made, Task):
+        raise UsageError(f"{name} makes a {type(made).__name__}; expected a Task (see examples/my_task.py).")
+    return made
+
+
+def find_task(name: str) -> Callable[..., Task] | Task:
+    """What makes the task of this name, or the task itself."""
+    game = name.removeprefix(PREFIX)
+    if name not in TASKS and game != name and (registry.is_reference(game) or registry.knows("game", game)):
+        return _game(game)
+    if name.startswith((PREFIX, REASONING)) and not registry.knows("task", name):
+        raise UsageError(f"there is no task {name!r}. {nearest(name, registry.names('task'))}")
+    found: Callable[..., Task] | Task = registry.resolve("task", name)
+    if not callable(found) and not isinstance(found, Task):
+        raise UsageError(f"task {name!r} is a {type(found).__name__}; expected a Task, or what makes one.")
+    return found
+
+
+def check_task_trusted(name: str, whose: str) -> None:
+    """Refuse a task or game that would be imported because a file names it. `whose` is the file, in words."""
+    kind = "game" if name.startswith(PREFIX) else "task"
+    registry.check_trusted(kind, [name.removeprefix(PREFIX)], whose)

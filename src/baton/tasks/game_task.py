@@ -42,9 +42,10 @@ _MAX_TURNS = 1_000_000  # games end by themselves, the longest after 100,000 cho
 class GameTask(Task):
     """One game, to be played on the team runtime."""
 
-    def __init__(self, game: Game) -> None:
+    def __init__(self, game: Game, name: str | None = None) -> None:
+        """`name` is what the game goes by where that is not its own name, such as `my_package:MyGame`."""
         self.game = game
-        self.name = f"{PREFIX}{game.name}"  # type: ignore[misc]  # one class for all games
+        self.name = f"{PREFIX}{name or game.name}"  # type: ignore[misc]  # one class for all games
         self._board = Board(game)
         self._plays: WeakKeyDictionary[AgentRun, GamePlay] = WeakKeyDictionary()
 

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from baton.errors import UsageError
-from baton.tasks.task import Instance, Task
+from baton.tasks.task import Instance, Play, Task
 from baton.team.protocol import Entry, Request
 from baton.team.tools.tool import Tool, tool
 from baton.trace.trace import Trace
@@ -81,11 +81,10 @@ class ShardSum(Task):
     def solve(self, instance: Instance) -> str | None:
         return str(sum(map(sum, instance.data)))
 
+    def reference_play(self) -> Play:
+        """It plays in every topology, and finds in what its agent was told which shards and numbers it is about."""
+        return play
 
-# -- shard_sum_play --
-# Scripted play of the example task in every topology: what `--policy reference` runs on shard-sum.
-#
-# Reads only what its agent was told, as a model would: tasks name shards, results name numbers.
 
 _SPAWNS = {"orchestrator": "worker", "lead": "worker", "main": "branch"}
 

@@ -7,18 +7,24 @@ separate streams. The verifier reads the answer and gold data, never a model's o
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from baton.team.protocol import Request
 from baton.team.randomness import generator
 from baton.team.team import Assignment, Topology
 from baton.team.tools.tool import Registry, Tool
+from baton.trace.gold import Gold, verifier
 from baton.trace.trace import Trace
 
 Split = Literal["train", "test"]
+Verify = Callable[[str], float]
+"""Score of an answer, 0 to 1."""
+Play = Callable[[Request], str]
+"""Scripted play: the next thing an agent says, in the lines surface."""
 
 
 class Instance(Struct, frozen=True, kw_only=True):
@@ -43,6 +49,19 @@ class Task(ABC):
     """A family of instances."""
 
     name: ClassVar[str]
+
+    @staticmethod
+    def of(
+        prompt: str, *, verify: Verify | str | None = None, tools: Sequence[Tool] = (), task_id: str = "task"
+    ) -> Task:
+        """A task of one instance, made from a prompt: the quickest way to give a team something to do.
+
+        `verify` scores an answer from 0 to 1 (True and False will do), or is the right answer itself; without it
+        nobody is rewarded. Every seed is the same problem.
+
+            task = Task.of("What is 6 x 7?", verify="42")
+        """
+        return _OneInstance(prompt, verify, tuple(tools), task_id)
 
     def instance(self, seed: int, split: Split = "train") -> Instance:
         """The instance of this name; the same one every time."""
@@ -98,3 +117,39 @@ class Task(ABC):
     def solve(self, instance: Instance) -> str | None:  # noqa: ARG002 (not every task has a solver)
         """A right answer, where one can be computed; None: there is no solver."""
         return None
+
+    def reference_play(self) -> Play | None:
+        """Scripted play that reads only what its agent was told, as a model would; None: there is none.
+
+        It is what `--policy reference` runs and what a small model is warmed up on.
+        """
+        return None
+
+
+class _OneInstance(Task):
+    """A prompt and who judges its answer."""
+
+    def __init__(
+        self, prompt: str, verify: Verify | str | None, tools: tuple[Tool, ...], task_id: str
+    ) -> None:
+        self.name = task_id  # type: ignore[misc]  # one class for all prompts
+        self._prompt = prompt
+        self._verify = verifier(Gold(answer=verify), task_id) if isinstance(verify, str) else verify
+        self._answer = verify if isinstance(verify, str) else None
+        self._tools = tools
+
+    def draw(self, random: np.random.Generator) -> tuple[str, Any, Any]:  # noqa: ARG002 (there is one instance)
+        return self._prompt, None, None
+
+    def tools(self, instance: Instance) -> Sequence[Tool]:  # noqa: ARG002 (the same for all)
+        return self._tools
+
+    def verify(self, instance: Instance, answer: str) -> float:  # noqa: ARG002 (there is one instance)
+        return 0.0 if self._verify is None else float(self._verify(answer))
+
+    def assignment(self, instance: Instance) -> Assignment:
+        found = super().assignment(instance)
+        return structs.replace(found, verify=None) if self._verify is None else found
+
+    def solve(self, instance: Instance) -> str | None:  # noqa: ARG002 (there is one instance)
+        return self._answer

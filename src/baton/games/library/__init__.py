@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from baton import registry
 from baton.errors import UsageError, nearest
 from baton.games.game import Game
 from baton.games.library.airport import Airport
@@ -61,10 +62,10 @@ GAMES: dict[str, type[Game]] = {
 
 
 def make_game(name: str, settings: Mapping[str, Any] | None = None) -> Game:
-    """A game by name, with parameters as values or as text (JSON, or a bare word)."""
-    if name not in GAMES:
-        raise UsageError(f"there is no game {name!r}. {nearest(name, GAMES)}")
-    kind = GAMES[name]
+    """A game by name or `module:attr`, with parameters as values or as text (JSON, or a bare word)."""
+    kind: type[Game] = registry.resolve("game", name)
+    if not (isinstance(kind, type) and issubclass(kind, Game)):
+        raise UsageError(f"game {name!r} is no subclass of baton.games.game.Game (see examples/my_game.py).")
     known = [field.name for field in msgspec.structs.fields(kind)]
     given = {}
     for key, value in (settings or {}).items():

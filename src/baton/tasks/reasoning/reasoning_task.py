@@ -13,8 +13,9 @@ import numpy as np
 
 from baton.errors import MissingExtraError, UsageError
 from baton.tasks.reasoning.family import Family, run_of
+from baton.tasks.reasoning.scripted_play import ScriptedPlay
 from baton.tasks.reasoning.small_team import single, small
-from baton.tasks.task import Instance, Split, Task
+from baton.tasks.task import Instance, Play, Split, Task
 from baton.team.randomness import generator
 from baton.team.team import Topology
 from baton.team.tools.sandbox import python_tool
@@ -81,6 +82,10 @@ class ReasoningTask(Task):
 
     def solve(self, instance: Instance) -> str | None:
         return str(instance.gold["answer"])
+
+    def reference_play(self) -> Play:
+        """One agent splits the problem, workers solve their parts, and it joins what they return."""
+        return ScriptedPlay(self.family)
 
     def tools(self, instance: Instance) -> Sequence[Tool]:  # noqa: ARG002 (the same for all)
         return (python_tool(),) if self.python else ()
