@@ -11,8 +11,8 @@ from baton.errors import UsageError
 from baton.trace.recorder import Recorder
 from baton.trace.records import Edge, Event
 from baton.trace.trace import Header, Trace
-from baton.view.terminal.summary import above, below
-from baton.view.terminal.tree import Options, page
+from baton.view.terminal.trace_summary import above, below
+from baton.view.terminal.trace_tree import Options, page
 from baton.view.text import duration, moment, number, printable, shortened
 
 HEADER = Header(trace_id="t", task_id="k")

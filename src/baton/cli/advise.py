@@ -16,7 +16,7 @@ from baton.errors import UsageError, nearest
 from baton.trace.formats import read_all
 from baton.view.terminal.corpus_tables import named
 from baton.view.terminal.screen import emit, take_every_character
-from baton.view.terminal.tree import Line
+from baton.view.terminal.trace_tree import Line
 from baton.view.text import printable
 
 _WORDS: dict[str, tuple[str, ...]] = {name: ROLES if name == "roles" else ("yes", "no") for name in QUESTIONS}

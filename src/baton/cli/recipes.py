@@ -17,7 +17,7 @@ from baton.errors import UsageError, nearest
 from baton.learn.recipe import Cells, Recipe, built_in, load
 from baton.trace.vocabulary import CreditUnit, RewardFamily, Topology
 from baton.view.terminal.screen import emit, take_every_character
-from baton.view.terminal.tree import Line
+from baton.view.terminal.trace_tree import Line
 from baton.view.text import count, printable
 
 _DECISIONS = ("spawn", "delegate", "communicate", "aggregate", "stop")

@@ -19,7 +19,7 @@ from baton.trace.formats import format_of_name, read_all, write
 from baton.trace.records import Reward
 from baton.trace.trace import Trace
 from baton.view.terminal.screen import emit
-from baton.view.terminal.tree import Line
+from baton.view.terminal.trace_tree import Line
 from baton.view.text import nearest_name, printable
 
 # The parts of Gold that are plain data.

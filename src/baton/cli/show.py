@@ -10,8 +10,8 @@ from baton.errors import UsageError
 from baton.trace.formats import read_all
 from baton.trace.trace import Trace
 from baton.view.terminal.screen import columns, emit
-from baton.view.terminal.summary import above, below
-from baton.view.terminal.tree import Line, Options, page
+from baton.view.terminal.trace_summary import above, below
+from baton.view.terminal.trace_tree import Line, Options, page
 from baton.view.text import count, nearest_name, printable
 
 _LISTED = 40

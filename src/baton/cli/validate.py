@@ -15,7 +15,7 @@ import msgspec
 
 from baton.trace.validation import LEVELS, Problem, ValidationReport, validate_file
 from baton.view.terminal.screen import emit, take_every_character
-from baton.view.terminal.tree import Line
+from baton.view.terminal.trace_tree import Line
 from baton.view.text import count, printable
 
 _PROGRESS_AFTER_SECONDS = 2.0

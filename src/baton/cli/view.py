@@ -21,7 +21,7 @@ from baton.team.intervene import Drop, Force, Intervention, Replace
 from baton.trace.formats.recognition import detect
 from baton.trace.numbers import Floats
 from baton.trace.trace import Trace
-from baton.view.web.attached import Attached, Change, Forked, Loss, RegretLedger
+from baton.view.web.attached import Attached, Change, ForkMade, LostChoice, RegretLedger
 from baton.view.web.places import find_places
 from baton.view.web.server import listen, make_app, serve
 from baton.view.web.traces import Library
@@ -80,7 +80,7 @@ def _port(text: str) -> int:
 def attached(*, forks: bool = False, policies: dict[str, str] | None = None, trust: bool = False) -> Attached:
     """What the viewer needs of packages it does not know."""
 
-    def again(at: Path, trace: Trace, change: Change) -> Forked:
+    def again(at: Path, trace: Trace, change: Change) -> ForkMade:
         return _fork(at, trace, change, policies or {}, trust)
 
     return Attached(
@@ -106,7 +106,7 @@ def _ledger(trace: Trace) -> RegretLedger:
     solution = _solution(play.game)
     events = [event.id for event in trace.events if "step" in event.extra]
     losses = tuple(
-        Loss(
+        LostChoice(
             event=event,
             decision=play.game.decision(state),
             option=option,
@@ -130,13 +130,13 @@ def _advantages(trace: Trace, unit: str, estimator: str) -> dict[str, Floats]:
     return project(trace, [one for one in trace.credits if one.unit == unit and one.estimator == estimator])
 
 
-def _fork(at: Path, trace: Trace, change: Change, policies: dict[str, str], trust: bool) -> Forked:
+def _fork(at: Path, trace: Trace, change: Change, policies: dict[str, str], trust: bool) -> ForkMade:
     from baton.compose.again import team_of  # takes a while, and few look for forks
 
     team, assignment, _ = team_of(str(at), trace, policies, trust=trust)
     made = asyncio.run(fork(trace, team, assignment, [_intervention(change)]))
     usage = made.usage
-    return Forked(
+    return ForkMade(
         trace=made.trace,
         calls_run=usage.calls_run,
         calls_reused=usage.calls_reused,

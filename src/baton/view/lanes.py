@@ -22,7 +22,7 @@ class Lane(Struct, eq=False):
     start: float = 0.0
     end: float = 0.0
     tokens: int | None = None
-    """None: not measured."""
+    """None where it was not measured."""
     ending: str | None = None
     """returned, cancelled, despawned or unfinished; None for one that lived to the end."""
     events: list[Event] = []

@@ -46,7 +46,7 @@ def number(value: float) -> str:
 
 
 def count(n: int, noun: str) -> str:
-    """1 event, 2 events."""
+    """A number with its noun: 1 event, 2 events."""
     return f"{n:,} {noun}" + ("" if n == 1 else "s")
 
 

@@ -11,7 +11,7 @@ from baton.trace.formats.sqlite.store_read import list_traces, read_store
 from baton.trace.trace import Trace
 from baton.view.report.run_figures import TrainingRun
 from baton.view.report.svg import shown
-from baton.view.terminal.tree import Options, page
+from baton.view.terminal.trace_tree import Options, page
 from baton.view.text import printable
 
 _SHOWN = 3

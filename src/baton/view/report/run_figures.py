@@ -40,7 +40,7 @@ class Standing(Struct, frozen=True, kw_only=True):
     regret: dict[str, float | None]
     """In all (`total`) and by decision."""
     tokens: float | None
-    """Per episode."""
+    """Tokens per episode."""
     invalid: float | None
     """Answers per episode that could not be carried out."""
     failed: float | None
@@ -58,9 +58,9 @@ class TrainingRun(Struct, frozen=True, kw_only=True):
 
     path: Path
     told: dict[str, Any]
-    """run.json."""
+    """What run.json says."""
     steps: list[dict[str, Any]]
-    """metrics.jsonl."""
+    """The lines of metrics.jsonl, one for each step."""
     evals: list[dict[str, Any]]
     num_unreadable: int
     """Lines of the run's files that are no JSON objects."""
@@ -169,7 +169,7 @@ def standings(run: TrainingRun) -> list[Standing]:
 
 
 def standing(run: TrainingRun, who: str) -> Standing | None:
-    """One of them."""
+    """The last measurement of one of them, by the name people read."""
     return next((each for each in standings(run) if each.who == who), None)
 
 

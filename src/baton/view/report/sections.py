@@ -100,9 +100,6 @@ def _tile(title: str, value: str) -> str:
     return f'<div class="tile"><span>{escape(title)}</span><b>{value}</b></div>'
 
 
-# -- who is worth what ----------------------------------------------------------------------------
-
-
 def _comparison(run: TrainingRun) -> str:
     rows = standings(run)
     if not rows:
@@ -160,9 +157,6 @@ def _regrets(row: Standing) -> list[str]:
 
 def _regret(value: float | None) -> str:
     return _NONE if value is None else f"{value + 0.0:.4f}".replace("-0.0000", "0.0000")
-
-
-# -- curves ---------------------------------------------------------------------------------------
 
 
 def _learning(run: TrainingRun) -> str:
@@ -323,7 +317,7 @@ def _warnings(run: TrainingRun) -> str:
 
 
 def _spans(steps: Sequence[int]) -> str:
-    """3, 5–9."""
+    """Steps in words, runs of them as spans: steps 3, 5–9."""
     spans: list[list[int]] = []
     for step in steps:
         if spans and step == spans[-1][1] + 1:
@@ -332,9 +326,6 @@ def _spans(steps: Sequence[int]) -> str:
             spans.append([step, step])
     said = ", ".join(f"{a}" if a == b else f"{a}–{b}" for a, b in spans[:12])
     return f"step{'' if len(steps) == 1 else 's'} {said}{'' if len(spans) <= 12 else ' …'}"
-
-
-# -- what it cost ---------------------------------------------------------------------------------
 
 
 def _cost(run: TrainingRun) -> str:
@@ -389,9 +380,6 @@ SECTIONS: tuple[tuple[str, str, Callable[[TrainingRun], str]], ...] = (
     ("cost", "Cost", _cost),
     ("recipe", "Recipe", _recipe),
 )
-
-
-# -- pieces ---------------------------------------------------------------------------------------
 
 
 def _steps(run: TrainingRun) -> list[float]:

@@ -22,7 +22,7 @@ Values = Sequence[float | None]
 
 
 class Series(Struct, frozen=True, kw_only=True):
-    """One curve."""
+    """One curve of a plot: its name, its value at each place, its colour."""
 
     name: str
     values: Values

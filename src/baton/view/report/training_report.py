@@ -28,7 +28,7 @@ def write_report(folder: Path) -> Path:
 
 
 def report_page(run: TrainingRun) -> str:
-    """The whole page."""
+    """The whole report as one HTML page."""
     style = "".join(
         files("baton.view.report").joinpath(name).read_text("utf-8") for name in ("figures.css", "frame.css")
     )

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from baton.compose.corpus_recipes import train_line
 from baton.corpus import TAGS, Card, ClaimFinding, Covered, Excluded, Paper, Stats, SurveyClaim, tag
 from baton.view.terminal.screen import columns
-from baton.view.terminal.tree import Line
+from baton.view.terminal.trace_tree import Line
 from baton.view.text import count
 
 _INDENT = 16

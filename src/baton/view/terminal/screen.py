@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from baton.view.terminal.tree import Line
+from baton.view.terminal.trace_tree import Line
 
 _PIPE_COLUMNS = 110  # the same wherever it runs, so that saved output can be compared
 

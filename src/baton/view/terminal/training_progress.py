@@ -86,7 +86,7 @@ class Display:
         self._note = f"step {len(run.steps) + 1}"
 
     def step(self, line: Mapping[str, Any]) -> None:
-        """One step is done."""
+        """Show that one step is done, with its line of metrics."""
         assert self._run is not None
         self._run.steps.append(dict(line))
         self._times = [*self._times[-_PACE_STEPS:], time.monotonic()]
@@ -106,8 +106,6 @@ class Display:
         """A line that stays; never broken where nobody watches."""
         self._console.print(text, soft_wrap=True)
 
-    # -- where nobody watches ---------------------------------------------------------------------
-
     def _plain(self, line: Mapping[str, Any], done: int) -> str:
         parts = [f"step {done:>{len(str(self._total))}}/{self._total}", f"return {_return(line)}"]
         if figure(line, "regret", "total") is not None:
@@ -121,8 +119,6 @@ class Display:
             return ""
         pace = (self._times[-1] - self._times[0]) / (len(self._times) - 1)
         return f"{duration(pace * (self._total - done))} left"
-
-    # -- where somebody does ----------------------------------------------------------------------
 
     def _picture(self) -> Group:
         run = self._run

@@ -16,7 +16,7 @@ from baton.trace.numbers import Floats
 from baton.trace.trace import Trace
 
 
-class Loss(Struct, frozen=True, kw_only=True):
+class LostChoice(Struct, frozen=True, kw_only=True):
     """One choice of a game against the best one."""
 
     event: str
@@ -36,7 +36,7 @@ class RegretLedger(Struct, frozen=True, kw_only=True):
     parts: dict[str, float]
     """By decision; they sum to the regret."""
     visits: dict[str, float]
-    losses: tuple[Loss, ...]
+    losses: tuple[LostChoice, ...]
 
 
 class Change(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -48,8 +48,8 @@ class Change(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The new content; for `stop`, the answer."""
 
 
-class Forked(Struct, frozen=True, kw_only=True):
-    """A fork and what it took."""
+class ForkMade(Struct, frozen=True, kw_only=True):
+    """A fork that was run, and what it took."""
 
     trace: Trace
     calls_run: int
@@ -60,13 +60,13 @@ class Forked(Struct, frozen=True, kw_only=True):
 
 
 class Attached(Struct, frozen=True, kw_only=True):
-    """All of it."""
+    """Everything the page can be given; what is None it does without."""
 
     ledger: Callable[[Trace], RegretLedger] | None = None
     """Raises `BatonError` for a trace that is of no game."""
     advantages: Callable[[Trace, str, str], dict[str, Floats]] | None = None
     """(trace, unit, estimator) -> call -> advantage of each completion token."""
-    fork: Callable[[Path, Trace, Change], Forked] | None = None
+    fork: Callable[[Path, Trace, Change], ForkMade] | None = None
     """(where the trace is, trace, change)"""
     labels: Labels = Labels()
-    """Of tools, for taint."""
+    """What tools are labelled as, for following taint."""

@@ -27,7 +27,7 @@ _OUTSIDE = re.compile(r'<(?:link|script) [^>]*"page/[^>]*>(?:</script>)?\n?')
 
 
 def export_html(trace: Trace, attached: Attached) -> str:
-    """The whole file."""
+    """One trace as one HTML file that holds the page, its script and every answer the page may ask for."""
     policy = (
         f"default-src 'none'; script-src {_hash(script())}; style-src {_hash(style())}; "
         "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"

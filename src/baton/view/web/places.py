@@ -22,7 +22,7 @@ _RUN = "run.json"
 
 
 class Place(Struct, frozen=True, kw_only=True):
-    """Somewhere traces are."""
+    """A file, store or directory that holds traces, under the name the page shows."""
 
     key: str
     path: Path

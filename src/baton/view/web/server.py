@@ -58,7 +58,7 @@ _encoder = msgspec.json.Encoder(enc_hook=str)
 
 
 def make_app(library: Library, attached: Attached) -> Starlette:
-    """The web application."""
+    """The web application that serves the page and answers it from this library."""
     try:
         from starlette.applications import Starlette
         from starlette.concurrency import run_in_threadpool
@@ -151,7 +151,7 @@ def _forked(answers: Answers, query: Any, body: bytes) -> Any:
 
 
 def _host(header: str) -> str:
-    """Without its port."""
+    """The host of a Host header, without its port."""
     return header if header.endswith("]") else header.rpartition(":")[0] if ":" in header else header
 
 
@@ -173,7 +173,7 @@ def listen(port: int | None) -> socket.socket:
 
 
 def serve(app: Starlette, at: socket.socket) -> None:
-    """Answer until interrupted."""
+    """Answer requests on this socket until Ctrl-C."""
     try:
         import uvicorn
     except ImportError:

@@ -31,7 +31,7 @@ _PLACES_SECONDS = 2.0
 _SEALED = "sealed"  # the stamp of what does not change any more
 
 
-class Row(Struct, frozen=True, kw_only=True):
+class ListedTrace(Struct, frozen=True, kw_only=True):
     """A line about one trace. None: not measured, or not read yet."""
 
     id: str
@@ -42,10 +42,10 @@ class Row(Struct, frozen=True, kw_only=True):
     tokens: float | None = None
     seconds: float | None = None
     value: float | None = None
-    """The team's reward."""
+    """What the team's rewards add up to."""
     topology: str | None = None
     step: int | None = None
-    """Of training."""
+    """The training step that played it; None outside training."""
     forked_from: str | None = None
 
 
@@ -74,7 +74,7 @@ class Library:
                 return place
         raise UsageError(f"there is no place {key!r} here. It may have been moved or deleted.")
 
-    def rows(self, key: str) -> tuple[list[Row], bool, str | None]:
+    def rows(self, key: str) -> tuple[list[ListedTrace], bool, str | None]:
         """Lines about all traces of a place, forks made here included; whether all have been read; what went wrong."""
         place = self.place(key)
         if place.training and not place.has_traces:  # it has only just begun
@@ -124,13 +124,13 @@ class _List:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._rows: dict[str, tuple[str, Row]] = {}  # with the stamp it was read at
+        self._rows: dict[str, tuple[str, ListedTrace]] = {}  # with the stamp it was read at
         self._stamp = ""
         self._error: BatonError | None = None
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
 
-    def rows(self) -> tuple[list[Row], bool, str | None]:
+    def rows(self) -> tuple[list[ListedTrace], bool, str | None]:
         first = self._stamp == ""
         now = _directory_stamp(self._path)
         with self._lock:
@@ -179,7 +179,7 @@ class _List:
             self._read_sealed(live)
 
     def _read_sealed(self, live: set[str]) -> None:
-        """What no store holds."""
+        """The sealed traces that no store beside them holds any more."""
         from baton.trace.formats.parquet.shard_read import read_sealed, sealed_ids
 
         known = {trace_id for trace_id, (stamp, _) in self._rows.items() if stamp == _SEALED}
@@ -188,7 +188,7 @@ class _List:
             self._rows[trace.trace_id] = (_SEALED, _row(trace))
 
 
-def _row(trace: Trace) -> Row:
+def _row(trace: Trace) -> ListedTrace:
     meta = trace.header.meta
     train = meta.get("train")
     team = [reward for reward in trace.rewards if reward.unit == "team"]
@@ -198,7 +198,7 @@ def _row(trace: Trace) -> Row:
         tokens = sum(event.tokens or 0 for event in trace.events)
     ends = (event.t + (event.duration_s or 0.0) for event in trace.events)
     forked = meta.get("forked_from")
-    return Row(
+    return ListedTrace(
         id=trace.trace_id,
         task=trace.header.task_id,
         finished=trace.finished,
@@ -213,8 +213,8 @@ def _row(trace: Trace) -> Row:
     )
 
 
-def _unread(summary: TraceSummary) -> Row:
-    return Row(
+def _unread(summary: TraceSummary) -> ListedTrace:
+    return ListedTrace(
         id=summary.trace_id, task=summary.task_id, finished=summary.finished, events=summary.num_events
     )
 

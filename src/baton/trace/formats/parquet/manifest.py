@@ -50,7 +50,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return SHARD_PREFIX + _own_hash(msgspec.to_builtins(self))[:16]
 
     def render(self) -> bytes:
-        """The file's exact bytes."""
+        """The exact bytes of a manifest file."""
         return _render(msgspec.to_builtins(self))
 
 

@@ -21,7 +21,7 @@ from baton.trace.formats.sqlite.store_read import list_traces, read_store
 
 
 class SealReport(Struct, frozen=True, kw_only=True):
-    """What `seal_store` did."""
+    """How many traces `seal_store` sealed, found sealed, and left."""
 
     shard: Path | None
     """The new shard; None when there was nothing new to seal."""

@@ -172,7 +172,7 @@ class Store:
         return store
 
     def begin(self, header: Header) -> Writer:
-        """Start a new trace."""
+        """Start a new trace under this header."""
         row = TraceRow(self._next_number, header.trace_id, encode(header), None, 0, 0)
         with self._buffer_lock:
             if self._closed:
@@ -207,7 +207,7 @@ class Store:
         return Writer(self, row)
 
     def read(self, trace_id: str) -> Trace:
-        """A trace as committed."""
+        """One trace of the store, as far as it is committed."""
         with self._commit_lock, reading(self.path):
             return read_trace(self._connection, find_row(self._connection, trace_id))
 

@@ -80,12 +80,12 @@ class TraceRow(Struct, frozen=True, array_like=True):
     num_events: int
 
     def values(self) -> tuple[Any, ...]:
-        """For `UPSERT_TRACE`."""
+        """The row's values in the order that `UPSERT_TRACE` takes them."""
         return (*msgspec.structs.astuple(self), crc32(_pack(self)))
 
     @classmethod
     def checked(cls, columns: tuple[Any, ...]) -> TraceRow:
-        """From `SELECT_TRACES`."""
+        """The row that `SELECT_TRACES` found, after its checksum was compared."""
         row = cls(*columns[:-1])
         try:
             whole = crc32(_pack(row)) == columns[-1]

@@ -27,7 +27,7 @@ from baton.trace.formats.survey.survey_write import (
     OWN_FIELDS,
     SURVEY_FIELDS,
     Rider,
-    Shadow,
+    ShadowedFields,
     is_rider_key,
     reward_sums,
 )
@@ -44,7 +44,7 @@ _FAMILY_OF_CHANNEL: dict[str, RewardFamily] = {
     "verifier": "debate",
     **{family: family for family in REWARD_FAMILIES},
 }
-_NO_SHADOW = Shadow(event=0)
+_NO_SHADOW = ShadowedFields(event=0)
 _ALL_FIELDS = SURVEY_FIELDS | OWN_FIELDS
 
 
@@ -136,7 +136,7 @@ def _ride_off(events: list[dict[str, Any]]) -> tuple[Rider | None, list[dict[str
     return rider, [{name: value for name, value in first.items() if name != key}, *events[1:]]
 
 
-def _own_events(events: list[dict[str, Any]], shadows: dict[int, Shadow]) -> list[Event]:
+def _own_events(events: list[dict[str, Any]], shadows: dict[int, ShadowedFields]) -> list[Event]:
     made = []
     for place, properties in enumerate(events):
         if place not in shadows and properties.keys() <= _ALL_FIELDS:  # nearly every event

@@ -41,7 +41,7 @@ _NO_TOKENS = {
 _COUNTED_COSTS = (*REQUIRED_COSTS, "tool_calls", "messages")
 
 
-class Shadow(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ShadowedFields(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What of one event had to give way to a property of the same name."""
 
     event: int
@@ -65,10 +65,10 @@ class Rider(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknow
     """The records that the top level's `rewards` sums up."""
     credits: tuple[Credit, ...] = ()
     inferred_edges: tuple[int, ...] = ()
-    """Positions in `edges`."""
+    """Positions in `edges` of those that were inferred and not recorded."""
     unmeasured_costs: tuple[str, ...] = ()
     """Costs the schema asks for and the trace does not know; what stands there is an estimate."""
-    shadowed: tuple[Shadow, ...] = ()
+    shadowed: tuple[ShadowedFields, ...] = ()
 
 
 def to_survey(trace: Trace) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def to_survey(trace: Trace) -> dict[str, Any]:
             f"trace {trace.trace_id} has no events; the survey's form needs one or more. Write it as .jsonl."
         )
     _check(trace)
-    shadowed: list[Shadow] = []
+    shadowed: list[ShadowedFields] = []
     events = [_event(event, place, shadowed) for place, event in enumerate(trace.events)]
     taken = [name for name in events[0] if is_rider_key(name)]
     events[0][f"{max(taken, key=len)}_" if taken else "baton"] = _plain(
@@ -129,7 +129,7 @@ def reward_sums(rewards: Iterable[Reward]) -> dict[str, float]:
         raise TraceError("the rewards of one channel add up to more than a number can hold.") from None
 
 
-def _event(event: Event, place: int, shadowed: list[Shadow]) -> dict[str, Any]:
+def _event(event: Event, place: int, shadowed: list[ShadowedFields]) -> dict[str, Any]:
     made: dict[str, Any] = msgspec.json.decode(encode_record(event))
     del made["kind"]
     extra: dict[str, Any] = made.pop("extra", {})
@@ -145,7 +145,7 @@ def _event(event: Event, place: int, shadowed: list[Shadow]) -> dict[str, Any]:
             gave_way[name] = made.get(name)
         made[name] = value
     if gave_way or kept_out:
-        shadowed.append(Shadow(event=place, fields=gave_way, extra=kept_out))
+        shadowed.append(ShadowedFields(event=place, fields=gave_way, extra=kept_out))
     return made
 
 

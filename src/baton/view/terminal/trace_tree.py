@@ -45,7 +45,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 class Page(Struct, frozen=True, kw_only=True):
-    """What to print."""
+    """The lines of one trace as a tree, and what was left out of them."""
 
     lines: list[Line]
     num_events: int

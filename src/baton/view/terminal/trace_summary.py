@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from baton.measure.metrics.scale import Scale, scale
 from baton.trace.records import Credit, Reward
 from baton.trace.trace import Trace
-from baton.view.terminal.tree import Line
+from baton.view.terminal.trace_tree import Line
 from baton.view.text import count, duration, number, printable
 
 _SHOWN = 12
@@ -58,7 +58,7 @@ def _costs(size: Scale) -> list[str]:
 
 
 def below(trace: Trace, *, fold: bool) -> list[Line]:
-    """Rewards and credits."""
+    """What stands below the tree: the rewards and the credits of the trace."""
     lines: list[Line] = []
     for title, rows in (("rewards", _rewards(trace.rewards)), ("credits", _credits(trace.credits))):
         if rows:
