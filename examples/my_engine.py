@@ -1,7 +1,7 @@
 """An engine of your own: anything that answers calls. Here, one that draws a word of its role's list.
 
 The same request (input and sampling key) must give the same answer, alone or in a batch: draw with
-`randomness`, never with `random`. Where log-probs are known, give them; None means not measured.
+`baton.team.clock.uniform`, never with `random`. Where log-probs are known, give them; None means not measured.
 
 Type: python examples/my_engine.py
 """
@@ -11,8 +11,8 @@ import math
 from collections.abc import Sequence
 
 from baton.engine.tokens import completion, encode_entries
+from baton.team.clock import uniform
 from baton.team.protocol import Answer, EngineError, Entry, Request
-from baton.team.randomness import uniform
 from baton.team.running import run
 from baton.team.team import Assignment, Team
 from baton.team.topology import make_topology

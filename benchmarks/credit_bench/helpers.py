@@ -14,9 +14,9 @@ from baton.credit.estimator import Credits
 from baton.credit.estimators.spawn_fork import decisions_of
 from baton.engine.scripted import ScriptedEngine
 from baton.games.library.spawn_bandit import SpawnBandit
+from baton.team.clock import uniform
 from baton.team.forks import Forks
 from baton.team.protocol import Answer, Request
-from baton.team.randomness import uniform
 from baton.team.running import run
 from baton.team.team import Assignment, Team
 from baton.team.topology import make_topology

@@ -6,10 +6,10 @@ import asyncio
 
 from baton.credit.estimators.message_replay import total_effect
 from baton.engine.scripted import ScriptedEngine
+from baton.team.clock import uniform
 from baton.team.forks import Forks
 from baton.team.intervene import Replace
 from baton.team.protocol import Answer, Request
-from baton.team.randomness import uniform
 from baton.team.running import run
 from baton.team.team import Assignment, Team
 from baton.team.topology import make_topology

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 from baton.credit import ESTIMATORS
 from baton.engine.scripted import ScriptedEngine
+from baton.team.clock import uniform
 from baton.team.protocol import Answer, Request
-from baton.team.randomness import uniform
 from baton.team.running import run
 from baton.team.team import Assignment, Team
 from baton.team.tools.tool import Registry, tool

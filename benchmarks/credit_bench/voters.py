@@ -12,10 +12,10 @@ from itertools import product
 from baton.credit import ESTIMATORS
 from baton.credit.estimators.shapley_values import exact
 from baton.engine.scripted import ScriptedEngine
+from baton.team.clock import uniform
 from baton.team.forks import Forks
 from baton.team.intervene import BarAgent
 from baton.team.protocol import Request
-from baton.team.randomness import uniform
 from baton.team.running import run
 from baton.team.team import Assignment, Team
 from baton.team.topology import make_topology

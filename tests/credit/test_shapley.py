@@ -24,9 +24,9 @@ from baton.credit.estimators.shapley_values import (
 )
 from baton.games import coalition
 from baton.games.library import make_game
+from baton.team.clock import generator
 from baton.team.forks import Forks
 from baton.team.protocol import Request
-from baton.team.randomness import generator
 from baton.team.running import run
 
 

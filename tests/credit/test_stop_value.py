@@ -23,9 +23,9 @@ from baton.credit.estimators.stop_value import (
 )
 from baton.games.library.stopping_chain import StoppingChain
 from baton.games.solve import evaluate, solve
+from baton.team.clock import uniform
 from baton.team.forks import Forks
 from baton.team.protocol import Answer, Request
-from baton.team.randomness import uniform
 from baton.team.team import Assignment, Team
 
 STEPS, UP, RATES, PRIOR = 8, 0.0155225, (0.93, 0.16), (0.57, 0.43)

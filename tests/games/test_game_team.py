@@ -26,10 +26,10 @@ from baton.games.solve import Solution, solve
 from baton.tasks.game_task import GameTask
 from baton.team.action import VERBS, Send, Stop
 from baton.team.budget import Limits
+from baton.team.clock import uniform
 from baton.team.forks import fork
 from baton.team.intervene import BarAgent, Drop, Force
 from baton.team.protocol import Engine, Request
-from baton.team.randomness import uniform
 from baton.team.running import replay, run
 from baton.team.surface import Lines, Parsed
 from baton.team.team import Assignment, Team

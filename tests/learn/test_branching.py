@@ -8,10 +8,10 @@ from msgspec import structs
 
 from baton.engine.scripted import ScriptedEngine
 from baton.learn.rollouts import branched
+from baton.team.clock import uniform
 from baton.team.forks import Forks
 from baton.team.intervene import BarAgent
 from baton.team.protocol import Answer, Request
-from baton.team.randomness import uniform
 from baton.team.running import replay, run
 from baton.team.team import Assignment, Team
 from baton.team.topology import make_topology

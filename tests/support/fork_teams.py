@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 
 from baton.engine.scripted import ScriptedEngine
+from baton.team.clock import uniform
 from baton.team.protocol import Answer, Request
-from baton.team.randomness import uniform
 from baton.team.running import run
 from baton.team.team import Assignment, Team
 from baton.team.topology import make_topology

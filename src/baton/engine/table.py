@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from baton.engine.tokens import encode_entries, option_id
 from baton.errors import FormatError, UsageError, nearest
+from baton.team.clock import uniform
 from baton.team.protocol import Answer, EngineError, Entry, Request
-from baton.team.randomness import uniform
 from baton.trace.numbers import Floats, Ints
 
 State = tuple[str, str]

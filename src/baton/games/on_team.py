@@ -23,7 +23,7 @@ from msgspec import Struct, structs
 from baton.games.game import Branch, Choice, Game, State
 from baton.team.action import VERBS, Action, Aggregate, Cancel, Delegate, Send, Spawn, Stop, Wait
 from baton.team.agent import Agent
-from baton.team.randomness import uniform
+from baton.team.clock import uniform
 from baton.team.recording import Said
 from baton.team.surface import Lines, Parsed, Surface, Tools
 from baton.team.verbs import Forbidden, do

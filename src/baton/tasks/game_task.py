@@ -27,8 +27,8 @@ from baton.games.solve import Solution, solve
 from baton.tasks.task import Instance, Task
 from baton.team.action import VERBS
 from baton.team.agent import Agent, AgentRun, Role
+from baton.team.clock import uniform
 from baton.team.protocol import Answer, Request
-from baton.team.randomness import uniform
 from baton.team.surface import SURFACES
 from baton.team.team import Assignment, Topology
 from baton.trace.records import Reward

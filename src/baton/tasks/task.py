@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from msgspec import Struct, structs
 
+from baton.team.clock import generator
 from baton.team.protocol import Request
-from baton.team.randomness import generator
 from baton.team.team import Assignment, Topology
 from baton.team.tools.tool import Registry, Tool
 from baton.trace.gold import Gold, verifier

@@ -4,7 +4,8 @@ Votes are exact for independent voters: a claim that is right with probability p
 equally often any of the K - 1 wrong answers, weighs ln(p (K - 1) / (1 - p)) (Nitzan and Paroush
 1982; Ben-Yashar and Paroush 2001). Numbers are fused by the best linear unbiased estimate,
 w ~ Sigma^-1 1 (Bates and Granger 1969). Ties go to the answer that arrived first. `summary` only
-writes the prompt: the runtime asks a model.
+writes the prompt: the runtime asks a model. `merge` puts together what several agents found: every leaf of every part
+is in the result or in the list of conflicts, and merging a part with itself changes nothing.
 """
 
 from __future__ import annotations
@@ -23,18 +24,15 @@ from baton.errors import BatonError, UsageError, nearest
 from baton.registry import is_reference, knows, resolve
 from baton.team.surface.parsing import decode_json
 
-# -- merge --
-# Merging structured parts: what several agents found, put together without loss.
-#
-# JSON objects are merged key by key and inwards, JSON lists are joined, anything else is joined line
-# by line; what is there already is not repeated. Invariant: every leaf of every part is in the result
-# or in the list of conflicts, and merging a part with itself changes nothing.
-
 
 def merge(
     parts: Sequence[tuple[str, str]],
 ) -> tuple[str, Literal["object", "list", "lines"], list[dict[str, Any]]]:
-    """Merge (agent, text) in order: the text, how the parts were read, and what did not fit."""
+    """Merge (agent, text) in order: the text, how the parts were read, and what did not fit.
+
+    JSON objects are merged key by key and inwards, JSON lists are joined, anything else is joined line by line; what
+    is there already is not repeated.
+    """
     values = [_decoded(text) for _, text in parts]
     conflicts: list[dict[str, Any]] = []
     if all(isinstance(value, dict) for value in values):

@@ -1,9 +1,12 @@
-"""When things outside complete: one queue for answers, tool results, timers and people.
+"""Time and chance: when things outside complete, and random numbers by name.
 
-Virtual clock: answers are asked for at once, and complete after a modelled latency; time jumps
-from one completion to the next, and the order is a function of the seed. Real clock: completions
-arrive when they arrive. Recorded completions come first, at their recorded moments, on either
+There is one queue for answers, tool results, timers and people. Virtual clock: answers are asked for at once, and
+complete after a modelled latency; time jumps from one completion to the next, and the order is a function of the seed.
+Real clock: completions arrive when they arrive. Recorded completions come first, at their recorded moments, on either
 clock; that is all replay and resume are.
+
+The same key gives the same draw, in any process, in any order. Forks draw with the keys of the trace they came from
+(common random numbers), so what an intervention does not touch does not change.
 """
 
 from __future__ import annotations
@@ -13,11 +16,24 @@ import heapq
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator
+from hashlib import blake2b
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from msgspec import Meta, Struct
 
-from baton.team.randomness import uniform
+
+def uniform(key: str) -> float:
+    """One uniform draw in [0, 1)."""
+    return (int.from_bytes(blake2b(key.encode(), digest_size=8).digest(), "little") >> 11) * 2.0**-53
+
+
+def generator(key: str) -> np.random.Generator:
+    """A stream for draws by the thousand."""
+    return np.random.Generator(
+        np.random.Philox(key=int.from_bytes(blake2b(key.encode(), digest_size=16).digest(), "little"))
+    )
+
 
 Seconds = Annotated[float, Meta(ge=0, le=1e6)]
 

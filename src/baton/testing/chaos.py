@@ -13,8 +13,8 @@ import numpy as np
 
 from baton.engine.scripted import ScriptedEngine
 from baton.team.agent import Role
+from baton.team.clock import generator
 from baton.team.protocol import EngineError, Request
-from baton.team.randomness import generator
 
 _NONSENSE = ("no command here", "spawn", "send nobody: hello", "call missing {}", "Stop! I mean it.")
 

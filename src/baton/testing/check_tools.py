@@ -42,9 +42,6 @@ def require(condition: object, message: str) -> None:
         raise CheckFailed(message)
 
 
-# -- tools ------------------------------------------------------------------------------------------
-
-
 def check_tool(tool: Tool, *examples: Mapping[str, Any]) -> None:
     """`examples` are arguments it must accept. One that is not pure acts on the world: it is called once for each."""
     require(
@@ -84,8 +81,6 @@ def _same_outcome(shown: str, first: ToolOutcome, again: ToolOutcome, flag: str)
         f"got {first.text!r}, then {again.text!r}.",
     )
 
-
-# -- aggregators ------------------------------------------------------------------------------------
 
 _TEXTS = (("1", "1", "2"), ("2",), ("7", "7"), ('{"a": 1}', '{"b": 2}'), ("", "x\ny", "é"))
 
@@ -144,8 +139,6 @@ def _check_fused(name: str, claims: Sequence[Claim], result: Fused) -> None:
     except (TypeError, msgspec.MsgspecError) as error:
         raise CheckFailed(f"{name}: its detail goes into the trace, and is not JSON ({error}).") from error
 
-
-# -- surfaces ---------------------------------------------------------------------------------------
 
 _SAYINGS = (
     "plain words", "", " space around ", "two\nlines", '"quoted"', '{"json": [1]}', "stop 42", "wait, no", "é 漢 🙂",

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct, structs
 
 from baton.errors import BatonError
-from baton.team.clock import Driver, Op
+from baton.team.clock import Driver, Op, uniform
 from baton.team.protocol import Answer, Engine, EngineError, Entry, Request
-from baton.team.randomness import uniform
 from baton.team.recording import Recording
 from baton.team.running import Run, header_of, num_records
 from baton.team.team import Assignment, Team

@@ -13,9 +13,9 @@ import asyncio
 from baton.engine.scripted import ScriptedEngine
 from baton.reward.rules.tool_use import ToolUse
 from baton.team.agent import Agent
+from baton.team.clock import uniform
 from baton.team.forks import Forks
 from baton.team.protocol import Answer, Request
-from baton.team.randomness import uniform
 from baton.team.running import run
 from baton.team.team import Assignment, Team
 from baton.team.tools.tool import Registry, tool

@@ -29,10 +29,10 @@ from baton.credit.estimator import CreditError, Credits, Group, RewardOf, estima
 from baton.settings import Chance, Count
 from baton.team.action import Delegate, Return, Send, Spawn
 from baton.team.altered import OtherAnswer, call_of, cone, coupling
+from baton.team.clock import uniform
 from baton.team.forks import Cost, Forks
 from baton.team.intervene import Drop, Intervention, Replace
 from baton.team.protocol import Answer
-from baton.team.randomness import uniform
 from baton.team.surface import Parsed
 from baton.trace.outcome import team_return
 from baton.trace.records import Event

@@ -25,7 +25,7 @@ from numpy.polynomial.polynomial import polyder, polyfit, polyval
 from numpy.typing import NDArray
 
 from baton.credit.estimator import CreditError
-from baton.team.randomness import generator
+from baton.team.clock import generator
 
 Worth = Callable[[int], float]
 """v of a coalition, as a bit mask over the players."""

@@ -24,9 +24,9 @@ from baton.credit.estimators.spawn_effect import centred, effect_of
 from baton.credit.estimators.stop_value import action_of
 from baton.settings import Chance, Count
 from baton.team.action import Action, Spawn
+from baton.team.clock import uniform
 from baton.team.forks import Cost, Forks
 from baton.team.intervene import BarAgent, Drop, Force, Intervention
-from baton.team.randomness import uniform
 from baton.team.surface import Parsed
 from baton.trace.outcome import team_return
 from baton.trace.records import Event

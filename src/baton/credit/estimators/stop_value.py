@@ -31,7 +31,7 @@ from numpy.typing import ArrayLike, NDArray
 from baton.credit.estimator import CreditError
 from baton.team.action import VERBS, Action, Stop, Wait
 from baton.team.aggregate import Claim, aggregator
-from baton.team.randomness import generator
+from baton.team.clock import generator
 from baton.team.surface import Lines, Parsed, Tools
 from baton.trace.acts import chosen
 from baton.trace.numbers import ROUNDING

@@ -22,8 +22,8 @@ from baton.engine.torch.decode import Stepper
 from baton.engine.torch.forward import Forward, near
 from baton.engine.torch.prefill import FlatPass, PrefillPass
 from baton.engine.torch.template import ByteReader, Decoder, TokenReader
+from baton.team.clock import generator
 from baton.team.protocol import Answer, EngineError
-from baton.team.randomness import generator
 from baton.trace.numbers import Floats, Ints
 from baton.trace.records import Sampling
 

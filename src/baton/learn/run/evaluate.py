@@ -35,8 +35,8 @@ from baton.learn.policy import Policy
 from baton.learn.recipe import Recipe
 from baton.learn.rollouts import Lockstep
 from baton.learn.stage import Episode, Stage, failures
+from baton.team.clock import uniform
 from baton.team.protocol import Answer, Engine, EngineError, Entry, Request
-from baton.team.randomness import uniform
 from baton.trace.numbers import Ints
 from baton.trace.trace import Trace
 

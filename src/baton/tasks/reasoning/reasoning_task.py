@@ -16,7 +16,7 @@ from baton.tasks.reasoning.family import Family, run_of
 from baton.tasks.reasoning.scripted_play import ScriptedPlay
 from baton.tasks.reasoning.small_team import single, small
 from baton.tasks.task import Instance, Play, Split, Task
-from baton.team.randomness import generator
+from baton.team.clock import generator
 from baton.team.team import Topology
 from baton.team.tools.sandbox import python_tool
 from baton.team.tools.tool import Tool
