@@ -6,11 +6,16 @@ how much each claim counted, and go into the trace.
 Type: python examples/my_aggregator.py
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
 from baton.team.aggregate import AggregateError, Claim, Fused
+from baton.team.protocol import Request
+from baton.team.running import run
+from baton.team.team import Assignment, Team
+from baton.team.topology import make_topology
 from baton.testing import check_aggregator
 
 
@@ -37,7 +42,14 @@ class Median:
         return Fused(f"{middle:g}", weights, {"numbers": numbers})
 
 
+def guess(request: Request) -> str:
+    """What the peers say; a model would be asked the same."""
+    return f"return {[41, 42, 1000][int(request.agent[-1]) - 1]}"
+
+
 if __name__ == "__main__":
     check_aggregator(Median())
-    said = [Claim("worker1", "41"), Claim("worker2", "42"), Claim("worker3", "1000")]
-    print(Median().fuse(said))
+    team = Team.of(make_topology("swarm", peers=3, method="median"), guess, aggregators=[Median()])
+    trace = asyncio.run(run(team, Assignment(task_id="guess", prompt="guess a number")))
+    fused = next(event for event in trace.events if event.type == "aggregate")
+    print(trace.text(fused.content_ref), fused.extra["weights"])

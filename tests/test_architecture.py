@@ -112,7 +112,6 @@ STILL_TWICE = {
     "Pass",
     "Reader",
     "Recipe",
-    "Said",
 }
 """To be emptied."""
 

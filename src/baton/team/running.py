@@ -16,6 +16,7 @@ import msgspec
 
 from baton.errors import BatonError, TraceError, UsageError
 from baton.team.agent import Agent, Item
+from baton.team.aggregate import AGGREGATORS
 from baton.team.budget import Budget
 from baton.team.clock import Driver, Op
 from baton.team.intervene import Intervention
@@ -202,6 +203,7 @@ class Run:
 
 def header_of(team: Team, assignment: Assignment, trace_id: str | None = None, **more: Any) -> Header:
     """Everything a later replay needs to set up the same run."""
+    own = [name for name in team.harness.aggregators if name not in AGGREGATORS]
     return Header(
         trace_id=trace_id or f"{assignment.task_id}-{team.seed}",
         task_id=assignment.task_id,
@@ -219,6 +221,7 @@ def header_of(team: Team, assignment: Assignment, trace_id: str | None = None, *
                 "clock": team.clock,
                 "seed": team.seed,
                 "hold_back_tokens": team.hold_back_tokens,
+                **({"aggregators": own} if own else {}),
                 **more,
             }
         },

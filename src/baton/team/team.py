@@ -226,8 +226,12 @@ class Team(Struct, frozen=True, kw_only=True, dict=True):
         registry = None if tools is None else make_tools(tools)
         if isinstance(topology, str):
             topology = _named_topology(topology, registry)
-        named = [*topology.aggregators, *(method for role in topology.roles for method in role.aggregators)]
-        methods = make_aggregators(aggregators, named)
+        named = {*topology.aggregators, *(method for role in topology.roles for method in role.aggregators)}
+        methods = (
+            make_aggregators(aggregators, sorted(named))
+            if aggregators or not named <= AGGREGATORS.keys()
+            else AGGREGATORS
+        )
         harness = _harness(topology.roles, surface, template, registry, methods)
         given = engines if isinstance(engines, Mapping) else {"default": engines}
         answering = {name: _engine(each) for name, each in given.items()}

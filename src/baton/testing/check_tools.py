@@ -27,8 +27,9 @@ from baton.team.action import (
     Stop,
     Wait,
 )
-from baton.team.aggregate import AggregateError, Aggregator, Claim, Fused
+from baton.team.aggregate import AGGREGATORS, AggregateError, Aggregator, Claim, Fused, make_aggregators
 from baton.team.surface import ParseError, Surface
+from baton.team.team import Team
 from baton.team.tools.tool import Tool, ToolOutcome, invoke
 
 
@@ -89,6 +90,11 @@ def check_aggregator(aggregator: Aggregator, params: Mapping[str, Any] | None = 
     """Fuses or refuses, never crashes; the same claims give the same result; a weight for each claim."""
     name = aggregator.name
     require(isinstance(name, str) and name, f"expected a name, got {name!r}.")
+    if name not in AGGREGATORS:
+        require(
+            make_aggregators([aggregator])[name] is aggregator,
+            f"{name}: a team that is given it does not have it.",
+        )
     require(isinstance(aggregator.pure, bool), f"{name}: expected pure to be True or False.")
     params = params or {}
     fused = 0
@@ -181,6 +187,8 @@ def check_surface(surface: Surface, tools: Sequence[Tool] = ()) -> None:
                 verb in surface.describe(verbs, tools), f"{surface.name}: the help does not name {verb!r}."
             )
         msgspec.json.encode(surface.schemas(verbs, ("worker",), tools))
+    team = Team.of("centralized", lambda _: "", surface=surface, tools=tools)
+    require(team.harness.surface is surface, f"{surface.name}: a team that is given it does not speak it.")
 
 
 def _actions() -> list[Action]:
