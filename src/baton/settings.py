@@ -78,13 +78,21 @@ def arguments(
 ) -> dict[str, Any]:
     """The settings of a function or class as the types that it declares. A parameter without a type takes anything."""
     known = signature(build).parameters
-    hints = get_type_hints(build.__init__ if isinstance(build, type) else build, include_extras=True)  # type: ignore[misc]  # a class's own
+    hints = types_of(build.__init__ if isinstance(build, type) else build)  # type: ignore[misc]  # a class's own
     if not any(each.kind is Parameter.VAR_KEYWORD for each in known.values()):
         _check_keys(given, [name for name in known if name != "self"], where, at)
     return {
         name: convert(hints[name], value, where, _joined(at, name)) if name in hints else value
         for name, value in given.items()
     }
+
+
+def types_of(build: Callable[..., Any]) -> dict[str, Any]:
+    """The types that a function declares, bounds included; none where they are only there for a type checker."""
+    try:
+        return get_type_hints(build, include_extras=True)
+    except NameError:
+        return {}
 
 
 def check(struct: Struct, where: str = "") -> None:
@@ -391,7 +399,10 @@ class _Decoder:
         for key, each in fields.items():
             if each.required and key not in table:
                 raise UsageError(f"{_place(self.where, at)} needs a value for {key!r}.")
-        return shape.cls(**made)
+        try:
+            return shape.cls(**made)
+        except (ValueError, TypeError) as error:  # what a struct refuses of its fields together
+            raise UsageError(f"{_place(self.where, at)}: {error}") from None
 
     def _number(self, shape: shapes.IntType | shapes.FloatType, value: Any, at: str) -> int | float:
         number: int | float = int(value) if isinstance(shape, shapes.IntType) else float(value)
@@ -469,12 +480,19 @@ def _named(shape: shapes.Type) -> str:
         case shapes.TupleType():
             return f"a list of {len(shape.item_types)}"
         case shapes.VarTupleType() | shapes.ListType() | shapes.SetType() | shapes.FrozenSetType():
-            return f"a list of which each is {_named(shape.item_type)}"
+            return f"a list of {_plural(shape.item_type)}"
         case shapes.CustomType(cls=cls):
             return "a function" if cls.__name__ == "Callable" else f"a {getattr(cls, '__name__', cls)}"
         case shapes.UnionType():
             return " or ".join(_named(each) for each in shape.types)
     return "nothing" if isinstance(shape, shapes.NoneType) else "anything"
+
+
+def _plural(shape: shapes.Type) -> str:
+    """What a list holds, in words."""
+    words = _named(shape)
+    kind, of, rest = words.removeprefix("a ").partition(" of ")
+    return f"{kind}s{of}{rest}" if words.startswith("a ") else words
 
 
 def _bounds(shape: shapes.IntType | shapes.FloatType) -> str:

@@ -92,7 +92,7 @@ def test_play_past_exact_solution(capsys: pytest.CaptureFixture[str]) -> None:
         (["solve", "pandora", "--set", "cost=1"], "Did you mean 'costs'?"),
         (["solve", "pandora", "--set", "costs"], "Type: --set costs=VALUE"),
         (["solve", "best-of-n", "--set", "p=2"], "a probability lies from 0 to 1"),
-        (["solve", "best-of-n", "--set", "p=lots"], "Expected `float`"),
+        (["solve", "best-of-n", "--set", "p=lots"], "expected a number"),
         (["solve", "parallel-pandora", "--set", "num_boxes=7"], "takes at most 6"),
         (["solve", "dag-schedule", "--set", "num_slots=0"], "at least 1 slot"),
         (["regret", "usl", "--policy", "gredy"], "Did you mean 'greedy'?"),

@@ -82,7 +82,7 @@ def test_a_used_up_budget_is_said_to_have_forced_the_end(
         ("shard-sum --set limits.tokens=-5", "expected zero or more"),
         ("shard-sum --set task.num_shards=1.5", "task.num_shards is 1.5; expected a whole number."),
         ("shard-sum --set max_turns=abc", "topology.max_turns is 'abc'; expected a whole number."),
-        ("shard-sum --set tools=read_shard", "tools is 'read_shard'; expected a list of which each is text."),
+        ("shard-sum --set tools=read_shard", "tools is 'read_shard'; expected a list of text."),
         ('shard-sum --set tools=["read_shart"]', "Did you mean 'read_shard'?"),
         ("shard-sum --topology debate --set method=majoriti", "Did you mean 'majority'?"),
         ("shard-sum --topology swarm --set method=majoriti", "Did you mean 'majority'?"),
@@ -181,8 +181,8 @@ def test_wrong_sampling_is_one_line(setting: str, tmp_path: Path, capsys: pytest
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (("--set", "latency.jitter=-1"), "latency.jitter is -1; expected 0 to 1000."),
-        (("--set", "latency.jitter=1e308"), "expected 0 to 1000"),
+        (("--set", "latency.jitter=-1"), "latency.jitter is -1; expected 0 to 1,000."),
+        (("--set", "latency.jitter=1e308"), "expected 0 to 1,000"),
         (("--set", "sampling.temperature=-1"), "sampling.temperature is -1; expected 0 or more"),
         (("--set", "sampling.worker.top_p=7"), "top_p is 7; expected above 0 and up to 1"),
         (("--set", "sampling.max_tokens=0"), "max_tokens is 0; expected 1 or more"),

@@ -89,7 +89,7 @@ CASES = {
     "a limit that is no number": ("grpo", ["team.limits.tokens=abc"], "team.limits.tokens is 'abc'; expected a whole"),
     "a limit below zero": ("grpo", ["team.limits.tokens=-1"], "expected zero or more"),
     "an unknown limit": ("grpo", ["team.limits.token=9"], "team.limits has no setting 'token'. Did you mean 'tokens'"),
-    "no turns": ("dr-mas", ["team.settings.max_turns=0"], "cannot have max_turns = 0; expected 1 or more"),
+    "no turns": ("dr-mas", ["team.settings.max_turns=0"], "team.settings.max_turns is 0; expected 1 or more"),
     "turns that are no number": ("dr-mas", ["team.settings.max_turns=abc"], "team.settings.max_turns is 'abc'"),
     "a task's setting of the wrong kind": ("dr-mas", ["task.settings.num_shards=x"], "task.settings.num_shards is 'x'"),
     "a template's unknown place": ("dr-mas", ["team.template={foo}"], "It may name {agent}, {role}"),

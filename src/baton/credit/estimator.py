@@ -12,13 +12,13 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ParamSpec, Protocol, TypeVar, get_type_hints
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 from msgspec import Struct
 
 from baton import registry
 from baton.errors import TraceError, UsageError, nearest
-from baton.settings import convert
+from baton.settings import convert, types_of
 from baton.team.forks import Cost, Fork
 from baton.team.intervene import Intervention
 from baton.trace.outcome import team_return
@@ -142,10 +142,7 @@ class Estimator(Struct, frozen=True, kw_only=True):
     @property
     def hints(self) -> Mapping[str, Any]:
         """The types of its settings; of none where they name what is only there for a type checker."""
-        try:
-            return get_type_hints(self.function, include_extras=True)
-        except NameError:
-            return {}
+        return types_of(self.function)
 
     @property
     def takes_reward(self) -> bool:

@@ -22,6 +22,7 @@ from msgspec import Meta, Struct, field
 
 from baton import registry
 from baton.games.game import CHOICES
+from baton.games.game_trace import PREFIX
 from baton.learn.models.tiny import Tiny
 from baton.reward.reward_recipe import REWARD_RECIPES, rule_names
 from baton.settings import (
@@ -326,7 +327,7 @@ def resolved(recipe: Recipe) -> str:
 def extensions(recipe: Recipe) -> list[tuple[str, str]]:
     """Everything that a recipe names and another package could offer: (kind, name)."""
     found = [
-        ("task", recipe.task.name),
+        _task(recipe.task.name),
         ("topology", recipe.team.topology),
         ("surface", recipe.team.surface),
         *(("aggregator", name) for name in recipe.team.aggregators),
@@ -351,6 +352,10 @@ def _recipe(table: dict[str, Any], where: str, changes: Sequence[str], *, trust:
             if registry.is_reference(name) and not any(name in text for text in typed):
                 registry.check_trusted(kind, [name], where)
     return recipe
+
+
+def _task(name: str) -> tuple[str, str]:
+    return ("game", name.removeprefix(PREFIX)) if name.startswith(PREFIX) else ("task", name)
 
 
 def _rules(part: RewardPart) -> list[str]:

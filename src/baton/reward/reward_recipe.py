@@ -105,7 +105,7 @@ def make_rules(tables: Sequence[Mapping[str, Any]], where: str, *, trust: bool =
 
 def change_rules(rules: Sequence[Rule], settings: Mapping[str, Any]) -> tuple[Rule, ...]:
     """Rules with other settings, such as "terms.1.weight.steps" = 40. Each goes to the rules that have it."""
-    tables = [msgspec.to_builtins(rule) for rule in rules]
+    tables = [msgspec.json.decode(msgspec.json.encode(rule)) for rule in rules]
     for path, value in settings.items():
         mine = [table for table in tables if path.partition(".")[0] in table]
         for table in mine or tables:

@@ -7,7 +7,6 @@ a task itself. `game:NAME` is a game as a task, and `game:module:attr` a game of
 from __future__ import annotations
 
 from collections.abc import Callable
-from inspect import signature
 from typing import Any, Literal
 
 from baton import registry
@@ -68,14 +67,7 @@ def make_task(name: str, **settings: Any) -> Task:
             given = next(iter(settings))
             raise UsageError(f"task {name!r} is made already, so it cannot be set to another {given!r}.")
         return build
-    known = signature(build).parameters
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values()):
-        made = build(**settings)  # a game refuses what it does not know itself
-    else:
-        for given in settings:
-            if given not in known:
-                raise UsageError(f"task {name!r} has no setting {given!r}. {nearest(given, known)}")
-        made = build(**arguments(build, settings, "", "task"))
+    made = build(**arguments(build, settings, f"task {name!r}"))
     if not isinstance(made, Task):
         raise UsageError(f"{name} makes a {type(made).__name__}; expected a Task (see examples/my_task.py).")
     return made

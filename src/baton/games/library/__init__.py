@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from math import isfinite
 from typing import Any
 
-import msgspec
-
 from baton import registry
-from baton.errors import UsageError, nearest
+from baton.errors import UsageError
 from baton.games.game import Game
 from baton.games.library.airport import Airport
 from baton.games.library.alone import Alone
@@ -41,6 +37,7 @@ from baton.games.library.usl import Usl
 from baton.games.library.voters import Voters
 from baton.games.library.weighted_completion import WeightedCompletion
 from baton.games.library.weighted_voting import WeightedVoting
+from baton.settings import decode, read_value
 
 __all__ = ["GAMES", "make_game"]
 
@@ -66,30 +63,7 @@ def make_game(name: str, settings: Mapping[str, Any] | None = None) -> Game:
     kind: type[Game] = registry.resolve("game", name)
     if not (isinstance(kind, type) and issubclass(kind, Game)):
         raise UsageError(f"game {name!r} is no subclass of baton.games.game.Game (see examples/my_game.py).")
-    known = [field.name for field in msgspec.structs.fields(kind)]
-    given = {}
-    for key, value in (settings or {}).items():
-        if key not in known:
-            raise UsageError(f"{name} has no parameter {key!r}. {nearest(key, known)}")
-        given[key] = _value(value) if isinstance(value, str) else value
-        if not _is_finite(given[key]):
-            raise UsageError(f"{name}: {key} = {value} is not possible; numbers must be finite.")
-    try:
-        return msgspec.convert(given, kind)
-    except msgspec.ValidationError as error:
-        raise UsageError(
-            f"{name}: {error}. Type: baton game list, for the parameters and their defaults."
-        ) from None
-
-
-def _is_finite(value: Any) -> bool:
-    if isinstance(value, list | tuple):
-        return all(map(_is_finite, value))
-    return not isinstance(value, float) or isfinite(value)
-
-
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        return text
+    given = {
+        key: read_value(value) if isinstance(value, str) else value for key, value in (settings or {}).items()
+    }
+    return decode(kind, given, name)

@@ -5,14 +5,14 @@ A topology is a function of its settings; one of your own is found by name like 
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
 from msgspec import structs
 
-from baton.errors import UsageError, nearest
+from baton.errors import UsageError
 from baton.registry import resolve
+from baton.settings import arguments
 from baton.team.team import Topology
 
 # Under other names: a function called like its module would hide it.
@@ -41,18 +41,9 @@ def make_topology(name: str, **settings: Any) -> Topology:
     It remembers both in `built_from`, so that a trace of it can be run again.
     """
     build = resolve("topology", name)
-    if isinstance(build, Topology):
-        made, known = build, {}
-    else:
-        made, known = None, dict(inspect.signature(build).parameters)
-    takes_all = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in known.values())
-    for given, value in settings.items():
-        if given not in known and not takes_all:
-            hint = nearest(given, known) if known else "It has none."
-            raise UsageError(f"topology {name!r} has no setting {given!r}. {hint}")
-        if isinstance(value, int) and not isinstance(value, bool) and value < 1:
-            raise UsageError(f"topology {name!r} cannot have {given} = {value}; expected 1 or more.")
-    made = made or build(**settings)
+    ready = isinstance(build, Topology)
+    settings = arguments((lambda: build) if ready else build, settings, f"topology {name!r}")
+    made = build if ready else build(**settings)
     if not isinstance(made, Topology):
         raise UsageError(f"topology {name!r} gives a {type(made).__name__}; expected a Topology.")
     return structs.replace(made, built_from={"name": name, **settings})

@@ -6,6 +6,7 @@ the policy does not decide everything, give a role a program (see `debate.py`).
 
 from __future__ import annotations
 
+from baton.settings import Count
 from baton.team.agent import Role
 from baton.team.team import Topology
 from baton.trace.records import Sampling
@@ -15,8 +16,8 @@ def centralized(
     *,
     tools: tuple[str, ...] = (),
     worker_tools: tuple[str, ...] | None = None,
-    max_tokens: int = 1024,
-    max_turns: int = 50,
+    max_tokens: Count = 1024,
+    max_turns: Count = 50,
 ) -> Topology:
     """An orchestrator that may spawn workers, wait for them, fuse what they return, and stop."""
     worker_tools = tools if worker_tools is None else worker_tools

@@ -6,6 +6,7 @@ before the last round are the policy's.
 
 from __future__ import annotations
 
+from baton.settings import Count
 from baton.team.agent import Agent, Role
 from baton.team.team import Topology
 from baton.trace.records import Sampling
@@ -13,12 +14,12 @@ from baton.trace.records import Sampling
 
 def debate(
     *,
-    debaters: int = 3,
-    rounds: int = 2,
+    debaters: Count = 3,
+    rounds: Count = 2,
     method: str | None = "majority",
     tools: tuple[str, ...] = (),
-    max_tokens: int = 1024,
-    max_turns: int = 20,
+    max_tokens: Count = 1024,
+    max_turns: Count = 20,
 ) -> Topology:
     """`method` fixes how the resolver fuses; None lets its policy choose, and decide when to stop."""
     sampling = Sampling(max_tokens=max_tokens)

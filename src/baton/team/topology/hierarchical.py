@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from baton.errors import UsageError
+from baton.settings import Count
 from baton.team.agent import Role
 from baton.team.team import Topology
 from baton.trace.records import Sampling
 
 
 def hierarchical(
-    *, levels: int = 3, tools: tuple[str, ...] = (), max_tokens: int = 1024, max_turns: int = 50
+    *, levels: Count = 3, tools: tuple[str, ...] = (), max_tokens: Count = 1024, max_turns: Count = 50
 ) -> Topology:
     """`levels` counts the orchestrator: 3 is orchestrator, lead, worker."""
     if levels < 2:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from baton.settings import Count
 from baton.team.agent import Role
 from baton.team.team import Topology
 from baton.trace.records import Sampling
@@ -17,8 +18,8 @@ def harness(
     *,
     tools: tuple[str, ...] = (),
     returns: Literal["summary", "transcript"] = "summary",
-    max_tokens: int = 1024,
-    max_turns: int = 100,
+    max_tokens: Count = 1024,
+    max_turns: Count = 100,
 ) -> Topology:
     """`returns` is what the main line sees of a finished branch."""
     sampling = Sampling(max_tokens=max_tokens)

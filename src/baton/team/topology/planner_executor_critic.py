@@ -6,13 +6,14 @@ The order is fixed; what each of them says is the policy's. The critic's return 
 
 from __future__ import annotations
 
+from baton.settings import Count
 from baton.team.agent import Agent, Role
 from baton.team.team import Topology
 from baton.trace.records import Sampling
 
 
 def planner_executor_critic(
-    *, rounds: int = 3, tools: tuple[str, ...] = (), max_tokens: int = 1024, max_turns: int = 20
+    *, rounds: Count = 3, tools: tuple[str, ...] = (), max_tokens: Count = 1024, max_turns: Count = 20
 ) -> Topology:
     """Up to `rounds` attempts; the last one stands."""
     sampling = Sampling(max_tokens=max_tokens)

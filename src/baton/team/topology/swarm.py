@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from baton.settings import Count
 from baton.team.agent import Agent, Role
 from baton.team.team import Topology
 from baton.trace.records import Sampling
@@ -9,12 +10,12 @@ from baton.trace.records import Sampling
 
 def swarm(
     *,
-    peers: int = 4,
+    peers: Count = 4,
     method: str = "majority",
     first: bool = False,
     tools: tuple[str, ...] = (),
-    max_tokens: int = 1024,
-    max_turns: int = 50,
+    max_tokens: Count = 1024,
+    max_turns: Count = 50,
 ) -> Topology:
     """`first`: stop at the first return and cancel the rest; otherwise wait for all and fuse."""
 
