@@ -151,7 +151,7 @@ class AgentRun(Protocol):
 
 
 class Item(Struct, frozen=True, gc=False):
-    """Something in an inbox."""
+    """Something that came into an agent's inbox and that it reads at its next turn."""
 
     event: str
     edge: EdgeType
@@ -164,7 +164,7 @@ class Item(Struct, frozen=True, gc=False):
 
 
 class Waiting:
-    """What an agent waits for."""
+    """Whom an agent waits for, and who of them is still at work."""
 
     __slots__ = ("left", "mode", "names")
 
@@ -231,9 +231,9 @@ class Agent:
         """How much of the inbox the next turn reads; fixed at the moment a wait is satisfied."""
         self.state: Literal["active", "idle", "dead"] = "active"
         self.born: str | None = None
-        """Its spawn event."""
+        """The event that spawned it."""
         self.died: str | None = None
-        """Its despawn event."""
+        """The event by which it left the run."""
         self.children: list[Agent] = []
         self.coroutine: Coroutine[Op, Any, None] | None = None
         self.num_events = 0

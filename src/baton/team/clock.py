@@ -48,11 +48,13 @@ class Latency(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Each duration is stretched by a keyed draw in [1, 1 + jitter)."""
 
     def call(self, key: str, completion_tokens: int) -> float:
+        """Seconds that a call takes which says this many tokens."""
         return (self.call_s + self.token_s * completion_tokens) * (
             1.0 + self.jitter * uniform(f"{key}/latency")
         )
 
     def tool(self, key: str) -> float:
+        """Seconds that a tool takes."""
         return self.tool_s * (1.0 + self.jitter * uniform(f"{key}/latency"))
 
 
@@ -92,6 +94,7 @@ class Op:
         return (yield self)
 
     def cancel(self) -> None:
+        """Nobody waits for it any more; what was begun of it is given up."""
         self.cancelled = True
         if self.task is not None:
             self.task.cancel()
@@ -116,7 +119,7 @@ _Entry = tuple[float, int, int, int, Op]  # time, rank (0 recorded, 1 modelled, 
 
 
 class Driver:
-    """Hands out completions in order."""
+    """The queue of everything a run waits for: it hands out completions in order."""
 
     def __init__(self, *, virtual: bool, now: float = 0.0) -> None:
         self.virtual = virtual
@@ -168,6 +171,7 @@ class Driver:
         self._handles.append(asyncio.get_running_loop().call_later(max(0.0, at - self.now), self.arrive, op))
 
     def close(self) -> None:
+        """Let no timer fire after the run has ended."""
         for handle in self._handles:
             handle.cancel()
 
@@ -247,5 +251,6 @@ class Driver:
         self._paused.clear()
 
     def go_on(self) -> None:
+        """Hand out again what was held back."""
         if self._paused is not None:
             self._paused.set()

@@ -90,6 +90,7 @@ class Outside:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start_call(self, op: Op) -> None:
+        """Ask an engine, or feed the recorded answer back."""
         question: Question = op.work
         agent: Agent = op.agent
         recording = self._recording
@@ -141,6 +142,7 @@ class Outside:
             self.usage.tokens_run += said + prompt
 
     def start_tool(self, op: Op) -> None:
+        """Call a tool, or feed its recorded result back."""
         agent: Agent = op.agent
         tool: Tool = op.work[0]
         op.start = self._driver.now
@@ -218,6 +220,7 @@ class Outside:
         return bool(self._tools.get(agent.id))
 
     def start_timer(self, op: Op) -> None:
+        """Count an agent's seconds, to the recorded moment where there is one."""
         if self._recording is not None:
             found = self._recording.timers.get(op.id)
             if found is not None and (self._strict or not op.agent.diverged):

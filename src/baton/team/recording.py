@@ -122,7 +122,7 @@ class TraceWriter:
         self._committed = time.monotonic()
 
     def trace(self, *, finished: bool) -> Trace:
-        """Everything so far."""
+        """The trace of everything that was written so far."""
         return Trace(
             header=self.header,
             events=tuple(self.events),
@@ -255,10 +255,12 @@ class TraceWriter:
         self._block.append(edge)
 
     def add_call(self, call: Call) -> None:
+        """Write the record of a call."""
         self.calls.append(call)
         self._block.append(call)
 
     def commit(self, *, must: bool = True) -> None:
+        """Make what was written durable: now where it must be, else with the next few hundred records."""
         now = time.monotonic()
         if not must and len(self._block) < _GROUP and now - self._committed < _SECONDS:
             return
@@ -273,11 +275,12 @@ class TraceWriter:
             self.journal.commit()
 
     def add_reward(self, reward: Reward) -> None:
+        """Write a reward."""
         self.rewards.append(reward)
         self._block.append(reward)
 
     def end(self) -> None:
-        """The trace is complete."""
+        """Close the journal of a trace that is complete."""
         self.commit()
         self.journal.end(End(costs=self._costs()))
         self.journal.commit()
@@ -316,7 +319,7 @@ def replicates_of(header: Header) -> tuple[int, ...]:
 
 
 class Recording:
-    """The completions of one trace."""
+    """The completions of one trace, by the id of what was waited for."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
@@ -366,6 +369,7 @@ class Recording:
         return event, self._text(event.content_ref, event.id), moment(event)
 
     def text(self, event: Event) -> str:
+        """What an event said."""
         return self._text(event.content_ref, event.id)
 
     def _text(self, ref: str | None, what: str) -> str:

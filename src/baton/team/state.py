@@ -78,6 +78,7 @@ class RunState:
         self._waiters: dict[str, list[Agent]] = {}
 
     def add_agent(self, id_: str, role: Role, parent: Agent | None) -> Agent:
+        """A new member, told its role, with its program ready to begin."""
         agent = Agent(self, id_, role, parent)
         self.agents[id_] = agent
         self.active.add(id_)
@@ -89,6 +90,7 @@ class RunState:
         return agent
 
     def program(self, agent: Agent) -> Coroutine[Any, Any, None]:
+        """What an agent of this role does from the beginning."""
         program: Program = self.team.topology.programs.get(agent.role.name, act)
         return program(agent)
 
@@ -98,6 +100,7 @@ class RunState:
             agent.coroutine = self.program(agent)
 
     def start_timer(self, agent: Agent) -> None:
+        """Begin to count the seconds that its role gives an agent for a task."""
         if agent.role.max_seconds is not None:
             op = Op("timer", f"{agent.id}~{agent.num_events}", agent, agent.role.max_seconds)
             agent.timer = op
@@ -215,6 +218,7 @@ class RunState:
         agent.causes.append((event.id, "causal"))
 
     def sampling_key(self, id_: str) -> str:
+        """The key of the random stream behind a call or a tool's duration."""
         return f"{self.team.seed}/{id_}"
 
     def refuse(
@@ -237,6 +241,7 @@ class RunState:
         agent.note(f"error: {what} was refused. {refusal.message}")
 
     def wake(self, agent: Agent, value: Any = None) -> None:
+        """Let an agent go on, with what it waited for, when its turn in the block comes."""
         agent.op = None
         self.ready.append((agent, value))
 

@@ -46,18 +46,18 @@ class SandboxLimits(Struct, frozen=True, kw_only=True):
     wall_seconds: float = 10.0
     cpu_seconds: int = 5
     memory_bytes: int = 512 * 2**20
-    """Of address space; Python itself needs some 40 MiB."""
+    """Address space; Python itself needs some 40 MiB."""
     file_bytes: int = 16 * 2**20
-    """Of any one file."""
+    """The most that any one file may hold."""
     disk_bytes: int = 64 * 2**20
-    """Of all files together. Looked at every 50 ms, so a fast writer gets past it by a little."""
+    """The most that all files may hold together. Looked at every 50 ms, so a fast writer gets past it by a little."""
     num_files: int = 1_000
     """Files and directories together, looked at likewise."""
     num_threads: int = 32
     """Where the kernel counts them; running as root it does not, and memory is the bound."""
     output_bytes: int = 65_536
     layers: tuple[str, ...] = LAYERS
-    """Which to try."""
+    """The layers of confinement to try."""
 
 
 class SandboxResult(Struct, frozen=True, kw_only=True):
