@@ -25,6 +25,7 @@ from baton.team.surface import Lines, Parsed, ParseError, Tools
 from baton.team.team import Assignment, Team, Topology
 from baton.team.tools.tool import tool
 from baton.team.topology import make_topology
+from baton.testing import check_topology
 from baton.trace.trace import Trace
 
 TASK = Assignment(task_id="guess", prompt="guess a number", verify=lambda answer: float(answer == "42"))
@@ -210,6 +211,11 @@ def test_a_topology_remembers_the_name_it_was_asked_for_by() -> None:
         make_topology(name, tolos=())
     with pytest.raises(UsageError, match="Did you mean 'debate'"):
         make_topology("debat")
+
+
+def test_the_check_takes_a_name_and_the_aggregators_it_needs() -> None:
+    check_topology(f"{__name__}:pair", seeds=range(2))
+    check_topology(make_topology("swarm", method="median"), seeds=range(1), aggregators=[MEDIAN()])
 
 
 def test_engines_by_specification_and_as_functions() -> None:

@@ -7,14 +7,16 @@ failure names its seed; the same seed fails again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from baton.errors import BatonError
+from baton.team.aggregate import Aggregator
 from baton.team.budget import Limits
 from baton.team.forks import fork
 from baton.team.running import replay, run
 from baton.team.team import Assignment, Team, Topology
 from baton.team.tools.tool import Registry, Tool, tool
+from baton.team.topology import make_topology
 from baton.testing.chaos import chaos_engine
 from baton.testing.check_tools import CheckFailed, require
 from baton.testing.faults import Faults, simulate
@@ -28,8 +30,25 @@ _TIGHT = Limits(agents=1, concurrent=1, depth=1, tokens=4_000, calls=8, tool_cal
 _CRASHES = Faults(crash=0.3, disk_full=0.2, fail=0.0, hang=0.0, delay=0.0, duplicate=0.0, garble=0.0)
 
 
-def check_topology(topology: Topology, seeds: Iterable[int] = range(20)) -> None:
-    """Tools that roles name are stood in for. Every fourth seed has next to no budget: spawns are refused."""
+def check_topology(
+    topology: Topology | str,
+    seeds: Iterable[int] = range(20),
+    *,
+    aggregators: Sequence[str | Aggregator] = (),
+) -> None:
+    """Check a topology, or the one that goes by a name; `aggregators` of your own are those its programs use.
+
+    Tools that roles name are stood in for. Every fourth seed has next to no budget: spawns are refused.
+    """
+    if isinstance(topology, str):
+        topology = make_topology(topology)
+    if topology.built_from and "task" not in topology.built_from:  # a task that brings its own team builds it
+        again = make_topology(**topology.built_from)
+        require(
+            again.roles == topology.roles,
+            f"{topology.name}: built again from {topology.built_from}, it has other roles; a trace of it could not be "
+            "run again.",
+        )
     tools = Registry(_stand_in(name) for name in sorted({t for role in topology.roles for t in role.tools}))
     assignment = Assignment(
         task_id="check", prompt="guess a digit", verify=lambda answer: float(answer == "3")
@@ -39,6 +58,7 @@ def check_topology(topology: Topology, seeds: Iterable[int] = range(20)) -> None
             topology,
             chaos_engine(topology.roles),
             tools=tools,
+            aggregators=aggregators,
             seed=seed,
             limits=_TIGHT if seed % 4 == 3 else _ROOMY,
         )
