@@ -14,7 +14,7 @@ from strategies import arbitrary_traces, valid_traces
 
 from baton.errors import CorruptError, FormatError, TraceError, UsageError
 from baton.trace import Edge, Event, Floats, Header, Payload, Trace
-from baton.trace.formats import jsonl_write
+from baton.trace.formats import jsonl
 from baton.trace.formats.jsonl import JsonlWriter, encode_trace, read_jsonl, write_jsonl
 from baton.trace.records import Call
 
@@ -190,7 +190,7 @@ def test_missing_file_and_folder(tmp_path: Path) -> None:
 )
 def test_what_json_cannot_hold_is_refused(tmp_path: Path, record: Event | Call) -> None:
     with pytest.raises(TraceError, match=f"{'call' if isinstance(record, Call) else 'event'} '"):
-        jsonl_write.encode_record(record)
+        jsonl.encode_record(record)
 
 
 def test_null_in_extra_is_kept(tmp_path: Path) -> None:
@@ -211,9 +211,9 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
 
 
 def test_too_long_a_line_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jsonl_write, "MAX_LINE_BYTES", 1_000)
+    monkeypatch.setattr(jsonl, "MAX_LINE_BYTES", 1_000)
     with pytest.raises(TraceError, match="a line holds at most 1,000"):
-        jsonl_write.encode_record(event(0, extra={"x": "y" * 1_000}))
+        jsonl.encode_record(event(0, extra={"x": "y" * 1_000}))
 
 
 @given(st.lists(valid_traces(max_steps=3), min_size=1, max_size=2), st.integers(1, 5))

@@ -18,7 +18,8 @@ from strategies import arbitrary_traces
 
 from baton.errors import CorruptError, FormatError, TraceError, UsageError
 from baton.trace import Call, Credit, Edge, Event, Header, Payload, Reward, Trace
-from baton.trace.formats import parquet, parquet_read
+from baton.trace.formats.parquet import shard_read, shard_write
+from baton.trace.formats.parquet.manifest import Manifest
 from baton.trace.formats.parquet.shard_read import read_sealed, sealed_ids, verify_sealed
 from baton.trace.formats.parquet.shard_schema import COLUMNS
 from baton.trace.formats.parquet.shard_write import seal
@@ -49,8 +50,8 @@ def test_every_field_has_its_column() -> None:
 
 
 def test_row_groups_and_blocks_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet, "_GROUP_ROWS", 7)
-    monkeypatch.setattr(parquet_read, "_BLOCK_ROWS", 3)
+    monkeypatch.setattr(shard_write, "_GROUP_ROWS", 7)
+    monkeypatch.setattr(shard_read, "_BLOCK_ROWS", 3)
     rng = random.Random(0)
     traces = [
         structs.replace(whole_trace(f"t{i}"), events=tuple(event(seq) for seq in range(rng.randrange(20))))
@@ -62,7 +63,7 @@ def test_row_groups_and_blocks_do_not_show(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_large_rows_make_small_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet, "_GROUP_BYTES", 1000)
+    monkeypatch.setattr(shard_write, "_GROUP_BYTES", 1000)
     texts = [Payload.of(f"{i} " * 300) for i in range(10)]
     trace = Trace(header=header(), payloads={text.ref: text for text in texts})
     shard = seal([trace], tmp_path)
@@ -201,7 +202,7 @@ def test_a_newer_shard_says_so(tmp_path: Path) -> None:
     shard = seal([whole_trace()], tmp_path).rename(tmp_path / "renamed")
     verify_sealed(shard)
     manifest = json.loads((shard / "manifest.json").read_text())
-    newer = parquet.Manifest(version=2, files=manifest["files"])
+    newer = Manifest(version=2, files=manifest["files"])
     (shard / "manifest.json").write_bytes(newer.render())
     with pytest.raises(FormatError, match="version 2"):
         verify_sealed(shard)

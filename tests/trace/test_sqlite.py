@@ -262,7 +262,7 @@ def test_dropping_traces_frees_their_payloads_only(tmp_path: Path) -> None:
 
 _READ_ONLY = """
 import os, sys
-from baton.trace.formats.sqlite.store import read_store
+from baton.trace.formats.sqlite.store_read import read_store
 
 if os.geteuid() == 0:  # root may write anywhere
     os.setuid(65534)
@@ -287,7 +287,8 @@ _FULL_DISK = """
 import resource, sys
 from baton.errors import BatonError
 from baton.trace import Event, Header
-from baton.trace.formats.sqlite.store import Store, list_traces
+from baton.trace.formats.sqlite.store import Store
+from baton.trace.formats.sqlite.store_read import list_traces
 
 path = sys.argv[1]
 store = Store.open(path)
