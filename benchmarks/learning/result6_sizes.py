@@ -44,10 +44,10 @@ def worker(job: Job) -> Record:
 def _at(trainer: Any, recipe: Any, size: int) -> Record:
     from msgspec import structs
 
-    from baton.learn.stage import Stage
+    from baton.compose.stage_from_recipe import make_stage
 
     task = structs.replace(recipe.task, settings={"num_workers": size})
-    return measure(trainer, recipe, Stage(structs.replace(recipe, task=task)))
+    return measure(trainer, recipe, make_stage(structs.replace(recipe, task=task)))
 
 
 def table(records: list[Record]) -> str:

@@ -62,13 +62,14 @@ def measure(trainer: Any, recipe: Any, stage: Any = None) -> Record:
 
 def train(job: Job, after: Callable[[Any, Any], Record] | None = None) -> Record:
     """One run. `after(trainer, recipe)` adds what a result wants to know of the trained team."""
+    from baton.compose.training import make_trainer
     from baton.learn.recipe import load
     from baton.learn.run.evaluate import regrets
-    from baton.learn.trainer import Diverged, Trainer
+    from baton.learn.trainer import Diverged
 
     began = time.process_time()
     recipe = load(job["recipe"], [*job["changes"], f"train.seed={job['seed']}"])
-    trainer = Trainer(recipe)
+    trainer = make_trainer(recipe)
     record: Record = {"arm": job["arm"], "seed": job["seed"], "before": measure(trainer, recipe), "steps": []}
     try:
         while trainer.step_number < recipe.train.steps:

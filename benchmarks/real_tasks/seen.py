@@ -12,11 +12,12 @@ from typing import Any
 
 from msgspec import structs
 
+from baton.compose.stage_from_recipe import make_stage
 from baton.learn.models.smollm2 import smollm2_folder
 from baton.learn.models.start import WARM_SEEDS, spoken_in, spoken_rows
 from baton.learn.recipe import load
 from baton.learn.rollouts import SEEDS
-from baton.learn.stage import Episode, Stage
+from baton.learn.stage import Episode
 from baton.tasks.catalog import make_task
 from real_tasks.measure import distinct
 from real_tasks.trained import TEST_SEEDS
@@ -85,7 +86,7 @@ def costs(instances: int) -> list[tuple[str, ...]]:
     for name in ("reasoning", "reasoning-single", "reasoning-worked"):
         recipe = load(name)
         assert recipe.warm is not None
-        stage = Stage(structs.replace(recipe, team=structs.replace(recipe.team, max_tokens=512)))
+        stage = make_stage(structs.replace(recipe, team=structs.replace(recipe.team, max_tokens=512)))
         engines = dict.fromkeys(stage.roles, stage.script(recipe.warm.play))
         episodes = [Episode(name=f"{n}", instance=n, seed=n, split="test") for n in range(instances)]
         calls, whole, once = 0, 0.0, 0.0

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from baton.compose.training import make_trainer
 from baton.forest.rows import Row, rows_of
 from baton.learn.models import load_model
 from baton.learn.models.local import free_bytes
@@ -63,7 +64,7 @@ def _engines(recipe: Recipe, agents: int) -> Iterator[tuple[str, ...]]:
 
 
 def _updates(recipe: Recipe, _agents: int) -> Iterator[tuple[str, ...]]:
-    trainer = Trainer(recipe, progress=lambda words: print(words, file=sys.stderr))
+    trainer = make_trainer(recipe, progress=lambda words: print(words, file=sys.stderr))
     policy = trainer.policies["worker"]
     rows = _rows(trainer, policy)
     best = _update(policy, rows, "forest")

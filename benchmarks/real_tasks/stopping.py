@@ -15,6 +15,7 @@ from typing import NamedTuple
 from msgspec import structs
 
 from baton.engine.torch import TorchEngine
+from baton.learn.recipe import Recipe
 from baton.learn.stage import Stage
 from baton.measure.figure import Figure, mean
 from baton.tasks.reasoning import NONE
@@ -27,9 +28,9 @@ from real_tasks.runs import PARTS
 __all__ = ["Counted", "searches", "stopping_rule", "with_leader"]
 
 
-def searches(stage: Stage) -> bool:
+def searches(recipe: Recipe) -> bool:
     """Whether this is a team that looks at one part after the other."""
-    return stage.recipe.warm is not None and stage.recipe.warm.play == "search"
+    return recipe.warm is not None and recipe.warm.play == "search"
 
 
 class Counted:

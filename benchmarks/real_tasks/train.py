@@ -13,9 +13,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from baton.compose.training import begin, go_on
 from baton.errors import UsageError
 from baton.learn.recipe import load
-from baton.learn.run.session import Session
 from real_tasks.trained import measure_run
 
 __all__ = ["begin_or_go_on", "train"]
@@ -61,9 +61,9 @@ def begin_or_go_on(name: str, out: Path, changes: list[str]) -> Any:
             raise UsageError(
                 f"{out} holds a run, and a run goes on as it began: leave --set out, or give another --out."
             )
-        return Session.resume(out, _sparsely)
+        return go_on(out, _sparsely)
     recipe = load(name, changes)
-    session = Session.begin(recipe, Path(name).stem, out, _sparsely)
+    session = begin(recipe, Path(name).stem, out, _sparsely)
     session.folder.tell({"warm": {name: policy.warm for name, policy in session.trainer.policies.items()}})
     return session
 

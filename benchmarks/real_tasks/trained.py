@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from baton.learn.run.checkpoint import load_weights
-from baton.learn.stage import Episode, Stage
+from baton.learn.stage import Episode
 from baton.measure.figure import Figure, mean, proportion
 from baton.team.protocol import Engine
 from baton.trace.formats.jsonl import write_jsonl
@@ -52,23 +52,23 @@ def measure_run(
     for who, state in (("base", _untouched), ("warm", _of(first)), ("trained", None)):
         with _weights(trainer.policies, state):
             many = 1 if who == "base" else tries
-            traces = _played(stage, {who: engines}, instances, many)[who]
+            traces = _played(trainer, {who: engines}, instances, many)[who]
             add(_lines(trainer, who, traces, many))
             _keep(folder / "examples", who, traces[:: max(1, many)])
         tell(f"{who}: success {next(line for line in lines if line['who'] == who)['success']['value']:.3f}")
-    if searches(stage):
+    if searches(trainer.recipe):
         arms = {arm: with_leader(stage, engines, arm) for arm in ARMS}
-        for arm, traces in _played(stage, arms, instances, tries).items():
+        for arm, traces in _played(trainer, arms, instances, tries).items():
             add([next(_lines(trainer, arm, traces, tries))])
         tell("fixed rounds measured")
     return lines
 
 
 def _played(
-    stage: Stage, arms: Mapping[str, Mapping[str, Engine]], instances: int, tries: int
+    trainer: Any, arms: Mapping[str, Mapping[str, Engine]], instances: int, tries: int
 ) -> dict[str, list[Trace]]:
     """What each arm does, all at the same time; tries of one instance stand together."""
-    seed = stage.recipe.train.seed
+    stage, seed = trainer.stage, trainer.recipe.train.seed
 
     def episodes(arm: str) -> list[Episode]:
         return [
@@ -91,7 +91,7 @@ def _played(
 
 
 def _lines(trainer: Any, who: str, traces: Sequence[Trace], tries: int) -> Iterator[dict[str, Any]]:
-    stage, step = trainer.stage, trainer.step_number
+    step = trainer.step_number
     found = measured(traces)
     count = len(traces) // tries
     turns = [_turns_of_leader(trace) for trace in traces]
@@ -101,7 +101,7 @@ def _lines(trainer: Any, who: str, traces: Sequence[Trace], tries: int) -> Itera
         "parsed": _plain(found.parsed), "tokens": _plain(found.tokens), "said": _plain(found.said),
         "spawned": _plain(found.spawned), "failed": found.failed, **_computed([[trace] for trace in traces]),
         "turns": dict(sorted(Counter(map(str, turns)).items())),
-        **({"stopping": _stopping(traces, tries)} if searches(stage) else {}),
+        **({"stopping": _stopping(traces, tries)} if searches(trainer.recipe) else {}),
     }  # fmt: skip
     n = 2
     while n <= tries:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from typing import Any, Final, TypeVar
 
 from baton.errors import MissingExtraError, UsageError, nearest
@@ -70,7 +71,9 @@ def resolve(kind: str, name: str) -> Any:
     entry = _entry_points(kind).get(name)
     if entry is not None:
         return _loaded(kind, name, entry.load)
-    if is_reference(name):
+    if is_reference(name) and (
+        find_spec(name.partition(".")[0].partition(":")[0]) or not _is_near(kind, name)
+    ):
         return _imported(kind, name)
     raise UsageError(
         f"there is no {kind} {name!r}. {nearest(name, names(kind))} For one of your own, give module:attr."
@@ -121,6 +124,11 @@ def import_modules(modules: Iterable[str], whose: str, *, trust: bool) -> None:
                 f"{whose} imports the Python module {module!r}, which runs its code. If you trust it, type: {TRUST}"
             )
         _loaded("module", module, lambda module=module: import_module(module))  # type: ignore[misc]  # bound now
+
+
+def _is_near(kind: str, name: str) -> bool:
+    """Whether a name looks like a known one, mistyped: there are names with a colon that are no module's."""
+    return nearest(name, names(kind)).startswith("Did")
 
 
 def _check_kind(kind: str) -> None:

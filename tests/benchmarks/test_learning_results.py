@@ -41,10 +41,10 @@ def test_there_are_six_results() -> None:
 
 CHECKED = """
 import importlib, sys
+from baton.compose.stage_from_recipe import make_stage
 from baton.learn.recipe_checks import check_asked, check_idle
 from baton.learn.recipe import load
 from baton.learn.recipe_checks import check_credit, check_numbers
-from baton.learn.stage import Stage
 
 count = 0
 for command in sys.argv[1:]:
@@ -53,7 +53,7 @@ for command in sys.argv[1:]:
         recipe = load(name, list(changes))
         check_numbers(recipe)
         check_idle(recipe)
-        check_credit(recipe, Stage(recipe))
+        check_credit(recipe, make_stage(recipe))
         check_asked(recipe)
         count += 1
 print(count)

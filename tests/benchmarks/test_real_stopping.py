@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("reasoning_gym", reason="needs the extra `reasoning`")
 pytest.importorskip("torch", reason="needs the extra `torch`")
 
+from baton.compose.stage_from_recipe import make_stage
 from baton.engine.scripted import ScriptedEngine
 from baton.engine.torch import TorchEngine
 from baton.learn.models.tiny import Tiny, make_tiny
@@ -34,7 +35,7 @@ def stopping(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.fixture(scope="module")
 def stage() -> Stage:
-    return Stage(load("reasoning-stop", ["team.max_tokens=100000"]))
+    return make_stage(load("reasoning-stop", ["team.max_tokens=100000"]))
 
 
 @pytest.fixture(scope="module")
@@ -74,8 +75,8 @@ def test_a_script_costs_what_a_model_would(stopping: Any, stage: Stage, model: T
 
 
 def test_words_longer_than_the_models_limit_are_said(stopping: Any, model: TorchEngine) -> None:
-    stage = Stage(load("reasoning-stop"))  # 64 tokens, which a script takes for characters
-    engines = {"orchestrator": model, "worker": Stage(load("reasoning-stop")).script("search")}
+    stage = make_stage(load("reasoning-stop"))  # 64 tokens, which a script takes for characters
+    engines = {"orchestrator": model, "worker": make_stage(load("reasoning-stop")).script("search")}
     [trace] = played(stage, stopping.with_leader(stage, engines, "fixed-3"), 1)
     assert sum(event.type == "spawn" for event in trace.events) == 3
 

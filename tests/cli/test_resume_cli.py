@@ -30,7 +30,7 @@ def killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_killed_run_is_finished(killed: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (before,) = traces(killed)
     assert not before.finished
-    assert main(["resume", str(killed), "--trust-policies"]) == 0
+    assert main(["resume", str(killed), "--trust"]) == 0
     out = capsys.readouterr().out
     assert f"{len(before.events)} events were there" in out
     assert "reward   shared 1" in out
@@ -52,7 +52,7 @@ def test_what_a_slow_model_said_is_kept_on_a_virtual_clock_too(
     monkeypatch.delitem(sys.modules, "slow_play", raising=False)
     (before,) = traces(tmp_path / "out")
     assert not before.finished
-    assert main(["resume", str(tmp_path / "out"), "--trust-policies"]) == 0
+    assert main(["resume", str(tmp_path / "out"), "--trust"]) == 0
     (after,) = traces(tmp_path / "out")
     assert after.finished
     assert after.events[: len(before.events)] == before.events
@@ -60,7 +60,7 @@ def test_what_a_slow_model_said_is_kept_on_a_virtual_clock_too(
 
 
 def test_the_end_is_that_of_a_run_that_was_never_killed(killed: Path, tmp_path: Path) -> None:
-    assert main(["resume", str(killed), "--trust-policies"]) == 0
+    assert main(["resume", str(killed), "--trust"]) == 0
     made(tmp_path / "whole", "--policy", "scripted:slow_play:play", "--clock", "real")
     (after,), (whole,) = traces(killed), traces(tmp_path / "whole")
 
@@ -71,7 +71,7 @@ def test_the_end_is_that_of_a_run_that_was_never_killed(killed: Path, tmp_path: 
 
 
 def test_a_person_can_instruct_what_is_resumed(killed: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["resume", str(killed), "--trust-policies", "--instruct", "orchestrator=be quick"]) == 0
+    assert main(["resume", str(killed), "--trust", "--instruct", "orchestrator=be quick"]) == 0
     (after,) = traces(killed)
     (word,) = [e for e in after.events if e.type == "human_intervention"]
     assert after.text(word.content_ref) == "be quick"
@@ -89,7 +89,7 @@ def test_an_instruction_that_cannot_be_given(
     killed: Path, instruct: str, told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (before,) = traces(killed)
-    assert main(["resume", str(killed), "--trust-policies", "--instruct", instruct]) == 2
+    assert main(["resume", str(killed), "--trust", "--instruct", instruct]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert told in line
     assert traces(killed) == [before]
@@ -99,7 +99,7 @@ def test_only_what_is_unfinished_is_resumed(killed: Path, capsys: pytest.Capture
     made(killed, "--seed", "5")
     finished = traces(killed)[1]
     capsys.readouterr()
-    assert main(["resume", str(killed), "--trust-policies"]) == 0
+    assert main(["resume", str(killed), "--trust"]) == 0
     assert "shard-sum-centralized-5" not in capsys.readouterr().out
     assert canonical_hash(traces(killed)[1], times=True) == canonical_hash(finished, times=True)
 

@@ -146,12 +146,12 @@ def test_ctrl_c_keeps_what_there_is_and_says_how_to_go_on(tmp_path: Path) -> Non
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert out == ""
-    assert err.strip() == "Stopped; everything so far is kept. Type: baton resume out --trust-policies"
+    assert err.strip() == "Stopped; everything so far is kept. Type: baton resume out --trust"
     (trace,) = traces(tmp_path / "out")
     assert not trace.finished
     assert len(trace.events) >= 3
     done = subprocess.run(
-        [sys.executable, "-m", "baton", "resume", "out", "--trust-policies"],
+        [sys.executable, "-m", "baton", "resume", "out", "--trust"],
         cwd=tmp_path,
         env=slow_environment(tmp_path),
         capture_output=True,

@@ -115,7 +115,7 @@ def test_a_module_that_the_recipe_beside_it_names_is_not_imported(
         recipe.write_text(kept)
     (line,) = capsys.readouterr().err.splitlines()
     assert "'strange_play'" in line
-    assert "--trust-policies" in line
+    assert "--trust" in line
 
 
 def test_away_from_its_run_it_says_where_to_look(

@@ -106,7 +106,7 @@ def told(capsys: pytest.CaptureFixture[str], *command: str) -> str:
     shown = capsys.readouterr()
     if command[0] == "measure":
         assert code == 0
-        return next(line for line in shown.out.splitlines() if "--trust-policies" in line)
+        return next(line for line in shown.out.splitlines() if "--trust" in line)
     assert code == 2
     (line,) = shown.err.splitlines()
     return line
@@ -119,14 +119,14 @@ def test_a_module_that_a_trace_names_is_not_imported(
     path = naming(here, "scripted:strange_play:f")
     line = told(capsys, command[0], str(path), *command[1:])
     assert "'strange_play'" in line
-    assert "--trust-policies" in line
+    assert "--trust" in line
     assert not (here / "imported").exists()
 
 
 @pytest.mark.parametrize("command", RUN_AGAIN, ids=" ".join)
 def test_it_is_called_where_the_person_says_so(command: tuple[str, ...], here: Path) -> None:
     path = naming(here, "scripted:strange_play:f")
-    assert main([command[0], str(path), *command[1:], "--trust-policies"]) == 0
+    assert main([command[0], str(path), *command[1:], "--trust"]) == 0
     assert (here / "imported").exists()
 
 
@@ -143,7 +143,7 @@ def test_no_key_goes_to_an_address_that_a_trace_names(
 
 def test_the_key_goes_there_where_the_person_says_so(here: Path, server: Server) -> None:
     path = naming(here, server.spec)
-    assert main(["fork", str(path), "--bar", "worker1", "--out", "a.jsonl", "--trust-policies"]) == 0
+    assert main(["fork", str(path), "--bar", "worker1", "--out", "a.jsonl", "--trust"]) == 0
     assert "Bearer sk-mine" in server.sent
 
 
@@ -181,7 +181,7 @@ def test_the_page_refuses_as_well(here: Path) -> None:
     change = Change(at=trace.events[0].id, do="stop", text="no")
     fork = attached(forks=True).fork
     assert fork is not None
-    with pytest.raises(UsageError, match="--trust-policies"):
+    with pytest.raises(UsageError, match="--trust"):
         fork(path, trace, change)
     assert not (here / "imported").exists()
     trusting = attached(forks=True, trust=True).fork
@@ -192,8 +192,8 @@ def test_the_page_refuses_as_well(here: Path) -> None:
 
 def test_trust_without_forks_means_nothing(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made(here / "run")
-    assert "--fork" in told(capsys, "view", "run", "--trust-policies")
-    assert "--replay" in told_of_usage(capsys, "measure", "run", "--trust-policies")
+    assert "--fork" in told(capsys, "view", "run", "--trust")
+    assert "--replay" in told_of_usage(capsys, "measure", "run", "--trust")
 
 
 def told_of_usage(capsys: pytest.CaptureFixture[str], *command: str) -> str:
@@ -212,4 +212,4 @@ def test_a_store_is_resumed_by_its_own_module_only_when_told(
     monkeypatch.delitem(sys.modules, "slow_play", raising=False)
     assert "'slow_play'" in told(capsys, "resume", "out")
     assert "slow_play" not in sys.modules
-    assert main(["resume", "out", "--trust-policies"]) == 0
+    assert main(["resume", "out", "--trust"]) == 0

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 from small_run import TINY, small, team
 
+from baton.compose.training import begin, make_trainer
 from baton.learn.recipe import Recipe
 from baton.learn.run.evaluate import NotAlone, alone_at_tokens, mean_tokens, tries_for
 from baton.learn.run.folder import read_lines
-from baton.learn.run.session import Session
 from baton.learn.stage import Unanswered
-from baton.learn.trainer import Trainer
 from baton.trace.outcome import task_return
 from baton.trace.trace import Trace
 
@@ -33,7 +32,7 @@ def _cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyP
 
 
 def alone(recipe: Recipe, tokens: float) -> tuple[list[Trace], list[list[float]]]:
-    trainer = Trainer(recipe)
+    trainer = make_trainer(recipe)
     score = task_return
     return alone_at_tokens(trainer.stage, trainer.policies, recipe, tokens, score)
 
@@ -92,7 +91,7 @@ def test_what_cannot_be_measured_says_why(recipe: Recipe, why: str) -> None:
 
 @pytest.mark.parametrize("game", [True, False])
 def test_a_run_ends_with_both_token_counts_or_the_reason(game: bool, tmp_path: Path) -> None:
-    session = Session.begin(small(train__steps=1, **(BOXES if game else {})), "small", tmp_path / "run")
+    session = begin(small(train__steps=1, **(BOXES if game else {})), "small", tmp_path / "run")
     list(session.steps())
     after, best, line = session.finish()
     session.close()
@@ -115,7 +114,7 @@ def test_an_agent_that_cannot_answer_alone_does_not_spoil_the_run(
         raise Unanswered("its prompts are too long")
 
     monkeypatch.setattr("baton.learn.run.session.alone_at_tokens", silent)
-    session = Session.begin(small(train__steps=1), "small", tmp_path / "run")
+    session = begin(small(train__steps=1), "small", tmp_path / "run")
     list(session.steps())
     assert session.finish()[-1]["why"] == "its prompts are too long"
     session.close()

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from small_run import TINY, small, team
 
+from baton.compose.stage_from_recipe import make_stage
+from baton.compose.training import begin, make_trainer
 from baton.engine.scripted import ScriptedEngine
 from baton.errors import UsageError
 from baton.learn.recipe import Recipe
 from baton.learn.rollouts import lockstep
 from baton.learn.run.evaluate import summary
-from baton.learn.run.session import Session
 from baton.learn.stage import Episode, Stage, Unanswered
-from baton.learn.trainer import Trainer
 from baton.learn.watch import Watch, sizes
 from baton.team.protocol import MODEL_FAILED, Answer, EngineError, Request
 from baton.trace.trace import Trace
@@ -51,7 +51,7 @@ class Failing(ScriptedEngine):
 
 
 def played(fails: list[bool], error: str = "lost") -> list[Trace]:
-    stage = Stage(frozen("openai:foo@http://127.0.0.1:9/v1", team__max_tokens=1000))
+    stage = make_stage(frozen("openai:foo@http://127.0.0.1:9/v1", team__max_tokens=1000))
     engines = lockstep({"main": stage.script("reference"), "worker": Failing(stage, fails, error)})
     roles = {role: engines["worker" if role == "worker" else "main"] for role in stage.roles}
     episodes = [Episode(name=str(n), instance=n, seed=n) for n in range(4)]
@@ -96,13 +96,13 @@ def test_a_server_that_is_not_there_is_said_before_anything_is_made(monkeypatch:
     with pytest.raises(
         UsageError, match=r"policies\.worker.*cannot be reached.*--set policies\.worker\.model="
     ):
-        Trainer(frozen("openai:foo@http://127.0.0.1:9/v1"))
+        make_trainer(frozen("openai:foo@http://127.0.0.1:9/v1"))
 
 
 def test_a_run_that_cannot_begin_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(Unanswered, match=r"policy 'worker' \(scripted:test_answered:broken\)"):
-        Session.begin(frozen("scripted:test_answered:broken"), "team", tmp_path / "run")
+        begin(frozen("scripted:test_answered:broken"), "team", tmp_path / "run")
     told = json.loads((tmp_path / "run" / "run.json").read_text())
     assert told["status"] == "stopped"
     assert "out of order" in told["why"]

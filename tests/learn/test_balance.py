@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from small_run import GROUP, small
 
+from baton.compose.training import make_trainer
 from baton.errors import UsageError
 from baton.learn.scoring import EVERY
-from baton.learn.trainer import Trainer
 from baton.reward.hybrid import Hybrid
 
 pytestmark = pytest.mark.usefixtures("first_weights")
@@ -32,7 +32,7 @@ def reward(tmp_path: Path) -> str:
 
 
 def test_terms_are_measured_every_few_steps_and_weighed(reward: str) -> None:
-    trainer = Trainer(small(reward.replace('"group"', '"mean"'), train__steps=EVERY + 1))
+    trainer = make_trainer(small(reward.replace('"group"', '"mean"'), train__steps=EVERY + 1))
     before = trainer.scoring.weights()
     weights = [trainer.step().metrics["weights"] for _ in range(2)]
     assert weights[0] == before, "the first step is weighed as written"
@@ -50,4 +50,4 @@ def test_terms_are_measured_every_few_steps_and_weighed(reward: str) -> None:
 
 def test_estimators_that_cannot_credit_one_term_are_refused(reward: str) -> None:
     with pytest.raises(UsageError, match='balance = "variance"'):
-        Trainer(small(reward.replace('"group"', '"coma"') + '[critic]\nkind = "table"\n'))
+        make_trainer(small(reward.replace('"group"', '"coma"') + '[critic]\nkind = "table"\n'))

@@ -10,9 +10,9 @@ import pytest
 from msgspec import structs
 from small_run import COMA, GROUP, small
 
+from baton.compose.training import make_trainer
 from baton.credit.project import tokens_of
 from baton.learn.crediting import advantages
-from baton.learn.trainer import Trainer
 from baton.trace.gold import Gold
 from baton.trace.records import Credit
 from baton.trace.trace import Trace
@@ -35,7 +35,7 @@ def with_an_invalid_answer(trace: Trace) -> Trace:
 
 
 def credited(more: str, price: float) -> list[Trace]:
-    trainer = Trainer(small(more, train__invalid=price))
+    trainer = make_trainer(small(more, train__invalid=price))
     groups = [list(group.traces) for group in trainer.rollouts.take(1)]
     played = [trace for group in groups for trace in group]
     scored = iter(trainer.scoring.score(played, [Gold() for _ in played]))

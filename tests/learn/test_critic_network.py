@@ -11,6 +11,8 @@ import pytest
 from msgspec import structs
 from small_run import small
 
+from baton.compose.stage_from_recipe import make_stage
+from baton.compose.training import make_trainer
 from baton.credit.core.acts import turn_rewards, turns
 from baton.credit.estimator import CreditError, Prefix
 from baton.credit.estimators.gae import gae, token_gae
@@ -56,7 +58,7 @@ def network(trainer: Trainer) -> NetworkCritic:
 def test_a_spot_sees_what_came_before_it_and_the_latest_of_that(
     view: Literal["central", "local"], latest: int
 ) -> None:
-    trainer = Trainer(small())
+    trainer = make_trainer(small())
     reader = TraceReader(trainer.policies["main"].tokenizer, {"main"}, view, latest)
     trace = max(scripted(trainer.stage, 12), key=lambda t: len(t.calls))
     whole = {spot: (page, at) for page in reader.pages(trace) for spot, at in page.spots.items()}
@@ -78,7 +80,7 @@ def test_a_spot_sees_what_came_before_it_and_the_latest_of_that(
 
 
 def test_where_a_prefix_is_asked() -> None:
-    trace = next(t for t in scripted(Stage(small()), 12) if len(t.calls) > 1)
+    trace = next(t for t in scripted(make_stage(small()), 12) if len(t.calls) > 1)
     first, second = turns(trace)[:2]
     places = Places(trace)
     assert places.spot(0) == Spot(first.call, 0)
@@ -90,7 +92,7 @@ def test_where_a_prefix_is_asked() -> None:
 
 
 def test_a_rollout_in_which_nobody_spoke_teaches_nothing() -> None:
-    trainer = Trainer(small(critic(steps=1)))
+    trainer = make_trainer(small(critic(steps=1)))
     silent = structs.replace(scripted(trainer.stage, 1)[0], events=(), calls=())
     network(trainer).observe([silent])
     network(trainer).observe([silent, *scripted(trainer.stage, 4)])
@@ -99,7 +101,7 @@ def test_a_rollout_in_which_nobody_spoke_teaches_nothing() -> None:
 @pytest.mark.parametrize("kind", ["central", "local"])
 def test_targets_are_what_gae_has_in_mind(kind: Literal["central", "local"]) -> None:
     """With a trace's own returns-to-go for values, no turn has an advantage."""
-    trace = max(scripted(Stage(small()), 12), key=lambda t: len(t.calls))
+    trace = max(scripted(make_stage(small()), 12), key=lambda t: len(t.calls))
     step = Reward(family="process", unit="turn", target=trace.calls[1].id, value=0.3)
     trace = structs.replace(trace, rewards=(*trace.rewards, step))
     known = returns_to_go(trace, team_return, gamma=0.9, by_agent=kind == "local")
@@ -138,7 +140,7 @@ def taught(learner: NetworkCritic, trace: Trace) -> dict[Spot, float]:
 @pytest.mark.parametrize("gamma", [1.0, 0.9])
 def test_targets_of_tokens_are_what_token_gae_has_in_mind(gamma: float) -> None:
     """The discounted sum of what came at later tokens: a turn's rewards at its last, the return at the last of all."""
-    trainer = Trainer(small(critic("token-gae", "local", f"gamma = {gamma}")))
+    trainer = make_trainer(small(critic("token-gae", "local", f"gamma = {gamma}")))
     trace = with_turn_rewards(
         max((t for group in trainer.rollouts.take(1) for t in group.traces), key=lambda t: len(t.calls))
     )
@@ -175,8 +177,8 @@ def test_targets_of_tokens_are_what_token_gae_has_in_mind(gamma: float) -> None:
 
 
 def test_a_call_without_ids_is_no_step_of_token_gae() -> None:
-    learner = network(Trainer(small(critic("token-gae", "local", "gamma = 0.9"))))
-    trace = with_turn_rewards(max(scripted(Stage(small()), 12), key=lambda t: len(t.calls)))
+    learner = network(make_trainer(small(critic("token-gae", "local", "gamma = 0.9"))))
+    trace = with_turn_rewards(max(scripted(make_stage(small()), 12), key=lambda t: len(t.calls)))
     first, second, third, *_ = trace.calls
     calls = [structs.replace(call, completion_ids=None) if call is second else call for call in trace.calls]
     found = taught(learner, structs.replace(trace, calls=tuple(calls)))
@@ -203,7 +205,7 @@ def errors(critic: NetworkCritic, traces: list[Trace], exact: dict[Any, float]) 
 
 
 def test_it_learns_exact_values_and_which_option_is_better() -> None:
-    trainer = Trainer(small(critic("coma", settings="")))
+    trainer = make_trainer(small(critic("coma", settings="")))
     learner, game = network(trainer), trainer.stage.game
     assert game is not None
     exact = evaluate(game, reference("random", game)).values
@@ -237,14 +239,14 @@ def test_it_learns_exact_values_and_which_option_is_better() -> None:
 
 def test_a_central_critic_refuses_to_speak_as_a_local_one() -> None:
     with pytest.raises(UsageError, match='Set view = "local"'):
-        Trainer(small(critic(settings='critic = "local"')))
+        make_trainer(small(critic(settings='critic = "local"')))
 
 
 def test_it_goes_on_as_if_nothing_had_happened() -> None:
-    trainer = Trainer(small(critic(steps=3)))
+    trainer = make_trainer(small(critic(steps=3)))
     learner = network(trainer)
     learner.observe(scripted(trainer.stage, 12))
-    again = network(Trainer(small(critic(steps=3))))
+    again = network(make_trainer(small(critic(steps=3))))
     again.load_state_dict(learner.state_dict())
     fresh = scripted(trainer.stage, 12, 100)
     for each in (learner, again):
@@ -255,8 +257,8 @@ def test_it_goes_on_as_if_nothing_had_happened() -> None:
 
 
 def test_traces_are_judged_before_they_are_learned_from() -> None:
-    learner = network(Trainer(small(critic())))
-    traces = scripted(Stage(small()), 30)
+    learner = network(make_trainer(small(critic())))
+    traces = scripted(make_stage(small()), 30)
     learner.observe(traces)
     values = {learner.value(Prefix(trace, turn.start)) for trace in traces for turn in turns(trace)}
     assert len({round(value, 6) for value in values}) == 1, "nothing is known yet but the mean"
@@ -265,8 +267,8 @@ def test_traces_are_judged_before_they_are_learned_from() -> None:
 
 def test_so_are_they_where_all_options_are_trained() -> None:
     """The update has them with their credits, and chances that were asked again."""
-    learner = network(Trainer(small(critic("coma", settings=""))))
-    traces = scripted(Stage(small()), 12)
+    learner = network(make_trainer(small(critic("coma", settings=""))))
+    traces = scripted(make_stage(small()), 12)
     learner.observe(traces)
     for trace in traces:
         place = turns(trace)[0].start
@@ -286,24 +288,22 @@ def test_so_are_they_where_all_options_are_trained() -> None:
     ids=["mappo", "ippo", "coma", "marft by tokens"],
 )
 def test_every_kind_takes_two_steps(estimator: str, view: str, settings: str) -> None:
-    trainer = Trainer(small(critic(estimator, view, settings, steps=2)))
-    norms = []
-    while len(norms) < 2 and trainer.step_number < 8:  # a step whose rollouts are alike teaches nothing
-        norms.append(trainer.step().metrics["grad_norm"])
-        norms = [norm for norm in norms if norm]
-    assert len(norms) == 2
+    trainer = make_trainer(small(critic(estimator, view, settings, steps=2)))
+    for _ in range(2):
+        metrics = trainer.step().metrics
+    assert metrics["grad_norm"] > 0
     assert trainer.policies["main"].version == 2
 
 
 def test_mappo_improves_a_policy() -> None:
-    trainer = Trainer(small(critic(steps=5), rollout__groups=8, train__steps=16))
+    trainer = make_trainer(small(critic(steps=5), rollout__groups=8, train__steps=16))
     returns = [trainer.step().metrics["return"]["mean"] for _ in range(16)]
     assert np.mean(returns[-8:]) > np.mean(returns[:3]) + 0.06
 
 
 def test_targets_that_are_all_alike_have_no_scale_of_their_own() -> None:
     """Divided by the rounding of their mean, the first other target would be 1e16 off."""
-    net = network(Trainer(small(critic(steps=1)))).net
+    net = network(make_trainer(small(critic(steps=1)))).net
     net.fit_scale(np.full(6, 0.7))
     assert (float(net.shift), float(net.scale)) == (pytest.approx(0.7), 1.0)
     net.fit_scale(np.array([0.0, 2.0]))

@@ -11,6 +11,7 @@ from itertools import pairwise
 import pytest
 from small_run import BASE
 
+from baton.compose.stage_from_recipe import make_stage
 from baton.credit.estimator import CreditError, Prefix
 from baton.engine.table import TableEngine
 from baton.games.solve import solve
@@ -24,7 +25,7 @@ RECIPE = BASE + '[[credit]]\nestimator = "coma"\n[critic]\n'
 
 
 def played(count: int, first: int = 0, **settings: object) -> tuple[Stage, list[Trace]]:
-    stage = Stage(parse(RECIPE, changes=[f"task.settings.{k}={v}" for k, v in settings.items()]))
+    stage = make_stage(parse(RECIPE, changes=[f"task.settings.{k}={v}" for k, v in settings.items()]))
     episodes = [Episode(name=f"t{n}", instance=n, seed=n) for n in range(first, first + count)]
     engines = dict.fromkeys(stage.roles, TableEngine(epsilon=1.0))
     return stage, asyncio.run(stage.play(engines, episodes))

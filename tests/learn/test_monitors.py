@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from small_run import small
 
-from baton.learn.stage import Episode, Stage
+from baton.compose.stage_from_recipe import make_stage
+from baton.learn.stage import Episode
 from baton.learn.watch import Watch
 from baton.trace.recorded_agent import RecordedAgent
 from baton.trace.recorder import Recorder
@@ -36,7 +37,7 @@ def observed(steps: Sequence[Sequence[Trace]], returns: Sequence[float] | None =
 
 
 def played(name: str, count: int = 12) -> list[Trace]:
-    stage = Stage(
+    stage = make_stage(
         small(task__name="game:parallel-pandora", task__settings={"num_boxes": 2}, team__max_tokens=64)
     )
     episodes = [Episode(name=f"{name}-{n}", instance=n, seed=n) for n in range(count)]

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from baton.compose.training import make_trainer
 from baton.errors import UsageError
 from baton.forest.rows import Row
 from baton.games.game import CHOICES
@@ -54,7 +55,7 @@ def test_an_option_given_up_comes_back() -> None:
 def trainer(tmp_path_factory: pytest.TempPathFactory) -> Trainer:
     patch = pytest.MonkeyPatch()
     patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-    made = Trainer(load("flagship", SMALL))
+    made = make_trainer(load("flagship", SMALL))
     patch.undo()
     return made
 
@@ -155,7 +156,7 @@ def test_rollouts_trained_on_again_have_the_chances_of_the_policy_as_it_is(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     changes = ("rollout.replay=8", "rollout.staleness=2", "train.learning_rate=0.01")
-    trainer = Trainer(load("flagship", [*SMALL, *changes]))
+    trainer = make_trainer(load("flagship", [*SMALL, *changes]))
     first = trainer.step().traces
     model, tokenizer = samplers(trainer.policies)["main"]
     before = copy.deepcopy(model)

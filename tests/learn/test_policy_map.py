@@ -8,6 +8,7 @@ import pytest
 import torch
 from small_run import GROUP, TINY, team
 
+from baton.compose.training import make_trainer
 from baton.errors import UsageError
 from baton.learn import lora
 from baton.learn.trainer import Trainer
@@ -44,7 +45,7 @@ def moved(before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> bo
 
 def two_steps(policies: str, more: str = CRITIC, **changes: Any) -> tuple[Trainer, dict[str, bool]]:
     """The trainer afterwards, and which policies' weights changed."""
-    trainer = Trainer(team(policies, more, **changes))
+    trainer = make_trainer(team(policies, more, **changes))
     before = weights(trainer)
     calls = [call for _ in range(2) for trace in trainer.step().traces for call in trace.calls]
     roles = {role: name for name, policy in trainer.policies.items() for role in policy.roles}
@@ -68,7 +69,7 @@ def test_regime_b_one_shared_policy() -> None:
 
 
 def test_regime_b_an_adapter_for_each_role_over_one_base() -> None:
-    trainer = Trainer(team(B_LORA, CRITIC, warm__steps=60))
+    trainer = make_trainer(team(B_LORA, CRITIC, warm__steps=60))
     lead, hands = trainer.policies["lead"], trainer.policies["hands"]
     assert lead.model is hands.model
     before = weights(trainer)["lead"]
@@ -87,7 +88,7 @@ def test_regime_c_decoupled_policies_with_a_central_critic() -> None:
 
 
 def test_freezing_by_turns() -> None:
-    trainer = Trainer(team(C, CRITIC, train__freeze_by_turns=1))
+    trainer = make_trainer(team(C, CRITIC, train__freeze_by_turns=1))
     trainer.step()
     assert [policy.version for policy in trainer.policies.values()] == [1, 0]
     trainer.step()
@@ -103,7 +104,7 @@ def test_a_remote_policy_answers_and_is_not_trained() -> None:
 
 def test_chances_of_options_are_those_of_the_adapter() -> None:
     """A sampler with an adapter is asked through it, not through its base."""
-    trainer = Trainer(team(B_LORA, warm__steps=60))
+    trainer = make_trainer(team(B_LORA, warm__steps=60))
     policy = trainer.policies["lead"]
     assert isinstance(policy.sampler, lora.Adapted)
     assert policy.sampler.adapter == "lead"
@@ -124,11 +125,11 @@ def test_chances_of_options_are_those_of_the_adapter() -> None:
 )
 def test_maps_that_cannot_work_are_refused(policies: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
-        Trainer(team(policies))
+        make_trainer(team(policies))
 
 
 def test_adapters_of_two_ranks_do_not_share_a_base() -> None:
-    trainer = Trainer(team(B_LORA.replace("rank = 4", "rank = 2", 1), warm__steps=60))
+    trainer = make_trainer(team(B_LORA.replace("rank = 4", "rank = 2", 1), warm__steps=60))
     assert trainer.policies["lead"].model is not trainer.policies["hands"].model
     shapes = {p.shape[0] for p in trainer.policies["lead"].parameters()} & {2}
     assert shapes == {2}

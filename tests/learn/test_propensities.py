@@ -7,14 +7,14 @@ import pytest
 import torch
 from small_run import small
 
+from baton.compose.training import make_trainer
 from baton.learn.options import Asked, option_chances, with_propensities
-from baton.learn.trainer import Trainer
 
 pytestmark = pytest.mark.usefixtures("first_weights")
 
 
 def test_they_are_the_models_own() -> None:
-    trainer = Trainer(small())
+    trainer = make_trainer(small())
     policy = trainer.policies["main"]
     model, tokenizer = policy.model, policy.tokenizer
     prompts = [tokenizer.encode(text) for text in ("stop or wait?\n>", "stop or wait? no\n>", "x")]
@@ -37,7 +37,7 @@ def test_they_are_the_models_own() -> None:
 
 
 def test_they_are_written_once_and_only_for_models_at_hand() -> None:
-    trainer = Trainer(small())
+    trainer = make_trainer(small())
     trace = trainer.rollouts.take(1)[0].traces[0]
     choices = [e for e in trace.events if e.options is not None and e.call]
     assert choices

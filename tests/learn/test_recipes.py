@@ -11,11 +11,11 @@ import pytest
 import torch
 from msgspec import structs
 
+from baton.compose.training import make_trainer
 from baton.corpus import load as load_corpus
 from baton.credit import find
 from baton.learn.models.tiny import Tiny
 from baton.learn.recipe import Recipe, built_in, load, parse, resolved
-from baton.learn.trainer import Trainer
 from baton.trace.vocabulary import CREDIT_UNITS, REWARD_FAMILIES, TOPOLOGIES
 
 METHODS = {
@@ -89,7 +89,7 @@ def small(name: str) -> Recipe:
 @pytest.mark.parametrize("name", ALL)
 def test_two_steps(name: str, one_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(one_cache))
-    trainer = Trainer(small(name))
+    trainer = make_trainer(small(name))
     learners = [policy for policy in trainer.policies.values() if policy.learns]
     before = [value.clone() for policy in learners for value in policy.parameters()]
     losses: list[float | None] = []

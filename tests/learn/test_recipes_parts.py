@@ -7,13 +7,15 @@ import asyncio
 import pytest
 from msgspec import structs
 
+from baton.compose.stage_from_recipe import make_stage
+from baton.compose.training import reward_of
 from baton.credit.core.acts import turns
 from baton.credit.estimator import CreditError
 from baton.credit.estimators.mixing import check_monotone, slopes
 from baton.engine.scripted import ScriptedEngine
 from baton.learn.crediting import Crediting
 from baton.learn.critics.agents import AgentsCritic
-from baton.learn.recipe import CreditPart, load
+from baton.learn.recipe import CreditPart, Recipe, load
 from baton.learn.rollouts import branched, lockstep
 from baton.learn.scoring import Judging, Scoring, outcome_of
 from baton.learn.stage import Episode, Stage
@@ -22,9 +24,13 @@ from baton.trace.records import Credit
 from baton.trace.trace import Trace
 
 
-def stage_of(name: str) -> Stage:
+def recipe_of(name: str) -> Recipe:
     recipe = load(name)
-    return Stage(structs.replace(recipe, team=structs.replace(recipe.team, max_tokens=4096)))
+    return structs.replace(recipe, team=structs.replace(recipe.team, max_tokens=4096))
+
+
+def stage_of(name: str) -> Stage:
+    return make_stage(recipe_of(name))
 
 
 def play(stage: Stage, count: int, instance: int | None = None) -> list[Trace]:
@@ -46,7 +52,7 @@ def forks_of(stage: Stage) -> Forks:
 
 def scored(name: str, count: int = 3) -> tuple[list[Trace], int]:
     stage = stage_of(name)
-    scoring = Scoring(stage.recipe.reward)
+    scoring = Scoring(reward_of(recipe_of(name).reward))
     traces = play(stage, count)
 
     async def score() -> tuple[list[Trace], int]:
@@ -84,7 +90,7 @@ def test_runs_without_somebody() -> None:
 
 def test_a_rollout_that_cannot_be_read_earns_nothing() -> None:
     stage = stage_of("marsrl")
-    scoring = Scoring(stage.recipe.reward)
+    scoring = Scoring(reward_of(recipe_of("marsrl").reward))
     good = play(stage, 1)
     mute = ScriptedEngine("mute", lambda request: "hm" if request.role == "executor" else "return accept")
     bad = asyncio.run(stage.play(dict.fromkeys(stage.roles, mute), [Episode(name="bad", instance=0, seed=0)]))
@@ -145,18 +151,20 @@ def test_values_of_agents_mix_into_the_teams() -> None:
 
 def test_running_means_are_kept_and_centred_credit_sums_to_nothing() -> None:
     stage = stage_of("spiral")
-    crediting = Crediting(stage.recipe, {"reward": outcome_of})
+    crediting = Crediting(recipe_of("spiral"), {"reward": outcome_of})
     traces = play(stage, 2, instance=1)
     first = asyncio.run(crediting.credit([traces], lambda: forks_of(stage)))
     values = [
         credit.value for trace in first.traces for credit in trace.credits if credit.target == "debater"
     ]
     assert values == pytest.approx([1.0, 0.95])
-    other = Crediting(stage.recipe, {"reward": outcome_of})
+    other = Crediting(recipe_of("spiral"), {"reward": outcome_of})
     other.load_state_dict(crediting.state_dict())
     second = asyncio.run(other.credit([traces], lambda: forks_of(stage)))
     assert second.traces[0].credits[0].value == pytest.approx(1 - 0.0975)
-    centred = structs.replace(stage.recipe, credit=(structs.replace(stage.recipe.credit[0], centre=True),))
+    centred = structs.replace(
+        recipe_of("spiral"), credit=(structs.replace(recipe_of("spiral").credit[0], centre=True),)
+    )
     found = asyncio.run(Crediting(centred, {"reward": outcome_of}).credit([traces], lambda: forks_of(stage)))
     assert sum(credit.value for trace in found.traces for credit in trace.credits) == pytest.approx(0.0)
 
@@ -165,8 +173,8 @@ def test_running_means_are_kept_and_centred_credit_sums_to_nothing() -> None:
 def test_credits_that_are_all_alike_leave_nothing_once_centred(normalise: bool) -> None:
     """Not their rounding either, which normalised would be as large as any credit."""
     stage = stage_of("spiral")
-    part = structs.replace(stage.recipe.credit[0], centre=True, normalise=normalise)
-    crediting = Crediting(structs.replace(stage.recipe, credit=(part,)), {"reward": outcome_of})
+    part = structs.replace(recipe_of("spiral").credit[0], centre=True, normalise=normalise)
+    crediting = Crediting(structs.replace(recipe_of("spiral"), credit=(part,)), {"reward": outcome_of})
     trace = play(stage, 1, instance=1)[0]
     credits = [
         Credit(unit="role", target="debater", value=value, estimator="role-ema")
@@ -179,7 +187,7 @@ def test_credits_that_are_all_alike_leave_nothing_once_centred(normalise: bool) 
 
 def test_a_run_without_any_credit_ends_and_says_why() -> None:
     stage = stage_of("c3")
-    recipe = structs.replace(stage.recipe, credit=(CreditPart(estimator="siblings"),))
+    recipe = structs.replace(recipe_of("c3"), credit=(CreditPart(estimator="siblings"),))
     crediting = Crediting(recipe, {"reward": outcome_of})
     alike = [play(stage, 2, instance=1)]  # scripted, so no two rollouts part anywhere
     for _ in range(2):
@@ -191,6 +199,6 @@ def test_a_run_without_any_credit_ends_and_says_why() -> None:
 
 
 def test_settings_change_a_rewards_rules() -> None:
-    weights = Scoring(load("parl").reward)
+    weights = Scoring(reward_of(load("parl").reward))
     assert weights.weights() == pytest.approx({"success": 1.0, "parallel": 0.3, "finish_rate": 0.2})
-    assert weights.rules != Scoring(structs.replace(load("parl").reward, settings={})).rules
+    assert weights.rules != Scoring(reward_of(structs.replace(load("parl").reward, settings={}))).rules

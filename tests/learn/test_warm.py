@@ -7,14 +7,15 @@ import asyncio
 import torch
 from small_run import small
 
+from baton.compose.stage_from_recipe import make_stage
 from baton.learn.models.start import spoken_in, texts_of, warm_start
 from baton.learn.models.tiny import Tiny, make_tiny
-from baton.learn.stage import Episode, Stage
+from baton.learn.stage import Episode
 from baton.trace.trace import Trace
 
 
 def scripted(memory: str, count: int = 20) -> list[Trace]:
-    stage = Stage(small(team__memory=memory))
+    stage = make_stage(small(team__memory=memory))
     episodes = [Episode(name=f"w{n}", instance=n, seed=n) for n in range(count)]
     return asyncio.run(stage.play(dict.fromkeys(stage.roles, stage.script("random")), episodes))
 

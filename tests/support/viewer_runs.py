@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from baton.compose.build import Settings, make_team, task_of
+from baton.compose.run_settings import Settings
+from baton.compose.team_from_settings import Given, make_team, task_of
 from baton.games.game_trace import played, regret_of_trace
 from baton.games.solve import solve
 from baton.tasks.game_task import GameTask
@@ -183,7 +184,9 @@ def _episode(
     share = step / max(1, steps - 1)
     name = policy or ("random" if share < 0.4 else "greedy" if share < 0.7 else "optimal")
     seed = 1000 * step + episode
-    team, assignment = make_team(structs.replace(settings, policies={"default": name}, seed=seed), task)
+    team, assignment = make_team(
+        structs.replace(settings, policies={"default": name}, seed=seed), Given(task=task)
+    )
     header = header_of(team, assignment, f"step-{step:04d}/ep-{episode:03d}")
     header = structs.replace(header, meta=header.meta | {"train": {"step": step, "episode": episode}})
     return _finished(Run(team, assignment, header))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from baton.compose.build import describe
 from planted import event, trace_of
 from reward_traces import golden
 
 from baton import credit
-from baton.compose.build import describe
 from baton.errors import TraceError
 from baton.learn.recipe import RewardPart
 from baton.learn.scoring import Scoring

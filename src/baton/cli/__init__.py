@@ -20,8 +20,9 @@ from typing import NoReturn
 from baton import __version__
 from baton.compose.waking import silence
 from baton.errors import BatonError, nearest
+from baton.registry import TRUST
 
-__all__ = ["COMMANDS", "main"]
+__all__ = ["COMMANDS", "add_trust", "main"]
 
 # command -> one line of help. The module is baton.cli.<command>.
 COMMANDS: dict[str, str] = {
@@ -47,6 +48,16 @@ COMMANDS: dict[str, str] = {
     "advise": "choose a credit mechanism and a recipe, from four answers or from traces",
     "corpus": "the literature as data: search it, check its claims, go from a paper to its recipe",
 }
+
+
+def add_trust(parser: argparse.ArgumentParser) -> None:
+    """The one flag that lets a file import code and reach servers; version 0.1 called it --trust-policies."""
+    parser.add_argument(
+        TRUST,
+        action="store_true",
+        help="import the modules and ask the servers (with your API key) that the file names",
+    )
+    parser.add_argument("--trust-policies", dest="trust", action="store_true", help=argparse.SUPPRESS)
 
 
 class _Parser(argparse.ArgumentParser):

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from importlib import import_module
 from inspect import Parameter
 from pathlib import Path
@@ -14,19 +13,17 @@ from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
 import msgspec
-from msgspec import structs
 
-from baton.compose.trust import TRUST, add_trust, team_again
-from baton.credit import ESTIMATORS, find, team_return
+from baton.cli import add_trust
+from baton.compose.credit_traces import TeamRunner, credited, credits_of
+from baton.compose.waking import run_waking
+from baton.credit import ESTIMATORS, find
 from baton.credit.estimator import Credits, Estimator
 from baton.errors import UsageError, nearest
+from baton.registry import TRUST
 from baton.settings import read_value
-from baton.team.forks import Cost, Fork, Forks
-from baton.team.intervene import Intervention
-from baton.team.protocol import Answer
-from baton.team.team import Team
 from baton.trace.formats import find_format, format_of_name, read_all, write
-from baton.trace.trace import Trace, meta_table
+from baton.trace.trace import Trace
 from baton.trace.vocabulary import CREDIT_UNITS
 from baton.view.terminal.live import live_line
 from baton.view.terminal.screen import emit
@@ -75,27 +72,27 @@ def run(args: argparse.Namespace) -> int:
     settings = parse_settings(estimator, args.set)
     if not args.paths:
         raise UsageError(f"no traces given. Type: baton credit TRACE... --estimator {estimator.name}")
-    if args.trust_policies and "runtime" not in estimator.needs:
+    if args.trust and "runtime" not in estimator.needs:
         raise UsageError(f"estimator {estimator.name} does not run traces again; leave {TRUST} out.")
     if args.out is not None:
         _check_target(args.out, args.force)
     traces = [trace for path in args.paths for trace in read_all(path)]
     if not traces:
         raise UsageError(f"{', '.join(args.paths)}: no trace in there.")
-    if estimator.takes_reward:
-        settings["reward"] = partial(team_return, channel=args.reward)
-    elif args.reward is not None:
-        raise UsageError(
-            f"estimator {estimator.name} does not look at the team's return; leave --reward out."
+    credits = run_waking(
+        credits_of(
+            estimator,
+            traces,
+            unit=args.unit,
+            group_by=args.group_by,
+            reward=args.reward,
+            settings=settings,
+            trust=args.trust,
+            watching=_watching,
         )
-    credits: Credits = [[] for _ in traces]
-    for places in _groups(traces, args.group_by):
-        group = [traces[place] for place in places]
-        found = _estimate(estimator, group, args.unit, settings, trust=args.trust_policies)
-        for place, mine in zip(places, found, strict=True):
-            credits[place] = mine
+    )
     if args.out is not None:
-        write(map(_credited, traces, credits), args.out)
+        write(map(credited, traces, credits), args.out)
     if args.json:
         _print_json(estimator, traces, credits)
     else:
@@ -114,51 +111,11 @@ def _chosen(unit: str | None, name: str | None) -> Estimator:
     return find(name)
 
 
-def _estimate(
-    estimator: Estimator, group: list[Trace], unit: str | None, settings: dict[str, Any], *, trust: bool
-) -> Credits:
-    if "runtime" not in estimator.needs:
-        return estimator(group, unit=unit, **settings)
-    named = {name: value for name, value in settings.items() if name != "reward"}
-    given = {**settings, **estimator.bind(unit=unit, **named)}
-    runner = _Runner(group[0], trust=trust)
-    with live_line(
-        lambda seconds: f"{runner.num_run:,} branches run, {runner.cost.tokens:,} tokens, {seconds:.0f} s"
-    ):
-        found: Credits = asyncio.run(estimator.function(group, runner=runner, **given))
-    return found
+def _watching(runner: TeamRunner) -> AbstractContextManager[None]:
+    def told(seconds: float) -> str:
+        return f"{runner.num_run:,} branches run, {runner.cost.tokens:,} tokens, {seconds:.0f} s"
 
-
-class _Runner:
-    """Forks each trace with the team and the seed that made it."""
-
-    def __init__(self, first: Trace, *, trust: bool) -> None:
-        self._trust = trust
-        self._of: dict[bytes, Forks] = {}
-        self.team: Team = self._forks(first).team
-        """Traces of one group have the same harness."""
-
-    def _forks(self, trace: Trace) -> Forks:
-        from baton.compose.build import settings_of
-
-        key = msgspec.json.encode(settings_of(trace, {}))
-        if key not in self._of:
-            self._of[key] = Forks(*team_again(trace, {}, trust=self._trust))
-        return self._of[key]
-
-    async def fork(self, trace: Trace, interventions: Sequence[Intervention] = (), **more: Any) -> Fork:
-        return await self._forks(trace).fork(trace, interventions, **more)
-
-    async def ask(self, trace: Trace, call_id: str, replicates: Sequence[int]) -> list[Answer]:
-        return await self._forks(trace).ask(trace, call_id, replicates)
-
-    @property
-    def cost(self) -> Cost:
-        return sum((forks.cost for forks in tuple(self._of.values())), Cost())
-
-    @property
-    def num_run(self) -> int:
-        return sum(forks.num_run for forks in tuple(self._of.values()))
+    return live_line(told)
 
 
 def parse_settings(estimator: Estimator, given: Sequence[str]) -> dict[str, Any]:
@@ -201,27 +158,6 @@ def _function(name: str, text: str) -> Any:
     if not callable(found):
         raise UsageError(f"setting {name}: {text} is not a function.")
     return found
-
-
-def _groups(traces: Sequence[Trace], by: str) -> Iterable[list[int]]:
-    """Places of the traces that are compared with each other."""
-    if by == "none":
-        return [[place] for place in range(len(traces))]
-    found: dict[bytes, list[int]] = {}
-    for place, trace in enumerate(traces):
-        key: Any = trace.header.task_id
-        spec = meta_table(trace.header, "run", "task")
-        if by == "task" and "task" in spec:
-            key = [spec["task"], spec.get("settings")]
-        found.setdefault(msgspec.json.encode(key, order="deterministic"), []).append(place)
-    return found.values()
-
-
-def _credited(trace: Trace, credits: list[Any]) -> Trace:
-    """With these credits in the place of earlier ones by the same estimator."""
-    names = {credit.estimator for credit in credits}
-    kept = tuple(credit for credit in trace.credits if credit.estimator not in names)
-    return structs.replace(trace, credits=(*kept, *credits))
 
 
 def _check_target(path: str, force: bool) -> None:

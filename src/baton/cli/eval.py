@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import structs
 
-from baton.cli.train import need_torch
+from baton.cli import add_trust
+from baton.compose.again import need_torch
+from baton.compose.trust import recipe_in
 from baton.errors import UsageError
 from baton.learn.run.folder import Folder
 from baton.view.report.run_figures import TrainingRun, read_run, standings
 from baton.view.terminal.screen import emit, take_every_character
 from baton.view.terminal.training_result import standing_table
-
-if TYPE_CHECKING:
-    from baton.learn.run.session import Session
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--keep", action="store_true", help="add the measurement to DIR/evals.jsonl")
     parser.add_argument("--json", action="store_true", help="as JSON")
+    add_trust(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -47,12 +47,22 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--episodes {args.episodes}: expected 1 or more.")
     if args.seed is not None and args.seed < 0:
         raise UsageError(f"--seed {args.seed}: expected 0 or more.")
+    recipe_in(out, trust=args.trust)  # refused before torch is loaded
     from baton.view.terminal.training_progress import Display
 
     with Display() as display:
         need_torch()
         display.note("loading the latest checkpoint")
-        measured = _measure(out, args, display.note)
+        from baton.compose.training import measure_again
+
+        measured = measure_again(
+            out,
+            episodes=args.episodes,
+            seed=args.seed,
+            keep=args.keep,
+            progress=display.note,
+            trust=args.trust,
+        )
     known = read_run(out)
     own_seed = known.told.get("seed")
     rows = [*(line for line in known.evals if _stands_beside(line, measured, own_seed)), *measured]
@@ -70,37 +80,6 @@ def _stands_beside(line: dict[str, Any], measured: list[dict[str, Any]], own_see
         return False
     these = (measured[0]["episodes"], measured[0]["seed"])
     return line.get("episodes") is None or (line["episodes"], line.get("seed", own_seed)) == these
-
-
-def _measure(out: Path, args: argparse.Namespace, note: Any) -> list[dict[str, Any]]:
-    """The untrained and the trained team on the same instances."""
-    from baton.learn.run import checkpoint
-    from baton.learn.run.session import Session
-
-    session = Session.open(out, note)
-    try:
-        _change(session, args)
-        note("measuring the trained team")
-        after = session.evaluate("team", keep=False)
-        note("measuring the untrained team")
-        checkpoint.load_weights(session.folder.checkpoints / "step-00000", session.trainer.policies)
-        before = session.evaluate("untrained", keep=False) | {"step": 0}
-        lines = [line | {"seed": session.recipe.train.seed} for line in (before, after)]
-        for line in lines if args.keep else ():
-            session.folder.add("evals", line)
-    finally:
-        session.close()
-    return lines
-
-
-def _change(session: Session, args: argparse.Namespace) -> None:
-    """Other instances, or more of them; the trainer keeps the recipe its weights were made by."""
-    recipe = session.recipe
-    if args.episodes is not None:
-        recipe = structs.replace(recipe, eval=structs.replace(recipe.eval, episodes=args.episodes))
-    if args.seed is not None:
-        recipe = structs.replace(recipe, train=structs.replace(recipe.train, seed=args.seed))
-    session.recipe = recipe
 
 
 def _show(run: TrainingRun, after: dict[str, Any]) -> None:

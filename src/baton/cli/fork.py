@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 from pathlib import Path
 
-from baton.cli.run import parse_policies
-from baton.compose.again import kept_in, team_of
-from baton.compose.build import describe, one_trace
+from baton.cli import add_trust
+from baton.compose.again import team_again
+from baton.compose.python_runs import parse_action
+from baton.compose.run_settings import parse_policies
+from baton.compose.runs import one_trace
 from baton.compose.stores import check_store, store_path
-from baton.compose.trust import add_trust
+from baton.compose.waking import run_waking
 from baton.errors import UsageError
-from baton.team.action import VERBS
 from baton.team.forks import fork, fork_id
 from baton.team.intervene import BarAgent, Drop, Force, Intervention, Replace
-from baton.team.surface import Lines, Parsed
 from baton.trace.formats import format_of_name, write
 from baton.trace.formats.sqlite.store_read import list_traces
+from baton.view.terminal.run_lines import describe
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,12 +57,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    trace = one_trace(kept_in(args.path), args.trace)
+    trace = one_trace(args.path, args.trace)
     changes = [_intervention(args)]
     out = store_path(args.out)
     _check_free(out, fork_id(trace, changes, args.replicate))
-    team, assignment, who = team_of(args.path, trace, parse_policies(args.policy), trust=args.trust_policies)
-    made = asyncio.run(
+    team, assignment, who = team_again(trace, parse_policies(args.policy), path=args.path, trust=args.trust)
+    made = run_waking(
         fork(
             trace,
             team,
@@ -113,11 +113,7 @@ def _intervention(args: argparse.Namespace) -> Intervention:
         return Drop(args.at, args.person)
     if args.force is None:
         return Replace(args.at, "" if args.blank else args.replace, args.person)
-    (parsed, *more) = Lines().parse(args.force, frozenset(VERBS))
-    if more or not isinstance(parsed, Parsed):
-        why = f"it has {1 + len(more)} commands" if more else getattr(parsed, "message", "")
-        raise UsageError(f"--force {args.force!r}: expected one command. {why}")
-    return Force(args.at, parsed.action, args.person)
+    return Force(args.at, parse_action(args.force), args.person)
 
 
 def _some(ids: tuple[str, ...], limit: int = 8) -> str:

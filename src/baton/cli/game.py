@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from baton.compose.game_runs import ledgers_of_traces, play_on_team
+from baton.compose.stores import store_to_write
 from baton.errors import UsageError
 from baton.games.game import CHOICES, Game
 from baton.games.game_trace import Played
@@ -19,6 +20,7 @@ from baton.games.library import GAMES, make_game
 from baton.games.play import PolicyTable
 from baton.games.reference import REFERENCE, reference
 from baton.games.solve import solve
+from baton.view.terminal.run_lines import watching
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -137,7 +139,7 @@ def _play(game: Game, args: argparse.Namespace) -> int:
     if args.episodes < 1:
         raise UsageError(f"--episodes {args.episodes}: play at least 1.")
     on_team = args.team or args.out
-    plays = play_on_team(args, _settings(args.set)) if on_team else _play_alone(game, args)
+    plays = _play_on_team(args) if on_team else _play_alone(game, args)
     if args.json:
         return _print_json(
             [
@@ -166,6 +168,16 @@ def _play(game: Game, args: argparse.Namespace) -> int:
     cut_off = f", cut off at a quit worth {plays[0].quit_value:g}" if plays[0].cut_off else ""
     print(f"return {plays[0].value:g}{cut_off}")
     return 0
+
+
+def _play_on_team(args: argparse.Namespace) -> list[Played]:
+    out = None if args.out is None else store_to_write(args.out)
+    seeds = range(args.seed, args.seed + args.episodes)
+    plays, traces = play_on_team(args.name, args.policy, _settings(args.set), seeds, out, watching)
+    if out is not None and not args.json:
+        several = f"traces   {len(plays):,} in {out}"
+        print(f"trace    {traces[-1].trace_id} in {out}" if len(plays) == 1 else several)
+    return plays
 
 
 def _play_alone(game: Game, args: argparse.Namespace) -> list[Played]:

@@ -5,27 +5,24 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from functools import cache, partial
+from functools import partial
 
 import msgspec
 from msgspec import structs
 
-from baton.compose.build import Settings, settings_of, task_of
-from baton.compose.trust import TRUST, add_trust, team_again
+from baton.cli import add_trust
+from baton.compose.again import own_settings, team_again
+from baton.compose.known import measure_gold, task_behind
 from baton.errors import BatonError, UsageError, nearest
-from baton.games.reference import reference
-from baton.games.solve import evaluate, solve
 from baton.measure.figure import Figure, not_measured
 from baton.measure.measured import MeasuredTrace
 from baton.measure.report.document import Document, ReportTable, as_html, as_markdown, document
 from baton.measure.report.report import MeasureReport, measure
 from baton.measure.safety.summary import safety_report
 from baton.measure.safety.taint import Labels
-from baton.tasks.game_task import GameTask
+from baton.registry import TRUST
 from baton.team.forks import Rerun, rerun_of
 from baton.trace.formats import read_all
-from baton.trace.gold import Gold
 from baton.trace.trace import Trace
 from baton.view.terminal.screen import emit
 from baton.view.text import printable
@@ -85,22 +82,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if (args.consequential or args.untrusted) and not args.safety:
         raise UsageError("--consequential and --untrusted are for --safety. Type: --safety")
-    if args.trust_policies and not (args.replay or args.safety):
+    if args.trust and not (args.replay or args.safety):
         raise UsageError(f"{TRUST} is for what runs traces again. Type: --replay or --safety as well")
-    team = _readings(args.paths)
+    team = _readings(args.paths, trust=args.trust)
     if not team:
         raise UsageError(f"{', '.join(args.paths)}: no trace in there.")
     team = _chosen(team, args.trace)
     _check_tools(args, team)
-    rerun = partial(_rerun, trust=args.trust_policies)
+    rerun = partial(_rerun, trust=args.trust)
     safety = None
     if args.safety:
         ordered = sorted(team, key=lambda reading: reading.trace.trace_id)
         safety = safety_report(ordered, lambda trace: _labels(trace, args), rerun)
     report = measure(
         team,
-        single=_readings(args.single),
-        samples=_readings(args.best_of),
+        single=_readings(args.single, trust=args.trust),
+        samples=_readings(args.best_of, trust=args.trust),
         rerun=(lambda reading: rerun(reading.trace)) if args.replay else None,
         safety=safety,
     )
@@ -108,7 +105,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _readings(paths: Sequence[str]) -> list[MeasuredTrace]:
+def _readings(paths: Sequence[str], *, trust: bool) -> list[MeasuredTrace]:
     """Every trace once. Two runs may well have the same name; the same trace given twice is no second measurement."""
     found: dict[str, list[Trace]] = {}
     twice: dict[str, None] = {}
@@ -122,7 +119,11 @@ def _readings(paths: Sequence[str]) -> list[MeasuredTrace]:
     if twice:
         names = ", ".join([*map(printable, list(twice)[:_NAMED]), *(["…"] if len(twice) > _NAMED else [])])
         print(f"baton measure: given more than once and counted once: {names}", file=sys.stderr)
-    return [MeasuredTrace(trace, _gold(trace)) for traces in found.values() for trace in traces]
+    return [
+        MeasuredTrace(trace, measure_gold(trace, trust=trust))
+        for traces in found.values()
+        for trace in traces
+    ]
 
 
 def _chosen(team: list[MeasuredTrace], ids: Sequence[str]) -> list[MeasuredTrace]:
@@ -187,61 +188,21 @@ def _table(table: ReportTable) -> Iterable[list[tuple[str, str]]]:
         yield [("  ".join([*cells, row[-1]]).rstrip(), style)]
 
 
-def _settings(trace: Trace) -> Settings | None:
-    try:
-        return settings_of(trace, {})
-    except BatonError:
-        return None  # another system's trace
-
-
-def _gold(trace: Trace) -> Gold | None:
-    """What the task that a `baton run` trace names knows of its instance."""
-    settings = _settings(trace)
-    if settings is None:
-        return None
-    try:
-        task = task_of(settings)
-    except BatonError:  # a task of somebody else's
-        return None
-    if isinstance(task, GameTask):
-        return _gold_of_game(msgspec.json.encode(structs.replace(settings, policies={}, seed=0)))
-    instance = task.instance(settings.seed, settings.split)
-    return Gold(
-        verify=lambda answer: task.verify(instance, answer),
-        milestones=task.milestones(instance) or None,
-        reached=lambda other: task.reached(instance, other),
-    )
-
-
-@cache
-def _gold_of_game(settings: bytes) -> Gold | None:
-    """The solver's optimum, and the value of playing at random."""
-    task = task_of(msgspec.json.decode(settings, type=Settings))
-    assert isinstance(task, GameTask)
-    try:
-        optimum = solve(task.game).value
-        return Gold(optimum=optimum, reference=evaluate(task.game, reference("random", task.game)).value)
-    except BatonError:  # too large to solve
-        return None
-
-
 def _labels(trace: Trace, args: argparse.Namespace) -> Labels:
     """As typed, and as the tools of the trace's own task are declared."""
     consequential = {*args.consequential}
-    settings = _settings(trace)
-    if settings is not None:
-        with suppress(BatonError):
-            task = task_of(settings)
-            tools = task.tools(task.instance(settings.seed, settings.split))
-            consequential |= {tool.name for tool in tools if tool.consequential}
+    if behind := task_behind(trace, trust=args.trust):
+        task, instance = behind
+        consequential |= {tool.name for tool in task.tools(instance) if tool.consequential}
     return Labels(consequential=frozenset(consequential), untrusted=frozenset(args.untrusted))
 
 
 def _rerun(trace: Trace, *, trust: bool) -> Rerun | Figure:
     """The team that made a trace, to run it again; or why there is none."""
-    if _settings(trace) is None:
+    if own_settings(trace) is None:
         return not_measured("the trace was not made by `baton run`, so its team cannot be set up from here")
     try:
-        return rerun_of(*team_again(trace, {}, trust=trust))
+        team, assignment, _ = team_again(trace, trust=trust)
+        return rerun_of(team, assignment)
     except BatonError as error:
         return not_measured(str(error))

@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from baton.compose.build import settings_of
-from baton.errors import BatonError, FormatError, UsageError, nearest
-from baton.reward import Finding, Gold, load_reward_recipe, reward_recipes, watch, with_rewards
-from baton.tasks.catalog import make_task
+from baton.cli import add_trust
+from baton.compose.known import reward_gold
+from baton.errors import FormatError, UsageError, nearest
+from baton.reward import Finding, load_reward_recipe, reward_recipes, watch, with_rewards
 from baton.trace.formats import format_of_name, read_all, write
 from baton.trace.records import Reward
 from baton.trace.trace import Trace
@@ -55,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--monitor", action="store_true", help="look for the five ways of gaming a reward as well"
     )
+    add_trust(parser)
     parser.add_argument("--json", action="store_true", help="every record as JSON")
     parser.add_argument("--out", metavar="PATH", help="write the traces with their new records here")
 
@@ -70,7 +71,12 @@ def run(args: argparse.Namespace) -> int:
     if not traces:
         raise UsageError(f"{', '.join(args.paths)}: no trace in there.")
     _check_keys(args.gold, given, {trace.trace_id for trace in traces})
-    gold = {trace.trace_id: _gold(trace, given) for trace in traces}
+    gold = {
+        trace.trace_id: reward_gold(
+            trace, given.get("", {}) | given.get(trace.trace_id, {}), trust=args.trust
+        )
+        for trace in traces
+    }
     scored = [recipe.score(trace, gold[trace.trace_id]) for trace in traces]
     findings = watch(traces, gold) if args.monitor else []
     if args.out is not None:
@@ -122,26 +128,6 @@ def _check_keys(path: str, given: dict[str, dict[str, Any]], known: set[str]) ->
     for key in given:
         if key not in known:
             raise UsageError(f"{path}: there is no trace {key!r} in there. {nearest_name(key, known)}")
-
-
-def _gold(trace: Trace, given: dict[str, dict[str, Any]]) -> Gold:
-    """What was given for this trace; the rest from its task, where `baton run` was told one."""
-    table = given.get("", {}) | given.get(trace.trace_id, {})
-    try:
-        settings = settings_of(trace, {})
-        task = make_task(settings.task, **settings.task_settings)
-        instance = task.instance(settings.seed, settings.split)
-    except (BatonError, msgspec.ValidationError):
-        return Gold(**table)  # another system's trace, or a task of a person's own
-    parts = task.parts(instance)
-    known: dict[str, Any] = {
-        "verify": None if "answer" in table else task.assignment(instance).verify,
-        "milestones": task.milestones(instance) or None,
-        "reached": lambda prefix: task.reached(instance, prefix),
-        "parts": parts or None,
-        "covers": (lambda text: task.covers(instance, text)) if parts and "parts" not in table else None,
-    }
-    return Gold(**(known | table))
 
 
 def _plain(reward: Reward) -> dict[str, Any]:

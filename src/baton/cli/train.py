@@ -10,8 +10,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from baton.cli import add_trust
+from baton.compose.again import need_torch
+from baton.compose.trust import check_recipe, recipe_in
 from baton.compose.waking import Ending, Terminated, exit_code, silence, why_stopped
-from baton.errors import MissingExtraError, UsageError
+from baton.errors import UsageError
 from baton.learn.recipe import load
 from baton.learn.run.folder import Folder
 from baton.view.report.run_figures import read_run
@@ -48,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", metavar="DIR", help="where the run goes (default: runs/RECIPE-TIME)")
     parser.add_argument("--resume", action="store_true", help="go on with the run in --out")
+    add_trust(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -78,19 +82,12 @@ def run(args: argparse.Namespace) -> int:
     return code
 
 
-def need_torch() -> None:
-    try:
-        import tomli_w  # noqa: F401
-        import torch  # noqa: F401
-        import transformers  # noqa: F401
-    except ImportError as error:
-        raise MissingExtraError("training", "train") from error
-
-
 def _begun(args: argparse.Namespace, display: Display) -> Begin:
     if args.recipe is None:
         raise UsageError("which recipe? Type: baton recipes, for all of them, or: baton train flagship")
-    recipe = load(args.recipe, args.changes)
+    recipe = load(args.recipe, args.changes, trust=args.trust)
+    if not args.trust:
+        check_recipe(recipe, f"recipe {args.recipe}", args.changes)
     name = Path(args.recipe).stem if args.recipe.endswith(".toml") else args.recipe
     out = Path(args.out or f"runs/{name}-{datetime.now():%Y%m%d-%H%M%S}")
     if out.exists() and not out.is_dir():
@@ -98,9 +95,9 @@ def _begun(args: argparse.Namespace, display: Display) -> Begin:
     Folder(out).check_free()
 
     def begin() -> tuple[Session, Path]:
-        from baton.learn.run.session import Session
+        from baton.compose.training import begin as begin_run
 
-        return Session.begin(recipe, name, out, display.note), out
+        return begin_run(recipe, name, out, display.note), out
 
     return begin
 
@@ -112,11 +109,12 @@ def _resumed(args: argparse.Namespace, display: Display) -> Begin:
     if not (out / "run.json").is_file():
         raise UsageError(f"{out} holds no run: it has no run.json. Type: baton train RECIPE --out {out}")
     Folder(out).told()  # says so if it cannot be read
+    recipe_in(out, trust=args.trust)  # refused before torch is loaded
 
     def begin() -> tuple[Session, Path]:
-        from baton.learn.run.session import Session
+        from baton.compose.training import go_on
 
-        session = Session.resume(out, display.note, args.changes)
+        session = go_on(out, display.note, args.changes, trust=args.trust)
         display.note(f"going on after step {session.trainer.step_number} of {session.recipe.train.steps}")
         return session, out
 

@@ -8,13 +8,14 @@ import shlex
 from functools import lru_cache
 from pathlib import Path
 
-from baton.cli.run import parse_policies
-from baton.compose.trust import TRUST, add_trust
+from baton.cli import add_trust
+from baton.compose.run_settings import parse_policies
 from baton.credit.project import project
 from baton.errors import UsageError
 from baton.games.game import Game, State
 from baton.games.game_trace import played, regret_of_trace
 from baton.games.solve import Solution, solve
+from baton.registry import TRUST
 from baton.team.action import Stop
 from baton.team.forks import fork
 from baton.team.intervene import Drop, Force, Intervention, Replace
@@ -56,11 +57,11 @@ def run(args: argparse.Namespace) -> int:
             detect(path)  # says so if it is no trace
         elif not find_places([path]):
             raise UsageError(f"{path} holds no traces. Type: {_make(path)}")
-    for given, option in ((args.policy, "--policy"), (args.trust_policies, TRUST)):
+    for given, option in ((args.policy, "--policy"), (args.trust, TRUST)):
         if given and not args.fork:
             raise UsageError(f"{option} is for forks. Type: --fork as well")
     policies = parse_policies(args.policy)
-    app = make_app(Library(paths), attached(forks=args.fork, policies=policies, trust=args.trust_policies))
+    app = make_app(Library(paths), attached(forks=args.fork, policies=policies, trust=args.trust))
     at = listen(args.port)
     print(f"Open http://127.0.0.1:{at.getsockname()[1]}/ in a browser. Ctrl-C ends it.", flush=True)
     serve(app, at)
@@ -131,9 +132,9 @@ def _advantages(trace: Trace, unit: str, estimator: str) -> dict[str, Floats]:
 
 
 def _fork(at: Path, trace: Trace, change: Change, policies: dict[str, str], trust: bool) -> ForkMade:
-    from baton.compose.again import team_of  # takes a while, and few look for forks
+    from baton.compose.again import team_again  # takes a while, and few look for forks
 
-    team, assignment, _ = team_of(str(at), trace, policies, trust=trust)
+    team, assignment, _ = team_again(trace, policies, path=str(at), trust=trust)
     made = asyncio.run(fork(trace, team, assignment, [_intervention(change)]))
     usage = made.usage
     return ForkMade(

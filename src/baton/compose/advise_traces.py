@@ -16,7 +16,6 @@ from baton.trace.graph.arrays import Graph
 from baton.trace.graph.lineage import Lineage
 from baton.trace.records import Event
 from baton.trace.trace import Trace
-from baton.view.text import count
 
 MANY_TURNS = 25
 """Above this, uniform credit's signal to noise on the length ladder, 5/sqrt(turns), is below 1 (docs/problems.md)."""
@@ -46,7 +45,7 @@ def _dynamic(traces: Sequence[Trace]) -> Reading:
     chosen = [trace for trace in traces if any(_is_choice(event, trace) for event in trace.events)]
     if chosen:
         by = "a policy spawns agents" if any(trace.calls for trace in chosen) else "agents are spawned"
-        return Reading(answer="yes", why=f"in {len(chosen)} of {count(len(traces), 'trace')} {by}")
+        return Reading(answer="yes", why=f"in {len(chosen)} of {len(traces):,} traces {by}")
     sizes: dict[str, set[int]] = {}
     for trace in traces:
         sizes.setdefault(trace.header.task_id, set()).add(len({event.agent for event in trace.events}))
@@ -105,9 +104,7 @@ def _long(traces: Sequence[Trace]) -> Reading:
 
 def _roles(traces: Sequence[Trace]) -> Reading:
     if (debates := sum(trace.header.topology == "debate" for trace in traces)) * 2 > len(traces):
-        return Reading(
-            answer="debate", why=f"the topology is debate in {debates} of {count(len(traces), 'trace')}"
-        )
+        return Reading(answer="debate", why=f"the topology is debate in {debates} of {len(traces):,} traces")
     answered, words = 0, 0
     roles: set[str] = set()
     for trace in traces:

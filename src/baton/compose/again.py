@@ -1,6 +1,9 @@
-"""Traces that `baton train` kept, set up to be run again: the team by the run's recipe, new answers by its checkpoints.
+"""A team set up once more from its trace, to replay it, fork it or go on with it.
 
-Both stand in the run's folder, so a trace can be run again where training put it: DIR/traces/run.db.
+Of `baton run` the header says how the team was set up. Of `baton train` the run's folder does: the team by its recipe,
+new answers by its checkpoints; so such a trace is run again where training put it, DIR/traces/run.db.
+
+Invariant: a replay loads no model and asks no server: all that is said comes from the record.
 """
 
 from __future__ import annotations
@@ -13,9 +16,11 @@ from pathlib import Path
 import msgspec
 from msgspec import structs
 
-from baton.cli.train import need_torch
-from baton.compose.trust import check_trusted, team_again
-from baton.errors import TraceError, UsageError
+from baton.compose.run_settings import Settings, settings_of
+from baton.compose.stage_from_recipe import make_stage
+from baton.compose.team_from_settings import NOTHING, Given, make_team
+from baton.compose.trust import check_named, check_settings, recipe_in
+from baton.errors import MissingExtraError, TraceError, UsageError
 from baton.learn.run.folder import read_recipe
 from baton.learn.stage import Stage
 from baton.tasks.task import Split
@@ -27,7 +32,7 @@ from baton.trace.trace import Trace, meta_as
 
 
 def kept_in(path: str) -> str:
-    """A run's folder stands for its traces."""
+    """Where traces are: a training run's folder stands for its traces."""
     place = Path(path) / "traces" / "run.db"
     return str(place) if (Path(path) / "run.json").is_file() and place.is_file() else path
 
@@ -39,49 +44,88 @@ def is_trained(trace: Trace) -> bool:
 
 def as_played(trace: Trace) -> Trace:
     """Without what training added when it was over: rewards by the recipe, and credits."""
-    return structs.replace(trace, rewards=(), credits=())
+    return structs.replace(trace, rewards=(), credits=()) if is_trained(trace) else trace
 
 
-def recorded_team(path: str, trace: Trace) -> tuple[Team, Assignment]:
-    """The team that made a trace, knowing nothing but its own answers. No model is loaded."""
-    stage = Stage(read_recipe(_run_of(path, trace)))
+def recorded_team(
+    path: str | None, trace: Trace, *, trust: bool = False, given: Given = NOTHING
+) -> tuple[Team, Assignment]:
+    """The team that made a trace, knowing nothing but its own answers."""
     names = meta_as(trace.header, dict[str, str], "run", "policies") or {}
-    return _set_up(stage, trace, {role: _Recorded(trace, names.get(role, role)) for role in stage.roles})
-
-
-def playing_team(path: str, trace: Trace, *, trust: bool) -> tuple[Team, Assignment, str]:
-    """The same with the weights of the checkpoint nearest to those that played it, whose name comes third."""
-    from baton.learn.run import checkpoint
-    from baton.learn.run.session import Session
-
-    need_torch()
-    run = _run_of(path, trace)
+    if is_trained(trace):
+        stage = make_stage(read_recipe(_run_of(path, trace), trust=trust), task=given.task)
+        return _set_up(stage, trace, {role: _Recorded(trace, names.get(role, role)) for role in stage.roles})
+    settings = settings_of(trace, {})
     if not trust:
-        recipe = read_recipe(run)
-        named = {name: part.model for name, part in recipe.policies.items()}
-        check_trusted(named, f"the recipe beside trace {trace.trace_id!r}")
-    place = _nearest(run, trace)
-    print(f"loading {place}", file=sys.stderr)
-    session = Session.open(run)
-    checkpoint.load_weights(place, session.trainer.policies)
-    session.trainer.rollouts.publish()
-    policies = session.trainer.policies.values()
-    engines = {role: _Playing(policy.engine) for policy in policies for role in policy.roles}
-    return *_set_up(session.trainer.stage, trace, engines), place.name
+        check_named(settings.named(), f"trace {trace.trace_id!r}")
+    if len(set(names.values())) == 1:  # one for all, whatever roles the settings have
+        names = {"default": next(iter(names.values()))}
+    engines: dict[str, Engine] = {role: _Recorded(trace, name) for role, name in names.items()}
+    return make_team(structs.replace(settings, policies={}), structs.replace(given, engines=engines))
 
 
-def team_of(
-    path: str, trace: Trace, policies: Mapping[str, str], *, trust: bool
+def team_again(
+    trace: Trace,
+    policies: Mapping[str, str] | None = None,
+    *,
+    path: str | None = None,
+    trust: bool = False,
+    given: Given = NOTHING,
 ) -> tuple[Team, Assignment, str | None]:
-    """Whoever can run a trace again; of one that `baton train` made, with the checkpoint that answers."""
+    """Whoever can run a trace again; of one that `baton train` made, with the checkpoint that answers.
+
+    `policies`, typed now, and what is `given` take the place of the trace's own.
+    """
     if not is_trained(trace):
-        return *team_again(trace, policies, trust=trust), None
-    if policies:
+        settings = settings_of(trace, policies or {})
+        if not trust:
+            typed = {*(policies or {}), *given.engines}
+            check_settings(settings, f"trace {trace.trace_id!r}", typed)
+        return *make_team(settings, given), None
+    if policies or given.engines:
         raise UsageError(
             f"trace {trace.trace_id} was made by `baton train`: new answers are by the run's checkpoints. "
             "Leave --policy out."
         )
-    return playing_team(path, trace, trust=trust)
+    return _playing_team(path, trace, trust=trust)
+
+
+def own_settings(trace: Trace) -> Settings | None:
+    """The settings of a trace of `baton run`; None: another system's, or training's."""
+    try:
+        return settings_of(trace, {})
+    except (TraceError, UsageError):
+        return None
+
+
+def need_torch() -> None:
+    """Training and what it made need its extra."""
+    try:
+        import tomli_w  # noqa: F401
+        import torch  # noqa: F401
+        import transformers  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError("training", "train") from error
+
+
+def _playing_team(path: str | None, trace: Trace, *, trust: bool) -> tuple[Team, Assignment, str]:
+    """The team with the weights of the checkpoint nearest to those that played a trace; its name comes third."""
+    run = _run_of(path, trace)
+    recipe_in(run, trust=trust)
+    place = _nearest(run, trace)
+    need_torch()
+    from baton.compose.training import open_run
+    from baton.learn.run import checkpoint
+
+    print(f"loading {place}", file=sys.stderr)
+    session = open_run(run, trust=trust)
+    checkpoint.load_weights(place, session.trainer.policies)
+    session.trainer.rollouts.publish()
+    policies = session.trainer.policies.values()
+    engines: dict[str, Engine] = {
+        role: _Playing(policy.engine) for policy in policies for role in policy.roles
+    }
+    return *_set_up(session.trainer.stage, trace, engines), place.name
 
 
 def _set_up(stage: Stage, trace: Trace, engines: Mapping[str, Engine]) -> tuple[Team, Assignment]:
@@ -105,15 +149,15 @@ def _told(trace: Trace) -> _Told:
     return found
 
 
-def _run_of(path: str, trace: Trace) -> Path:
+def _run_of(path: str | None, trace: Trace) -> Path:
     """The folder of the run, beside the trace."""
-    place = Path(path).resolve()
-    for folder in (place, *place.parents[:2]):
+    place = Path(path or ".").resolve()
+    for folder in (place, *place.parents[:2]) if path is not None else ():
         if (folder / "recipe.toml").is_file() and (folder / "run.json").is_file():
             return folder
     raise TraceError(
-        f"trace {trace.trace_id} was made by `baton train`, and the run's recipe is not beside {path}. Give the trace "
-        "where training put it: DIR/traces/run.db, in the run's folder."
+        f"trace {trace.trace_id} was made by `baton train`, and the run's recipe is not beside {path or 'it'}. Give "
+        "the trace where training put it: DIR/traces/run.db, in the run's folder."
     )
 
 
@@ -134,10 +178,15 @@ class _Recorded:
         self._ids = {
             (trace.text(call.prompt_ref), _said(trace, call)): call.prompt_ids for call in trace.calls
         }
+        self._first = {
+            trace.text(call.prompt_ref): call.prompt_ids for call in reversed(trace.calls) if call.parent
+        }
+        """Of agents that begin with another's context: what they read stands after a call that is not their own."""
 
     def encode(self, entries: Sequence[Entry], after: Answer | None) -> Ints | None:
         text = msgspec.json.encode(list(entries)).decode()
-        return self._ids.get((text, None if after is None else after.completion_ids))
+        known = self._ids.get((text, None if after is None else after.completion_ids))
+        return self._first.get(text) if known is None else known
 
     async def answer(self, requests: Sequence[Request]) -> list[Answer | EngineError]:
         return [EngineError("this was not recorded") for _ in requests]

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
-import asyncio
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
 import msgspec
 
-from baton.cli.run import parse_policies, run_into
-from baton.compose.build import Settings, make_team, task_of
-from baton.compose.stores import resume_command, store_to_write
+from baton.compose.run_settings import Settings, parse_policies
+from baton.compose.runs import Watching, default_id, run_into, unwatched
+from baton.compose.stores import resume_command
+from baton.compose.team_from_settings import Given, make_team, task_of
+from baton.compose.waking import run_waking
 from baton.errors import UsageError
 from baton.games.game import Game
 from baton.games.game_trace import PREFIX, Played, played, regret_of_trace
@@ -24,16 +24,23 @@ from baton.trace.formats import read_all
 from baton.trace.trace import Trace, meta_table
 
 
-def play_on_team(args: argparse.Namespace, parameters: Mapping[str, str]) -> list[Played]:
-    """Play by a team, seed by seed; into a store where one is named."""
-    out = None if args.out is None else store_to_write(args.out)
+def play_on_team(
+    name: str,
+    policy: str,
+    parameters: Mapping[str, str],
+    seeds: range,
+    out: Path | None,
+    watching: Watching = unwatched,
+) -> tuple[list[Played], list[Trace]]:
+    """Play a game by a team, seed by seed; into a store where one is named."""
     plays: list[Played] = []
+    traces: list[Trace] = []
     task: GameTask | None = None
-    for seed in range(args.seed, args.seed + args.episodes):
+    for seed in seeds:
         settings = Settings(
-            task=f"{PREFIX}{args.name}",
+            task=f"{PREFIX}{name}",
             topology="centralized",
-            policies=parse_policies([args.policy]),
+            policies=parse_policies([policy]),
             task_settings=dict(parameters),
             seed=seed,
         )
@@ -41,21 +48,15 @@ def play_on_team(args: argparse.Namespace, parameters: Mapping[str, str]) -> lis
             made = task_of(settings)
             assert isinstance(made, GameTask)
             task = made
-        trace = _in_memory(settings, task) if out is None else run_into(out, settings, task)
-        if trace is None:
-            raise KeyboardInterrupt
-        plays.append(played(trace, task.game))
-        last = trace
-    if out is not None and not args.json:
-        print(
-            f"trace    {last.trace_id} in {out}" if len(plays) == 1 else f"traces   {len(plays):,} in {out}"
-        )
-    return plays
-
-
-def _in_memory(settings: Settings, task: GameTask) -> Trace:
-    team, assignment = make_team(settings, task)
-    return asyncio.run(Run(team, assignment, header_of(team, assignment)).go())
+        team, assignment = make_team(settings, Given(task=task))
+        if out is None:
+            working = Run(team, assignment, header_of(team, assignment)).go()
+        else:
+            trace_id = default_id(settings)
+            working = run_into(out, settings, team, assignment, watching=watching, trace_id=trace_id)
+        traces.append(run_waking(working))
+        plays.append(played(traces[-1], task.game))
+    return plays, traces
 
 
 def ledgers_of_traces(path: Path) -> dict[str, dict[str, GameRegret | SampledLedger]]:

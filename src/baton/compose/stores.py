@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from baton.compose.trust import TRUST
 from baton.errors import UsageError
+from baton.registry import TRUST
 from baton.trace.formats import detect, format_of_name
 
 STORE = "run.db"

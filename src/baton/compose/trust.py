@@ -1,45 +1,39 @@
-"""What a trace may make happen when it is run again: nothing outside Baton, unless the person says so in this call.
+"""What a file may make happen: nothing outside Baton, unless the person says so in this call.
 
-A trace is a file, perhaps a stranger's, and it names the policies that played it. Some of these are code to import,
-some an address to which the API key would go. `--trust-policies` lets them; what is typed as --policy needs no leave.
+A trace or a recipe is a file, perhaps a stranger's, and it names who plays: some of these names are code to import,
+some an address to which the API key would go. `--trust` lets them. What is typed on the command line or passed in
+Python needs no leave, nor does what is installed as an entry point.
 """
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
-from baton.engine import ENGINES, make_engine
-from baton.engine.scripted import ScriptedEngine
+from baton import registry
+from baton.compose.run_settings import Settings
 from baton.errors import UsageError
-from baton.team.protocol import Answer, Engine, EngineError, Entry, Request
-from baton.team.team import Assignment, Team
-from baton.trace.trace import Trace
-
-TRUST = "--trust-policies"
+from baton.learn.recipe import Recipe
+from baton.learn.run.folder import read_recipe
+from baton.registry import TRUST
+from baton.tasks.catalog import check_task_trusted
 
 _WITHIN = ("table", "torch")
 """Kinds of engines that read files of this machine and do no more."""
 
 
-def add_trust(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        TRUST,
-        action="store_true",
-        help="import the modules and ask the servers (with your API key) that the trace names as its policies",
-    )
-
-
 def needs_trust(spec: str) -> bool:
-    """Whether a policy is code to import or an address to reach. An engine that is not known here counts as such."""
+    """Whether a policy is code to import or an address to reach."""
     kind, _, rest = spec.partition(":")
     if kind == "scripted":
         return ":" in rest
-    return kind in ENGINES and kind not in _WITHIN
+    if kind in registry.shipped("engine"):
+        return kind not in _WITHIN
+    return not registry.knows("engine", kind) and registry.is_reference(f"{kind}:{rest.partition(':')[0]}")
 
 
-def check_trusted(policies: Mapping[str, str], whose: str) -> None:
-    """Refuse what a file names and nobody vouched for. `whose` is the file, in words."""
+def check_policies(policies: Mapping[str, str], whose: str) -> None:
+    """Refuse policies that a file names and nobody vouched for. `whose` is the file, in words."""
     for name, spec in policies.items():
         if needs_trust(spec):
             raise UsageError(
@@ -47,44 +41,55 @@ def check_trusted(policies: Mapping[str, str], whose: str) -> None:
             )
 
 
+def check_named(named: Iterable[tuple[str, str]], whose: str) -> None:
+    """Refuse code that a file names: (kind of extension, name)."""
+    for kind, name in named:
+        if kind == "task":
+            check_task_trusted(name, whose)
+        else:
+            registry.check_trusted(kind, [name], whose)
+
+
+def check_settings(settings: Settings, whose: str, typed: Iterable[str] = ()) -> None:
+    """Refuse what a trace's settings name, but for the policies that were `typed` in their place."""
+    check_policies({name: spec for name, spec in settings.policies.items() if name not in set(typed)}, whose)
+    check_named(settings.named(), whose)
+
+
+def check_recipe(recipe: Recipe, whose: str, typed: Sequence[str] = ()) -> None:
+    """Refuse code and servers that a recipe names. Loading it without trust has refused code already.
+
+    `typed` are changes to it, `KEY=VALUE`, that the person made in this call: what they name needs no leave.
+    """
+    own = [change.partition("=")[2] for change in typed]
+
+    def is_typed(name: str) -> bool:
+        return any(name in value for value in own)
+
+    models = {name: part.model for name, part in recipe.policies.items()}
+    check_policies({name: model for name, model in models.items() if not is_typed(model)}, whose)
+
+
+def recipe_in(run: Path, changes: Sequence[str] = (), *, trust: bool) -> Recipe:
+    """The recipe of a training run's folder, which may be a stranger's as well."""
+    recipe = read_recipe(run, changes, trust=trust)
+    if not trust:
+        check_recipe(recipe, f"the recipe in {run}", changes)
+    return recipe
+
+
+def resume_needs_trust(settings: Settings) -> bool:
+    """Whether going on from the trace alone would take `--trust`."""
+    try:
+        check_settings(settings, "")
+    except UsageError:
+        return True
+    return False
+
+
 def _outcome(spec: str) -> str:
     kind, _, rest = spec.partition(":")
-    if kind == "scripted":
-        return f"that would import the Python module {rest.partition(':')[0]!r} and call it"
-    return f"that would send the key in OPENAI_API_KEY and what the team reads to {rest.rpartition('@')[2]!r}"
-
-
-def team_again(trace: Trace, policies: Mapping[str, str], *, trust: bool) -> tuple[Team, Assignment]:
-    """The team that made a trace; `policies`, typed now, take the place of its own."""
-    from baton.compose.build import make_team, settings_of  # takes a while, and not every command gets here
-
-    settings = settings_of(trace, policies, trust=trust)
-    if not trust:
-        own = {name: spec for name, spec in settings.policies.items() if name not in policies}
-        check_trusted(own, f"trace {trace.trace_id!r}")
-    return make_team(settings)
-
-
-def silent_engine(spec: str) -> Engine:
-    """What stands for a policy in a replay, which has its answers: ids as the policy gives them, nothing outside."""
-    if not needs_trust(spec):
-        return make_engine(spec)
-    kind, _, rest = spec.partition(":")
-    return ScriptedEngine(rest, _silent) if kind == "scripted" else _Silent(rest.rpartition("@")[0])
-
-
-def _silent(_request: Request) -> str:
-    raise EngineError("this was not recorded")
-
-
-class _Silent:
-    """A server's model, which has no ids here."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def encode(self, entries: Sequence[Entry], after: Answer | None) -> None:  # noqa: ARG002  # the protocol's
-        return None
-
-    async def answer(self, requests: Sequence[Request]) -> list[Answer | EngineError]:
-        return [EngineError("this was not recorded") for _ in requests]
+    if kind == "openai":
+        return f"that would send the key in OPENAI_API_KEY and what the team reads to {rest.rpartition('@')[2]!r}"
+    module = rest.partition(":")[0] if kind == "scripted" else kind
+    return f"that would import the Python module {module!r} and call it"

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
 from urllib.parse import parse_qsl
 
+from baton import registry
 from baton.errors import UsageError, nearest
 from baton.team.protocol import Engine
 
-__all__ = ["ENGINES", "make_engine"]
+__all__ = ["ENGINES", "FORMS", "is_engine", "make_engine"]
 
 
 def _scripted(rest: str) -> Engine:
@@ -51,22 +54,52 @@ def _openai(rest: str) -> Engine:
     return OpenAIEngine(model, url)
 
 
-ENGINES: dict[str, tuple[Callable[[str], Engine], str]] = {
-    "scripted": (_scripted, "scripted:NAME or scripted:module:function"),
-    "table": (_table, "table or table:FILE.json"),
-    "torch": (_torch, "torch:DIR[?device=cuda&dtype=bfloat16&template=plain]"),
-    "openai": (_openai, "openai:MODEL@URL"),
+ENGINES: dict[str, Callable[[str], Engine]] = {
+    "scripted": _scripted,
+    "table": _table,
+    "torch": _torch,
+    "openai": _openai,
 }
-"""Kind -> how to make it, and how its specification is written."""
+"""Kind -> how to make an engine of what stands after the colon."""
+
+FORMS: dict[str, str] = {
+    "scripted": "scripted:NAME or scripted:module:function",
+    "table": "table or table:FILE.json",
+    "torch": "torch:DIR[?device=cuda&dtype=bfloat16&template=plain]",
+    "openai": "openai:MODEL@URL",
+}
+"""Kind -> how its specification is written."""
 
 
 def make_engine(spec: str) -> Engine:
-    """An engine from its specification on the command line, such as `torch:DIR` or `openai:MODEL@URL`."""
+    """An engine from its specification: `torch:DIR`, `openai:MODEL@URL`, or `module:factory[:REST]` of one's own.
+
+    A factory is called with what stands after it, which may be nothing.
+    """
     kind, _, rest = spec.partition(":")
-    if kind not in ENGINES:
-        forms = "; ".join(form for _, form in ENGINES.values())
-        raise UsageError(f"there is no engine {kind!r}. {nearest(kind, ENGINES)} Forms: {forms}.")
-    return ENGINES[kind][0](rest)
+    if registry.knows("engine", kind):
+        return _made(registry.resolve("engine", kind), rest)
+    attribute, _, after = rest.partition(":")
+    if registry.is_reference(f"{kind}:{attribute}") and find_spec(kind.partition(".")[0]) is not None:
+        return _made(registry.resolve("engine", f"{kind}:{attribute}"), after)
+    known = registry.names("engine")
+    forms = "; ".join((*FORMS.values(), "module:factory"))
+    raise UsageError(f"there is no engine {kind!r}. {nearest(kind, known)} Forms: {forms}.")
+
+
+def is_engine(spec: str) -> bool:
+    """Whether a specification names an engine: a kind that is known, or a factory by module:attr."""
+    kind, _, rest = spec.partition(":")
+    return registry.knows("engine", kind) or registry.is_reference(f"{kind}:{rest.partition(':')[0]}")
+
+
+def _made(found: Any, rest: str) -> Engine:
+    """A factory is asked for an engine; an engine that is there already is taken as it is."""
+    made = found if hasattr(found, "answer") and not isinstance(found, type) else found(rest)
+    if not hasattr(made, "answer") or not hasattr(made, "encode"):
+        raise UsageError(f"{found!r} gives no engine: expected something with `answer` and `encode`.")
+    engine: Engine = made
+    return engine
 
 
 def _options(rest: str, known: tuple[str, ...]) -> tuple[str, dict[str, str]]:

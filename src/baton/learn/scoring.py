@@ -27,16 +27,10 @@ from msgspec import Struct, structs
 
 from baton.credit import find
 from baton.errors import TraceError, UsageError
-from baton.learn.recipe import Recipe, RewardPart
+from baton.learn.recipe import Recipe
 from baton.learn.stage import Stage
 from baton.reward.hybrid import Hybrid, MixState, Term
-from baton.reward.reward_recipe import (
-    RewardRecipe,
-    change_rules,
-    load_reward_recipe,
-    make_rules,
-    with_rewards,
-)
+from baton.reward.reward_recipe import RewardRecipe, with_rewards
 from baton.reward.rule import Rule
 from baton.team.forks import Forks
 from baton.team.intervene import BarAgent
@@ -251,12 +245,8 @@ def _asked(trace: Trace, event: Event) -> str:
 class Scoring:
     """Without a recipe the task's own score is the reward."""
 
-    def __init__(self, part: RewardPart) -> None:
-        self.recipe = _reward_recipe(part)
-        if part.settings and self.recipe is None:
-            raise UsageError('[reward] has settings and no recipe to change. Add recipe = "NAME".')
-        if self.recipe is not None:
-            self.recipe = structs.replace(self.recipe, rules=change_rules(self.recipe.rules, part.settings))
+    def __init__(self, recipe: RewardRecipe | None) -> None:
+        self.recipe = recipe
         self.weights()  # one that cannot be is an error now, and not after the first rollouts
         self._gold: dict[str, Gold] = {}
         """Of the step's traces."""
@@ -343,17 +333,6 @@ class Scoring:
             with_rule_state(rule, kept) for rule, kept in zip(self.recipe.rules, state, strict=True)
         )
         self.recipe = structs.replace(self.recipe, rules=rules)
-
-
-def _reward_recipe(part: RewardPart) -> RewardRecipe | None:
-    """What `[reward]` names and writes out. Loading the training recipe asked for a person's leave already."""
-    named = load_reward_recipe(part.recipe, trust=True) if part.recipe else None
-    if not part.rules:
-        return named
-    written = make_rules(part.rules, "[reward]", trust=True)
-    if named is None:
-        return RewardRecipe(about="the rules of [reward]", rules=written)
-    return structs.replace(named, rules=(*named.rules, *written))
 
 
 def _scored(rule: Rule, traces: Sequence[Trace], gold: Sequence[Gold]) -> list[list[Reward]]:

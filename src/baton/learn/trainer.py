@@ -22,19 +22,19 @@ import numpy as np
 import torch
 from msgspec import Struct, structs
 
+from baton.credit.estimator import RewardOf
 from baton.errors import BatonError
 from baton.forest.rows import Row, rows_of
 from baton.learn.crediting import Credited, Crediting, advantages, learned_weights, stop_settings
-from baton.learn.critics.critic import learns, make_critic
+from baton.learn.critics.critic import Critic, learns
 from baton.learn.lora import Adapted
-from baton.learn.models.start import starting_adapters, starting_models
+from baton.learn.loss import Loss
 from baton.learn.options import option_rows, trained_decisions, with_propensities
-from baton.learn.policy import Policy, make_policies, samplers
+from baton.learn.policy import Adapt, Load, Policy, make_policies, samplers
 from baton.learn.recipe import Recipe
-from baton.learn.recipe_checks import check_asked, check_credit, check_idle, check_numbers, loss_of
 from baton.learn.rollouts import ReplayBuffer, RolloutGroup, Rollouts, batches_of
 from baton.learn.run.checkpoint import Saved
-from baton.learn.scoring import EVERY, Judging, Scoring, alone, balanced, check_balance, norm_of
+from baton.learn.scoring import EVERY, Judging, Scoring, alone, balanced, norm_of
 from baton.learn.stage import Stage
 from baton.learn.update import Gradients, Packed, UpdateReport
 from baton.learn.watch import Watch, interval, learned, rewards, sizes
@@ -61,44 +61,43 @@ class Step(Struct, frozen=True, kw_only=True):
     traces: list[Trace]
 
 
+class Components(Struct, frozen=True, kw_only=True):
+    """What a run is made of, ready to use: `baton.compose.training` makes these from a recipe, and takes your own."""
+
+    stage: Stage
+    load: Load
+    """Gives a policy's model and tokenizer."""
+    adapt: Adapt | None = None
+    """Gives a new adapter its first weights."""
+    scoring: Scoring
+    loss: Loss
+    critic: Critic | Callable[[Mapping[str, Policy], RewardOf], Critic]
+    """A critic, or what makes one of the policies and the team's return."""
+    watch: Watch
+
+
 class Trainer:
     """A run's state, and one step of it at a time."""
 
-    def __init__(
-        self, recipe: Recipe, *, progress: Callable[[str], None] | None = None, restored: bool = False
-    ) -> None:
-        """`restored`: a checkpoint's weights follow, so adapters need no supervised start; and what the run began with
-        cannot be changed any more, so nothing of it is refused for doing nothing."""
-        check_numbers(recipe)
-        if not restored:
-            check_idle(recipe)
+    def __init__(self, recipe: Recipe, parts: Components) -> None:
         if recipe.train.threads is not None:
             torch.set_num_threads(recipe.train.threads)
         self.recipe = recipe
-        self.stage = Stage(recipe)
-        check_credit(recipe, self.stage)
-        if not restored:
-            check_asked(recipe)
-        self.scoring = Scoring(recipe.reward)
-        check_balance(recipe, self.scoring.rules)
-        self.policies = make_policies(
-            recipe,
-            self.stage.roles,
-            starting_models(recipe, self.stage, progress),
-            None if restored else starting_adapters(recipe, progress),
-        )
+        self.stage = parts.stage
+        self.scoring = parts.scoring
+        self.policies = make_policies(recipe, self.stage.roles, parts.load, parts.adapt)
         self.judging = Judging(self.stage, self.scoring.rules)
-        self.critic = make_critic(recipe, self.policies, self.scoring.team_return)
+        self.critic: Critic = (
+            parts.critic(self.policies, self.scoring.team_return) if callable(parts.critic) else parts.critic
+        )
         given = {"reward": self.scoring.team_return, "in_scope": self.judging.in_scope, **self.critic.given()}
         given |= stop_settings(self.stage.game, self.policies, recipe.pack.max_tokens)
         self.crediting = Crediting(recipe, given)
         self.rollouts = Rollouts(recipe, self.stage, self.policies)
         self.buffer = ReplayBuffer(recipe.rollout.staleness)
-        self.watch = Watch(recipe)
+        self.watch = parts.watch
         self.gradients = {
-            name: Gradients(
-                policy.model, loss_of(recipe), _packed(recipe), reference=_reference(recipe, policy)
-            )
+            name: Gradients(policy.model, parts.loss, _packed(recipe), reference=_reference(recipe, policy))
             for name, policy in self.policies.items()
             if policy.learns
         }

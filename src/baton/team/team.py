@@ -187,6 +187,13 @@ class Assignment(Struct, frozen=True, kw_only=True):
         if not isinstance(given, Registry):
             msgspec.structs.force_setattr(self, "tools", make_tools(given))
 
+    def with_tools(self, more: Iterable[str | Tool | Callable[..., Any]]) -> Assignment:
+        """The same with tools beside those of the task."""
+        added = make_tools(more)
+        if not added:
+            return self
+        return msgspec.structs.replace(self, tools=Registry((*self.tools.values(), *added.values())))
+
 
 AnyEngine = Engine | str | Callable[..., Any]
 """An engine, its specification (`openai:MODEL@URL`), or a plain function from a request to the text to say."""

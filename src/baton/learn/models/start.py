@@ -2,14 +2,21 @@
 
 With LoRA a named model is left as it is and the supervised start trains the adapters alone. What was made is kept under
 the user's cache, under everything it depends on, so the second run starts at once.
+
+The supervised start teaches the policy to say what scripted play says, so that RL begins from the grammar. It minimises
+-log pi(what was said) over calls of scripted traces, each drawn as often as it came up: with REINFORCE's loss at
+advantage 1 it is the same update as any other (`baton.learn.update`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import io
 import json
+import shutil
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -37,12 +44,6 @@ from baton.learn.stage import Episode, Stage
 from baton.learn.update import Gradients, Packed
 from baton.team.protocol import Entry
 from baton.trace.trace import Trace
-
-# -- warm --
-# A supervised start: the policy learns to say what scripted play says, so that RL begins from the grammar.
-#
-# Minimises -log pi(what was said) over calls of scripted traces, each drawn as often as it came up: with REINFORCE's
-# loss at advantage 1 it is the same update as any other (`baton.learn.update`).
 
 Spoken = tuple[tuple[tuple[str, str], ...], str]
 """A whole context as (speaker, text) pairs, and what was said there."""
@@ -138,9 +139,10 @@ def starting_models(
         # All roles speak in the one start, so policies and recipes of one team share it, whoever learns what.
         plain = PolicyPart(model=part.model, tiny=part.tiny, device=part.device, dtype=part.dtype)
         alike = structs.replace(plain, train="lora") if adapted else plain
-        made = kept(
+        made = _made(
+            stage,
             _name(recipe, alike, stage.roles),
-            lambda place: _make(recipe, alike, stage.roles, place, progress),
+            lambda place: _make(recipe, stage, alike, place, progress),
         )
         with _quiet():
             return load_model(str(made), device=part.device, dtype=part.dtype)
@@ -149,7 +151,7 @@ def starting_models(
 
 
 def starting_adapters(
-    recipe: Recipe, progress: Progress | None
+    recipe: Recipe, stage: Stage, progress: Progress | None
 ) -> Callable[[str, PolicyPart, Sequence[str], Any, Any], dict[str, Any] | None]:
     """How to give a new adapter its first weights: name, policy, roles, model, tokenizer.
 
@@ -161,15 +163,26 @@ def starting_adapters(
     ) -> dict[str, Any] | None:
         if recipe.warm is None:
             return None
-        made = kept(
+        made = _made(
+            stage,
             _name(recipe, part, (name, *roles)),
-            lambda place: _adapt(recipe, (name, *roles), (model, tokenizer), place, progress),
+            lambda place: _adapt(recipe, stage, (name, *roles), (model, tokenizer), place, progress),
         )
         lora.load_adapter_state_dict(model, name, load_file(made / "adapter.safetensors"))
         told: dict[str, Any] = json.loads((made / "warm.json").read_text("utf-8"))
         return told
 
     return adapt
+
+
+def _made(stage: Stage, name: str, make: Callable[[Path], None]) -> Path:
+    """What `make` puts into a folder: kept for later runs, unless the stage is made of objects that no name tells."""
+    if stage.cached:
+        return kept(name, make)
+    place = Path(tempfile.mkdtemp(prefix="baton-start-"))
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    make(place)
+    return place
 
 
 def _name(recipe: Recipe, part: PolicyPart, who: Sequence[str]) -> str:
@@ -181,6 +194,7 @@ def _name(recipe: Recipe, part: PolicyPart, who: Sequence[str]) -> str:
 
 def _adapt(
     recipe: Recipe,
+    stage: Stage,
     who: Sequence[str],
     start: tuple[Any, Any],
     place: Path,
@@ -192,7 +206,7 @@ def _adapt(
     name, *roles = who
     model, tokenizer = start
     tell("scripted play")
-    spoken = spoken_in(_scripted(recipe), roles)
+    spoken = spoken_in(_scripted(recipe, stage), roles)
     began = time.monotonic()
     with lora.use(model, name):
         loss = warm_start(
@@ -211,17 +225,11 @@ def _adapt(
     (place / "warm.json").write_text(json.dumps(told), "utf-8")
 
 
-def _make(
-    recipe: Recipe,
-    part: PolicyPart,
-    roles: tuple[str, ...],
-    place: Path,
-    progress: Progress | None,
-) -> None:
+def _make(recipe: Recipe, stage: Stage, part: PolicyPart, place: Path, progress: Progress | None) -> None:
     tell = progress or (lambda _: None)
     warm = recipe.warm
     tell("scripted play")
-    spoken = spoken_in(_scripted(recipe), roles)
+    spoken = spoken_in(_scripted(recipe, stage), stage.roles)
     if part.model == "tiny":
         model, tokenizer = make_tiny(texts_of(spoken), part.tiny, seed=recipe.train.seed)
     else:
@@ -242,11 +250,10 @@ def _make(
         tokenizer.save_pretrained(place)
 
 
-def _scripted(recipe: Recipe) -> list[Trace]:
+def _scripted(recipe: Recipe, stage: Stage) -> list[Trace]:
     play = recipe.warm.play if recipe.warm else "eager"
     count = recipe.warm.episodes if recipe.warm else 200
-    # A script's tokens are characters, and what it says is never cut.
-    stage = Stage(structs.replace(recipe, team=structs.replace(recipe.team, max_tokens=_ROOM)))
+    stage = stage.with_max_tokens(_ROOM)  # a script's tokens are characters, and what it says is never cut
     script = stage.script(play)
     episodes = [Episode(name=f"warm-{n}", instance=WARM_SEEDS + n, seed=WARM_SEEDS + n) for n in range(count)]
     return asyncio.run(stage.play(dict.fromkeys(stage.roles, script), episodes))

@@ -4,17 +4,23 @@
     untrained     the weights the run started from
     best-of-n     n tries of the untrained team on the same instance, the best kept by its true score; n is such that
                   their tokens come nearest to the trained team's: an upper bound on what trying more often can do
-    alone-n       the same of a single agent with the trained weights (`baton.learn.run.evaluate`)
+    alone-n       the same of a single agent with the trained weights
     single-agent  of games, the best that can be done without spawning, by the solver
     optimum       of games, by the solver
 
 On games the regret of each decision is read off the traces against the solution; it needs no luck to be exact.
+
+The single agent has the team's weights, may not spawn, and gets as many tries as the team's tokens buy. On a game the
+policy is asked for the chances of its options, and what is drawn adds as few agents as can be. On other tasks the root
+works by itself: it has the tools of the whole team and no verb that needs others. Where a program spawns, or nobody
+can, there is no such agent to measure: `NotAlone` says why.
+
+Invariant: n is how many tries come nearest to the team's tokens, by the tokens of the first try at every instance.
 """
 
 from __future__ import annotations
 
 import asyncio
-import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -155,15 +161,6 @@ def best_summary(
     return line | {"tries": tries, "one_try": one, "team_tokens": team_tokens}
 
 
-# -- alone --
-# The single agent beside the team: the same weights, spawning not allowed, as many tries as the team's tokens buy.
-#
-# On a game the policy is asked for the chances of its options, and what is drawn adds as few agents as can be. On other
-# tasks the root works by itself: it has the tools of the whole team and no verb that needs others. Where a program
-# spawns, or nobody can, there is no such agent to measure: `NotAlone` says why.
-#
-# Invariant: n is how many tries come nearest to the team's tokens, by the tokens of the first try at every instance.
-
 _MOST_TRIES = 64
 _NEED_OTHERS = frozenset({"spawn", "delegate", "send", "wait", "cancel", "aggregate"})
 _INSTRUCTIONS = "Do the task by yourself and stop with the answer."
@@ -212,9 +209,7 @@ def _by_itself(stage: Stage) -> Stage:
     own = tuple(verb for verb in root.verbs if verb not in _NEED_OTHERS and verb != "call")
     verbs = ("call", *own) if tools else own
     root = structs.replace(root, verbs=verbs, spawns=(), tools=tools, instructions=_INSTRUCTIONS)
-    alone = copy.copy(stage)
-    alone.topology = structs.replace(topology, roles=(root,))
-    return alone
+    return structs.replace(stage, topology=structs.replace(topology, roles=(root,)))
 
 
 class _Unspawning:

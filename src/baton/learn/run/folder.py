@@ -228,12 +228,12 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-def read_recipe(out: Path, changes: Sequence[str] = ()) -> Recipe:
-    """The recipe of the run in a folder, changed by `--set`."""
+def read_recipe(out: Path, changes: Sequence[str] = (), *, trust: bool = False) -> Recipe:
+    """The recipe of the run in a folder, changed by `--set`. Code that it names is imported only with `trust`."""
     place = out / "recipe.toml"
     if not place.is_file():
         raise UsageError(
             f"{out} has no recipe.toml, by which its run could go on. Put it back, or train anew: "
             "baton train RECIPE --out OTHER"
         )
-    return load(str(place), changes)
+    return load(str(place), changes, trust=trust)

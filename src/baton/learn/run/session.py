@@ -1,4 +1,6 @@
-"""A whole run in a folder: begin or go on, step by step, with checkpoints, evaluations and all traces kept.
+"""A whole run in a folder, step by step, with checkpoints, evaluations and all traces kept.
+
+`baton.compose.training` begins one or goes on with one.
 
 Invariant: everything acknowledged is on disk; a run that was killed goes on from its last whole checkpoint and gives
 the numbers it would have given.
@@ -8,15 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from baton.errors import BatonError, UsageError, nearest
-from baton.learn.critics.critic import learns
-from baton.learn.recipe import Recipe
-from baton.learn.recipe_checks import check_numbers
+from baton.errors import BatonError, UsageError
 from baton.learn.run import checkpoint
 from baton.learn.run.evaluate import (
     NotAlone,
@@ -24,21 +23,16 @@ from baton.learn.run.evaluate import (
     best_of,
     best_summary,
     held_out,
-    optimum_of,
     references,
     regrets,
     summary,
     tries_for,
 )
-from baton.learn.run.folder import Folder, read_lines, read_recipe
+from baton.learn.run.folder import Folder, read_lines
 from baton.learn.stage import Unanswered
 from baton.learn.trainer import Diverged, Trainer
 from baton.trace.outcome import task_return
 from baton.trace.trace import Trace
-
-MAY_CHANGE = ("train.steps", "train.learning_rate", "train.clip_norm", "train.checkpoint_every")
-"""Settings with which a run can go on that it did not begin with: what is done stays as it is. So are other rates of
-learning, where there are such (see `may_change`)."""
 
 EXAMPLES = 4
 """Traces kept of what a team does before and after."""
@@ -57,19 +51,7 @@ class Session:
         """The step that it went on after; None: it began here."""
         self._began = time.monotonic()
 
-    @classmethod
-    def begin(cls, recipe: Recipe, name: str, out: Path, progress: Any = None) -> Session:
-        """A new run in a new folder."""
-        folder = Folder(out)
-        folder.check_free()
-        trainer = Trainer(recipe, progress=progress)
-        game = trainer.stage.game
-        solution = None if game is None else optimum_of(game)
-        optimum = None if solution is None else solution.value
-        folder.begin(recipe, {"recipe": name, **_facts(recipe), "optimum": optimum})
-        return cls(trainer, folder, name=name)._measured(progress)
-
-    def _measured(self, progress: Any) -> Session:
+    def measure_untrained(self, progress: Callable[[str], None] | None) -> Session:
         """What the team is worth before it is trained; then the first checkpoint, from which a run can go on."""
         with self._telling("interrupted before the first step"):
             for line in references(self.trainer.stage.game):
@@ -80,48 +62,12 @@ class Session:
             self.checkpoint()
         return self
 
-    @classmethod
-    def open(cls, out: Path, progress: Any = None, recipe: Recipe | None = None) -> Session:
-        """The run in a folder as its latest checkpoint left it, by another recipe if given. Nothing is written."""
-        folder = Folder(out)
-        told = folder.told()
-        recipe = recipe or _recipe(out)
-        place = checkpoint.latest(folder.checkpoints, progress)
-        trainer = Trainer(recipe, progress=progress, restored=True)
-        trainer.recall(checkpoint.restore(place, trainer.policies))
-        return cls(trainer, folder, name=told["recipe"])
-
-    @classmethod
-    def resume(cls, out: Path, progress: Any = None, changes: Sequence[str] = ()) -> Session:
-        """Go on with the run in a folder; from its beginning, where it was cut off before the first checkpoint.
-
-        `changes` are `train.steps=80` and the like, of settings that what was done so far does not depend on.
-        """
-        folder = Folder(out)
-        told = folder.told()
-        recipe = _recipe(out, changes)
-        steps = told.get("steps")
-        if told["status"] == "finished" and isinstance(steps, int) and recipe.train.steps <= steps:
-            raise UsageError(
-                f"the run in {out} is finished: all {steps} steps are done. Type: baton eval {out}, to measure "
-                f"it again; or go on: baton train --resume --out {out} --set train.steps={2 * steps}"
-            )
-        if not (folder.checkpoints / "latest").exists():
-            folder.forget_after(-1)
-            folder.change(recipe, 0, changes)
-            return cls(Trainer(recipe, progress=progress), folder, name=told["recipe"])._measured(progress)
-        session = cls.open(out, progress, recipe)
-        done = session.trainer.step_number
-        if recipe.train.steps < done:
-            raise UsageError(f"train.steps is {recipe.train.steps}, and {done} are done. Give more.")
-        session.folder.forget_after(done)
-        session.folder.change(recipe, done, changes)
-        session.folder.tell({**_facts(recipe), "status": "running", "why": ""})
-        session.trainer.set_rates()
-        session._resumed_at = done
-        lines = read_lines(out / "metrics.jsonl")
-        session._seconds = lines[-1].get("seconds", 0.0) if lines else 0.0
-        return session
+    def go_on_from(self, step: int) -> None:
+        """The run goes on after this step: what came later is done again, and the clock counts from there."""
+        self.folder.forget_after(step)
+        self._resumed_at = step
+        lines = read_lines(self.folder.path / "metrics.jsonl")
+        self._seconds = lines[-1].get("seconds", 0.0) if lines else 0.0
 
     def steps(self) -> Iterator[dict[str, Any]]:
         """Every step that is left, one line of metrics at a time; then the last evaluation."""
@@ -262,38 +208,6 @@ class Session:
     def close(self) -> None:
         self.trainer.close()
         self.folder.close()
-
-
-def may_change(recipe: Recipe) -> tuple[str, ...]:
-    """What a run of this recipe can go on with otherwise than it began."""
-    learning = [name for name, part in recipe.policies.items() if part.train != "frozen"]
-    critics = ["critic.learning_rate"] if learns(recipe.critic) else []
-    return (*MAY_CHANGE, *(f"policies.{name}.learning_rate" for name in learning), *critics)
-
-
-def _facts(recipe: Recipe) -> dict[str, Any]:
-    """What run.json says that follows from the recipe."""
-    return {
-        "about": recipe.about,
-        "task": recipe.task.name,
-        "seed": recipe.train.seed,
-        "steps": recipe.train.steps,
-    }
-
-
-def _recipe(out: Path, changes: Sequence[str] = ()) -> Recipe:
-    """The run's recipe, with changes that a run can go on with."""
-    known = may_change(read_recipe(out))
-    for change in changes:
-        path = change.partition("=")[0]
-        if path not in known:
-            raise UsageError(
-                f"--set {change}: a run goes on with the settings it began with. {nearest(path, known)} "
-                "For others, train anew into another --out."
-            )
-    recipe = read_recipe(out, changes)
-    check_numbers(recipe)
-    return recipe
 
 
 def _flat(line: dict[str, Any], prefix: str = "") -> dict[str, float]:

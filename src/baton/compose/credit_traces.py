@@ -1,0 +1,131 @@
+"""Credit of saved traces by any estimator: compared in groups, and run again by the team that made them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from inspect import iscoroutinefunction
+from typing import Any
+
+import msgspec
+from msgspec import structs
+
+from baton.compose.again import team_again
+from baton.compose.run_settings import settings_of
+from baton.credit.estimator import Credits, Estimator
+from baton.errors import UsageError
+from baton.team.forks import Cost, Fork, Forks
+from baton.team.intervene import Intervention
+from baton.team.protocol import Answer
+from baton.team.team import Assignment, Team
+from baton.trace.outcome import team_return
+from baton.trace.records import Credit
+from baton.trace.trace import Trace, meta_table
+
+
+class TeamRunner:
+    """Forks each trace with the team and the seed that made it."""
+
+    def __init__(
+        self, first: Trace, *, trust: bool, team: Team | None = None, assignment: Assignment | None = None
+    ) -> None:
+        self._trust = trust
+        self._given = Forks(team, assignment) if team is not None and assignment is not None else None
+        self._of: dict[bytes, Forks] = {}
+        self.team: Team = self._forks(first).team
+        """Traces of one group have the same harness."""
+
+    def _forks(self, trace: Trace) -> Forks:
+        if self._given is not None:
+            return self._given
+        key = msgspec.json.encode(settings_of(trace, {}))
+        if key not in self._of:
+            team, assignment, _ = team_again(trace, trust=self._trust)
+            self._of[key] = Forks(team, assignment)
+        return self._of[key]
+
+    async def fork(self, trace: Trace, interventions: Sequence[Intervention] = (), **more: Any) -> Fork:
+        """A trace again with something different."""
+        return await self._forks(trace).fork(trace, interventions, **more)
+
+    async def ask(self, trace: Trace, call_id: str, replicates: Sequence[int]) -> list[Answer]:
+        """What else would have been said at a call."""
+        return await self._forks(trace).ask(trace, call_id, replicates)
+
+    @property
+    def cost(self) -> Cost:
+        return sum((forks.cost for forks in self._all()), Cost())
+
+    @property
+    def num_run(self) -> int:
+        return sum(forks.num_run for forks in self._all())
+
+    def _all(self) -> tuple[Forks, ...]:
+        return tuple(self._of.values()) if self._given is None else (self._given,)
+
+
+async def credits_of(
+    estimator: Estimator,
+    traces: Sequence[Trace],
+    *,
+    unit: str | None = None,
+    group_by: str = "instance",
+    reward: str | Callable[[Trace], float] | None = None,
+    settings: dict[str, Any] | None = None,
+    trust: bool = False,
+    team: Team | None = None,
+    assignment: Assignment | None = None,
+    watching: Callable[[TeamRunner], AbstractContextManager[None]] = lambda _: nullcontext(),
+) -> Credits:
+    """For each trace, its credits. `reward` is a channel's name, or reads the return off a trace."""
+    given = dict(settings or {})
+    if estimator.takes_reward:
+        given["reward"] = reward if callable(reward) else partial(team_return, channel=reward)
+    elif reward is not None:
+        raise UsageError(
+            f"estimator {estimator.name} does not look at the team's return; leave --reward out."
+        )
+    found: Credits = [[] for _ in traces]
+    for places in _groups(traces, group_by):
+        group = [traces[place] for place in places]
+        if "runtime" in estimator.needs:
+            runner = TeamRunner(group[0], trust=trust, team=team, assignment=assignment)
+            with watching(runner):
+                mine = await _with_runner(estimator, group, unit, given, runner)
+        else:
+            mine = estimator(group, unit=unit, **given)
+        for place, credits in zip(places, mine, strict=True):
+            found[place] = credits
+    return found
+
+
+async def _with_runner(
+    estimator: Estimator, group: list[Trace], unit: str | None, given: dict[str, Any], runner: TeamRunner
+) -> Credits:
+    named = {name: value for name, value in given.items() if name != "reward"}
+    bound = {**given, **estimator.bind(unit=unit, **named)}
+    made = estimator.function(group, runner=runner, **bound)
+    credits: Credits = await made if iscoroutinefunction(estimator.function) else made
+    return credits
+
+
+def credited(trace: Trace, credits: Sequence[Credit]) -> Trace:
+    """The trace with these credits in the place of earlier ones by the same estimator."""
+    names = {credit.estimator for credit in credits}
+    kept = tuple(credit for credit in trace.credits if credit.estimator not in names)
+    return structs.replace(trace, credits=(*kept, *credits))
+
+
+def _groups(traces: Sequence[Trace], by: str) -> Iterable[list[int]]:
+    """Places of the traces that are compared with each other."""
+    if by == "none":
+        return [[place] for place in range(len(traces))]
+    found: dict[bytes, list[int]] = {}
+    for place, trace in enumerate(traces):
+        key: Any = trace.header.task_id
+        spec = meta_table(trace.header, "run", "task")
+        if by == "task" and "task" in spec:
+            key = [spec["task"], spec.get("settings")]
+        found.setdefault(msgspec.json.encode(key, order="deterministic"), []).append(place)
+    return found.values()

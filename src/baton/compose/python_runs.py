@@ -1,0 +1,328 @@
+"""Run, resume, replay, fork and credit for Python programs, as coroutines: what `baton.api` and `baton.aio` offer.
+
+Names and objects mix freely: a task may be a `Task`, a name or `module:attr`; who answers may be an `Engine`, a
+specification such as `openai:MODEL@URL`, or a function from a request to its answer. What is an object is written
+into the trace by its name alone, so whoever runs that trace again gives it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeVar, overload
+
+import msgspec
+
+from baton.compose.again import as_played, recorded_team, team_again
+from baton.compose.credit_traces import credited, credits_of
+from baton.compose.run_settings import Settings, given_name, parse_settings
+from baton.compose.runs import default_id, go_on, one_trace, run_into, unfinished
+from baton.compose.stores import store_to_resume, store_to_write
+from baton.compose.team_from_settings import Given, make_team, task_named
+from baton.credit import Estimator, find
+from baton.engine.scripted import ScriptedEngine
+from baton.errors import UsageError
+from baton.tasks.task import Task
+from baton.team import forks, running
+from baton.team.action import VERBS, Action
+from baton.team.aggregate import Aggregator
+from baton.team.forks import Fork
+from baton.team.intervene import BarAgent, Drop, Force, Intervention, Replace
+from baton.team.protocol import Engine, Request
+from baton.team.running import Run, header_of
+from baton.team.surface import Lines, Parsed, Surface
+from baton.team.team import Assignment, Team, Topology
+from baton.team.tools.tool import Tool
+from baton.trace.formats import read_all
+from baton.trace.trace import Trace
+
+Answering = Engine | str | Callable[[Request], str]
+"""Who answers: an engine, a specification of one, or a function from a request to its answer."""
+Policy = Answering | Mapping[str, Answering]
+"""For all roles, or by role; "default" stands for the others."""
+TaskLike = Task | Assignment | str
+Traces = Trace | str | Path
+"""A trace, or the file or folder that holds one."""
+
+T = TypeVar("T")
+
+
+async def run(
+    task: TaskLike,
+    team: Team | None = None,
+    *,
+    topology: str | Topology = "centralized",
+    policy: Policy = "reference",
+    seed: int = 0,
+    split: Literal["train", "test"] = "train",
+    surface: str | Surface = "lines",
+    tools: Sequence[str | Tool] = (),
+    aggregators: Sequence[str | Aggregator] = (),
+    clock: Literal["virtual", "real"] = "virtual",
+    settings: Mapping[str, Any] | None = None,
+    out: str | Path | None = None,
+) -> Trace:
+    """Let a team work on a task, and get the trace of everything it did.
+
+    Give a `Team`, or what it is made of: a topology and who answers (`policy`). `settings` are those of
+    `baton run --set`, such as `{"limits.tokens": 5000, "rounds": 3}`. With `out` the trace is kept in that folder as it
+    grows, so that a run that is cut off can be resumed.
+    """
+    if team is not None:
+        assignment = _assignment(task, seed=team.seed, split=split)
+        if out is not None:
+            return await run_into(store_to_write(str(out)), None, team, assignment)
+        return await running.run(team, assignment)
+    if isinstance(task, Assignment):
+        raise UsageError("an assignment is for a team that is there: give team=Team.of(...), or a task.")
+    groups = parse_settings(settings or {})
+    engines, specs = _policies(policy)
+    own_tools = tuple(tool for tool in tools if isinstance(tool, Tool))
+    told = Settings(
+        task=task if isinstance(task, str) else given_name(task.name),
+        topology=topology if isinstance(topology, str) else given_name(topology.name),
+        policies=specs | {role: given_name(engine.name) for role, engine in engines.items()},
+        task_settings=groups["task"],
+        topology_settings=groups["topology"],
+        limits=groups["limits"],
+        latency=groups["latency"],
+        sampling=groups["sampling"],
+        tools=tuple(tool if isinstance(tool, str) else given_name(tool.name) for tool in tools),
+        aggregators=tuple(each if isinstance(each, str) else given_name(each.name) for each in aggregators),
+        split=split,
+        seed=seed,
+        clock=clock,
+        surface=surface if isinstance(surface, str) else given_name(surface.name),
+    )
+    given = Given(
+        task=None if isinstance(task, str) else task,
+        topology=None if isinstance(topology, str) else topology,
+        engines=engines,
+        surface=None if isinstance(surface, str) else surface,
+        tools=own_tools,
+        aggregators=tuple(each for each in aggregators if not isinstance(each, str)),
+    )
+    made, assignment = make_team(told, given)
+    if out is not None:
+        name = default_id(told).translate({ord("<"): None, ord(">"): None})
+        return await run_into(store_to_write(str(out)), told, made, assignment, trace_id=name)
+    header = header_of(made, assignment, settings=msgspec.to_builtins(told))
+    return await Run(made, assignment, header).go()
+
+
+async def replay(
+    trace: Traces, team: Team | None = None, task: TaskLike | None = None, *, trust: bool = False
+) -> Trace:
+    """Run a trace again from its own answers; raises where it does not come out exactly as it was.
+
+    No model is asked. The team and the task are needed where the trace does not name them: where they were objects.
+    """
+    found = _one(trace)
+    if team is None:
+        own = task if isinstance(task, Task) else None
+        team, assignment = recorded_team(_place(trace), found, trust=trust, given=Given(task=own))
+    else:
+        assignment = _assignment_of(found, task)
+    return as_played(await running.replay(found, team, assignment))
+
+
+async def fork(
+    trace: Traces,
+    team: Team | None = None,
+    task: TaskLike | None = None,
+    *,
+    replace: Mapping[str, str] | None = None,
+    drop: str | Iterable[str] = (),
+    force: Mapping[str, str | Action] | None = None,
+    bar: str | Iterable[str] = (),
+    person: str | None = None,
+    replicate: int = 0,
+    policy: Policy | None = None,
+    allow_impure: bool = False,
+    trust: bool = False,
+) -> Fork:
+    """Run a trace again with something different; only what depends on it is done anew.
+
+    `replace` gives events another text (`{"worker1#1": "12"}`), `drop` takes their effect away, `force` another action
+    (`{"orchestrator#1": "stop 42"}`), `bar` agents that cannot be spawned. `replicate` draws what is new anew.
+    """
+    found = _one(trace)
+    changes: list[Intervention] = [
+        *(Replace(event, text, person) for event, text in (replace or {}).items()),
+        *(Drop(event, person) for event in _several(drop)),
+        *(Force(event, parse_action(action), person) for event, action in (force or {}).items()),
+        *(BarAgent(agent) for agent in _several(bar)),
+    ]
+    if not changes:
+        raise UsageError("nothing is different. Give replace, drop, force or bar.")
+    team, assignment = _again(found, _place(trace), team, task, policy, trust)
+    return await forks.fork(found, team, assignment, changes, replicate=replicate, allow_impure=allow_impure)
+
+
+async def resume(
+    path: str | Path,
+    team: Team | None = None,
+    task: TaskLike | None = None,
+    *,
+    trace_id: str | None = None,
+    policy: Policy | None = None,
+    instruct: Mapping[str, str] | None = None,
+    trust: bool = False,
+) -> list[Trace]:
+    """Go on with the runs in a folder that were cut off; what was done is not done again. Gives the finished traces.
+
+    `instruct` is a person's word to agents: `{"orchestrator": "be quick"}`.
+    """
+    place = store_to_resume(str(path))
+    engines, specs = _policies(policy) if policy is not None else ({}, {})
+    given = Given(task=task if isinstance(task, Task) else None, engines=engines)
+    finished = []
+    for name in unfinished(place, trace_id)[0]:
+        assignment = None if team is None else _assignment_of(one_trace(str(place), name), task)
+        _, after = await go_on(
+            place,
+            name,
+            specs,
+            trust=trust,
+            given=given,
+            team=team,
+            assignment=assignment,
+            instructions=instruct,
+        )
+        finished.append(after)
+    return finished
+
+
+@overload
+async def credit(
+    traces: Trace, estimator: str | Estimator = "group", *, unit: str | None = None, **settings: Any
+) -> Trace: ...
+@overload
+async def credit(
+    traces: Iterable[Trace] | str | Path,
+    estimator: str | Estimator = "group",
+    *,
+    unit: str | None = None,
+    **settings: Any,
+) -> list[Trace]: ...
+async def credit(
+    traces: Trace | Iterable[Trace] | str | Path,
+    estimator: str | Estimator = "group",
+    *,
+    unit: str | None = None,
+    group_by: Literal["instance", "task", "none"] = "instance",
+    reward: str | Callable[[Trace], float] | None = None,
+    team: Team | None = None,
+    task: TaskLike | None = None,
+    trust: bool = False,
+    **settings: Any,
+) -> Trace | list[Trace]:
+    """Say who earned a team's return: the traces with credit records on them.
+
+    `estimator` is a name of `baton credit --list`, `module:attr`, or an `Estimator`; `settings` are its own. `reward`
+    says what the return is: a channel's name, or a function of a trace. Estimators that run traces again need the team
+    and the task where these were objects.
+    """
+    many = traces_in(traces)
+    chosen = find(estimator) if isinstance(estimator, str) else estimator
+    found = await credits_of(
+        chosen,
+        many,
+        unit=unit,
+        group_by=group_by,
+        reward=reward,
+        settings=settings,
+        trust=trust,
+        team=team,
+        assignment=None if team is None or task is None else _assignment_of(many[0], task),
+    )
+    return as_given(traces, list(map(credited, many, found)))
+
+
+def traces_in(given: Trace | Iterable[Trace] | str | Path) -> list[Trace]:
+    """Traces as a list: one, several, or those in a file."""
+    if isinstance(given, Trace):
+        return [given]
+    found = list(read_all(given)) if isinstance(given, str | Path) else list(given)
+    if not found:
+        raise UsageError(f"{given if isinstance(given, str | Path) else 'the list'}: no trace in there.")
+    return found
+
+
+def as_given(given: object, found: list[T]) -> T | list[T]:
+    """One for one, several for several."""
+    return found[0] if isinstance(given, Trace) else found
+
+
+def parse_action(action: str | Action) -> Action:
+    """One command of the lines surface, such as `stop 42`."""
+    if not isinstance(action, str):
+        return action
+    (parsed, *more) = Lines().parse(action, frozenset(VERBS))
+    if more or not isinstance(parsed, Parsed):
+        why = f"it has {1 + len(more)} commands" if more else getattr(parsed, "message", "")
+        raise UsageError(f"force {action!r}: expected one command. {why}")
+    return parsed.action
+
+
+def _policies(given: Policy) -> tuple[dict[str, Engine], dict[str, str]]:
+    """Engines that were given, and specifications to make others of, by role."""
+    by_role = given if isinstance(given, Mapping) else {"default": given}
+    specs = {role: one for role, one in by_role.items() if isinstance(one, str)}
+    engines = {role: as_engine(one) for role, one in by_role.items() if not isinstance(one, str)}
+    return engines, specs
+
+
+def as_engine(given: Engine | Callable[[Request], str]) -> Engine:
+    """An engine, or a function that answers as one."""
+    if isinstance(given, Engine):
+        return given
+    if not callable(given):
+        raise UsageError(
+            f"{given!r} answers nobody: expected an engine, its name, or a function of a request."
+        )
+    return ScriptedEngine(getattr(given, "__name__", type(given).__name__), given)
+
+
+def _assignment(task: TaskLike, *, seed: int, split: Literal["train", "test"]) -> Assignment:
+    if isinstance(task, Assignment):
+        return task
+    if isinstance(task, str):
+        task = task_named(task, {}, "task")
+    return task.assignment(task.instance(seed, split))
+
+
+def _assignment_of(trace: Trace, task: TaskLike | None) -> Assignment:
+    """The assignment that a trace worked on."""
+    if task is None:
+        raise UsageError("a team is given and no task. Give the task as well, as it was run.")
+    spec = trace.header.meta.get("run", {}).get("task", {})
+    return _assignment(task, seed=spec.get("seed", 0), split=spec.get("split", "train"))
+
+
+def _again(
+    trace: Trace,
+    path: str | None,
+    team: Team | None,
+    task: TaskLike | None,
+    policy: Policy | None,
+    trust: bool,
+) -> tuple[Team, Assignment]:
+    if team is not None:
+        return team, _assignment_of(trace, task)
+    engines, specs = _policies(policy) if policy is not None else ({}, {})
+    given = Given(task=task if isinstance(task, Task) else None, engines=engines)
+    made, assignment, _ = team_again(trace, specs, path=path, trust=trust, given=given)
+    return made, assignment
+
+
+def _one(given: Traces) -> Trace:
+    return given if isinstance(given, Trace) else one_trace(str(given), None)
+
+
+def _place(given: Traces) -> str | None:
+    return None if isinstance(given, Trace) else str(given)
+
+
+def _several(given: str | Iterable[str]) -> list[str]:
+    return [given] if isinstance(given, str) else list(given)

@@ -1,0 +1,269 @@
+"""Train and evaluate for Python programs: a recipe, with any of its components given as an object instead of a name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct, structs
+
+from baton import registry
+from baton.compose.run_settings import given_name
+from baton.compose.trust import check_recipe, recipe_in
+from baton.credit.estimator import Estimator
+from baton.errors import UsageError
+from baton.learn.recipe import Recipe, load, parse, resolved
+from baton.learn.run.folder import read_lines
+from baton.reward.reward_recipe import RewardRecipe
+from baton.reward.rule import Rule
+from baton.tasks.task import Task
+from baton.team.protocol import Engine
+from baton.team.team import Topology
+
+if TYPE_CHECKING:
+    from baton.compose.training import Own
+    from baton.learn.critics.critic import Critic
+    from baton.learn.loss import Loss
+    from baton.learn.run.session import Session
+
+Model = str | tuple[Any, Any]
+"""A model's name, or the model and its tokenizer."""
+Credit = str | Estimator | Mapping[str, Any]
+"""An estimator's name, an estimator, or a table as under [[credit]] in a recipe."""
+RewardLike = str | Rule | Sequence[Rule] | RewardRecipe
+
+
+class TrainedRun(Struct, frozen=True, kw_only=True):
+    """A training run: where it is kept, what it measured, and the policies it ended with."""
+
+    out: Path
+    """The run's folder: recipe, metrics, evaluations, traces, checkpoints."""
+    engines: Mapping[str, Engine]
+    """Role -> the trained policy's engine, to run teams with: `baton.run(task, policy=run.engines)`."""
+    own: Own
+    """The components that were given as objects."""
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """One line of each step."""
+        return read_lines(self.out / "metrics.jsonl")
+
+    @property
+    def evals(self) -> list[dict[str, Any]]:
+        """What was measured before, after and beside: one line each, `who` says of whom."""
+        return read_lines(self.out / "evals.jsonl")
+
+    @property
+    def before(self) -> dict[str, Any] | None:
+        """The untrained team on held-out instances."""
+        return self._measured("untrained")
+
+    @property
+    def after(self) -> dict[str, Any] | None:
+        """The trained team on the same instances."""
+        return self._measured("team")
+
+    def _measured(self, who: str) -> dict[str, Any] | None:
+        return next((line for line in reversed(self.evals) if line.get("who") == who), None)
+
+
+def train(
+    recipe: str | Path | Recipe = "grpo",
+    *,
+    task: Task | str | None = None,
+    topology: Topology | str | None = None,
+    policy: Model | Mapping[str, Model] | None = None,
+    reward: RewardLike | None = None,
+    credit: Credit | Sequence[Credit] | None = None,
+    loss: Loss | str | None = None,
+    critic: Critic | str | None = None,
+    steps: int | None = None,
+    seed: int | None = None,
+    settings: Mapping[str, Any] | None = None,
+    out: str | Path | None = None,
+    progress: Callable[[dict[str, Any]], None] | None = None,
+    trust: bool = False,
+) -> TrainedRun:
+    """Make a team better by a recipe, with any of its parts replaced.
+
+    `settings` are those of `baton train --set`, such as `{"rollout.groups": 4}`. `progress` is called with each step's
+    line of metrics. A recipe that is a file may name code and servers only with `trust`.
+    """
+    own, changes = _components(task, topology, policy, reward, critic)
+    changes |= _credited(credit)
+    if loss is not None:
+        changes["loss"] = {"kind": loss} if isinstance(loss, str) else _table(loss)
+    changes |= {
+        key: value for key, value in (("train.steps", steps), ("train.seed", seed)) if value is not None
+    }
+    made = _recipe(recipe, changes, settings or {}, policy, trust=trust)
+    name = "run" if isinstance(recipe, Recipe) else Path(recipe).name.removesuffix(".toml")
+    place = Path(out) if out is not None else Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S-%f}"
+    from baton.compose.training import begin
+
+    return _to_its_end(begin(made, name, place, own=own), own, progress)
+
+
+def resume_training(
+    run: str | Path | TrainedRun,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    progress: Callable[[dict[str, Any]], None] | None = None,
+    trust: bool = False,
+    **components: Any,
+) -> TrainedRun:
+    """Go on with a training run that was cut off, or further than it was to go: `settings={"train.steps": 80}`.
+
+    Components that were given as objects are given again, or come with the run where it is a `TrainedRun`.
+    """
+    out, own = _place(run, trust, components)
+    from baton.compose.training import go_on
+
+    changes = [f"{key}={_json(value)}" for key, value in (settings or {}).items()]
+    return _to_its_end(go_on(out, None, changes, own, trust=True), own, progress)
+
+
+def evaluate(
+    run: str | Path | TrainedRun,
+    *,
+    episodes: int | None = None,
+    seed: int | None = None,
+    trust: bool = False,
+    **components: Any,
+) -> dict[str, dict[str, Any]]:
+    """Measure a run's latest checkpoint again beside the weights it started from: `before` and `after`.
+
+    Components that were given to `train` as objects are given again (`task=my_task`), or come with a `TrainedRun`.
+    """
+    out, own = _place(run, trust, components)
+    from baton.compose.training import measure_again
+
+    before, after = measure_again(out, episodes=episodes, seed=seed, own=own, trust=True)
+    return {"before": before, "after": after}
+
+
+def _to_its_end(session: Session, own: Own, progress: Callable[[dict[str, Any]], None] | None) -> TrainedRun:
+    try:
+        for line in session.steps():
+            if progress is not None:
+                progress(line)
+        session.finish()
+    finally:
+        session.close()
+    policies = session.trainer.policies.values()
+    engines = {role: policy.engine for policy in policies for role in policy.roles}
+    return TrainedRun(out=session.folder.path, engines=engines, own=own)
+
+
+def _place(run: str | Path | TrainedRun, trust: bool, components: Mapping[str, Any]) -> tuple[Path, Own]:
+    """A run's folder, whose recipe is trusted, and the components to run it with."""
+    if isinstance(run, TrainedRun):
+        return run.out, run.own
+    out = Path(run)
+    if not (out / "run.json").is_file():
+        raise UsageError(
+            f"{out} holds no training run: it has no run.json. Train one first: baton.train(...)."
+        )
+    recipe_in(out, trust=trust)
+    given = dict.fromkeys(("task", "topology", "policy", "reward", "critic")) | dict(components)
+    return out, _components(**given)[0]
+
+
+def _components(
+    task: Task | str | None,
+    topology: Topology | str | None,
+    policy: Model | Mapping[str, Model] | None,
+    reward: RewardLike | None,
+    critic: Critic | str | None,
+) -> tuple[Own, dict[str, Any]]:
+    """Objects, and what the recipe says in their place."""
+    from baton.compose.training import Own
+
+    own: dict[str, Any] = {}
+    changes: dict[str, Any] = {}
+    if task is not None:
+        changes["task"] = {"name": task if isinstance(task, str) else given_name(task.name)}
+        own |= {} if isinstance(task, str) else {"task": task}
+    if topology is not None:
+        changes["team.topology"] = topology if isinstance(topology, str) else given_name(topology.name)
+        own |= {} if isinstance(topology, str) else {"topology": topology}
+    if reward is not None:
+        changes["reward"] = {"recipe": reward if isinstance(reward, str) else given_name("rules")}
+        own |= {} if isinstance(reward, str) else {"reward": _rules(reward)}
+    if critic is not None:
+        changes["critic"] = {"kind": critic if isinstance(critic, str) else "table"}
+        own |= {} if isinstance(critic, str) else {"critic": critic}
+    if isinstance(policy, Mapping):
+        own["models"] = {name: one for name, one in policy.items() if not isinstance(one, str)}
+    elif policy is not None and not isinstance(policy, str):
+        own["models"] = {"main": policy}
+    return Own(**own), changes
+
+
+def _rules(given: Rule | Sequence[Rule] | RewardRecipe) -> RewardRecipe:
+    if isinstance(given, RewardRecipe):
+        return given
+    rules = (given,) if isinstance(given, Rule) else tuple(given)
+    return RewardRecipe(about="given in Python", rules=rules)
+
+
+def _credited(given: Credit | Sequence[Credit] | None) -> dict[str, Any]:
+    """The recipe's credit; an estimator that is an object is known to this process by its name."""
+    if given is None:
+        return {}
+    several = [given] if isinstance(given, str | Estimator | Mapping) else list(given)
+    return {
+        "credit": [dict(one) if isinstance(one, Mapping) else {"estimator": _named(one)} for one in several]
+    }
+
+
+def _named(estimator: str | Estimator) -> str:
+    if isinstance(estimator, str):
+        return estimator
+    if registry.knows("estimator", estimator.name):
+        if registry.resolve("estimator", estimator.name) == estimator:
+            return estimator.name
+        raise UsageError(
+            f"there already is another estimator {estimator.name!r}; give this one another name."
+        )
+    registry.register("estimator", estimator.name)(estimator)
+    return estimator.name
+
+
+def _recipe(
+    recipe: str | Path | Recipe,
+    changes: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    policy: Model | Mapping[str, Model] | None,
+    *,
+    trust: bool,
+) -> Recipe:
+    """The recipe with all that replaces parts of it written down."""
+    text = resolved(recipe if isinstance(recipe, Recipe) else _loaded(str(recipe), trust=trust))
+    known = parse(text, trust=True)
+    parts = {name: msgspec.to_builtins(part) for name, part in known.policies.items()}
+    named = policy if isinstance(policy, Mapping) else {} if policy is None else dict.fromkeys(parts, policy)
+    for name, model in named.items():
+        if not (policy is not named and parts[name]["train"] == "frozen"):
+            parts.setdefault(name, {})["model"] = model if isinstance(model, str) else given_name(name)
+    plain = {name: {k: v for k, v in part.items() if v is not None} for name, part in parts.items()}
+    every = {**({"policies": plain} if named else {}), **changes, **settings}
+    return parse(text, "recipe", [f"{key}={_json(value)}" for key, value in every.items()], trust=True)
+
+
+def _loaded(name: str, *, trust: bool) -> Recipe:
+    found = load(name, trust=trust)
+    if not trust:
+        check_recipe(found, f"recipe {name}")
+    return found
+
+
+def _table(loss: Loss) -> dict[str, Any]:
+    return {key: value for key, value in structs.asdict(loss).items() if value is not None}
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

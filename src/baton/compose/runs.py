@@ -1,0 +1,145 @@
+"""Runs in stores: begin one, go on with one, find one. A run is written as it goes, so that it can be cut off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+
+import msgspec
+
+from baton.compose.again import kept_in, team_again
+from baton.compose.run_settings import Settings
+from baton.compose.team_from_settings import NOTHING, Given
+from baton.errors import UsageError, nearest
+from baton.team.protocol import EngineError
+from baton.team.recording import StoreJournal
+from baton.team.running import Run, header_of, resuming
+from baton.team.team import Assignment, Team
+from baton.trace.formats import read_all
+from baton.trace.formats.parquet.manifest import has_shards
+from baton.trace.formats.parquet.shard_read import sealed_ids
+from baton.trace.formats.sqlite.store import Store
+from baton.trace.formats.sqlite.store_read import list_traces, read_store
+from baton.trace.trace import Trace
+
+Watching = Callable[[Run], AbstractContextManager[None]]
+"""Shows a run while it goes on."""
+
+
+def unwatched(_run: Run) -> AbstractContextManager[None]:
+    """Shows nothing."""
+    return nullcontext()
+
+
+async def run_into(
+    path: Path,
+    settings: Settings | None,
+    team: Team,
+    assignment: Assignment,
+    *,
+    watching: Watching = unwatched,
+    trace_id: str | None = None,
+) -> Trace:
+    """A team's run, into a store. Where it is interrupted, everything so far is kept."""
+    if (path.parent / "run.json").is_file():
+        raise UsageError(f"{path.parent} holds a training run. Give another --out.")
+    await _reach(team)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    told = {} if settings is None else {"settings": msgspec.to_builtins(settings)}
+    base = trace_id or header_of(team, assignment).trace_id
+    header = header_of(team, assignment, _free_id(path, base), **told)
+    with _open(path) as store:
+        going = Run(team, assignment, header, journal=StoreJournal(store, store.begin(header)))
+        store.commit()  # killed before its first answer, it is known by name
+        with watching(going):
+            return await going.go()
+
+
+def default_id(settings: Settings) -> str:
+    """The name of a run that was given none."""
+    return f"{settings.task}-{settings.topology}-{settings.seed}"
+
+
+async def go_on(
+    path: Path,
+    trace_id: str,
+    policies: Mapping[str, str],
+    *,
+    trust: bool = False,
+    given: Given = NOTHING,
+    team: Team | None = None,
+    assignment: Assignment | None = None,
+    instructions: Mapping[str, str] | None = None,
+    watching: Watching = unwatched,
+) -> tuple[Trace, Trace]:
+    """Go on with a run that was cut off: the trace before and after."""
+    (before,) = read_store(path, [trace_id])
+    if team is None or assignment is None:
+        team, assignment, _ = team_again(before, policies, path=str(path), trust=trust, given=given)
+    with _open(path) as store:
+        journal = StoreJournal(store, store.writer(trace_id))
+        again = resuming(before, team, assignment, journal, instructions=instructions)
+        with watching(again):
+            return before, await again.go()
+
+
+def unfinished(path: Path, trace_id: str | None = None) -> tuple[list[str], int]:
+    """Runs of a store that were cut off, all or one; and how many there are in all."""
+    found = list_traces(path)
+    if trace_id is not None and trace_id not in {summary.trace_id for summary in found}:
+        raise UsageError(f"there is no trace {trace_id!r} in {path}. Type: baton stats {path}")
+    return [s.trace_id for s in found if not s.finished and trace_id in (None, s.trace_id)], len(found)
+
+
+def one_trace(path: str, trace_id: str | None) -> Trace:
+    """The trace that is meant, of those in a place."""
+    path = kept_in(path)
+    ids: list[str] = []
+    first: Trace | None = None
+    for trace in read_all(path):
+        if trace_id is None or trace.trace_id == trace_id:
+            first = first or trace
+        ids.append(trace.trace_id)
+    if first is None:
+        hint = nearest(trace_id, ids) if trace_id and ids else "It holds none."
+        raise UsageError(f"{path} has no trace {trace_id or ''!r}. {hint}")
+    if trace_id is None and len(ids) > 1:
+        raise UsageError(f"{path} holds {len(ids)} traces. Type: --trace ID, for example --trace {ids[0]}")
+    return first
+
+
+@contextmanager
+def _open(path: Path) -> Iterator[Store]:
+    """A store for a run; what an interruption leaves behind is written down."""
+    with Store.open(path, durability="process") as store:
+        try:
+            yield store
+        except BaseException:
+            store.commit()
+            raise
+
+
+async def _reach(team: Team) -> None:
+    """Refuse a policy that says it cannot be reached, before anything is written."""
+    for name, engine in team.engines.items():
+        if (reach := getattr(engine, "reach", None)) is not None:
+            try:
+                await reach()
+            except EngineError as error:
+                raise UsageError(
+                    f"the policy of {name} cannot be reached: {error}. Start the server, or name another: "
+                    "--policy openai:MODEL@URL"
+                ) from error
+
+
+def _free_id(path: Path, base: str) -> str:
+    """A name for this run that the store, and what was sealed beside it, do not have yet."""
+    taken = {summary.trace_id for summary in list_traces(path)} if path.exists() else set()
+    if has_shards(path.parent):
+        taken |= set(sealed_ids(path.parent))
+    name, count = base, 1
+    while name in taken:
+        count += 1
+        name = f"{base}.{count}"
+    return name

@@ -1,0 +1,53 @@
+"""A recipe's stage: the task and the team of its tables, as objects."""
+
+from __future__ import annotations
+
+from msgspec import structs
+
+from baton.compose.team_from_settings import limits_of, nature, scripted_play, task_named, topology_for
+from baton.learn.recipe import Recipe
+from baton.learn.stage import Stage
+from baton.tasks.task import Task
+from baton.team.team import TEMPLATE, Topology, check_template
+from baton.team.tools import make_tools
+
+
+def make_stage(recipe: Recipe, *, task: Task | None = None, topology: Topology | None = None) -> Stage:
+    """Where a recipe's episodes are played; a task or a topology that is given goes before the one it names."""
+    part = recipe.team
+    cached = task is None and topology is None
+    made = task or task_named(recipe.task.name, recipe.task.settings, "task.settings")
+    more = tuple(make_tools(part.tools).values())
+    tools = made.assignment(made.instance(0)).with_tools(more).tools
+    found = topology_for(made, topology or part.topology, part.settings, tools, "team.settings")
+    template = TEMPLATE if part.template is None else part.template
+    check_template(template)
+    return Stage(
+        task=made,
+        topology=_set_up(found, recipe),
+        limits=limits_of(part.limits, "team.limits"),
+        surface=part.surface,
+        template=template,
+        tools=more,
+        aggregators=part.aggregators,
+        nature=nature(made, found),
+        script=lambda name: scripted_play(made, name, part.surface, tools, found),
+        models={name: each.model for name, each in recipe.policies.items()},
+        cached=cached,
+    )
+
+
+def _set_up(topology: Topology, recipe: Recipe) -> Topology:
+    """With the sampling and the memory that the recipe gives every role."""
+    given = recipe.team
+    roles = tuple(
+        structs.replace(
+            role,
+            sampling=structs.replace(
+                role.sampling, max_tokens=given.max_tokens, temperature=given.temperature
+            ),
+            memory=given.memory,
+        )
+        for role in topology.roles
+    )
+    return structs.replace(topology, roles=roles)

@@ -1,0 +1,246 @@
+"""Training from a recipe: its names become components, its run a folder; begin, go on, measure again.
+
+Every component can be given as an object instead (`Own`). What a recipe file names is looked up only when the person
+trusts the file (`baton.compose.trust`); what is given here as an object needs no leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct, field, structs
+
+from baton.compose.stage_from_recipe import make_stage
+from baton.compose.team_from_settings import refuse_given
+from baton.compose.trust import recipe_in
+from baton.errors import UsageError, nearest
+from baton.learn.critics.critic import Critic, learns, make_critic
+from baton.learn.loss import Loss
+from baton.learn.models.start import starting_adapters, starting_models
+from baton.learn.policy import Load
+from baton.learn.recipe import PolicyPart, Recipe, RewardPart
+from baton.learn.recipe_checks import check_asked, check_credit, check_idle, check_numbers, loss_of
+from baton.learn.run import checkpoint
+from baton.learn.run.evaluate import optimum_of
+from baton.learn.run.folder import Folder
+from baton.learn.run.session import Session
+from baton.learn.scoring import Scoring, check_balance
+from baton.learn.trainer import Components, Trainer
+from baton.learn.watch import Watch
+from baton.reward.reward_recipe import RewardRecipe, change_rules, load_reward_recipe, make_rules
+from baton.tasks.task import Task
+from baton.team.team import Topology
+
+Progress = Callable[[str], None]
+
+MAY_CHANGE = ("train.steps", "train.learning_rate", "train.clip_norm", "train.checkpoint_every")
+"""Settings with which a run can go on that it did not begin with: what is done stays as it is. So are other rates of
+learning, where there are such (see `may_change`)."""
+
+
+class Own(Struct, frozen=True, kw_only=True):
+    """Components that a program gives as objects, in the place of those that the recipe names."""
+
+    task: Task | None = None
+    topology: Topology | None = None
+    models: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+    """Policy -> model and tokenizer."""
+    reward: RewardRecipe | None = None
+    loss: Loss | None = None
+    critic: Critic | None = None
+
+
+OWN_NOTHING = Own()
+
+
+def make_trainer(
+    recipe: Recipe, own: Own = OWN_NOTHING, *, progress: Progress | None = None, restored: bool = False
+) -> Trainer:
+    """A trainer by a recipe.
+
+    `restored`: a checkpoint's weights follow, so adapters need no supervised start; and what the run began with cannot
+    be changed any more, so nothing of it is refused for doing nothing.
+    """
+    check_numbers(recipe)
+    if not restored:
+        check_idle(recipe)
+    stage = make_stage(recipe, task=own.task, topology=own.topology)
+    check_credit(recipe, stage)
+    if not restored and own.critic is None:
+        check_asked(recipe)
+    scoring = Scoring(own.reward or reward_of(recipe.reward))
+    check_balance(recipe, scoring.rules)
+    parts = Components(
+        stage=stage,
+        load=_loading(own, starting_models(recipe, stage, progress), recipe),
+        adapt=None if restored else starting_adapters(recipe, stage, progress),
+        scoring=scoring,
+        loss=own.loss or loss_of(recipe),
+        critic=own.critic or (lambda policies, reward: make_critic(recipe, policies, reward)),
+        watch=Watch(recipe),
+    )
+    return Trainer(recipe, parts)
+
+
+def reward_of(part: RewardPart) -> RewardRecipe | None:
+    """The rules that `[reward]` names and writes out, with its changes. None: what the task itself scores.
+
+    Whoever loads a training recipe asks for the person's leave for all that it names.
+    """
+    if part.recipe is not None:
+        refuse_given("reward", part.recipe)
+    named = load_reward_recipe(part.recipe, trust=True) if part.recipe else None
+    written = make_rules(part.rules, "[reward]", trust=True) if part.rules else ()
+    if named is None and not written:
+        if part.settings:
+            raise UsageError('[reward] has settings and no recipe to change. Add recipe = "NAME".')
+        return None
+    rules = (*(() if named is None else named.rules), *written)
+    about = "the rules of [reward]" if named is None else named.about
+    return RewardRecipe(about=about, rules=change_rules(rules, part.settings))
+
+
+def _loading(own: Own, named: Load, recipe: Recipe) -> Load:
+    """Models that were given, else those that the recipe names."""
+    given = {recipe.policies[name].model: pair for name, pair in own.models.items()}
+
+    def load(part: PolicyPart) -> tuple[Any, Any]:
+        return given[part.model] if part.model in given else named(part)
+
+    return load
+
+
+def begin(
+    recipe: Recipe, name: str, out: Path, progress: Progress | None = None, own: Own = OWN_NOTHING
+) -> Session:
+    """A new run in a new folder."""
+    folder = Folder(out)
+    folder.check_free()
+    trainer = make_trainer(recipe, own, progress=progress)
+    game = trainer.stage.game
+    solution = None if game is None else optimum_of(game)
+    optimum = None if solution is None else solution.value
+    folder.begin(recipe, {"recipe": name, **_facts(recipe), "optimum": optimum})
+    return Session(trainer, folder, name=name).measure_untrained(progress)
+
+
+def open_run(
+    out: Path,
+    progress: Progress | None = None,
+    recipe: Recipe | None = None,
+    own: Own = OWN_NOTHING,
+    *,
+    trust: bool = False,
+) -> Session:
+    """The run in a folder as its latest checkpoint left it, by another recipe if given. Nothing is written."""
+    folder = Folder(out)
+    told = folder.told()
+    recipe = recipe or _recipe(out, trust=trust)
+    place = checkpoint.latest(folder.checkpoints, progress)
+    trainer = make_trainer(recipe, own, progress=progress, restored=True)
+    trainer.recall(checkpoint.restore(place, trainer.policies))
+    return Session(trainer, folder, name=told["recipe"])
+
+
+def go_on(
+    out: Path,
+    progress: Progress | None = None,
+    changes: Sequence[str] = (),
+    own: Own = OWN_NOTHING,
+    *,
+    trust: bool = False,
+) -> Session:
+    """Go on with the run in a folder; from its beginning, where it was cut off before the first checkpoint.
+
+    `changes` are `train.steps=80` and the like, of settings that what was done so far does not depend on.
+    """
+    folder = Folder(out)
+    told = folder.told()
+    recipe = _recipe(out, changes, trust=trust)
+    steps = told.get("steps")
+    if told["status"] == "finished" and isinstance(steps, int) and recipe.train.steps <= steps:
+        raise UsageError(
+            f"the run in {out} is finished: all {steps} steps are done. Type: baton eval {out}, to measure "
+            f"it again; or go on: baton train --resume --out {out} --set train.steps={2 * steps}"
+        )
+    if not (folder.checkpoints / "latest").exists():
+        folder.forget_after(-1)
+        folder.change(recipe, 0, changes)
+        trainer = make_trainer(recipe, own, progress=progress)
+        return Session(trainer, folder, name=told["recipe"]).measure_untrained(progress)
+    session = open_run(out, progress, recipe, own)
+    done = session.trainer.step_number
+    if recipe.train.steps < done:
+        raise UsageError(f"train.steps is {recipe.train.steps}, and {done} are done. Give more.")
+    session.go_on_from(done)
+    session.folder.change(recipe, done, changes)
+    session.folder.tell({**_facts(recipe), "status": "running", "why": ""})
+    session.trainer.set_rates()
+    return session
+
+
+def measure_again(
+    out: Path,
+    *,
+    episodes: int | None = None,
+    seed: int | None = None,
+    keep: bool = False,
+    progress: Progress | None = None,
+    own: Own = OWN_NOTHING,
+    trust: bool = False,
+) -> list[dict[str, Any]]:
+    """The untrained team and the team of the latest checkpoint, on the same held-out instances."""
+    note = progress or (lambda _: None)
+    session = open_run(out, progress, own=own, trust=trust)
+    recipe = session.recipe
+    if episodes is not None:
+        recipe = structs.replace(recipe, eval=structs.replace(recipe.eval, episodes=episodes))
+    if seed is not None:
+        recipe = structs.replace(recipe, train=structs.replace(recipe.train, seed=seed))
+    session.recipe = recipe  # the trainer keeps the one that its weights were made by
+    try:
+        note("measuring the trained team")
+        after = session.evaluate("team", keep=False)
+        note("measuring the untrained team")
+        checkpoint.load_weights(session.folder.checkpoints / "step-00000", session.trainer.policies)
+        before = session.evaluate("untrained", keep=False) | {"step": 0}
+        lines = [line | {"seed": recipe.train.seed} for line in (before, after)]
+        for line in lines if keep else ():
+            session.folder.add("evals", line)
+    finally:
+        session.close()
+    return lines
+
+
+def may_change(recipe: Recipe) -> tuple[str, ...]:
+    """What a run of this recipe can go on with otherwise than it began."""
+    learning = [name for name, part in recipe.policies.items() if part.train != "frozen"]
+    critics = ["critic.learning_rate"] if learns(recipe.critic) else []
+    return (*MAY_CHANGE, *(f"policies.{name}.learning_rate" for name in learning), *critics)
+
+
+def _facts(recipe: Recipe) -> dict[str, Any]:
+    """What run.json says that follows from the recipe."""
+    return {
+        "about": recipe.about,
+        "task": recipe.task.name,
+        "seed": recipe.train.seed,
+        "steps": recipe.train.steps,
+    }
+
+
+def _recipe(out: Path, changes: Sequence[str] = (), *, trust: bool) -> Recipe:
+    """The run's recipe, with changes that a run can go on with."""
+    known = may_change(recipe_in(out, trust=trust))
+    for change in changes:
+        path = change.partition("=")[0]
+        if path not in known:
+            raise UsageError(
+                f"--set {change}: a run goes on with the settings it began with. {nearest(path, known)} "
+                "For others, train anew into another --out."
+            )
+    recipe = recipe_in(out, changes, trust=trust)
+    check_numbers(recipe)
+    return recipe

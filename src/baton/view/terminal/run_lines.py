@@ -1,0 +1,56 @@
+"""A team's run in a few lines: what it is doing now, and what came out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from baton.trace.outcome import final_event
+from baton.trace.trace import Trace
+from baton.view.terminal.live import live_line
+
+_MOST_CHARACTERS = 200
+
+
+def describe(trace: Trace) -> str:
+    """One paragraph: what came out and what it took."""
+    stop = final_event(trace)
+    answer = trace.text(stop.content_ref) if stop else None
+    lines = []
+    if answer is not None:
+        forced = f" (forced: {stop.extra.get('why', 'a limit')})" if stop and stop.status == "forced" else ""
+        lines.append(f"answer   {_printable(answer)}{forced}")
+    if trace.rewards:
+        lines.append("reward   " + ", ".join(f"{r.channel} {r.value:g}" for r in trace.rewards))
+    agents = 1 + sum(e.type == "spawn" for e in trace.events)
+    costs = trace.costs
+    lines.append(
+        f"took     {agents} agents, {len(trace.calls)} calls, {len(trace.events)} events, "
+        f"{costs.get('tokens', 0):,.0f} tokens, {costs.get('wall_clock_s', 0):.2f} s on the team's clock"
+    )
+    return "\n".join(lines)
+
+
+def _printable(text: str) -> str:
+    clean = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    return clean if len(clean) <= _MOST_CHARACTERS else clean[:_MOST_CHARACTERS] + "…"
+
+
+def watching(run: Any) -> AbstractContextManager[None]:
+    """A line that says what a team is doing, for as long as it runs."""
+    return live_line(at_work(run))
+
+
+def at_work(run: Any) -> Callable[[float], str]:
+    """What a team's run is doing, for `live_line`."""
+
+    def tell(seconds: float) -> str:
+        alive, steps = len(run.state.active), len(run.writer.calls)
+        tokens = int(run.state.budget.used("tokens"))
+        return (
+            f"{alive} agents at work, {steps:,} calls, {tokens:,} tokens, {len(run.writer.events):,} events, "
+            f"{seconds:.0f} s ({tokens / seconds:,.0f} tokens/s)"
+        )
+
+    return tell
