@@ -27,7 +27,7 @@ ARROWS: dict[str, set[str]] = {
     "compose": {
         "trace", "team", "engine", "games", "tasks", "reward", "credit", "measure", "forest", "learn", "corpus",
     },
-    "view": {"trace", "measure", "compose"},
+    "view": {"trace", "measure", "corpus", "compose"},
     "corpus": set(),
     "testing": {"trace", "team", "engine", "games", "tasks", "reward", "credit", "learn", "measure", "connect"},
     "cli": {

@@ -15,7 +15,7 @@ from typing import Any, Union, get_args, get_origin
 import msgspec
 
 from baton.cli import add_trust
-from baton.compose.credit_traces import TeamRunner, credited, credits_of
+from baton.compose.credit_traces import TraceRunner, credited, credits_of
 from baton.compose.waking import run_waking
 from baton.credit import ESTIMATORS, find
 from baton.credit.estimator import Credits, Estimator
@@ -111,7 +111,7 @@ def _chosen(unit: str | None, name: str | None) -> Estimator:
     return find(name)
 
 
-def _watching(runner: TeamRunner) -> AbstractContextManager[None]:
+def _watching(runner: TraceRunner) -> AbstractContextManager[None]:
     def told(seconds: float) -> str:
         return f"{runner.num_run:,} branches run, {runner.cost.tokens:,} tokens, {seconds:.0f} s"
 

@@ -24,7 +24,7 @@ from baton.trace.records import Credit
 from baton.trace.trace import Trace, meta_table
 
 
-class TeamRunner:
+class TraceRunner:
     """Forks each trace with the team and the seed that made it."""
 
     def __init__(
@@ -76,7 +76,7 @@ async def credits_of(
     trust: bool = False,
     team: Team | None = None,
     assignment: Assignment | None = None,
-    watching: Callable[[TeamRunner], AbstractContextManager[None]] = lambda _: nullcontext(),
+    watching: Callable[[TraceRunner], AbstractContextManager[None]] = lambda _: nullcontext(),
 ) -> Credits:
     """For each trace, its credits. `reward` is a channel's name, or reads the return off a trace."""
     given = dict(settings or {})
@@ -90,7 +90,7 @@ async def credits_of(
     for places in _groups(traces, group_by):
         group = [traces[place] for place in places]
         if "runtime" in estimator.needs:
-            runner = TeamRunner(group[0], trust=trust, team=team, assignment=assignment)
+            runner = TraceRunner(group[0], trust=trust, team=team, assignment=assignment)
             with watching(runner):
                 mine = await _with_runner(estimator, group, unit, given, runner)
         else:
@@ -101,7 +101,7 @@ async def credits_of(
 
 
 async def _with_runner(
-    estimator: Estimator, group: list[Trace], unit: str | None, given: dict[str, Any], runner: TeamRunner
+    estimator: Estimator, group: list[Trace], unit: str | None, given: dict[str, Any], runner: TraceRunner
 ) -> Credits:
     named = {name: value for name, value in given.items() if name != "reward"}
     bound = {**given, **estimator.bind(unit=unit, **named)}
