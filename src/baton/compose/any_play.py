@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from baton.tasks.task import Task
 from baton.team.protocol import Request
-from baton.team.randomness import uniform
+from baton.team.clock import uniform
 from baton.team.team import Topology
 
 _INSTANCES = 32
