@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from baton.tasks.task import Task
-from baton.team.protocol import Request
 from baton.team.clock import uniform
+from baton.team.protocol import Request
 from baton.team.team import Topology
 
 _INSTANCES = 32
