@@ -14,7 +14,18 @@ from hypothesis import strategies as st
 from msgspec import structs
 from starlette.testclient import TestClient
 from strategies import arbitrary_traces, valid_traces
-from viewer_runs import BIDI, LONG, SCRIPT, credited, hostile, more_training, run_team, tainted, training_run
+from viewer_runs import (
+    BIDI,
+    LONG,
+    SCRIPT,
+    credited,
+    hostile,
+    more_training,
+    odd,
+    run_team,
+    tainted,
+    training_run,
+)
 
 from baton.cli import main
 from baton.cli.view import attached
@@ -292,6 +303,13 @@ class TestPlaces:
         assert "damaged" in ask(page, "trace", place="run.db", id=team.trace_id)["error"]
         (tmp_path / "junk.jsonl").write_bytes(b"\x00\x01nonsense")
         assert "no trace" in ask(client(tmp_path / "junk.jsonl"), "rows", place="junk.jsonl")["error"]
+
+    @pytest.mark.parametrize("trace", odd(), ids=lambda trace: trace.trace_id)
+    def test_an_odd_trace_is_answered(self, tmp_path: Path, trace: Trace) -> None:
+        write(trace, tmp_path / "odd.jsonl")
+        assert "error" not in ask(
+            client(tmp_path / "odd.jsonl"), "trace", place="odd.jsonl", id=trace.trace_id
+        )
 
     def test_a_file_that_went_away(self, file: Path, team: Trace) -> None:
         page = client(file)

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from baton.errors import BatonError
+from baton.errors import BatonError, TraceError
 from baton.measure.metrics.scale import scale
 from baton.trace.graph.arrays import Graph
 from baton.trace.graph.timing import critical_path
@@ -101,8 +101,11 @@ def _about(trace: Trace) -> dict[str, Any]:
 
 
 def _answer(trace: Trace) -> int | None:
-    """The event that gave the team's answer."""
-    event = final_event(trace)
+    """The event that gave the team's answer. None too where agents spawn each other, so that nobody leads."""
+    try:
+        event = final_event(trace)
+    except TraceError:
+        return None
     return None if event is None else trace.position[event.id]
 
 
