@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from baton.cli.view import attached
-from baton.compose.build import one_trace
+from baton.compose.runs import one_trace
 from baton.errors import UsageError
 from baton.trace.formats import encode
 from baton.trace.formats.durable import atomic_file
