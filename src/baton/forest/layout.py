@@ -72,7 +72,7 @@ class Layout(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return np.array(levels, np.int32)
 
     def padded(self, size: int) -> Layout:
-        """With tokens that see and are seen by nobody, up to `size`."""
+        """The layout with tokens that see and are seen by nobody, up to `size`."""
         extra = size - len(self.ids)
         index = np.arange(len(self.ids), size, dtype=np.int32)
         zeros = np.zeros(extra, np.int32)
@@ -318,7 +318,7 @@ class Shape(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, model: Any) -> Self:
-        """From a transformers model."""
+        """The size of a transformers model."""
         config = model.get_decoder().config
         tables = {id(p): p.numel() for p in model.get_input_embeddings().parameters()}
         projection = {id(p): p.numel() for p in model.get_output_embeddings().parameters()}

@@ -26,7 +26,7 @@ from baton.forest.layout import Layout, PackedBatch, Packing, plant
 from baton.forest.rows import Row
 
 NAME = "baton_forest"
-"""Of the forest's attention in transformers' registry."""
+"""What the forest's attention is called in transformers' registry."""
 
 
 class ForestPass(Protocol):

@@ -108,7 +108,7 @@ class Credited(Struct, frozen=True, kw_only=True):
     """What a step's traces earned."""
 
     traces: list[Trace]
-    """With their credits on them."""
+    """The step's traces, with their credits on them."""
     fork_tokens: int
     by_decision: dict[str, tuple[float, int]]
     """Mean absolute credit, and how many events had one."""
@@ -122,7 +122,7 @@ class Crediting:
         self.given = dict(given)
         """What estimators may ask for by name (reward, value, q, in_scope, ...); `UNIT_NAME` is for one unit alone."""
         self._emas = [Ema() for _ in recipe.credit]
-        """For each part."""
+        """Running means, one for each credit part."""
         self._barren = [0 for _ in recipe.credit]
         """Steps in a row in which a part found no credit."""
 
@@ -262,7 +262,7 @@ def _with(trace: Trace, credits: Sequence[Credit], price: float) -> Trace:
 
 
 def advantages(trace: Trace, *, decision_only: bool = False) -> dict[str, Floats]:
-    """Of every token of a credited trace: what its credit comes to, less what could not be carried out."""
+    """What the credit of a trace comes to on each of its tokens, less what could not be carried out."""
     credit = project(
         trace, [c for c in trace.credits if c.estimator != _INVALID], decision_only=decision_only
     )

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Literal
 
 import torch
@@ -191,6 +192,14 @@ LOSSES: dict[str, LossKind] = {
 """What Baton ships. Advantages, with or without a deviation, are credit's."""
 
 
+@cache
+def _kind(name: str) -> LossKind:
+    found = registry.resolve("loss", name)
+    if not isinstance(found, LossKind):
+        raise UsageError(f"loss {name!r} is a {type(found).__name__}; expected a baton.learn.loss.LossKind.")
+    return found
+
+
 class Loss(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The loss of a recipe: a kind and its settings; None is the kind's own."""
 
@@ -225,12 +234,7 @@ class Loss(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def rule(self) -> LossKind:
         """The kind itself."""
-        found = registry.resolve("loss", self.kind)
-        if not isinstance(found, LossKind):
-            raise UsageError(
-                f"loss {self.kind!r} is a {type(found).__name__}; expected a baton.learn.loss.LossKind."
-            )
-        return found
+        return _kind(self.kind)
 
     @property
     def limits(self) -> tuple[float, float]:

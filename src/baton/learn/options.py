@@ -63,7 +63,7 @@ class Asked(NamedTuple):
         return cls(call.policy, prompt.numpy().astype(np.int32).tobytes(), event.options, temperature)
 
     def plain(self) -> list[Any]:
-        """For a checkpoint."""
+        """As plain values, for a checkpoint."""
         return [self.policy, self.prompt.hex(), list(self.options), self.temperature]
 
     @classmethod
@@ -133,7 +133,7 @@ def chances_of(
 def option_chances(
     model: Any, tokenizer: Any, asked: Sequence[Asked], *, max_tokens: int = 65536
 ) -> dict[Asked, tuple[float, ...]]:
-    """For each prompt the chances of its options, summing to one."""
+    """The chances of each prompt's options, summing to one."""
     said: dict[str, list[int]] = {}
     rows: list[Row] = []
     for _, prompt, options, temperature in asked:

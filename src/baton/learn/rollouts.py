@@ -56,7 +56,7 @@ class RolloutGroup(Struct, frozen=True, kw_only=True):
 
     step: int
     version: int
-    """Of the weights that sampled them."""
+    """Which weights sampled them: those after so many steps."""
     traces: tuple[Trace, ...]
 
 
@@ -111,7 +111,7 @@ class Rollouts:
         self._ahead = None
 
     def engines(self, *, patient: bool = False) -> dict[str, Engine]:
-        """By role, in lockstep."""
+        """Who answers, by role, in lockstep."""
         wrapped = lockstep({name: policy.engine for name, policy in self.policies.items()}, patient=patient)
         return {role: wrapped[name] for name, policy in self.policies.items() for role in policy.roles}
 

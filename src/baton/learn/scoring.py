@@ -67,7 +67,7 @@ def each_hybrid(rule: Rule, change: Callable[[Hybrid], Hybrid]) -> Rule:
 
 
 def of_forks(rule: Rule) -> Rule:
-    """Without terms that compare with runs without an agent: what those earned is not known of a fork."""
+    """The rule without terms that compare with runs without an agent: what those earned is not known of a fork."""
     if not any(each.needs & _FORKS for each in flat([rule])):
         return rule
     return each_hybrid(rule, _of_forks)
@@ -177,7 +177,7 @@ class Judging(Struct, frozen=True):
     rules: tuple[Rule, ...]
 
     async def gold(self, traces: Sequence[Trace], runner: Callable[[], Forks]) -> tuple[list[Gold], int]:
-        """For each trace, and the tokens it took to run some of them again."""
+        """What is known of each trace, and the tokens it took to run some of them again."""
         every = list(flat(self.rules))
         needs_forks = any(rule.needs & _FORKS for rule in every)
         forks = runner() if needs_forks else None
@@ -243,15 +243,15 @@ def _asked(trace: Trace, event: Event) -> str:
 
 
 class Scoring:
-    """Without a recipe the task's own score is the reward."""
+    """Gives traces their rewards by the recipe's rules; without any, the task's own score is the reward."""
 
     def __init__(self, recipe: RewardRecipe | None) -> None:
         self.recipe = recipe
         self.weights()  # one that cannot be is an error now, and not after the first rollouts
         self._gold: dict[str, Gold] = {}
-        """Of the step's traces."""
+        """What is known of the step's traces."""
         self._of_task: dict[str, Gold] = {}
-        """Of the step's instances, for forks of whatever generation."""
+        """What is known of the step's instances, for forks of whatever generation."""
         self._units: list[set[CreditUnit]] = []
         """Whom each rule rewards."""
 

@@ -24,7 +24,7 @@ from baton.learn.loss import Level, Loss, tokens_of, total
 
 LEVELS: tuple[Level, ...] = ("group", "trace", "agent", "turn")
 _MOVED_ROWS = 16
-"""Of an update, to see how far it moved the policy; all of them would cost a third of it."""
+"""Rows by which it is told how far an update moved the policy; all of them would cost a third of it."""
 
 
 class Packed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -62,7 +62,7 @@ class UpdateReport(Struct, frozen=True, kw_only=True):
     packing: Packing
     num_passes: int
     means: dict[str, float] = field(default_factory=dict)
-    """Over trained tokens: log_ratio, clipped, correction, entropy, kl, where they apply."""
+    """Means over trained tokens of log_ratio, clipped, correction, entropy and kl, where they apply."""
 
 
 class Gradients:

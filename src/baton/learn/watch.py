@@ -367,7 +367,7 @@ def failed_calls(metrics: Mapping[str, Any], traces: Sequence[Trace]) -> list[Wa
     ]
 
 
-MONITORS: Mapping[str, Callable[..., Any]] = {
+MONITORS: Mapping[str, Callable[[Recipe], Monitor] | Callable[..., Sequence[Warned]]] = {
     "failed-calls": failed_calls,
     "serial-collapse": SerialCollapse,
     "dominant-agent": DominantAgent,
@@ -412,7 +412,7 @@ def _dominance(trace: Trace) -> float | None:
 
 
 def _leakage(traces: Sequence[Trace]) -> float | None:
-    """Of the answers given where sources disagreed, the share of the source (by birth) that most of them follow."""
+    """The share of the source (by birth) that most answers follow, among those given where sources disagreed."""
     followed: Counter[int] = Counter()
     disagreed = 0
     for trace in traces:

@@ -183,7 +183,7 @@ class CallBatch:
         self._waiting: list[CallRow] = []
         self._filling: list[CallRow] = []
         self._steps_waited = 0
-        """By the first of those."""
+        """How many steps the first of those has waited."""
         self._rows: list[CallRow] = []
         """In order of pools and slots while `_drawer` is set."""
         self._stepper = Stepper(self._forward, shape.device)

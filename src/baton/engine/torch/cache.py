@@ -39,7 +39,7 @@ class Node:
         self.used = 0
 
     def chain(self) -> list[Node]:
-        """From the root's child down to this node."""
+        """The nodes from the root's child down to this one."""
         found: list[Node] = []
         node: Node | None = self
         while node is not None and node.parent is not None:

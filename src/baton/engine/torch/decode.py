@@ -123,7 +123,7 @@ class Stepper:
         self._index: Tensor | None = None
         """Where the real rows are in the layout; None: it has no others."""
         self._beside: dict[tuple[int, ...], Beside] = {}
-        """Of the last plan."""
+        """What the last plan reads side by side."""
         self._steps_left = 0
         self._memory: Any = None
         """That all recorded steps share."""

@@ -107,7 +107,7 @@ class TorchEngine:
         template: PlainTemplate | None = None,
         limits: EngineLimits | None = None,
     ) -> TorchEngine:
-        """From a Hugging Face folder; on the GPU if there is one."""
+        """The model of a Hugging Face folder; on the GPU if there is one."""
         place = device or ("cuda" if torch.cuda.is_available() else "cpu")
         model, tokenizer = open_folder(folder, place, dtype)
         return cls(model, tokenizer, name=Path(folder).name, template=template, limits=limits)

@@ -143,7 +143,7 @@ _MOST_SCORES = 1 << 26
 
 
 def prefill_pass(nodes: Iterable[Node], shape: KVShape) -> PrefillPass | FlatPass:
-    """In few calls, unless it is too much to copy."""
+    """A pass of few calls, unless it is too much to copy."""
     some = list(nodes)
     return FlatPass(some, shape) if _fit(some, shape) else PrefillPass(some, shape)
 

@@ -48,7 +48,7 @@ class Decoder:
         return str(self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
     def reader(self) -> TokenReader | ByteReader:
-        """For text that comes token by token."""
+        """What reads text that comes token by token."""
         return ByteReader(self) if self._byte_level else TokenReader(self)
 
     def text_and_ends(self, ids: Sequence[int]) -> tuple[str, list[int]]:

@@ -60,7 +60,7 @@ CRITICS: Final[Mapping[str, CriticKind]] = {
 
 
 class NoCritic:
-    """For recipes that need none."""
+    """Stands in for recipes that need no critic: it learns nothing and offers nothing."""
 
     def observe(self, traces: Iterable[Trace]) -> None:
         pass

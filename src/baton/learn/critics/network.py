@@ -46,7 +46,7 @@ LATEST = 768
 _STEPS_KEPT = 5
 """Steps whose traces are learned from."""
 _TOKENS = 4096
-"""Of rows, in one step of the regression."""
+"""How many tokens of rows one step of the regression takes."""
 
 
 class NetworkCritic:
@@ -211,7 +211,7 @@ class NetworkCritic:
 
 
 def _packed(lessons: Sequence[Lesson]) -> dict[str, Tensor]:
-    """As tensors."""
+    """Lessons as tensors, for a checkpoint."""
     return {
         "sizes": torch.tensor([[len(row.ids), len(row.places)] for row, _ in lessons]),
         "ids": torch.from_numpy(np.concatenate([row.ids for row, _ in lessons])),
@@ -369,7 +369,8 @@ def _lessons(reads: Sequence[_Read], critic: NetworkCritic) -> list[Lesson]:
 
 
 def _at(ahead: Sequence[float], num_said: int) -> float:
-    """Of what is to come before each token and after all; a critic's own tokenizer may have made more tokens of it."""
+    """What is to come at a spot, of what is to come before each token and after all; a critic's own tokenizer may have
+    made more tokens of it."""
     return ahead[-1] if num_said < 0 else ahead[max(0, min(num_said, len(ahead) - 2))]
 
 
@@ -383,7 +384,7 @@ def _open_options(trace: Trace) -> dict[tuple[str, str], None]:
 
 
 def _tokenizer(policies: Mapping[str, Any]) -> tuple[Any, frozenset[str]]:
-    """Of the first policy that has one, and the policies whose ids it wrote."""
+    """The tokenizer of the first policy that has one, and the policies whose ids it wrote."""
     found = [policy for policy in policies.values() if policy.tokenizer is not None]
     if not found:
         raise UsageError(

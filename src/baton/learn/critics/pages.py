@@ -134,7 +134,7 @@ class Places:
 
 
 def row_at(ids: Ids, places: Sequence[int] | Ids) -> Row:
-    """For the prefix forest; nothing in it is trained as a policy's."""
+    """A row that the prefix forest can compute; nothing in it is trained as a policy's."""
     size = len(places)
     zeros = np.zeros(size)
     return Row(

@@ -74,7 +74,7 @@ def _unseen(event: Event) -> Asked:
 
 
 def choice_points(trace: Trace, reward: RewardOf = team_return) -> list[ChoicePoint]:
-    """In the order of the trace. Answers that could not be carried out are no choices."""
+    """The choices of a trace, in its order. Answers that could not be carried out are no choices."""
     found: list[ChoicePoint] = []
     for place, event in enumerate(trace.events):
         if event.call is None or event.options is None or event.choice is None or event.status != "ok":
@@ -223,7 +223,7 @@ class TableCritic:
                 return
 
     def _value_of(self, key: bytes) -> float:
-        """Over the options seen: by the policy's chances, or of the best."""
+        """The value of a situation, over the options seen: by the policy's chances, or of the best."""
         level = self._levels[key] = self._average(key)
         if self.backup in ("policy", "return"):
             return level
@@ -233,7 +233,7 @@ class TableCritic:
 
     @property
     def _left(self) -> float:
-        """Of the run, from 1 down to 0."""
+        """The share of the run that is still to come, from 1 down to 0."""
         return max(0.0, 1 - (self._num_observed - 1) / self.num_steps)
 
     def _average(self, key: bytes) -> float:
