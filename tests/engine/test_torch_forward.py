@@ -15,7 +15,7 @@ from transformers import MistralConfig, MistralForCausalLM
 from baton.engine.torch.cache import PrefixCache
 from baton.engine.torch.forward import Forward, LlamaForward, ModelForward, close, forward_of
 from baton.engine.torch.load import checked_forward, kv_shape
-from baton.engine.torch.prefill import PrefillPass
+from baton.engine.torch.passes import PrefillPass
 from baton.learn import lora
 
 

@@ -15,8 +15,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from baton.engine.torch import load
 from baton.engine.torch import prefill as flat
 from baton.engine.torch.cache import Ids, Node, Pool, Pools, PrefixCache, Seat
+from baton.engine.torch.flat import FlatPass, prefill_pass
 from baton.engine.torch.load import checked_forward, kv_shape
-from baton.engine.torch.prefill import FlatPass, PrefillPass, prefill_pass
+from baton.engine.torch.passes import PrefillPass
 
 MODEL = tiny_model()
 SHAPE = kv_shape(MODEL)

@@ -18,9 +18,9 @@ from msgspec import Struct
 from torch import Tensor
 
 from baton.engine.torch.cache import Ids, KVShape, Node, Pools, PrefixCache, Seat
-from baton.engine.torch.decode import Stepper
+from baton.engine.torch.flat import FlatPass
 from baton.engine.torch.forward import Forward, near
-from baton.engine.torch.prefill import FlatPass, PrefillPass
+from baton.engine.torch.passes import PrefillPass, Stepper
 from baton.engine.torch.template import ByteReader, Decoder, TokenReader
 from baton.team.clock import generator
 from baton.team.protocol import Answer, EngineError

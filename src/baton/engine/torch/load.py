@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from baton.engine.torch.cache import KVShape, Node, PrefixCache
+from baton.engine.torch.flat import FlatPass, prefill_pass
 from baton.engine.torch.forward import Forward, ModelForward, close, forward_of
-from baton.engine.torch.prefill import FlatPass, PrefillPass, prefill_pass
+from baton.engine.torch.passes import PrefillPass
 from baton.errors import UsageError
 
 _EXPECTED = (
