@@ -12,8 +12,7 @@ from tiny_model import tiny_model
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from baton.engine.torch import load
-from baton.engine.torch import prefill as flat
+from baton.engine.torch import flat, load
 from baton.engine.torch.cache import Ids, Node, Pool, Pools, PrefixCache, Seat
 from baton.engine.torch.flat import FlatPass, prefill_pass
 from baton.engine.torch.load import checked_forward, kv_shape
