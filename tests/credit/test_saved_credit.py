@@ -10,8 +10,8 @@ from credit_teams import make_trace
 
 from baton.credit import ESTIMATORS
 from baton.credit.estimator import Prefix
-from baton.credit.estimators import partition
 from baton.credit.estimators.mixing import MonotoneMix
+from baton.credit.estimators.partition import partition
 from baton.credit.project import project
 from baton.trace import Call, Credit, Reward, Trace, read_all, write
 

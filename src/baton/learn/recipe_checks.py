@@ -1,9 +1,9 @@
 """What a recipe cannot be, refused before anything is computed: each refusal is one message with the way to mend it.
 
-`check_numbers` refuses values that cannot be, `check_idle` and `check_asked` settings that would do nothing where they
-stand (whoever writes one means something by it), `check_credit` credit that does not fit the team, the policies, the
-rollouts or the critic. What an estimator needs is declared by the estimator, so that one of another package is refused
-alike.
+`check_numbers` refuses values that cannot be, `check_names` names that nobody knows, `check_idle` and `check_asked`
+settings that would do nothing where they stand (whoever writes one means something by it), `check_credit` credit that
+does not fit the team, the policies, the rollouts or the critic. What an estimator needs is declared by the estimator,
+so that one of another package is refused alike.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import math
 
 from msgspec import structs
 
+from baton import registry
 from baton.credit import find
 from baton.credit.estimator import Estimator
 from baton.errors import UsageError, nearest
@@ -20,7 +21,7 @@ from baton.learn.critics.critic import CRITICS
 from baton.learn.decisions import DECISIONS
 from baton.learn.loss import Loss
 from baton.learn.policy import roles_of
-from baton.learn.recipe import CreditPart, LossPart, PolicyPart, Recipe, RolloutPart, TrainPart
+from baton.learn.recipe import CreditPart, LossPart, PolicyPart, Recipe, RolloutPart, TrainPart, extensions
 from baton.learn.stage import Stage
 from baton.settings import check
 from baton.team.team import Topology
@@ -177,6 +178,17 @@ def check_numbers(recipe: Recipe) -> None:
                 f"[policies.{name}.tiny]: width {size.width} with {size.heads} heads and {size.layers} layers cannot "
                 "be. Expected a width that is a multiple of twice the heads, and at least one of each."
             )
+
+
+_NAMED = ("surface", "aggregator", "tool", "critic", "loss", "monitor", "metric")
+"""Kinds that are resolved here. The others are looked up by whoever makes them, before anything is computed as well."""
+
+
+def check_names(recipe: Recipe) -> None:
+    """Whether everything that the recipe names is there."""
+    for kind, name in extensions(recipe):
+        if kind in _NAMED:
+            registry.resolve(kind, name)
 
 
 def check_credit(recipe: Recipe, stage: Stage) -> None:

@@ -1,4 +1,4 @@
-"""Credit on orchestration decisions: spawn, delegate, aggregate, stop, and what was done instead.
+"""Credit on orchestration decisions and on messages, against what was done or said instead in the same context.
 
 A decision nobody chose (a stop that the budget forced) gets no credit, though what it earned still
 counts for the decisions before it.
@@ -246,7 +246,6 @@ def _returns_to_go(
     return found[::-1]
 
 
-# -- message --
 # Credit on messages: what was said against what was said instead, in the same context.
 
 Place = tuple[Hashable, Hashable]

@@ -169,7 +169,6 @@ def _before(trace: Trace, turn: Turn, critic: str) -> Prefix:
     return Prefix(trace, turn.start, turn.agent if critic == "local" else None)
 
 
-# -- token --
 # Credit on tokens: advantages from a critic that looks at every one.
 
 

@@ -1,4 +1,9 @@
-"""Credit on the team: one number for a whole rollout, against the other rollouts of its task."""
+"""Credit by comparison within a group of rollouts: of teams, agents, roles and tool calls.
+
+A team has one number for a whole rollout, against the other rollouts of its task. Agents are compared with their own
+kind or with the team without them, roles with all who play the same part or with the part's running average, and tool
+calls with the other calls of the same tool.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +84,6 @@ def _written(name: str, group: Group, found: Sequence[Advantage], assumes: tuple
     ]
 
 
-# -- agent --
 # Credit on agents: each against its own kind, or against the team without it.
 
 
@@ -146,7 +150,6 @@ def difference(
     ]
 
 
-# -- role --
 # Credit by role: against all who play the same part, or against the part's running average.
 
 
@@ -303,7 +306,6 @@ def _baseline_error(baseline: float, values: list[float]) -> float | None:
     return math.hypot(baseline - fmean(values), std(values) / math.sqrt(len(values)))
 
 
-# -- tool_call --
 # Credit on tool calls: each against the other calls of the same tool. (`siblings` and `coma` apply too.)
 
 

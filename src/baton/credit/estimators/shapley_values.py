@@ -215,7 +215,6 @@ def _finished(v: Coalitions, values: Sequence[float]) -> Shapley:
     )
 
 
-# -- shapley_sampling --
 # Shapley values of large teams from orders drawn at random, with intervals that hold at any time.
 #
 # Orders come in rounds. Within a round every subtree's way of interleaving its children is rotated through

@@ -1,4 +1,4 @@
-"""Credit of spawning and of not spawning from a log alone, doubly robust, by recorded propensities.
+"""Credit of spawning and of not spawning from a log, doubly robust by recorded propensities, alone or with forks.
 
 The arithmetic and its sources: `baton.credit.estimators.spawn_effect`.
 """
@@ -141,7 +141,6 @@ def terms_of(rows: Sequence[Logged]) -> dict[Hashable, Terms]:
     }
 
 
-# -- spawn_combined --
 # Credit of spawning and of not spawning from forks and from the log, each weighed by what it tells.
 #
 # Some rollouts are forked and give pairs; the others, another fold, give doubly robust terms. Both are samples of the

@@ -38,7 +38,6 @@ from baton.trace.numbers import ROUNDING
 from baton.trace.records import Event
 from baton.trace.trace import Trace
 
-# -- stop_choice --
 # Where a team could have stopped: which options stop, how likely each was, and what was known then.
 #
 # In a game to go on is a decision about stopping too, so it is the option that tells a stop, not the event's decision.

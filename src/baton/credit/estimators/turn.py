@@ -1,4 +1,6 @@
-"""Credit on turns: what came after them, or the same turn of other rollouts."""
+"""Credit on turns: what came after them, the same turn of other rollouts, the scope of their branch (FoldGRPO), or
+values backed up the tree of rollouts (MALT).
+"""
 
 from __future__ import annotations
 
@@ -168,7 +170,6 @@ def _in_order(trace: Trace, found: list[Credit]) -> list[Credit]:
     return sorted(found, key=lambda credit: place[credit.target])
 
 
-# -- branch --
 # Credit on turns by the scope of their branch: FoldGRPO.
 
 _SENDS_OUT = ("spawn", "delegate", "aggregate", "stop")
@@ -263,7 +264,6 @@ def _failed_calls(trace: Trace) -> set[str]:
     return found
 
 
-# -- backup --
 # Credit on turns by backing values up the tree of rollouts: MALT.
 
 
