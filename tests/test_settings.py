@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, Literal
@@ -11,9 +12,9 @@ from typing import Any, ClassVar, Literal
 import pytest
 from msgspec import Struct
 
+from baton.compose.training import reward_of
 from baton.errors import UsageError
 from baton.learn.recipe import RECIPES, extensions, load, parse, resolved
-from baton.learn.scoring import Scoring
 from baton.reward import Gold, Rule, parse_reward_recipe, rule_of
 from baton.settings import Count, Share, apply_change, arguments, decode, merge, read_table
 from baton.trace.records import Reward
@@ -47,6 +48,7 @@ class Politeness(Rule, tag="politeness", frozen=True, kw_only=True):
 def package(monkeypatch: pytest.MonkeyPatch) -> str:
     """A module of another package, with a rule."""
     module: Any = ModuleType("another_package")
+    module.__spec__ = ModuleSpec("another_package", None)
     module.Politeness = Politeness
     monkeypatch.setitem(sys.modules, "another_package", module)
     return "another_package"
@@ -132,7 +134,9 @@ def test_code_that_a_file_names_takes_leave(package: str) -> None:
         parse(named)
     recipe = parse(named, trust=True)
     assert ("reward", f"{package}:Politeness") in extensions(recipe)
-    (rule,) = Scoring(recipe.reward).rules
+    made = reward_of(recipe.reward)
+    assert made is not None
+    (rule,) = made.rules
     assert rule == Politeness(word="thanks")
     with pytest.raises(UsageError, match="imports the Python module"):
         parse('import = ["another_package"]\nbase = "grpo"')

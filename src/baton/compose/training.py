@@ -21,7 +21,14 @@ from baton.learn.loss import Loss
 from baton.learn.models.start import starting_adapters, starting_models
 from baton.learn.policy import Load
 from baton.learn.recipe import PolicyPart, Recipe, RewardPart
-from baton.learn.recipe_checks import check_asked, check_credit, check_idle, check_numbers, loss_of
+from baton.learn.recipe_checks import (
+    check_asked,
+    check_credit,
+    check_idle,
+    check_names,
+    check_numbers,
+    loss_of,
+)
 from baton.learn.run import checkpoint
 from baton.learn.run.evaluate import optimum_of
 from baton.learn.run.folder import Folder
@@ -64,6 +71,7 @@ def make_trainer(
     be changed any more, so nothing of it is refused for doing nothing.
     """
     check_numbers(recipe)
+    check_names(recipe)
     if not restored:
         check_idle(recipe)
     stage = make_stage(recipe, task=own.task, topology=own.topology)
