@@ -36,7 +36,7 @@ HOMES: Final[Mapping[str, str]] = {
     "estimator": "baton.credit:ESTIMATORS",
     "loss": "baton.learn.loss:LOSSES",
     "critic": "baton.learn.critics.critic:CRITICS",
-    "metric": "baton.measure.metric:METRICS",
+    "metric": "baton.measure.metrics:METRICS",
     "format": "baton.trace.formats.shipped:FORMATS",
     "monitor": "baton.learn.watch:MONITORS",
     "recipe": "baton.learn.recipe:RECIPES",

@@ -16,6 +16,7 @@ from baton.compose.known import measure_gold, task_behind
 from baton.errors import BatonError, UsageError, nearest
 from baton.measure.figure import Figure, not_measured
 from baton.measure.measured import MeasuredTrace
+from baton.measure.metric import find_metric
 from baton.measure.report.document import Document, ReportTable, as_html, as_markdown, document
 from baton.measure.report.report import MeasureReport, measure
 from baton.measure.safety.summary import safety_report
@@ -42,6 +43,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trace", action="append", default=[], metavar="ID", help="only this one; repeatable"
     )
+    parser.add_argument(
+        "--metric", action="append", default=[], metavar="M",
+        help="a metric of your own as well, by name or module:attr; repeatable",
+    )  # fmt: skip
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="everything, as JSON")
     form.add_argument("--md", action="store_true", help="tables in Markdown")
@@ -84,6 +89,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--consequential and --untrusted are for --safety. Type: --safety")
     if args.trust and not (args.replay or args.safety):
         raise UsageError(f"{TRUST} is for what runs traces again. Type: --replay or --safety as well")
+    metrics = [find_metric(name) for name in args.metric]
     team = _readings(args.paths, trust=args.trust)
     if not team:
         raise UsageError(f"{', '.join(args.paths)}: no trace in there.")
@@ -100,6 +106,7 @@ def run(args: argparse.Namespace) -> int:
         samples=_readings(args.best_of, trust=args.trust),
         rerun=(lambda reading: rerun(reading.trace)) if args.replay else None,
         safety=safety,
+        metrics=metrics,
     )
     _print(report, args)
     return 0

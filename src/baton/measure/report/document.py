@@ -13,7 +13,7 @@ from baton.measure.figure import Figure
 from baton.measure.metrics.mast import MODES
 from baton.measure.metrics.token_matched import BestOf
 from baton.measure.report.checklist import Checklist
-from baton.measure.report.report import FAMILIES, MeasureReport, Rows, TraceGroup
+from baton.measure.report.report import FAMILIES, MeasureReport, OwnFigure, Rows, TraceGroup
 from baton.measure.safety.summary import SafetyReport
 
 NOT_MEASURED = "not measured"
@@ -63,6 +63,8 @@ def document(report: MeasureReport) -> Document:
     for family, about in FAMILIES.items():
         names = [name for name, row in Rows.items() if row.family == family]
         tables.append(_figures(f"{family} {about}", names, columns, report.best_of))
+    if report.own:
+        tables.append(_own(report.own))
     if report.versus_single:
         rows = tuple(
             (_words(name), shown(figure), figure.why_not or "")
@@ -111,6 +113,15 @@ def _figures(
         first = next(iter(columns.values())).figures[name]
         rows.append((*row, first.why_not or Rows[name].about))
     return ReportTable(title=title, head=(*head, "what it is, or why it is not measured"), rows=tuple(rows))
+
+
+def _own(own: Mapping[str, OwnFigure]) -> ReportTable:
+    rows = []
+    for name, one in own.items():
+        about = one.figure.why_not or " ".join(filter(None, (one.about, one.source and f"({one.source})")))
+        rows.append((_words(name) + (f" ({one.unit})" if one.unit else ""), shown(one.figure), about))
+    head = ("figure", "all", "what it is, or why it is not measured")
+    return ReportTable(title="Metrics asked for", head=head, rows=tuple(rows))
 
 
 def _best_of(best: BestOf) -> ReportTable:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from baton.measure.figure import Figure, mean, not_measured
 from baton.measure.measured import MeasuredTrace
-from baton.measure.metric import METRICS, Family
-from baton.measure.metrics import collaboration, overhead, parallel, success, votes
+from baton.measure.metric import Family, Metric
+from baton.measure.metrics import METRICS, collaboration, overhead, success, votes
 from baton.measure.metrics import stop_regret as stopping
 from baton.measure.metrics.amplification import naive_ratio
 from baton.measure.metrics.mast import MastFinding, Mode, failures, rates
@@ -51,6 +51,15 @@ class TraceGroup(Struct, frozen=True, kw_only=True):
     failures: dict[Mode, Figure]
 
 
+class OwnFigure(Struct, frozen=True, kw_only=True):
+    """A metric asked for by name, over all traces of the team."""
+
+    figure: Figure
+    unit: str
+    about: str
+    source: str
+
+
 class MeasureReport(Struct, frozen=True, kw_only=True):
     """Everything."""
 
@@ -66,6 +75,8 @@ class MeasureReport(Struct, frozen=True, kw_only=True):
     """Trace -> failure modes that fired in it."""
     notes: tuple[str, ...] = ()
     safety: SafetyReport | None = None
+    own: dict[str, OwnFigure] = field(default_factory=dict)
+    """Metrics that were asked for by name, of this or another package."""
 
 
 _OVER_TRACES: dict[str, tuple[ReportRow, Callable[[Sequence[MeasuredTrace]], Figure]]] = {
@@ -107,7 +118,7 @@ _BY_REPLAY = {
 
 def _rows() -> dict[str, ReportRow]:
     listed = {
-        name: ReportRow(family=found.family, unit=found.unit, about=found.about)
+        name: ReportRow(family=found.family, unit=found.unit, about=found.formula)
         for name, found in METRICS.items()
     }
     every = {name: row for name, (row, _) in _OVER_TRACES.items()} | listed | _BY_REPLAY
@@ -116,7 +127,6 @@ def _rows() -> dict[str, ReportRow]:
 
 Rows: Mapping[str, ReportRow] = _rows()
 """Every figure, in the order of a report."""
-_LISTED = (parallel,)  # imported only for the metrics it lists
 
 
 class Replayed(Struct, frozen=True, kw_only=True):
@@ -169,8 +179,12 @@ def measure(
     samples: Sequence[MeasuredTrace] = (),
     rerun: Reruns | None = None,
     safety: SafetyReport | None = None,
+    metrics: Sequence[Metric] = (),
 ) -> MeasureReport:
-    """The report. `single`: single-agent traces; `samples`: those to take best-of-n from, several a task."""
+    """The report. `single`: single-agent traces; `samples`: those to take best-of-n from, several a task.
+
+    `metrics` are worked out beside those of the survey.
+    """
     # Traces in one order, whatever order they were given in: sums of floats show it.
     team, single, samples = (sorted(side, key=_order) for side in (team, single, samples))
     again = None if rerun is None else {id(reading): replayed(reading, rerun) for reading in team}
@@ -195,7 +209,13 @@ def measure(
         found={r.trace.trace_id: fired for r in team if (fired := [one for one in failures(r) if one.fired])},
         notes=tuple(notes),
         safety=safety,
+        own={one.name: _own(one, team) for one in metrics},
     )
+
+
+def _own(one: Metric, team: Sequence[MeasuredTrace]) -> OwnFigure:
+    found = mean((one(reading) for reading in team), one.bounds)
+    return OwnFigure(figure=found, unit=one.unit, about=one.formula, source=one.source)
 
 
 def _order(reading: MeasuredTrace) -> tuple[str, str, int]:
