@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 
 from baton.trace import Call, Credit, Edge, Event, Header, Ints, Reward, Trace
 
-__all__ = ["by_target", "group_of", "make_trace", "returns_lists", "values_of"]
-
 
 def make_trace(
     name: str = "a",

@@ -1,12 +1,10 @@
-"""Traces that use every record kind, for the tests of the store."""
+"""Small traces written out: one that uses every record kind, for stores and formats, and ones of given events."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from baton.trace import Call, Credit, Edge, Event, Floats, Header, Ints, Payload, Reward, Sampling, Trace
-
-__all__ = ["event", "header", "whole_trace"]
 
 
 def header(trace_id: str = "t") -> Header:
@@ -43,3 +41,18 @@ def whole_trace(trace_id: str = "t") -> Trace:
         costs={"tokens": 12.0},
         metrics={"f1": 0.25},
     )
+
+
+def team(*rows: tuple[str, str] | tuple[str, str, dict[str, Any]]) -> Trace:
+    """One event a row: agent, type, fields; a second apart, in this order."""
+    events = tuple(
+        Event(
+            id=f"e{i}",
+            seq=i,
+            agent=row[0],
+            type=row[1],  # type: ignore[arg-type]
+            **{"t": float(i), **(row[2] if len(row) == 3 else {})},
+        )
+        for i, row in enumerate(rows)
+    )
+    return Trace(header=Header(trace_id="t", task_id="k"), events=events)

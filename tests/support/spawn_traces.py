@@ -13,8 +13,6 @@ from baton.team.forks import Cost
 from baton.team.intervene import Drop
 from baton.trace import Event, Header, Reward, Trace
 
-__all__ = ["Choices", "Dropping", "every_log", "log_of", "spawns_of", "tau_of"]
-
 Choices = tuple[int, ...]
 """What a rollout did at its decisions: 1 for a spawn."""
 

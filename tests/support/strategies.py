@@ -25,8 +25,6 @@ from baton.trace.vocabulary import (
     TOPOLOGIES,
 )
 
-__all__ = ["arbitrary_traces", "json_objects", "names", "texts", "valid_traces"]
-
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 names = st.sampled_from(["a", "b", "orchestrator", "worker-1", "é", "a b"]) | texts.filter(bool)
 _ids = st.sampled_from(["e0", "e1", "e2", "e3", "c0", "c1"]) | names

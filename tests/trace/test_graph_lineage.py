@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import convert, structs
+from sample_traces import team
 from strategies import valid_traces
 
 from baton.errors import TraceError
@@ -19,21 +19,6 @@ from baton.trace.records import Event
 from baton.trace.trace import Header, Trace
 
 EXAMPLE = Path(__file__).parents[2] / ".." / "shared" / "data" / "survey" / "example_trace.json"
-
-
-def team(*rows: tuple[str, str] | tuple[str, str, dict[str, Any]]) -> Trace:
-    """One event a row: agent, type, fields; a second apart, in this order."""
-    events = tuple(
-        Event(
-            id=f"e{i}",
-            seq=i,
-            agent=row[0],
-            type=row[1],  # type: ignore[arg-type]
-            **{"t": float(i), **(row[2] if len(row) == 3 else {})},
-        )
-        for i, row in enumerate(rows)
-    )
-    return Trace(header=Header(trace_id="t", task_id="k"), events=events)
 
 
 def test_parents_depths_children_and_lives() -> None:

@@ -8,8 +8,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
+from sample_traces import team
 from strategies import valid_traces
-from test_graph_forest import team
 
 from baton.trace.graph.stages import Stages
 from baton.trace.trace import Trace

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from baton.compose.build import describe
 from planted import event, trace_of
 from reward_traces import golden
 
@@ -21,6 +20,7 @@ from baton.trace.gold import Gold, f1, item_f1
 from baton.trace.outcome import answer_of, cut_off, final_event, stops, task_return, task_score, team_return
 from baton.trace.records import Event, Reward
 from baton.trace.trace import Payload, Trace
+from baton.view.terminal.run_lines import describe
 
 
 def test_a_rules_reward_stands_in_place_of_the_tasks_own_for_credit_and_training() -> None:
