@@ -79,7 +79,9 @@ def test_what_was_an_object_is_asked_for_again(task: baton.Task) -> None:
 
 
 def test_by_name_with_settings_into_a_folder_and_resumed(tmp_path: Path) -> None:
-    trace = baton.run("shard-sum", topology="hierarchical", settings={"task.num_shards": 4}, out=tmp_path / "run")
+    trace = baton.run(
+        "shard-sum", topology="hierarchical", settings={"task.num_shards": 4}, out=tmp_path / "run"
+    )
     assert baton.replay(tmp_path / "run").events == trace.events
     assert baton.resume(tmp_path / "run") == []
     assert baton.fork(tmp_path / "run", drop="lead1.worker1#2").trace.trace_id != trace.trace_id

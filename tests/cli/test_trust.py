@@ -213,3 +213,72 @@ def test_a_store_is_resumed_by_its_own_module_only_when_told(
     assert "'slow_play'" in told(capsys, "resume", "out")
     assert "slow_play" not in sys.modules
     assert main(["resume", "out", "--trust"]) == 0
+
+
+OWN = """
+from pathlib import Path
+from baton.team.topology.centralized import centralized
+from baton.team.tools.tool import tool
+
+def star(*, tools=()):
+    return centralized(tools=tools)
+
+@tool
+def shout(text: str) -> str:
+    "Say it louder."
+    return text.upper()
+
+Path(__file__).with_name("imported").touch()
+"""
+
+
+@pytest.fixture
+def own(here: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What a person types to run with a topology and a tool of their own."""
+    (here / "own_parts.py").write_text(OWN)
+    monkeypatch.delitem(sys.modules, "own_parts", raising=False)
+    return ["run", "shard-sum", "--topology", "own_parts:star", "--tool", "own_parts:shout", "--out", "run"]
+
+
+def test_parts_of_ones_own_survive_replay_and_fork_with_trust(
+    own: list[str], here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(own) == 0
+    assert (here / "imported").exists()
+    monkeypatch.delitem(sys.modules, "own_parts")
+    (here / "imported").unlink()
+    again = (("replay", "run"), ("fork", "run", "--bar", "worker3", "--out", "f.jsonl"))
+    for command in again:
+        line = told(capsys, *command)
+        assert "own_parts:star" in line
+        assert "--trust" in line
+    assert not (here / "imported").exists()
+    for command in again:
+        assert main([*command, "--trust"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (('model = "tiny"', 'model = "openai:m@http://127.0.0.1:9/v1"\ntrain = "frozen"'), "OPENAI_API_KEY"),
+        (('name = "game:parallel-pandora"', 'name = "strange_play:T"'), "'strange_play'"),
+        (("about = ", 'import = ["strange_play"]\nabout = '), "'strange_play'"),
+    ],
+    ids=["a server", "a task", "an import"],
+)
+def test_a_recipe_that_came_as_a_file_is_asked_about(
+    change: tuple[str, str], named: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert main(["recipes", "grpo"]) == 0
+    text = capsys.readouterr().out
+    assert change[0] in text
+    (here / "strange.toml").write_text(text.replace(*change))
+    (here / "folder").mkdir()
+    (here / "folder" / "recipe.toml").write_text(text.replace(*change))
+    (here / "folder" / "run.json").write_text('{"recipe": "strange", "status": "stopped"}')
+    for command in (("train", "strange.toml"), ("train", "--resume", "--out", "folder"), ("eval", "folder")):
+        line = told(capsys, *command)
+        assert named in line
+        assert "--trust" in line
+    assert not (here / "imported").exists()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from baton.cli import add_trust
 from baton.compose.again import need_torch
+from baton.compose.stage_from_recipe import make_stage
 from baton.compose.trust import check_recipe, recipe_in
 from baton.compose.waking import Ending, Terminated, exit_code, silence, why_stopped
 from baton.errors import UsageError
@@ -93,6 +94,7 @@ def _begun(args: argparse.Namespace, display: Display) -> Begin:
     if out.exists() and not out.is_dir():
         raise UsageError(f"{out} is a file. Give a folder: --out runs/{name}")
     Folder(out).check_free()
+    make_stage(recipe)  # a task or a team that cannot be is refused before torch is loaded
 
     def begin() -> tuple[Session, Path]:
         from baton.compose.training import begin as begin_run

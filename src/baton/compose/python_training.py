@@ -79,7 +79,8 @@ def train(
     reward: RewardLike | None = None,
     credit: Credit | Sequence[Credit] | None = None,
     loss: Loss | str | None = None,
-    critic: Critic | str | None = None,
+    critic: Critic | Callable[..., Critic] | str | None = None,
+    monitors: Sequence[Any] = (),
     steps: int | None = None,
     seed: int | None = None,
     settings: Mapping[str, Any] | None = None,
@@ -92,8 +93,8 @@ def train(
     `settings` are those of `baton train --set`, such as `{"rollout.groups": 4}`. `progress` is called with each step's
     line of metrics. A recipe that is a file may name code and servers only with `trust`.
     """
-    own, changes = _components(task, topology, policy, reward, critic)
-    changes |= _credited(credit)
+    own, changes = _components(task, topology, policy, reward)
+    changes |= _registered(credit, critic, monitors)
     if loss is not None:
         changes["loss"] = {"kind": loss} if isinstance(loss, str) else _table(loss)
     changes |= {
@@ -168,7 +169,8 @@ def _place(run: str | Path | TrainedRun, trust: bool, components: Mapping[str, A
             f"{out} holds no training run: it has no run.json. Train one first: baton.train(...)."
         )
     recipe_in(out, trust=trust)
-    given = dict.fromkeys(("task", "topology", "policy", "reward", "critic")) | dict(components)
+    given: dict[str, Any] = dict.fromkeys(("task", "topology", "policy", "reward")) | dict(components)
+    _registered(given.pop("credit", None), given.pop("critic", None), given.pop("monitors", ()))
     return out, _components(**given)[0]
 
 
@@ -177,7 +179,6 @@ def _components(
     topology: Topology | str | None,
     policy: Model | Mapping[str, Model] | None,
     reward: RewardLike | None,
-    critic: Critic | str | None,
 ) -> tuple[Own, dict[str, Any]]:
     """Objects, and what the recipe says in their place."""
     from baton.compose.training import Own
@@ -193,9 +194,6 @@ def _components(
     if reward is not None:
         changes["reward"] = {"recipe": reward if isinstance(reward, str) else given_name("rules")}
         own |= {} if isinstance(reward, str) else {"reward": _rules(reward)}
-    if critic is not None:
-        changes["critic"] = {"kind": critic if isinstance(critic, str) else "table"}
-        own |= {} if isinstance(critic, str) else {"critic": critic}
     if isinstance(policy, Mapping):
         own["models"] = {name: one for name, one in policy.items() if not isinstance(one, str)}
     elif policy is not None and not isinstance(policy, str):
@@ -210,27 +208,46 @@ def _rules(given: Rule | Sequence[Rule] | RewardRecipe) -> RewardRecipe:
     return RewardRecipe(about="given in Python", rules=rules)
 
 
-def _credited(given: Credit | Sequence[Credit] | None) -> dict[str, Any]:
-    """The recipe's credit; an estimator that is an object is known to this process by its name."""
-    if given is None:
-        return {}
-    several = [given] if isinstance(given, str | Estimator | Mapping) else list(given)
-    return {
-        "credit": [dict(one) if isinstance(one, Mapping) else {"estimator": _named(one)} for one in several]
-    }
+def _registered(
+    credit: Credit | Sequence[Credit] | None, critic: Any, monitors: Sequence[Any]
+) -> dict[str, Any]:
+    """The recipe's credit, critic and monitors. Those that are objects get a name in this process, by which the recipe
+    knows them; another process registers or gives them again."""
+    changes: dict[str, Any] = {}
+    if credit is not None:
+        several = [credit] if isinstance(credit, str | Estimator | Mapping) else list(credit)
+        changes["credit"] = [
+            dict(one)
+            if isinstance(one, Mapping)
+            else {"estimator": one if isinstance(one, str) else _named("estimator", one, one.name)}
+            for one in several
+        ]
+    if critic is not None:
+        changes["critic"] = {"kind": critic if isinstance(critic, str) else _named("critic", critic)}
+    if monitors:
+        changes["train.monitors"] = [
+            one if isinstance(one, str) else _named("monitor", one) for one in monitors
+        ]
+    return changes
 
 
-def _named(estimator: str | Estimator) -> str:
-    if isinstance(estimator, str):
-        return estimator
-    if registry.knows("estimator", estimator.name):
-        if registry.resolve("estimator", estimator.name) == estimator:
-            return estimator.name
-        raise UsageError(
-            f"there already is another estimator {estimator.name!r}; give this one another name."
-        )
-    registry.register("estimator", estimator.name)(estimator)
-    return estimator.name
+def _named(kind: str, thing: Any, name: str | None = None) -> str:
+    """The name by which this process knows an object."""
+    base = name or f"given-{getattr(thing, '__name__', type(thing).__name__)}"
+    made, count = base, 1
+    while registry.knows(kind, made):
+        if _GIVEN.get((kind, made)) is thing or registry.resolve(kind, made) == thing:
+            return made
+        count += 1
+        made = f"{base}-{count}"
+    _GIVEN[kind, made] = thing
+    is_critic = kind == "critic" and not callable(thing)
+    registry.register(kind, made)((lambda *_: thing) if is_critic else thing)
+    return made
+
+
+_GIVEN: dict[tuple[str, str], Any] = {}
+"""(kind, name) -> what a program gave under it."""
 
 
 def _recipe(

@@ -16,7 +16,7 @@ from baton.compose.stage_from_recipe import make_stage
 from baton.compose.team_from_settings import refuse_given
 from baton.compose.trust import recipe_in
 from baton.errors import UsageError, nearest
-from baton.learn.critics.critic import Critic, learns, make_critic
+from baton.learn.critics.critic import learns, make_critic
 from baton.learn.loss import Loss
 from baton.learn.models.start import starting_adapters, starting_models
 from baton.learn.policy import Load
@@ -56,7 +56,6 @@ class Own(Struct, frozen=True, kw_only=True):
     """Policy -> model and tokenizer."""
     reward: RewardRecipe | None = None
     loss: Loss | None = None
-    critic: Critic | None = None
 
 
 OWN_NOTHING = Own()
@@ -76,7 +75,7 @@ def make_trainer(
         check_idle(recipe)
     stage = make_stage(recipe, task=own.task, topology=own.topology)
     check_credit(recipe, stage)
-    if not restored and own.critic is None:
+    if not restored:
         check_asked(recipe)
     scoring = Scoring(own.reward or reward_of(recipe.reward))
     check_balance(recipe, scoring.rules)
@@ -86,7 +85,7 @@ def make_trainer(
         adapt=None if restored else starting_adapters(recipe, stage, progress),
         scoring=scoring,
         loss=own.loss or loss_of(recipe),
-        critic=own.critic or (lambda policies, reward: make_critic(recipe, policies, reward)),
+        critic=lambda policies, reward: make_critic(recipe, policies, reward),
         watch=Watch(recipe),
     )
     return Trainer(recipe, parts)

@@ -1,7 +1,11 @@
-"""asyncio.run that Ctrl-C always ends.
+"""How work ends when it is told to: Ctrl-C always ends it, SIGTERM ends it well, a closed pipe ends it quietly.
 
 A signal that comes as the loop goes to sleep, or to another thread, is seen only when something else wakes the loop:
-with a model that hangs, never. Written to a socket that the loop watches, it is seen at once.
+with a model that hangs, never. Written to a socket that the loop watches, it is seen at once (`run_waking`).
+
+A cluster's scheduler or `timeout` sends SIGTERM, and SIGKILL soon after. A step of training that is nearly done is let
+to its end and kept as a checkpoint; a long one is broken off as by Ctrl-C (`Ending`). A second signal ends the process
+at once.
 """
 
 from __future__ import annotations
@@ -45,13 +49,6 @@ def _woken(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
             loop.remove_reader(heard)
             signal.set_wakeup_fd(before)
 
-
-# -- train_ending --
-# How a run ends when it is told to by SIGTERM: a cluster's scheduler or `timeout` sends it, and SIGKILL soon after.
-# Or when nobody reads what it says any more, as after `| head`.
-#
-# A step that is nearly done is let to its end and kept as a checkpoint; a long one is broken off as by Ctrl-C. A second
-# signal ends the process at once.
 
 _QUICK_SECONDS = 5.0
 """Steps that take less are ended properly. Schedulers leave ten seconds or more."""

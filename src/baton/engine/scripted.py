@@ -140,8 +140,7 @@ class ScriptedEngine:
         )
 
 
-# -- scripts --
-# Built-in scripts, by name. Each is one function from a Request to a reply; see `scripted`.
+# Built-in scripts, by name. Each is one function from a Request to a reply.
 
 
 def echo(request: Request) -> str:

