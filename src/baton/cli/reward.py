@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    recipe = load_reward_recipe(args.recipe)
+    recipe = load_reward_recipe(args.recipe, trust=args.trust)
     given = _given(args.gold) if args.gold is not None else {}
     if args.out is not None:
         format_of_name(args.out)
