@@ -83,7 +83,6 @@ def _nearest(wanted: str, records: tuple[Paper | Excluded, ...]) -> str:
     return f"Did you mean {names[close[0]]!r}?" if close else "Type: baton corpus list"
 
 
-# -- select --
 # Picks records by any of their fields.
 #
 # A controlled field is matched exactly, `NA` for none; a text is matched where it occurs, in any case; a year may be

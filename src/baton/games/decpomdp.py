@@ -79,7 +79,6 @@ class DecPOMDP(Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_fiel
         raise NotImplementedError
 
 
-# -- local_view --
 # One agent's view of a dynamic Dec-POMDP, everyone else's policy fixed: exact filtering.
 #
 # States are the agent's own histories, as (number of its action, observation) with -1 for the first;

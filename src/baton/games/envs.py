@@ -120,7 +120,6 @@ def _sizes(game: Game) -> tuple[int, int]:
     return actions, width
 
 
-# -- parallel_env --
 # A dynamic Dec-POMDP as a PettingZoo ParallelEnv: whoever trains on those can train on these.
 #
 # Agents join `agents` when spawned and leave it, terminated, when they return or are cancelled. An

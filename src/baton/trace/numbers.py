@@ -109,7 +109,6 @@ def decode_hook(kind: type, value: Any) -> Any:
     raise TypeError(f"cannot decode {kind.__name__} from a trace")
 
 
-# -- rounding --
 # Where a spread ends and rounding begins.
 #
 # Numbers that are all alike seldom have a deviation of exactly zero: their mean is off in its last digit. Whatever

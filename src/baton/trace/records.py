@@ -98,7 +98,6 @@ def _inflate(packed: bytes, size: int, ref: str) -> bytes:
     return raw
 
 
-# -- call --
 # Calls: one LLM call each, token in and token out, exactly as sampled.
 #
 # An agent's prompt mostly repeats its previous call. So a call may name the call it grows from:
@@ -163,7 +162,6 @@ class Call(
     duration_s: float | None = None
 
 
-# -- event --
 # Events and edges: the vertices and arcs of an orchestration trace.
 #
 # The survey's fields keep the survey's names; the rest is what its schema cannot say (who chose,
@@ -247,7 +245,6 @@ class Edge(
     inferred: bool = False
 
 
-# -- record --
 # Reward and credit: records that later stages attach to units of a trace.
 #
 # A record names its unit and its target. What a target is, by unit:

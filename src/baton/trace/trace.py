@@ -183,7 +183,6 @@ class Trace(Struct, frozen=True, kw_only=True, dict=True):
         )
 
 
-# -- meta --
 # Reading a header's `meta`, which may hold anything: what Baton wrote, another system's words, or damage.
 #
 # `run` says how `baton run` and `baton train` set a team up, `train` which step it was of; both are objects. Invariant:

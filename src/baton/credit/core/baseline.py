@@ -82,7 +82,6 @@ def normal_ranks(values: Sequence[float]) -> list[Advantage]:
     return found
 
 
-# -- spread --
 # Standard errors of credits that are one draw each: how far they would move were the rollout drawn again.
 #
 # A critic or a formula gives one number for a rollout, which says nothing of its own luck; the other rollouts

@@ -22,7 +22,6 @@ from baton.trace.graph.timing import Concurrency, critical_path
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import CREDIT_UNITS
 
-# -- bands --
 # Trace-length bands: 10, 100 and 1,000 events, the nearest by ratio (B2 of the survey's benchmark).
 
 BANDS = (10, 100, 1000)

@@ -222,7 +222,6 @@ def _words(name: str) -> str:
     return name.replace("_", " ")
 
 
-# -- page --
 # A document as Markdown, or as one page of HTML: no script, no link, nothing loaded from anywhere.
 #
 # Cells hold names from traces, which models and strangers wrote. Invariant: in the page every one of them is text

@@ -18,7 +18,6 @@ from baton.measure.measured import CostKind, MeasuredTrace
 from baton.measure.safety.taint import CONTROL_EDGES, DATA_EDGES, Taint
 from baton.trace.graph.lineage import NO_EFFECT
 
-# -- flow --
 # The fewest vertices that separate sources from sinks in a directed graph: Menger's theorem by maximum flow.
 #
 # Each vertex that may be cut is an arc of capacity 1 between its two halves; all other arcs have no limit.

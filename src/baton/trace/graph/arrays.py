@@ -123,7 +123,6 @@ def _repeated(trace: Trace) -> str:
     )
 
 
-# -- graph --
 # The trace's graph G = (V, E) as arrays: node i is `trace.events[i]`, an edge is a pair of indices.
 #
 # `Graph.of(trace)` resolves the edges once; everything else is computed when first asked for and

@@ -18,7 +18,6 @@ from baton.trace.graph.arrays import Graph
 from baton.trace.graph.lineage import Lineage
 from baton.trace.trace import Trace
 
-# -- critical --
 # The critical path: the chain of events that no amount of parallelism gets below, and its seconds.
 #
 # Events may overlap: results of tools that ran at once follow each other, and a dependency may come up while an
