@@ -1,21 +1,17 @@
 """An aggregator of your own: one result of what several agents said. Here, the median of numbers.
 
-It fuses, or raises AggregateError with a reason the agent can act on; nothing else. The weights say
-how much each claim counted, and go into the trace.
+It fuses, or raises AggregateError with a reason the agent can act on; nothing else. The weights say how much each
+claim counted, and go into the trace. A model may aggregate by what its team was given, and by nothing else.
 
-Type: python examples/my_aggregator.py
+    baton run shard-sum --topology swarm --set method=median --aggregator my_aggregator:Median --out runs/median
 """
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
+import baton
 from baton.team.aggregate import AggregateError, Claim, Fused
-from baton.team.protocol import Request
-from baton.team.running import run
-from baton.team.team import Assignment, Team
-from baton.team.topology import make_topology
 from baton.testing import check_aggregator
 
 
@@ -42,14 +38,16 @@ class Median:
         return Fused(f"{middle:g}", weights, {"numbers": numbers})
 
 
-def guess(request: Request) -> str:
-    """What the peers say; a model would be asked the same."""
-    return f"return {[41, 42, 1000][int(request.agent[-1]) - 1]}"
-
-
 if __name__ == "__main__":
     check_aggregator(Median())
-    team = Team.of(make_topology("swarm", peers=3, method="median"), guess, aggregators=[Median()])
-    trace = asyncio.run(run(team, Assignment(task_id="guess", prompt="guess a number")))
-    fused = next(event for event in trace.events if event.type == "aggregate")
-    print(trace.text(fused.content_ref), fused.extra["weights"])
+    task = baton.Task.of("How many legs has a spider?", verify="8")
+    guesses = {"peer1": "6", "peer2": "8", "peer3": "1000"}
+    trace = baton.run(
+        task,
+        topology="swarm",
+        aggregators=[Median()],
+        policy=lambda request: f"return {guesses[request.agent]}",
+        settings={"peers": 3, "method": "median"},
+    )
+    (fused,) = [event for event in trace.events if event.type == "aggregate"]
+    print(f"{list(guesses.values())} -> {trace.text(fused.content_ref)}, reward {trace.rewards[0].value:g}")

@@ -1,21 +1,18 @@
-"""An engine of your own: anything that answers calls. Here, one that draws a word of its role's list.
+"""An engine of your own: anything that answers calls. Here, one that draws one of a few lines.
 
-The same request (input and sampling key) must give the same answer, alone or in a batch: draw with
-`baton.team.clock.uniform`, never with `random`. Where log-probs are known, give them; None means not measured.
+The same request (input and sampling key) must give the same answer, alone or in a batch: draw with `uniform`, never
+with `random`. Where log-probs are known, give them; None means not measured.
 
-Type: python examples/my_engine.py
+    baton run shard-sum --topology swarm --policy "my_engine:dice:return 1|return 2" --out runs/dice
 """
 
-import asyncio
 import math
 from collections.abc import Sequence
 
+import baton
 from baton.engine.tokens import completion, encode_entries
 from baton.team.clock import uniform
 from baton.team.protocol import Answer, EngineError, Entry, Request
-from baton.team.running import run
-from baton.team.team import Assignment, Team
-from baton.team.topology import make_topology
 from baton.testing import check_engine
 from baton.trace.numbers import Floats, Ints
 
@@ -28,8 +25,7 @@ class DiceEngine:
         self._lines = tuple(lines)
 
     def encode(self, entries: Sequence[Entry], after: Answer | None) -> Ints | None:
-        """Baton's byte tokenizer; an engine that has none returns None."""
-        return encode_entries(entries, after)
+        return encode_entries(entries, after)  # Baton's byte tokenizer; an engine that has none returns None
 
     async def answer(self, requests: Sequence[Request]) -> list[Answer | EngineError]:
         return [self._answer(request) for request in requests]
@@ -39,28 +35,21 @@ class DiceEngine:
             return EngineError("dice are thrown by key, and this request has none.")
         text = self._lines[int(uniform(request.sampling.key) * len(self._lines))]
         ids, ends, zeros = completion(text)
-        if request.sampling.max_tokens is not None and len(ids) > request.sampling.max_tokens:
+        if len(ids) > (request.sampling.max_tokens or math.inf):
             return EngineError(f"{text!r} is longer than {request.sampling.max_tokens} tokens.")
         # All the chance is in the first token; the rest follows from it.
-        logprobs = Floats([-math.log(len(self._lines)), *zeros[1:]])
-        return Answer(
-            text=text,
-            policy=self.name,
-            completion_ids=ids,
-            logprobs=logprobs,
-            token_ends=ends,
-            completion_tokens=len(ids),
-        )
+        chances = Floats([-math.log(len(self._lines)), *zeros[1:]])
+        return Answer(text=text, policy=self.name, completion_ids=ids, logprobs=chances, token_ends=ends)
+
+
+def dice(lines: str) -> DiceEngine:
+    """What `--policy dice:LINE|LINE` makes: it is given what stands after its name."""
+    return DiceEngine("dice", lines.split("|") if lines else [f"return {face}" for face in range(1, 7)])
 
 
 if __name__ == "__main__":
-    dice = DiceEngine("dice", [f"return {face}" for face in range(1, 7)])
-    check_engine(dice)
-    team = Team.of(make_topology("swarm", peers=5), dice)
-    trace = asyncio.run(run(team, Assignment(task_id="dice", prompt="throw a die")))
+    check_engine(dice(""))
+    trace = baton.run(baton.Task.of("Throw a die."), topology="swarm", policy=dice(""))
     for event in trace.events:
         if event.type in ("return", "aggregate"):
-            said = trace.text(event.content_ref)
-            print(
-                event.agent, event.type, said, "" if event.propensity is None else f"p={event.propensity:.3f}"
-            )
+            print(event.agent, event.type, trace.text(event.content_ref), event.propensity or "")

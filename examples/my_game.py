@@ -1,9 +1,9 @@
-"""A game of your own: one decision with a known optimum. Here, how often to ask a coin before betting.
+"""A game of your own: one decision with a known optimum. Here, how often to toss a coin before betting on it.
 
-A state is nested tuples of ints, an option is a one-line command, and `step` gives every branch
-with its probability. What follows is exact: the solver, regret, play as an environment.
+A state is nested tuples of ints, an option is a one-line command, and `step` gives every branch with its probability.
+What follows is exact: the solver, regret, play as an environment; and it is a task to train on.
 
-Type: python examples/my_game.py
+    baton game solve my_game:Coin && baton run game:my_game:Coin --policy optimal --out runs/coin
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,6 @@ class Coin(Game, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "coin"
     decisions: ClassVar[tuple[Choice, ...]] = ("stop",)
-
     bias: float = 0.8
     toss_cost: float = 0.03
     max_tosses: int = 10
@@ -32,29 +31,20 @@ class Coin(Game, frozen=True, kw_only=True):
         return (Branch(1.0, (0, 0)),)
 
     def options(self, state: State) -> tuple[str, ...]:
-        if not state:
-            return ()
-        bets = ("stop heads", "stop tails")
-        return (*bets, "wait any") if sum(state) < self.max_tosses else bets
+        bets = ("stop heads", "stop tails") if state else ()
+        return (*bets, "wait any") if bets and sum(state) < self.max_tosses else bets
 
     def decision(self, state: State) -> Choice:  # noqa: ARG002  # there is one decision
         return "stop"
 
     def step(self, state: State, option: str) -> Sequence[Branch]:
         heads, tails = state
-        biased = self._belief(heads, tails)
-        if option == "wait any":
-            head = biased * self.bias + (1 - biased) * (1 - self.bias)
-            return (
-                Branch(head, (heads + 1, tails), -self.toss_cost),
-                Branch(1 - head, (heads, tails + 1), -self.toss_cost),
-            )
-        return (Branch(1.0, OVER, biased if option == "stop heads" else 1 - biased),)
-
-    def _belief(self, heads: int, tails: int) -> float:
-        """Probability that it is the coin that likes heads."""
         odds = (self.bias / (1 - self.bias)) ** (heads - tails)
-        return odds / (1 + odds)
+        biased = odds / (1 + odds)  # the probability that it is the coin that likes heads
+        if option != "wait any":
+            return (Branch(1.0, OVER, biased if option == "stop heads" else 1 - biased),)
+        head, cost = biased * self.bias + (1 - biased) * (1 - self.bias), -self.toss_cost
+        return (Branch(head, (heads + 1, tails), cost), Branch(1 - head, (heads, tails + 1), cost))
 
     def text(self, state: State) -> str:
         return f"heads {state[0]}, tails {state[1]}: bet or toss again?" if state else "over"
@@ -64,7 +54,4 @@ class Coin(Game, frozen=True, kw_only=True):
 
 
 if __name__ == "__main__":
-    game = Coin()
-    print(f"{check_game(game)} states")
-    solution = solve(game)
-    print(f"the optimum is {solution.value:.4f}; after one head: {solution.q((1, 0))}")
+    print(f"{check_game(Coin())} states, the optimum is {solve(Coin()).value:.4f}")

@@ -1,8 +1,9 @@
 """A loss of your own: REINFORCE with a bonus for what is still unlikely.
 
-    baton train grpo --set loss.kind=my_loss:BOLD
+A loss gives one number per token; weights, entropy, KL and the mean are Baton's. What is published beside a formula,
+its bounds and what it scales by, are fields of `LossKind`.
 
-A loss gives one number per token; weights, entropy, KL and the mean are Baton's.
+    baton train grpo --set loss.kind=my_loss:BOLD
 """
 
 from torch import Tensor
@@ -28,4 +29,4 @@ BOLD = LossKind(
 
 if __name__ == "__main__":
     check_loss(BOLD, detached=True)
-    print("my_loss:BOLD is a loss that a recipe can name.")
+    print('baton.train(loss="my_loss:BOLD") trains by', BOLD.formula)

@@ -1,17 +1,20 @@
 """A reward of your own: a frozen struct of settings with `score`. Here, being brief about what was found.
 
-The records land on named units of the trace, and each says which rule with which settings made it, so that
-the same trace gives the same numbers again. What a trace cannot say is an error, never a zero.
+The records land on named units of the trace, and each says which rule with which settings made it, so that the same
+trace gives the same numbers again. What a trace cannot say is an error, never a zero. In a recipe of `baton reward`,
+or under [reward] in one of `baton train`:
 
-Type: python examples/my_reward.py
+    [[rules]]
+    rule = "my_reward:Brief"
+    limit = 4
 """
 
 from typing import ClassVar
 
+import baton
 from baton.errors import TraceError
-from baton.reward import Gold, Rule, with_rewards
+from baton.reward import Gold, Rule
 from baton.testing import check_reward
-from baton.testing.sample_rollouts import sample_group
 from baton.trace import Reward, Trace
 from baton.trace.vocabulary import RewardFamily
 
@@ -41,10 +44,8 @@ class Brief(Rule, tag="brief", frozen=True, kw_only=True):
 
 
 if __name__ == "__main__":
-    rule = Brief(limit=4)
-    check_reward(rule)
-    trace = next(trace for trace in sample_group() if rule.score(trace))
-    scored = with_rewards(trace, rule.score(trace))
+    check_reward(Brief(limit=4))
+    scored = baton.score(baton.run("shard-sum"), Brief(limit=4))
     for reward in scored.rewards:
         if reward.name == "brief":
             print(f"{reward.unit} {reward.target}: {reward.value:.2f}, by {reward.by}")

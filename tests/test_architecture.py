@@ -29,7 +29,9 @@ ARROWS: dict[str, set[str]] = {
     },
     "view": {"trace", "measure", "corpus", "compose"},
     "corpus": set(),
-    "testing": {"trace", "team", "engine", "games", "tasks", "reward", "credit", "learn", "measure", "connect"},
+    "testing": {
+        "trace", "team", "engine", "games", "tasks", "reward", "credit", "learn", "measure", "connect", "compose",
+    },
     "cli": {
         "trace", "team", "engine", "games", "tasks", "reward", "credit", "learn", "measure", "connect", "view",
         "corpus", "compose",

@@ -1,20 +1,23 @@
-"""What CONTRIBUTING.md says is so: its paths exist, its snippets run, its checks are there, its examples are short."""
+"""What CONTRIBUTING.md and docs/extending.md say is so: paths exist, snippets run, every kind has its row and check."""
 
 from __future__ import annotations
 
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 import baton.testing
+from baton import registry
 from baton.cli import main
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text()
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
+EXTENDING = (ROOT / "docs" / "extending.md").read_text()
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", TEXT + EXTENDING, re.DOTALL | re.MULTILINE)
 SNIPPETS = [body for language, body in BLOCKS if language == "python"]
 COMMANDS = [
     line.partition("#")[0].split()
@@ -22,44 +25,52 @@ COMMANDS = [
     if language == "sh"
     for line in body.splitlines()
 ]
-POINTS = (
-    "topology",
-    "tool",
-    "engine",
-    "aggregator",
-    "surface",
-    "task",
-    "game",
-    "reward",
-    "estimator",
-    "loss",
-    "critic",
-    "monitor",
-    "trace format",
-    "measure",
-    "command",
-    "paper",
-)
 
 
-def test_every_path_it_names_exists() -> None:
-    prose = re.sub(r"^```.*?^```", "", TEXT, flags=re.DOTALL | re.MULTILINE)
-    named = set(re.findall(r"`([\w./-]+/[\w./-]*|[\w-]+\.(?:md|py))`", prose))
-    named |= set(re.findall(r"\]\((?!http)([^)]+)\)", prose))
-    beside = ROOT / "src" / "baton" / "trace" / "formats"  # "`detect.py` and `files.py` there"
-    missing = sorted(name for name in named if not (ROOT / name).exists() and not (beside / name).exists())
-    assert len(named) > 15
-    assert missing == []
+def rows(text: str) -> list[list[str]]:
+    """The cells of every table's rows, less their heads."""
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    found = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return [row for row in found if row[-1] != "check"]
 
 
-def test_every_extension_point_has_its_row_and_a_check_that_exists() -> None:
-    rows = {row.split("|")[1].strip(): row for row in TEXT.splitlines() if row.startswith(("| a ", "| an "))}
-    assert {name.split(" ", 1)[1] for name in rows} == set(POINTS)
-    checks = re.findall(r"`(check_\w+)`", TEXT)
-    assert len(checks) >= 7
-    for check in checks:
-        assert callable(getattr(baton.testing, check))
-        assert check in baton.testing.__all__
+@pytest.mark.parametrize("text", [TEXT, EXTENDING], ids=["contributing", "extending"])
+def test_every_path_they_name_exists(text: str) -> None:
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+    named = set(re.findall(r"`((?:src|docs|tests|examples|design)/[\w./-]*|[\w-]+\.md)`", prose))
+    links = set(re.findall(r"\]\((?!http)([^)]+)\)", prose))
+    assert len(named) >= 15
+    assert sorted(name for name in named | links if not (ROOT / name).exists()) == []
+
+
+def test_contributing_has_a_row_for_every_kind_with_the_check_that_is_its_own() -> None:
+    found = {row[0].split(" ", 1)[1]: row[-1] for row in rows(TEXT)}
+    assert {kind: f"`check_{kind}`" for kind in registry.HOMES}.items() <= found.items()
+    assert set(found) - set(registry.HOMES) == {"command", "paper"}
+
+
+def test_every_kind_can_be_named_everywhere_and_has_an_example_and_a_check() -> None:
+    found = {row[0]: row for row in rows(EXTENDING)}
+    assert list(found) == list(registry.HOMES)
+    for kind, (_, about, python, recipe, typed, example, check) in found.items():
+        assert about
+        assert python.startswith("`baton.")
+        assert recipe.startswith("`") or kind == "format"
+        assert typed.startswith("`baton ")
+        assert example == f"`examples/my_{kind}.py`"
+        assert check == f"`check_{kind}`"
+        assert callable(getattr(baton.testing, f"check_{kind}"))
+        assert f"check_{kind}" in baton.testing.__all__
+
+
+def test_the_examples_package_names_one_of_every_kind() -> None:
+    declared = tomllib.loads((ROOT / "examples" / "pyproject.toml").read_text())["project"]["entry-points"]
+    assert list(declared) == [f"baton.{kind}" for kind in registry.HOMES]
+    found = {row[0]: row for row in rows(EXTENDING)}
+    for kind in registry.HOMES:
+        ((name, _),) = declared[f"baton.{kind}"].items()
+        assert name in found[kind][4]
+        assert name not in registry.shipped(kind)
 
 
 @pytest.mark.parametrize("number", range(len(SNIPPETS)))
@@ -91,6 +102,5 @@ def test_make_targets_exist() -> None:
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("my_*.py")), ids=lambda path: path.stem)
 def test_an_example_is_short_and_calls_its_check(path: Path) -> None:
     source = path.read_text()
-    assert len(source.splitlines()) < 100
+    assert len(source.splitlines()) < 60
     assert f"check_{path.stem.removeprefix('my_')}(" in source
-    assert path.relative_to(ROOT).as_posix() in TEXT

@@ -23,9 +23,9 @@ from baton.team.topology import make_topology
 def own_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     examples = Path(__file__).parents[2] / "examples"
     (tmp_path / "own_tasks.py").write_text(
-        "from my_game import Coin\nfrom my_task import Hotter, halving\n\n\nclass Mine(Hotter):\n    name = 'mine'\n\n"
-        "    def __init__(self, note: str = '') -> None:\n        self.note = note\n\n"
-        "    def reference_play(self):\n        return halving\n\n\nmade = Mine()\n"
+        "from my_game import Coin\nfrom my_task import Hotter\n\n\nclass Mine(Hotter):\n    name = 'mine'\n\n"
+        "    def __init__(self, note: str = '') -> None:\n        super().__init__()\n        self.note = note\n\n\n"
+        "made = Mine()\n"
     )
     monkeypatch.syspath_prepend(str(examples))
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -34,6 +34,7 @@ from baton.learn.run.evaluate import optimum_of
 from baton.learn.run.folder import Folder
 from baton.learn.run.session import Session
 from baton.learn.scoring import Scoring, check_balance
+from baton.learn.stage import Stage
 from baton.learn.trainer import Components, Trainer
 from baton.learn.watch import Watch
 from baton.reward.reward_recipe import RewardRecipe, change_rules, load_reward_recipe, make_rules
@@ -69,16 +70,7 @@ def make_trainer(
     `restored`: a checkpoint's weights follow, so adapters need no supervised start; and what the run began with cannot
     be changed any more, so nothing of it is refused for doing nothing.
     """
-    check_numbers(recipe)
-    check_names(recipe)
-    if not restored:
-        check_idle(recipe)
-    stage = make_stage(recipe, task=own.task, topology=own.topology)
-    check_credit(recipe, stage)
-    if not restored:
-        check_asked(recipe)
-    scoring = Scoring(own.reward or reward_of(recipe.reward))
-    check_balance(recipe, scoring.rules)
+    stage, scoring = check_trainable(recipe, own, restored=restored)
     parts = Components(
         stage=stage,
         load=_loading(own, starting_models(recipe, stage, progress), recipe),
@@ -89,6 +81,23 @@ def make_trainer(
         watch=Watch(recipe),
     )
     return Trainer(recipe, parts)
+
+
+def check_trainable(
+    recipe: Recipe, own: Own = OWN_NOTHING, *, restored: bool = False
+) -> tuple[Stage, Scoring]:
+    """Refuse what cannot be trained by, before any weights are made; where it is played and how it is scored."""
+    check_numbers(recipe)
+    check_names(recipe)
+    if not restored:
+        check_idle(recipe)
+    stage = make_stage(recipe, task=own.task, topology=own.topology)
+    check_credit(recipe, stage)
+    if not restored:
+        check_asked(recipe)
+    scoring = Scoring(own.reward or reward_of(recipe.reward))
+    check_balance(recipe, scoring.rules)
+    return stage, scoring
 
 
 def reward_of(part: RewardPart) -> RewardRecipe | None:

@@ -5,6 +5,7 @@ from baton.testing.check_estimators import check_estimator
 from baton.testing.check_formats import check_format
 from baton.testing.check_learning import check_critic, check_loss, check_monitor
 from baton.testing.check_metrics import check_metric
+from baton.testing.check_recipes import check_recipe
 from baton.testing.check_rewards import check_reward
 from baton.testing.check_tasks import check_decpomdp, check_game, check_task
 from baton.testing.check_tools import CheckFailed, check_aggregator, check_surface, check_tool
@@ -22,6 +23,7 @@ __all__ = [
     "check_loss",
     "check_metric",
     "check_monitor",
+    "check_recipe",
     "check_reward",
     "check_surface",
     "check_task",
