@@ -57,7 +57,7 @@ def test_filters(capsys: pytest.CaptureFixture[str], filters: list[str], there: 
 
 def test_one_as_it_is_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     out = typed(capsys, "puppeteer")
-    assert out.startswith("# Unlike the authors' code")
+    assert "# Unlike the authors' code" in out
     assert out.endswith("# Type: baton train puppeteer\n")
     tomllib.loads(out)  # redirected into a file, it is a recipe
     mine = tmp_path / "mine.toml"

@@ -171,7 +171,7 @@ def test_a_policys_own_rate_is_what_to_lower(tmp_path: Path, monkeypatch: pytest
         ("rollout.groups=2", "Expected one of: policies.main.learning_rate, train.checkpoint_every"),
         ("train.stepz=9", "Did you mean 'train.steps'"),
         ("train.steps=1", "and 2 are done"),
-        ("train.learning_rate=-1", "more than 0"),
+        ("train.learning_rate=-1", "above 0"),
     ],
 )
 def test_a_run_does_not_go_on_with_what_it_was_not(tmp_path: Path, change: str, says: str) -> None:

@@ -32,7 +32,7 @@ def test_another_team_may_work_on_it(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def test_a_wrong_setting(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for given, said in (
-        ("task.team=smal", "Invalid enum value"),
+        ("task.team=smal", "Did you mean 'small'?"),
         ("task.size=1", "expected a size of at least 2"),
         ("task.siz=5", "Did you mean 'size'?"),
     ):

@@ -45,13 +45,17 @@ def _dynamic(traces: Sequence[Trace]) -> Reading:
     chosen = [trace for trace in traces if any(_is_choice(event, trace) for event in trace.events)]
     if chosen:
         by = "a policy spawns agents" if any(trace.calls for trace in chosen) else "agents are spawned"
-        return Reading(answer="yes", why=f"in {len(chosen)} of {len(traces):,} traces {by}")
+        return Reading(answer="yes", why=f"in {len(chosen)} of {_count(traces)} {by}")
     sizes: dict[str, set[int]] = {}
     for trace in traces:
         sizes.setdefault(trace.header.task_id, set()).add(len({event.agent for event in trace.events}))
     if any(len(size) > 1 for size in sizes.values()):
         return Reading(answer="yes", why="the number of agents differs between traces of one task")
     return Reading(answer="no", why="no policy spawns anybody; who is there was set up before")
+
+
+def _count(traces: Sequence[Trace]) -> str:
+    return f"{len(traces):,} trace" + ("" if len(traces) == 1 else "s")
 
 
 def _is_choice(event: Event, trace: Trace) -> bool:
@@ -104,7 +108,7 @@ def _long(traces: Sequence[Trace]) -> Reading:
 
 def _roles(traces: Sequence[Trace]) -> Reading:
     if (debates := sum(trace.header.topology == "debate" for trace in traces)) * 2 > len(traces):
-        return Reading(answer="debate", why=f"the topology is debate in {debates} of {len(traces):,} traces")
+        return Reading(answer="debate", why=f"the topology is debate in {debates} of {_count(traces)}")
     answered, words = 0, 0
     roles: set[str] = set()
     for trace in traces:
