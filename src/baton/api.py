@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 from baton.compose import python_runs
 from baton.compose.known import measure_gold, reward_gold
 from baton.compose.python_runs import as_given, traces_in
-from baton.compose.python_training import RewardLike, TrainedRun, _rules, evaluate, resume_training, train
+from baton.compose.python_training import RewardLike, TrainedRun, as_rules, evaluate, resume_training, train
 from baton.compose.waking import run_waking
 from baton.credit.estimator import Estimator
 from baton.errors import UsageError
@@ -103,7 +103,7 @@ def score(
     or by trace id), else by the task that the trace names, else by the outcome it records.
     """
     many = traces_in(traces)
-    recipe = load_reward_recipe(reward, trust=trust) if isinstance(reward, str) else _rules(reward)
+    recipe = load_reward_recipe(reward, trust=trust) if isinstance(reward, str) else as_rules(reward)
     scored = []
     for trace in many:
         told = gold.get(trace.trace_id) if isinstance(gold, Mapping) else gold

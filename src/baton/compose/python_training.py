@@ -193,7 +193,7 @@ def _components(
         own |= {} if isinstance(topology, str) else {"topology": topology}
     if reward is not None:
         changes["reward"] = {"recipe": reward if isinstance(reward, str) else given_name("rules")}
-        own |= {} if isinstance(reward, str) else {"reward": _rules(reward)}
+        own |= {} if isinstance(reward, str) else {"reward": as_rules(reward)}
     if isinstance(policy, Mapping):
         own["models"] = {name: one for name, one in policy.items() if not isinstance(one, str)}
     elif policy is not None and not isinstance(policy, str):
@@ -201,7 +201,8 @@ def _components(
     return Own(**own), changes
 
 
-def _rules(given: Rule | Sequence[Rule] | RewardRecipe) -> RewardRecipe:
+def as_rules(given: Rule | Sequence[Rule] | RewardRecipe) -> RewardRecipe:
+    """Rules that are scored together, from one, several, or a recipe of them."""
     if isinstance(given, RewardRecipe):
         return given
     rules = (given,) if isinstance(given, Rule) else tuple(given)
