@@ -54,9 +54,9 @@ def walk(recipe: str = "flagship") -> dict[str, list[str]]:
 
 def _step(recipe: str) -> Any:
     from baton.learn.recipe import load
-    from baton.learn.trainer import Trainer
+    from baton.compose.training import make_trainer
 
-    return Trainer(load(recipe, SIZES)).step
+    return make_trainer(load(recipe, SIZES)).step
 
 
 def _part(frame: FrameType) -> str:
