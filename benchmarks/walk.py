@@ -53,8 +53,8 @@ def walk(recipe: str = "flagship") -> dict[str, list[str]]:
 
 
 def _step(recipe: str) -> Any:
-    from baton.learn.recipe import load
     from baton.compose.training import make_trainer
+    from baton.learn.recipe import load
 
     return make_trainer(load(recipe, SIZES)).step
 
