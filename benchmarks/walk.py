@@ -3,8 +3,9 @@
 python benchmarks/walk.py             print it
 python benchmarks/walk.py --write     put it into design/architecture.md, between its two markers
 
-One step of the flagship recipe is taken at small sizes (the same code, fewer rollouts). A file is on the walk when a
-function of it is called during the step; it stands under the part of the step that called it first.
+The second step of the flagship recipe is taken at small sizes (the same code, fewer rollouts; the first also sets up
+what all steps share). A file is on the walk when a function of it is called during the step; it stands under the part
+of the step that called it first.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ PAGE = ROOT / "design" / "architecture.md"
 BEGIN, END = "<!-- walk -->", "<!-- /walk -->"
 PACKAGE = Path(baton.__file__).parent
 SIZES = (
-    "train.steps=1", "warm.episodes=100", "warm.steps=60", "rollout.groups=8", "rollout.group_size=4",
+    "train.steps=2", "warm.episodes=100", "warm.steps=60", "rollout.groups=8", "rollout.group_size=4",
 )  # fmt: skip
 
 
@@ -34,10 +35,11 @@ def walk(recipe: str = "flagship") -> dict[str, list[str]]:
     step = _step(recipe)
     found: dict[str, list[str]] = {}
     seen: set[str] = set()
+    looking = False  # threads must start under the profiler, so it is on before it counts
 
     def called(frame: FrameType, event: str, _: Any) -> None:
         name = frame.f_code.co_filename
-        if event != "call" or name in seen or not name.startswith(f"{PACKAGE}{os.sep}"):
+        if not looking or event != "call" or name in seen or not name.startswith(f"{PACKAGE}{os.sep}"):
             return
         seen.add(name)
         found.setdefault(_part(frame), []).append(Path(name).relative_to(PACKAGE).as_posix())
@@ -45,6 +47,8 @@ def walk(recipe: str = "flagship") -> dict[str, list[str]]:
     threading.setprofile(called)
     sys.setprofile(called)
     try:
+        step()
+        looking = True
         step()
     finally:
         sys.setprofile(None)

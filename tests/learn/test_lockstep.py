@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from baton.learn.rollouts import NOT_ASKED, Lockstep, lockstep
-from baton.team.protocol import Answer, EngineError, Entry, Request
+from baton.learn.rollouts import Lockstep, lockstep
+from baton.team.protocol import NOT_ASKED, Answer, EngineError, Entry, Request
 from baton.trace.numbers import Ints
 from baton.trace.records import Sampling
 

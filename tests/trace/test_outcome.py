@@ -18,8 +18,8 @@ from baton.reward import load_reward_recipe, with_rewards
 from baton.reward.rules.shared import ItemF1, Success
 from baton.trace.gold import Gold, f1, item_f1
 from baton.trace.outcome import answer_of, cut_off, final_event, stops, task_return, task_score, team_return
-from baton.trace.records import Event, Reward
-from baton.trace.trace import Payload, Trace
+from baton.trace.records import Event, Payload, Reward
+from baton.trace.trace import Trace
 from baton.view.terminal.run_lines import describe
 
 

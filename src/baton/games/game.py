@@ -97,6 +97,26 @@ class Game(Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=T
         """The option of one who commits nothing further: answers now with what is known."""
         raise NotImplementedError
 
+    def quit_value(self, state: State, known: dict[State, float] | None = None) -> float:
+        """The value of quitting from here on. `known` keeps what is worked out on the way, for the next time."""
+        found = {} if known is None else known
+        path = [state]
+        while path:
+            here = path[-1]
+            if here in found:
+                path.pop()
+                continue
+            if not self.options(here):
+                found[here] = 0.0
+                continue
+            branches = self.step(here, self.quit(here))
+            missing = [b.state for b in branches if b.state not in found]
+            if missing:
+                path += missing
+            else:
+                found[here] = sum(p * (r + found[s]) for p, s, r in branches)
+        return found[state]
+
     def spawns(self, state: State, option: str) -> int:  # noqa: ARG002 (most games count by the verb alone)
         """How many agents the option adds."""
         return int(option.startswith("spawn "))

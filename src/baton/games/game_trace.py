@@ -20,7 +20,6 @@ from baton.games.game import Game, State
 from baton.games.ledger import GameRegret, trace_regret
 from baton.games.library import make_game
 from baton.games.on_team import begin, read_state
-from baton.games.reference import Greedy
 from baton.games.solve import Solution, solve
 from baton.trace.trace import Trace, meta_table
 
@@ -43,7 +42,7 @@ class Played(Struct, frozen=True, kw_only=True):
     @property
     def quit_value(self) -> float:
         """What quitting at the end is worth; zero where play is over."""
-        return Greedy(self.game).quit_value(self.end) if self.cut_off else 0.0
+        return self.game.quit_value(self.end) if self.cut_off else 0.0
 
     @property
     def value(self) -> float:

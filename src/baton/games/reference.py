@@ -29,30 +29,13 @@ class Greedy:
         self.game = game
         self._quit: dict[State, float] = {}
 
-    def quit_value(self, state: State) -> float:
-        """The value of quitting from here on."""
-        path = [state]
-        while path:
-            here = path[-1]
-            if here in self._quit:
-                path.pop()
-                continue
-            if not self.game.options(here):
-                self._quit[here] = 0.0
-                continue
-            branches = self.game.step(here, self.game.quit(here))
-            missing = [b.state for b in branches if b.state not in self._quit]
-            if missing:
-                path += missing
-            else:
-                self._quit[here] = sum(p * (r + self._quit[s]) for p, s, r in branches)
-        return self._quit[state]
-
     def among(self, state: State, options: Sequence[str]) -> str:
         """The best of these options by one look ahead; the first listed, among equals."""
         best, top = options[0], float("-inf")
         for option in options if len(options) > 1 else ():
-            value = sum(p * (r + self.quit_value(s)) for p, s, r in self.game.step(state, option))
+            value = sum(
+                p * (r + self.game.quit_value(s, self._quit)) for p, s, r in self.game.step(state, option)
+            )
             if value > top + _TIE:
                 best, top = option, value
         return best

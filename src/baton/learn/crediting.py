@@ -125,6 +125,9 @@ class Crediting:
         """Running means, one for each credit part."""
         self._barren = [0 for _ in recipe.credit]
         """Steps in a row in which a part found no credit."""
+        self._estimators = [find(part.estimator) for part in recipe.credit]
+        self._bound: dict[tuple[int, str], dict[str, Any]] = {}
+        """Credit part and unit -> the estimator's settings, checked once."""
 
     async def credit(self, groups: Sequence[Sequence[Trace]], runner: Callable[[], Forks]) -> Credited:
         """Credits for all traces of a step, in the order given."""
@@ -132,7 +135,7 @@ class Crediting:
         layers: dict[str, list[Credit]] = {trace.trace_id: [] for trace in traces}
         forks: Forks | None = None
         for number, part in enumerate(self.recipe.credit):
-            estimator = find(part.estimator)
+            estimator = self._estimators[number]
             if {"runtime", "counterfactuals"} & estimator.needs and forks is None:
                 forks = runner()
             together = [list(traces)] if part.group_by == "task" else [list(group) for group in groups]
@@ -177,17 +180,10 @@ class Crediting:
         found: list[list[Credit]] = [[] for _ in group]
         errors: list[TraceError] = []
         for unit in units:
-            given = {
-                name: self.given[own]
-                for name in estimator.settings
-                for own in (name, f"{unit}_{name}")  # one for this unit alone comes last, and so counts
-                if own in self.given
-            }
-            if "ema" in estimator.settings:
-                given["ema"] = self._emas[number]
+            without = None
             if "counterfactuals" in estimator.needs and forks is not None:
-                given["without"] = await self._without(group, forks)
-            bound = estimator.bind(unit=unit, **{**given, **part.settings})
+                without = await self._without(group, forks)
+            bound = self._settings(estimator, number, unit, without)
             if "runtime" in estimator.needs:
                 bound["runner"] = forks
             if estimator.takes_reward:
@@ -203,6 +199,25 @@ class Crediting:
         if len(errors) == len(units):
             raise errors[0]
         return found
+
+    def _settings(
+        self, estimator: Estimator, number: int, unit: str, without: Callable[[Trace, str], float] | None
+    ) -> dict[str, Any]:
+        """What an estimator is called with. All but `without` is the same at every step."""
+        more = {} if without is None else {"without": without}
+        if (number, unit) not in self._bound:
+            given = {
+                name: self.given[own]
+                for name in estimator.settings
+                for own in (name, f"{unit}_{name}")  # one for this unit alone comes last, and so counts
+                if own in self.given
+            }
+            part = self.recipe.credit[number]
+            self._bound[number, unit] = estimator.bind(unit=unit, **{**given, **more, **part.settings})
+        bound = {**self._bound[number, unit], **more}
+        if "ema" in estimator.settings:
+            bound["ema"] = self._emas[number]
+        return bound
 
     async def _without(self, group: Sequence[Trace], forks: Forks) -> Callable[[Trace, str], float]:
         """Returns of the group's traces run again without each of their agents."""

@@ -36,9 +36,8 @@ from baton.learn.update import UpdateReport
 from baton.measure.figure import student_t
 from baton.reward import monitors as hacking
 from baton.trace.acts import last_said
-from baton.trace.gold import plain
 from baton.trace.graph.lineage import NO_EFFECT, Lineage
-from baton.trace.outcome import cut_off, final_event
+from baton.trace.outcome import cut_off, final_event, plain
 from baton.trace.trace import Trace
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import TypeVar
 
 from msgspec import Struct
@@ -118,6 +119,7 @@ def jackknife(rows: Sequence[T], statistic: Callable[[Sequence[T]], float | None
     return Figure(value, value - half, value + half, n)
 
 
+@cache
 def student_t(degrees: int) -> float:
     """The 97.5 % quantile; within 0.2 % (Abramowitz and Stegun 26.7.5; 1 and 2 are tabled)."""
     if degrees in _T_SMALL:

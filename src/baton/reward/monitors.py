@@ -15,13 +15,13 @@ from typing import Literal
 from msgspec import Struct
 
 from baton.errors import TraceError
-from baton.reward.reading import judged, outcome, results_of, used, verdict
+from baton.reward.reading import judged, outcome, verdict
 from baton.reward.rules.tool_use import repeats
-from baton.trace.acts import last_said, said_in
-from baton.trace.gold import Gold, plain, verifier
+from baton.trace.acts import last_said, results_of, said_in, used
+from baton.trace.gold import Gold, verifier
 from baton.trace.graph.arrays import Graph
 from baton.trace.graph.lineage import NO_EFFECT, Lineage, in_seq_order
-from baton.trace.outcome import final_event
+from baton.trace.outcome import final_event, plain
 from baton.trace.records import Event
 from baton.trace.trace import Trace
 

@@ -65,29 +65,6 @@ def agents_in(trace: Trace, lineage: Lineage, roles: Collection[str], what: str)
     return found
 
 
-def used(trace: Trace, what: str) -> frozenset[str]:
-    """Ids of the events that the team's answer depends on."""
-    final = final_event(trace)
-    if final is None:
-        raise TraceError(
-            f"trace {trace.trace_id}: {what} counts what reached the answer, and there is none: "
-            "no stop decision and no aggregate of the leading agent."
-        )
-    return ancestors_of(trace, Graph.of(trace), final)
-
-
-def results_of(trace: Trace) -> dict[str, Event]:
-    """Tool call -> its result."""
-    found: dict[str, Event] = {}
-    for edge in trace.edges:
-        if edge.type == "tool_dependency":
-            result = trace.event(edge.dst)
-            if result.type == "tool_result" and trace.event(edge.src).type == "tool_call":
-                first = found.setdefault(edge.src, result)
-                found[edge.src] = min(first, result, key=lambda event: event.seq)
-    return found
-
-
 def call_of(trace: Trace, event: Event) -> str:
     """The turn an event belongs to: the call that said it, else the agent's latest call before it."""
     if event.type == "tool_result":  # some systems name the tool as who acts

@@ -27,7 +27,7 @@ from baton.team.clock import Latency
 from baton.team.protocol import Engine
 from baton.team.surface import SURFACES, Surface, make_surface
 from baton.team.tools import make_tools
-from baton.team.tools.tool import Registry, Tool
+from baton.team.tools.tool import NO_TOOLS, Registry, Tool
 from baton.trace.records import Reward, Sampling
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import Topology as TopologyName
@@ -55,7 +55,7 @@ class Harness(Struct, frozen=True, kw_only=True, dict=True):
     roles: tuple[Role, ...]
     surface_name: str = "lines"
     template: str = TEMPLATE
-    tools: Registry = field(default_factory=lambda: Registry(()))
+    tools: Registry = NO_TOOLS
     aggregators: Mapping[str, Aggregator] = AGGREGATORS
     """All that this team may aggregate by. What a model says is looked up here and nowhere else."""
     own_surface: Surface | None = None
@@ -167,7 +167,7 @@ class Assignment(Struct, frozen=True, kw_only=True):
     task_id: str
     prompt: str
     """What the root agent reads first."""
-    tools: Registry = field(default_factory=lambda: Registry(()))
+    tools: Registry = NO_TOOLS
     """May also be given as a list of tools, of typed functions, or of names."""
     verify: Callable[[str], float] | None = None
     """Scores the final answer."""
@@ -189,9 +189,9 @@ class Assignment(Struct, frozen=True, kw_only=True):
 
     def with_tools(self, more: Iterable[str | Tool | Callable[..., Any]]) -> Assignment:
         """The same with tools beside those of the task."""
-        added = make_tools(more)
-        if not added:
+        if not (several := tuple(more)):
             return self
+        added = make_tools(several)
         return msgspec.structs.replace(self, tools=Registry((*self.tools.values(), *added.values())))
 
 
@@ -230,7 +230,7 @@ class Team(Struct, frozen=True, kw_only=True, dict=True):
         Topology, surface, tools, aggregators and engines are objects or names: shipped, registered, of an installed
         package, or module:attr. A topology given by name gets the tools that are given.
         """
-        registry = None if tools is None else make_tools(tools)
+        registry = tools if tools is None or isinstance(tools, Registry) else make_tools(tools)
         if isinstance(topology, str):
             topology = _named_topology(topology, registry)
         named = {*topology.aggregators, *(method for role in topology.roles for method in role.aggregators)}
@@ -289,14 +289,14 @@ def _harness(
         shipped = SURFACES.get(surface)
         if shipped is not None and type(shipped(())) is not type(own):
             raise UsageError(f"there already is a surface {surface!r}; give this one another name.")
-    if not tools and own is None and aggregators is AGGREGATORS:
+    if (tools is None or tools is NO_TOOLS) and own is None and aggregators is AGGREGATORS:
         with suppress(TypeError):  # lists where tuples belong, which cannot be looked up
             return _plain_harness(roles, surface, template)
     harness = Harness(
         roles=roles,
         surface_name=surface,
         template=template,
-        tools=tools or Registry(()),
+        tools=tools or NO_TOOLS,
         aggregators=aggregators,
         own_surface=own,
     )

@@ -136,3 +136,26 @@ def ancestors_of(trace: Trace, graph: Graph, event: Event) -> frozenset[str]:
     """Ids of everything an event depends on, itself included."""
     before = (trace.events[int(i)].id for i in graph.ancestors(trace.position[event.id]))
     return frozenset(before) | {event.id}
+
+
+def used(trace: Trace, what: str) -> frozenset[str]:
+    """Ids of the events that the team's answer depends on."""
+    final = final_event(trace)
+    if final is None:
+        raise TraceError(
+            f"trace {trace.trace_id}: {what} counts what reached the answer, and there is none: "
+            "no stop decision and no aggregate of the leading agent."
+        )
+    return ancestors_of(trace, Graph.of(trace), final)
+
+
+def results_of(trace: Trace) -> dict[str, Event]:
+    """Tool call -> its result."""
+    found: dict[str, Event] = {}
+    for edge in trace.edges:
+        if edge.type == "tool_dependency":
+            result = trace.event(edge.dst)
+            if result.type == "tool_result" and trace.event(edge.src).type == "tool_call":
+                first = found.setdefault(edge.src, result)
+                found[edge.src] = min(first, result, key=lambda event: event.seq)
+    return found

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from baton.errors import TraceError
+from baton.trace.outcome import plain
 from baton.trace.trace import Trace
 
 Judge = Callable[[Trace, str], float]
@@ -69,11 +70,6 @@ class Gold(Struct, frozen=True, kw_only=True):
     def can_verify(self) -> bool:
         """Whether an answer can be told right from wrong."""
         return self.verify is not None or self.answer is not None
-
-
-def plain(text: str) -> str:
-    """Text with case, runs of space and closing punctuation taken off: what two equal answers share."""
-    return " ".join(text.casefold().split()).rstrip(" .!?,;:")
 
 
 def verifier(gold: Gold | None, what: str) -> Callable[[str], float]:

@@ -128,3 +128,8 @@ def rule_settings(by: str | None) -> dict[str, Any] | None:
     except ValueError:
         return None
     return settings if isinstance(settings, dict) and "rule" in settings else None
+
+
+def plain(text: str) -> str:
+    """Text with case, runs of space and closing punctuation taken off: what two equal answers share."""
+    return " ".join(text.casefold().split()).rstrip(" .!?,;:")

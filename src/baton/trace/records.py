@@ -1,4 +1,6 @@
-"""Payloads: text and tool content, stored once under their own hash, compressed.
+"""The records of a trace: payloads, calls, events, edges, rewards and credits.
+
+Payloads are text and tool content, stored once under their own hash, compressed.
 
 A payload may be absent for privacy while its address stays in the trace. Untrusted content is
 bytes here and data everywhere: nothing in Baton evaluates it.

@@ -14,8 +14,8 @@ from baton.measure.figure import Figure, NotMeasured, mean, not_measured, propor
 from baton.measure.measured import MeasuredTrace
 from baton.measure.metric import metric
 from baton.trace.acts import EVENT_UNITS
-from baton.trace.gold import plain
 from baton.trace.graph.lineage import NO_EFFECT
+from baton.trace.outcome import plain
 from baton.trace.records import Event
 
 

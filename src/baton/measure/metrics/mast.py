@@ -30,8 +30,8 @@ from baton.errors import TraceError
 from baton.measure.figure import Figure, NotMeasured, mean, not_measured, proportion
 from baton.measure.measured import MeasuredTrace
 from baton.measure.metrics.stop_regret import rounds_of
-from baton.trace.gold import plain
 from baton.trace.graph.lineage import NO_EFFECT
+from baton.trace.outcome import plain
 from baton.trace.records import Call, Event
 
 Mode = Literal[

@@ -23,8 +23,8 @@ from baton.measure.measured import MeasuredTrace
 from baton.measure.metric import metric
 from baton.team.forks import Rerun
 from baton.team.intervene import Drop
-from baton.trace.gold import plain
 from baton.trace.graph.lineage import NO_EFFECT
+from baton.trace.outcome import plain
 
 
 class Rounds(Struct, frozen=True, kw_only=True):

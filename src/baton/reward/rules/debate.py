@@ -16,10 +16,10 @@ from baton.errors import TraceError
 from baton.reward.reading import agents_in, judged, outcome, verdicts
 from baton.reward.rule import Rule
 from baton.trace.acts import last_said, said_in
-from baton.trace.gold import Gold, plain, verifier
+from baton.trace.gold import Gold, verifier
 from baton.trace.graph.arrays import Graph
 from baton.trace.graph.lineage import NO_EFFECT, Lineage, in_seq_order
-from baton.trace.outcome import final_event
+from baton.trace.outcome import final_event, plain
 from baton.trace.records import Event, Reward
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import CreditUnit, RewardFamily

@@ -12,8 +12,8 @@ from typing import ClassVar, Literal
 
 from msgspec import field
 
-from baton.reward.reading import results_of, used
 from baton.reward.rule import Rule
+from baton.trace.acts import results_of, used
 from baton.trace.gold import Gold
 from baton.trace.graph.lineage import in_seq_order
 from baton.trace.records import Event, Reward

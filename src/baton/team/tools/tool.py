@@ -20,7 +20,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import suppress
 from contextvars import copy_context
 from hashlib import blake2b
-from typing import Any, Literal, Union, get_type_hints, overload
+from typing import Any, Final, Literal, Union, get_type_hints, overload
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -114,6 +114,10 @@ class Registry(Mapping[str, Tool]):
             for name in sorted(self._tools)
         ]
         return blake2b(msgspec.json.encode(facts, order="sorted"), digest_size=16).hexdigest()
+
+
+NO_TOOLS: Final = Registry()
+"""One for all teams and tasks that have none."""
 
 
 @overload
