@@ -203,8 +203,10 @@ def test_to_go_on_is_a_stop_decision_that_ends_nobody() -> None:
     assert len(chosen) > 1
     assert {event.decision for event in chosen} == {"stop"}
     assert [bool(event.extra.get("went_on")) for event in chosen] == [True] * (len(chosen) - 1) + [False]
-    silent = [
-        structs.replace(e, extra={k: v for k, v in e.extra.items() if k != "went_on"}) for e in trace.events
+    told = {"options": None, "choice": None, "propensity": None, "option_propensities": None}
+    silent = [  # without all that says it went on, it seems to act after it stopped
+        structs.replace(e, extra={k: v for k, v in e.extra.items() if k != "went_on"}, **told)
+        for e in trace.events
     ]
     problems = validate(structs.replace(trace, events=tuple(silent)))
     assert {problem.code for problem in problems} == {"meaning/acts-after-stop"}
