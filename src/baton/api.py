@@ -20,6 +20,7 @@ from baton.compose.waking import run_waking
 from baton.credit.estimator import Estimator
 from baton.errors import UsageError
 from baton.measure.measured import MeasuredTrace
+from baton.measure.metric import Metric, find_metric
 from baton.measure.report.report import MeasureReport
 from baton.measure.report.report import measure as report_on
 from baton.reward.reward_recipe import load_reward_recipe, with_rewards
@@ -138,15 +139,19 @@ def measure(
     *,
     single: Iterable[Trace] = (),
     best_of: Iterable[Trace] = (),
+    metrics: Iterable[str | Metric] = (),
     task: Task | None = None,
     trust: bool = False,
 ) -> MeasureReport:
     """Fill in the reporting checklist from traces: success, parallelism, overhead, failures.
 
-    `single` are traces of a single agent on the same tasks, `best_of` single-agent samples, several a task.
+    `single` are traces of a single agent on the same tasks, `best_of` single-agent samples, several a task. `metrics`
+    of your own are worked out beside the survey's.
     """
 
     def readings(some: Iterable[Trace]) -> list[MeasuredTrace]:
         return [MeasuredTrace(trace, measure_gold(trace, task=task, trust=trust)) for trace in some]
 
-    return report_on(readings(traces_in(traces)), single=readings(single), samples=readings(best_of))
+    own = [find_metric(one) if isinstance(one, str) else one for one in metrics]
+    team = readings(traces_in(traces))
+    return report_on(team, single=readings(single), samples=readings(best_of), metrics=own)

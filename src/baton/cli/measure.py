@@ -21,7 +21,6 @@ from baton.measure.report.document import Document, ReportTable, as_html, as_mar
 from baton.measure.report.report import MeasureReport, measure
 from baton.measure.safety.summary import safety_report
 from baton.measure.safety.taint import Labels
-from baton.registry import TRUST
 from baton.team.forks import Rerun, rerun_of
 from baton.trace.formats import read_all
 from baton.trace.trace import Trace
@@ -87,8 +86,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if (args.consequential or args.untrusted) and not args.safety:
         raise UsageError("--consequential and --untrusted are for --safety. Type: --safety")
-    if args.trust and not (args.replay or args.safety):
-        raise UsageError(f"{TRUST} is for what runs traces again. Type: --replay or --safety as well")
     metrics = [find_metric(name) for name in args.metric]
     team = _readings(args.paths, trust=args.trust)
     if not team:

@@ -54,13 +54,15 @@ def recorded_team(
     names = meta_as(trace.header, dict[str, str], "run", "policies") or {}
     if is_trained(trace):
         stage = make_stage(read_recipe(_run_of(path, trace), trust=trust), task=given.task)
-        return _set_up(stage, trace, {role: _Recorded(trace, names.get(role, role)) for role in stage.roles})
+        return _set_up(
+            stage, trace, {role: _Recorded(trace, names.get(role, role), role) for role in stage.roles}
+        )
     settings = settings_of(trace, {})
     if not trust:
         check_named(settings.named(), f"trace {trace.trace_id!r}")
     if len(set(names.values())) == 1:  # one for all, whatever roles the settings have
         names = {"default": next(iter(names.values()))}
-    engines: dict[str, Engine] = {role: _Recorded(trace, name) for role, name in names.items()}
+    engines: dict[str, Engine] = {role: _Recorded(trace, name, role) for role, name in names.items()}
     return make_team(structs.replace(settings, policies={}), structs.replace(given, engines=engines))
 
 
@@ -171,15 +173,17 @@ def _nearest(run: Path, trace: Trace) -> Path:
 
 
 class _Recorded:
-    """Reads what was read, by its record. It is never asked for an answer."""
+    """Reads what was read, by its record. It is never asked for an answer.
 
-    def __init__(self, trace: Trace, name: str) -> None:
+    Two roles may read the same text through different tokenizers, so each knows what its own role read.
+    """
+
+    def __init__(self, trace: Trace, name: str, role: str) -> None:
         self.name = name
-        self._ids = {
-            (trace.text(call.prompt_ref), _said(trace, call)): call.prompt_ids for call in trace.calls
-        }
+        calls = [call for call in trace.calls if role in (call.role, "default")]
+        self._ids = {(trace.text(call.prompt_ref), _said(trace, call)): call.prompt_ids for call in calls}
         self._first = {
-            trace.text(call.prompt_ref): call.prompt_ids for call in reversed(trace.calls) if call.parent
+            trace.text(call.prompt_ref): call.prompt_ids for call in reversed(calls) if call.parent
         }
         """Of agents that begin with another's context: what they read stands after a call that is not their own."""
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from msgspec import structs
 
-from baton.engine import ENGINES, make_engine
+from baton.engine import is_engine, make_engine
 from baton.engine.torch import TorchEngine
 from baton.engine.torch.engine import turn
 from baton.errors import UsageError, nearest
@@ -217,7 +217,7 @@ def _check_names(policies: Mapping[str, Policy]) -> None:
 
 def _is_spec(part: PolicyPart) -> bool:
     """Whether an engine is named, as on the command line, and no local model to train."""
-    return part.model.partition(":")[0] in ENGINES
+    return is_engine(part.model)
 
 
 def _elsewhere(name: str, part: PolicyPart) -> Engine:

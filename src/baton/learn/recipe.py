@@ -362,7 +362,8 @@ def _rules(part: RewardPart) -> list[str]:
     """Reward rules that a recipe names, also in a file of its own."""
     named = [] if part.recipe is None or part.recipe in REWARD_RECIPES else [part.recipe]
     tables = [read_table(name, REWARD_RECIPES) for name in named if Path(name).is_file()]
-    return [*rule_names(part.rules), *rule_names(tables)]
+    code = [name for name in named if registry.is_reference(name)]
+    return [*rule_names(part.rules), *rule_names(tables), *code]
 
 
 def _is_code(model: str) -> bool:

@@ -87,7 +87,12 @@ def reward_recipes() -> dict[str, str]:
 
 
 def load_reward_recipe(name: str, *, trust: bool = False) -> RewardRecipe:
-    """A shipped reward recipe by name, one from a TOML file, or one of another package (module:attr)."""
+    """A shipped reward recipe by name, one from a TOML file, one of another package (module:attr), or a single rule.
+
+    A rule's own name, or module:Class, stands for the recipe of that rule with its own settings.
+    """
+    if name not in REWARD_RECIPES and not name.endswith(".toml") and _is_rule(name):
+        return RewardRecipe(about=name, rules=make_rules([{"rule": name}], name, trust=True))
     return _recipe(read_table(name, REWARD_RECIPES, what="reward recipe", trust=trust), name, trust=trust)
 
 
@@ -133,6 +138,14 @@ def rule_of(by: str) -> Rule:
             f"{by[:80]!r} does not name a rule of Baton, so it cannot be computed again from here."
         )
     return make_rules([settings], "the record's `by`")[0]
+
+
+def _is_rule(name: str) -> bool:
+    """Whether a name that was typed is a rule's; module:attr may be a recipe's as well, and is imported to tell."""
+    if not registry.is_reference(name):
+        return registry.knows("reward", name)
+    found = registry.resolve("reward", name)
+    return isinstance(found, type) and issubclass(found, Rule)
 
 
 def _recipe(table: dict[str, Any], where: str, *, trust: bool) -> RewardRecipe:

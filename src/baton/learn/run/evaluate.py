@@ -41,6 +41,9 @@ from baton.learn.policy import Policy
 from baton.learn.recipe import Recipe
 from baton.learn.rollouts import Lockstep
 from baton.learn.stage import Episode, Stage, failures
+from baton.measure.figure import mean
+from baton.measure.measured import MeasuredTrace
+from baton.measure.metric import find_metric
 from baton.team.clock import uniform
 from baton.team.protocol import Answer, Engine, EngineError, Entry, Request
 from baton.trace.numbers import Ints
@@ -116,6 +119,17 @@ def summary(
         "invalid": sum(e.status == "invalid" for t in traces for e in t.events) / len(returns),
         "failed": sum(1 for t in traces for _ in failures(t)) / len(returns),
     }
+
+
+def measured(names: Sequence[str], traces: Sequence[Trace]) -> dict[str, Any]:
+    """The metrics that a recipe names under `[eval]`, as means over the traces that can tell; none: nothing."""
+    if not names:
+        return {}
+    readings = [MeasuredTrace(trace) for trace in traces]
+    found = {
+        metric.name: mean(map(metric, readings), metric.bounds).value for metric in map(find_metric, names)
+    }
+    return {"metrics": found}
 
 
 def references(game: Game | None) -> list[dict[str, Any]]:

@@ -23,6 +23,7 @@ from baton.learn.run.evaluate import (
     best_of,
     best_summary,
     held_out,
+    measured,
     references,
     regrets,
     summary,
@@ -203,7 +204,8 @@ class Session:
     def _summary(self, who: str, traces: Sequence[Trace]) -> dict[str, Any]:
         trainer = self.trainer
         returns = [task_return(trace) for trace in traces]
-        return summary(trainer.stage.game, who, trainer.step_number, traces, returns)
+        line = summary(trainer.stage.game, who, trainer.step_number, traces, returns)
+        return line | measured(self.recipe.eval.metrics, traces)
 
     def close(self) -> None:
         self.trainer.close()
