@@ -22,7 +22,7 @@ from baton.compose.waking import silence
 from baton.errors import BatonError, nearest
 from baton.registry import TRUST
 
-__all__ = ["COMMANDS", "add_trust", "main"]
+__all__ = ["COMMANDS", "add_policy", "add_repeated", "add_trace", "add_trust", "main"]
 
 # command -> one line of help. The module is baton.cli.<command>.
 COMMANDS: dict[str, str] = {
@@ -58,6 +58,26 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
         help="import the modules and ask the servers (with your API key) that the file names",
     )
     parser.add_argument("--trust-policies", dest="trust", action="store_true", help=argparse.SUPPRESS)
+
+
+def add_repeated(
+    parser: argparse.ArgumentParser, option: str, metavar: str, about: str, dest: str | None = None
+) -> None:
+    """An option that may be given several times: a list, empty where it is not given."""
+    parser.add_argument(
+        option, dest=dest, metavar=metavar, action="append", default=[], help=about + "; repeatable"
+    )
+
+
+def add_policy(parser: argparse.ArgumentParser, about: str = "another engine: P or ROLE=P") -> None:
+    """Who answers, for commands that run a team."""
+    add_repeated(parser, "--policy", "P", about)
+
+
+def add_trace(parser: argparse.ArgumentParser, about: str) -> None:
+    """A file, and which of its traces is meant."""
+    parser.add_argument("path", metavar="TRACE", help=about)
+    parser.add_argument("--trace", metavar="ID", help="which one, where there are several")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -139,7 +159,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         return 2
     command = import_module(f"baton.cli.{name}")
-    parser = _Parser(prog=f"baton {name}", description=COMMANDS[name][0].upper() + COMMANDS[name][1:] + ".")
+    parser = _Parser(
+        prog=f"baton {name}",
+        description=COMMANDS[name][0].upper() + COMMANDS[name][1:] + ".",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     command.add_arguments(parser)
     try:
         return int(command.run(parser.parse_args(args[1:])))

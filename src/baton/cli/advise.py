@@ -9,13 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
+from baton.cli.printing import print_json
 from baton.compose.advise_traces import Reading, read_answers
 from baton.compose.corpus_recipes import installed_recipes, train_line
+from baton.compose.runs import traces_at
 from baton.corpus.advice import QUESTIONS, ROLES, Advice, AdviceAnswers, advise
 from baton.errors import UsageError, nearest
-from baton.trace.formats import read_all
 from baton.view.terminal.corpus_tables import named
-from baton.view.terminal.screen import emit, take_every_character
+from baton.view.terminal.screen import emit
 from baton.view.terminal.trace_tree import Line
 from baton.view.text import printable
 
@@ -23,7 +24,6 @@ _WORDS: dict[str, tuple[str, ...]] = {name: ROLES if name == "roles" else ("yes"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = (
         "Without traces and options it asks. An option counts for more than what the traces say.\n\n"
         "examples:\n"
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     given = {name: _word(name, word) for name in QUESTIONS if (word := getattr(args, name)) is not None}
-    readings = _readings(args.paths)
+    readings = read_answers(traces_at(*args.paths)) if args.paths else {}
     readings |= {name: Reading(answer=word, why="as you said") for name, word in given.items()}
     unanswered = [name for name in QUESTIONS if name not in readings or readings[name].answer is None]
     for name in unanswered:
@@ -50,21 +50,9 @@ def run(args: argparse.Namespace) -> int:
     )
     advice = advise(answers)
     if args.json:
-        document = {"answers": readings, "advice": advice, "type": train_line(advice.recipe)}
-        take_every_character(data=True)
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n")
-    else:
-        emit([*_answer_lines(readings), [], *_advice_lines(advice, args.paths)])
+        return print_json({"answers": readings, "advice": advice, "type": train_line(advice.recipe)})
+    emit([*_answer_lines(readings), [], *_advice_lines(advice, args.paths)])
     return 0
-
-
-def _readings(paths: Sequence[str]) -> dict[str, Reading]:
-    if not paths:
-        return {}
-    traces = [trace for path in paths for trace in read_all(path)]
-    if not traces:
-        raise UsageError(f"{', '.join(paths)}: no trace in there.")
-    return read_answers(traces)
 
 
 def _word(name: str, word: str) -> str:

@@ -26,7 +26,6 @@ _QUIET_SECONDS = 2.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     rows = "\n".join(f"  {name:<8}  {format_.about}" for name, format_ in known_formats().items())
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = (
         f"formats:\n{rows}\n\n"
         "OUT's name says which: .jsonl, .json, .db, DIR/, .chrome.json, .mmd or .md.\n"

@@ -6,9 +6,9 @@ import argparse
 import sys
 from pathlib import Path
 
-import msgspec
 from msgspec import structs
 
+from baton.cli.printing import print_json
 from baton.compose.corpus_recipes import installed_recipes
 from baton.corpus import (
     CLAIMS,
@@ -48,7 +48,6 @@ _EXAMPLES = """examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EXAMPLES
     parts = parser.add_subparsers(dest="part", required=True, metavar="PART")
     counting = parts.add_parser("stats", help="count every tag, with the two cross-tabs")
@@ -117,7 +116,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _stats(corpus: Corpus, args: argparse.Namespace) -> int:
     found = stats(corpus, ours=args.ours)
-    return _json(found) if args.json else _lines(stats_lines(found))
+    return print_json(found) if args.json else _lines(stats_lines(found))
 
 
 def _list(corpus: Corpus, args: argparse.Namespace) -> int:
@@ -137,13 +136,13 @@ def _list(corpus: Corpus, args: argparse.Namespace) -> int:
         rows = select(corpus.excluded, wanted)
     else:
         rows = select(corpus.beyond if args.beyond else corpus.papers, wanted)
-    return _json(rows) if args.json else _lines(row_lines(rows))
+    return print_json(rows) if args.json else _lines(row_lines(rows))
 
 
 def _show(corpus: Corpus, args: argparse.Namespace) -> int:
     record = find(corpus, " ".join(args.key))
     if args.json:
-        return _json(structs.asdict(record))
+        return print_json(structs.asdict(record))
     return _lines(record_lines(record, installed_recipes(), in_pool=record not in corpus.beyond))
 
 
@@ -156,7 +155,7 @@ def _claims(corpus: Corpus, args: argparse.Namespace) -> int:
         name: each for name, each in check_claims(corpus).items() if not args.names or name in args.names
     }
     if args.json:
-        return _json(
+        return print_json(
             {
                 name: {"says": known[name].says, "boundary": known[name].boundary, **structs.asdict(each)}
                 for name, each in found.items()
@@ -177,7 +176,7 @@ def _cards(corpus: Corpus, args: argparse.Namespace) -> int:
     else:
         chosen = [p for p in corpus.all_papers if p.card is not None and (args.all or p.thirteen)]
     if args.json:
-        return _json({paper.key: paper.card for paper in chosen})
+        return print_json({paper.key: paper.card for paper in chosen})
     return _lines(card_lines(chosen, installed_recipes()))
 
 
@@ -186,7 +185,7 @@ def _coverage(corpus: Corpus, args: argparse.Namespace) -> int:
     rows = coverage(corpus, installed)
     named = {row.recipe for row in rows}
     if args.json:
-        return _json({"methods": rows, "recipes_without_a_paper": sorted(installed - named)})
+        return print_json({"methods": rows, "recipes_without_a_paper": sorted(installed - named)})
     return _lines(coverage_lines(rows, sorted(installed - named)))
 
 
@@ -212,12 +211,6 @@ def _paper(corpus: Corpus, key: str) -> Paper:
             f"{key!r} was left out of the pool ({record.key}). Type: baton corpus show {record.key}"
         )
     return record
-
-
-def _json(found: object) -> int:
-    take_every_character(data=True)
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n")
-    return 0
 
 
 def _lines(lines: list[list[tuple[str, str]]]) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from importlib import import_module
@@ -12,17 +11,19 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
-import msgspec
+from msgspec import Struct, structs
 
-from baton.cli import add_trust
+from baton.cli import add_repeated, add_trust
+from baton.cli.printing import aligned, print_json
 from baton.compose.credit_traces import TraceRunner, credited, credits_of
+from baton.compose.runs import traces_at
 from baton.compose.waking import run_waking
 from baton.credit import ESTIMATORS, find
 from baton.credit.estimator import Credits, Estimator
 from baton.errors import UsageError, nearest
 from baton.registry import TRUST
 from baton.settings import read_value
-from baton.trace.formats import find_format, format_of_name, read_all, write
+from baton.trace.formats import find_format, format_of_name, write
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import CREDIT_UNITS
 from baton.view.terminal.live import live_line
@@ -31,7 +32,6 @@ from baton.view.text import printable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = (
         "examples:\n"
         "  baton credit --list\n"
@@ -51,13 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "or none: each trace by itself",
     )
     parser.add_argument("--reward", metavar="CHANNEL", help="which team reward, where there are several")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="K=V",
-        help="a setting of the estimator; a function is module:function",
-    )
+    add_repeated(parser, "--set", "K=V", "a setting of the estimator; a function is module:function")
     add_trust(parser)
     parser.add_argument("--json", action="store_true", help="every credit record, as JSON")
     parser.add_argument("--out", metavar="PATH", help="write the traces with their credits here")
@@ -65,9 +59,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.unit is not None and args.unit not in CREDIT_UNITS:
+        raise UsageError(f"there is no unit {args.unit!r}. {nearest(args.unit, CREDIT_UNITS)}")
     if args.list:
-        _list(args.unit, args.json)
-        return 0
+        return _list(args.unit, args.json)
     estimator = _chosen(args.unit, args.estimator)
     settings = parse_settings(estimator, args.set)
     if not args.paths:
@@ -76,9 +71,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"estimator {estimator.name} does not run traces again; leave {TRUST} out.")
     if args.out is not None:
         _check_target(args.out, args.force)
-    traces = [trace for path in args.paths for trace in read_all(path)]
-    if not traces:
-        raise UsageError(f"{', '.join(args.paths)}: no trace in there.")
+    traces = traces_at(*args.paths)
     credits = run_waking(
         credits_of(
             estimator,
@@ -94,15 +87,16 @@ def run(args: argparse.Namespace) -> int:
     if args.out is not None:
         write(map(credited, traces, credits), args.out)
     if args.json:
-        _print_json(estimator, traces, credits)
-    else:
-        _print_table(traces, credits)
+        rows = [
+            {"trace_id": trace.trace_id, "credits": [structs.asdict(credit) for credit in mine]}
+            for trace, mine in zip(traces, credits, strict=True)
+        ]
+        return print_json({"estimator": _about(estimator), "traces": rows})
+    _print_table(traces, credits)
     return 0
 
 
 def _chosen(unit: str | None, name: str | None) -> Estimator:
-    if unit is not None and unit not in CREDIT_UNITS:
-        raise UsageError(f"there is no unit {unit!r}. {nearest(unit, CREDIT_UNITS)}")
     if name is None:
         fitting = [e.name for e in ESTIMATORS.values() if unit is None or unit in e.units]
         raise UsageError(
@@ -138,7 +132,7 @@ def _typed(name: str, text: str, parameter: Parameter, hint: Any) -> Any:
     kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     if any(get_origin(each) is Callable for each in kinds) or (hint is None and "Callable" in kind):
         return _function(name, text)
-    if any(isinstance(each, type) and issubclass(each, msgspec.Struct) for each in kinds):
+    if any(isinstance(each, type) and issubclass(each, Struct) for each in kinds):
         raise UsageError(
             f"setting {name} is a {kind}, which cannot be given on the command line. Leave it out."
         )
@@ -171,18 +165,6 @@ def _check_target(path: str, force: bool) -> None:
         raise UsageError(f"{path} is there already. Type --force to replace it, or give another --out.")
 
 
-def _print_json(estimator: Estimator, traces: Sequence[Trace], credits: Credits) -> None:
-    rows = [
-        {
-            "trace_id": trace.trace_id,
-            "credits": [{f: getattr(credit, f) for f in credit.__struct_fields__} for credit in mine],
-        }
-        for trace, mine in zip(traces, credits, strict=True)
-    ]
-    found = {"estimator": _about(estimator), "traces": rows}
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n")
-
-
 def _about(estimator: Estimator) -> dict[str, Any]:
     return {
         "name": estimator.name,
@@ -209,33 +191,21 @@ def _print_table(traces: Sequence[Trace], credits: Credits) -> None:
         for trace, mine in zip(traces, credits, strict=True)
         for credit in mine
     )
-    _emit_rows(rows)
+    emit(aligned(rows, ""))
     notes = sorted({note for mine in credits for credit in mine for note in credit.assumes})
     if notes:
         emit([[(f"assumes: {printable('; '.join(notes))}", "dim")]])
 
 
-def _list(unit: str | None, as_json: bool) -> None:
-    if unit is not None and unit not in CREDIT_UNITS:
-        raise UsageError(f"there is no unit {unit!r}. {nearest(unit, CREDIT_UNITS)}")
+def _list(unit: str | None, as_json: bool) -> int:
     found = [e for e in ESTIMATORS.values() if unit is None or unit in e.units]
     found.sort(key=lambda e: (CREDIT_UNITS.index(e.units[0]), e.name))
     if as_json:
-        sys.stdout.write(
-            msgspec.json.format(msgspec.json.encode([_about(e) for e in found]), indent=2).decode() + "\n"
-        )
-        return
+        return print_json([_about(e) for e in found])
     rows = [("estimator", "unit", "needs", "evidence", "source")]
     rows.extend(
         (e.name, ", ".join(e.units), ", ".join(sorted(e.needs)) or "-", f"[{e.evidence}]", e.source)
         for e in found
     )
-    _emit_rows(rows)
-
-
-def _emit_rows(rows: Sequence[tuple[str, ...]]) -> None:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    emit(
-        [("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip(), "")]
-        for row in rows
-    )
+    emit(aligned(rows, ""))
+    return 0

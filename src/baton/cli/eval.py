@@ -20,7 +20,6 @@ from baton.view.terminal.training_result import standing_table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = (
         "examples:\n"
         "  baton eval runs/flagship                     # the instances the run itself was measured on\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from baton.cli import add_trace
 from baton.cli.view import attached
 from baton.compose.runs import one_trace
 from baton.errors import UsageError
@@ -14,13 +15,11 @@ from baton.view.web.export_page import export_html
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = "example:\n  baton export html runs/sum --out sum.html"
     parser.add_argument(
         "format", metavar="FORMAT", help="html: one page, with everything in it; or a format of baton convert"
     )
-    parser.add_argument("path", metavar="TRACE", help="a file that holds traces")
-    parser.add_argument("--trace", metavar="ID", help="which one, where there are several")
+    add_trace(parser, "a file that holds traces")
     parser.add_argument("--without-payloads", action="store_true", help="leave out what was said")
     parser.add_argument("--out", metavar="FILE", required=True, help="where the page goes")
     parser.add_argument("--force", action="store_true", help="replace FILE if it is there")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from baton.cli import add_trust
+from baton.cli import add_policy, add_trace, add_trust
 from baton.compose.again import team_again
 from baton.compose.python_runs import parse_action
 from baton.compose.run_settings import parse_policies
@@ -21,7 +21,6 @@ from baton.view.terminal.run_lines import describe
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = (
         "examples:\n"
         "  baton fork runs/sum --at worker2#2 --replace 0 --out runs/sum-fork\n"
@@ -29,8 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "  baton fork runs/sum --bar worker3 --out without.jsonl\n"
         '  baton fork runs/flagship --trace after-0 --at orchestrator#1 --force "stop" --out trained.jsonl'
     )
-    parser.add_argument("path", metavar="TRACE", help="a trace that `baton run` or `baton train` made")
-    parser.add_argument("--trace", metavar="ID", help="which one, where there are several")
+    add_trace(parser, "a trace that `baton run` or `baton train` made")
     parser.add_argument("--at", metavar="EVENT", help="the event that is different (see `baton show`)")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--replace", metavar="TEXT", help="its content is this")
@@ -46,9 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--replicate", type=int, default=0, metavar="N", help="other random draws for what runs anew"
     )
-    parser.add_argument(
-        "--policy", metavar="P", action="append", default=[], help="another engine: P or ROLE=P"
-    )
+    add_policy(parser)
     add_trust(parser)
     parser.add_argument("--allow-impure", action="store_true", help="let tools act on the world again")
     parser.add_argument(
@@ -63,14 +59,7 @@ def run(args: argparse.Namespace) -> int:
     _check_free(out, fork_id(trace, changes, args.replicate))
     team, assignment, who = team_again(trace, parse_policies(args.policy), path=args.path, trust=args.trust)
     made = run_waking(
-        fork(
-            trace,
-            team,
-            assignment,
-            changes,
-            replicate=args.replicate,
-            allow_impure=args.allow_impure,
-        )
+        fork(trace, team, assignment, changes, replicate=args.replicate, allow_impure=args.allow_impure)
     )
     out.parent.mkdir(parents=True, exist_ok=True)
     write(made.trace, out)
@@ -89,10 +78,10 @@ def run(args: argparse.Namespace) -> int:
 
 def _check_free(out: Path, trace_id: str) -> None:
     """Before anything runs: the fork can be written where it is to go."""
-    stored = format_of_name(out) == "sqlite"
+    kind = format_of_name(out)  # a name that says none is refused
     if not out.exists():
         return
-    if not stored:
+    if kind != "sqlite":
         raise UsageError(f"{out} is there already. Give another --out.")
     check_store(out)
     if trace_id in {summary.trace_id for summary in list_traces(out)}:

@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from baton.cli import add_repeated
+from baton.cli.printing import print_json
 from baton.compose.game_runs import ledgers_of_traces, play_on_team
 from baton.compose.stores import store_to_write
 from baton.errors import UsageError
@@ -33,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for part in (solving, playing, regret):
         also = ", or traces of one that a team played" if part is regret else ""
         part.add_argument("name", metavar="NAME", help=f"a game, from `baton game list`{also}")
-        part.add_argument("--set", action="append", default=[], metavar="K=V", help="a parameter; repeatable")
+        add_repeated(part, "--set", "K=V", "a parameter")
         part.add_argument("--json", action="store_true", help="as JSON")
     for part in (playing, regret):
         part.add_argument(
@@ -85,7 +87,7 @@ def _about(kind: type[Game]) -> str:
 
 def _list(as_json: bool) -> int:
     if as_json:
-        return _print_json(
+        return print_json(
             [
                 {
                     "name": name,
@@ -123,7 +125,7 @@ def _solve(game: Game, args: argparse.Namespace) -> int:
         "first_state": {"text": game.text(first), "q": solution.q(first)},
     }
     if args.json:
-        return _print_json(out)
+        return print_json(out)
     print(f"{game.name}: V* = {solution.value:.6g}, exact over {len(solution.values):,} states")
     for name, value in game.facts().items():
         print(f"  {name} = {value:.6g}")
@@ -141,7 +143,7 @@ def _play(game: Game, args: argparse.Namespace) -> int:
     on_team = args.team or args.out
     plays = _play_on_team(args) if on_team else _play_alone(game, args)
     if args.json:
-        return _print_json(
+        return print_json(
             [
                 {
                     "value": play.value,
@@ -200,7 +202,7 @@ def _regret(game: Game, args: argparse.Namespace) -> int:
         else:
             out[name] = sampled_regret(solution, policy, args.episodes, args.seed)
     if args.json:
-        return _print_json({"name": game.name, "optimum": solution.value, "policies": out})
+        return print_json({"name": game.name, "optimum": solution.value, "policies": out})
     return _show(f"{game.name}: V* = {solution.value:.6g}", out)
 
 
@@ -211,7 +213,7 @@ def _regret_of_traces(args: argparse.Namespace) -> int:
         )
     found = ledgers_of_traces(Path(args.name))
     if args.json:
-        return _print_json(found)
+        return print_json(found)
     for game, out in found.items():
         _show(f"{game}: V* = {next(iter(out.values())).optimum:.6g}", out)
     return 0
@@ -230,8 +232,3 @@ def _figure(number: float | tuple[float, float]) -> str:
     if isinstance(number, tuple):
         return f"{round(number[0], 4) + 0.0:.4f} ±{number[1]:.4f}"
     return f"{number if abs(number) > 5e-7 else 0.0:.6f}"
-
-
-def _print_json(value: Any) -> int:
-    print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
-    return 0

@@ -7,10 +7,10 @@ import sys
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-import msgspec
 from msgspec import structs
 
-from baton.cli import add_trust
+from baton.cli import add_repeated, add_trust
+from baton.cli.printing import print_json
 from baton.compose.again import own_settings, team_again
 from baton.compose.known import measure_gold, task_behind
 from baton.errors import BatonError, UsageError, nearest
@@ -31,7 +31,6 @@ _NAMED = 5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = (
         "examples:\n"
         "  baton measure runs/sum\n"
@@ -39,28 +38,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "  baton measure runs/mail --safety --consequential send_money --html > report.html"
     )
     parser.add_argument("paths", nargs="+", metavar="PATH", help="files that hold traces")
-    parser.add_argument(
-        "--trace", action="append", default=[], metavar="ID", help="only this one; repeatable"
-    )
-    parser.add_argument(
-        "--metric", action="append", default=[], metavar="M",
-        help="a metric of your own as well, by name or module:attr; repeatable",
-    )  # fmt: skip
+    add_repeated(parser, "--trace", "ID", "only this one")
+    add_repeated(parser, "--metric", "M", "a metric of your own as well, by name or module:attr")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="everything, as JSON")
     form.add_argument("--md", action="store_true", help="tables in Markdown")
     form.add_argument("--html", action="store_true", help="one page that needs nothing else")
-    parser.add_argument(
-        "--single",
-        action="append",
-        default=[],
-        metavar="PATH",
-        help="traces of a single agent on the same tasks",
-    )
-    parser.add_argument(
-        "--best-of", action="append", default=[], metavar="PATH",
-        help="single-agent samples, several a task: as many as the team's tokens buy, the best counts",
-    )  # fmt: skip
+    add_repeated(parser, "--single", "PATH", "traces of a single agent on the same tasks")
+    best_of = "single-agent samples, several a task: as many as the team's tokens buy, the best counts"
+    add_repeated(parser, "--best-of", "PATH", best_of)
     parser.add_argument(
         "--replay",
         action="store_true",
@@ -70,16 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--safety", action="store_true",
         help="follow taint from untrusted tool results, and run again without their words",
     )  # fmt: skip
-    parser.add_argument(
-        "--consequential", action="append", default=[], metavar="TOOL", help="a tool that acts on the world"
-    )
-    parser.add_argument(
-        "--untrusted",
-        action="append",
-        default=[],
-        metavar="TOOL",
-        help="a tool whose results strangers wrote",
-    )
+    add_repeated(parser, "--consequential", "TOOL", "a tool that acts on the world")
+    add_repeated(parser, "--untrusted", "TOOL", "a tool whose results strangers wrote")
     add_trust(parser)
 
 
@@ -149,7 +127,7 @@ def _check_tools(args: argparse.Namespace, team: Iterable[MeasuredTrace]) -> Non
 
 def _print(report: MeasureReport, args: argparse.Namespace) -> None:
     if args.json:
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(report), indent=2).decode() + "\n")
+        print_json(report)
         return
     found = _printable(document(report))
     if args.md:

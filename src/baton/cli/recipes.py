@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
@@ -12,25 +11,17 @@ from typing import Any, get_args
 
 import msgspec
 
+from baton.cli.printing import aligned, print_json
 from baton.compose.corpus_recipes import train_line
 from baton.errors import UsageError, nearest
 from baton.learn.recipe import Cells, Recipe, built_in, load
 from baton.trace.vocabulary import CreditUnit, RewardFamily, Topology
-from baton.view.terminal.screen import emit, take_every_character
+from baton.view.terminal.screen import emit
 from baton.view.terminal.trace_tree import Line
 from baton.view.text import count, printable
 
 _DECISIONS = ("spawn", "delegate", "communicate", "aggregate", "stop")
-_FAMILIES: tuple[str, ...] = (
-    "shared",
-    "individual",
-    "role",
-    "process",
-    "tool",
-    "debate",
-    "orchestration",
-    "hybrid",
-)
+_FAMILIES = ("shared", "individual", "role", "process", "tool", "debate", "orchestration", "hybrid")
 _REWARDS = {f"R{n}": family for n, family in enumerate(_FAMILIES, 1)}
 _CODES = {"reward": _REWARDS, "decision": {f"O{n}": name for n, name in enumerate(_DECISIONS, 1)}}
 _WORDS: dict[str, tuple[str, ...]] = {
@@ -43,7 +34,6 @@ _WORDS: dict[str, tuple[str, ...]] = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("name", metavar="NAME", nargs="?", help="print this recipe and how to run it")
     parser.add_argument("--json", action="store_true", help="as JSON, every setting written out")
     parser.add_argument(
@@ -71,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
         return _one(args.name, as_json=args.json)
     found = {name: recipe for name, recipe in built_in().items() if _matches(recipe.cells, wanted)}
     if args.json:
-        return _write([_document(name, recipe) for name, recipe in found.items()])
+        return print_json([_document(name, recipe) for name, recipe in found.items()])
     emit(_table(found))
     return 0
 
@@ -98,7 +88,7 @@ def _matches(cells: Cells, wanted: Mapping[str, str]) -> bool:
 def _one(name: str, *, as_json: bool) -> int:
     recipe = load(name)  # a name that is not there is an error with the nearest
     if as_json:
-        return _write(_document(name, recipe) | {"recipe": msgspec.to_builtins(recipe)})
+        return print_json(_document(name, recipe) | {"recipe": msgspec.to_builtins(recipe)})
     own = name.endswith(".toml")
     text = (Path(name) if own else files("baton.learn").joinpath("recipes", f"{name}.toml")).read_text(
         "utf-8"
@@ -122,12 +112,6 @@ def _document(name: str, recipe: Recipe) -> dict[str, Any]:
     }
 
 
-def _write(document: Any) -> int:
-    take_every_character(data=True)
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n")
-    return 0
-
-
 def _table(found: Mapping[str, Recipe]) -> list[Line]:
     head = ("recipe", "topology", "reward", "credit", "decisions", "regime", "evidence")
     rows = [
@@ -142,11 +126,6 @@ def _table(found: Mapping[str, Recipe]) -> list[Line]:
         )
         for name, recipe in found.items()
     ]
-    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
-    lines: list[Line] = [
-        [("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip(), style)]
-        for row, style in ((head, "dim"), *((row, "") for row in rows))
-    ]
     legend = (
         "  ".join(f"{code} {word}" for code, word in _REWARDS.items()),
         "  ".join(f"{code} {word}" for code, word in _CODES["decision"].items()),
@@ -154,7 +133,7 @@ def _table(found: Mapping[str, Recipe]) -> list[Line]:
         "[P] paper  [C] authors' code  [A] abstract  [M] textbook  [I] inferred by Baton",
     )
     return [
-        *lines,
+        *aligned([head, *rows]),
         [(count(len(found), "recipe"), "bold")],
         [],
         *([(line, "dim")] for line in legend),

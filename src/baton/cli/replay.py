@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from baton.cli import add_trust
+from baton.cli import add_trace, add_trust
 from baton.compose.again import as_played, recorded_team
 from baton.compose.runs import one_trace
 from baton.compose.waking import run_waking
@@ -13,8 +13,7 @@ from baton.trace.canonical import canonical_hash
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", metavar="TRACE", help="a trace that `baton run` or `baton train` made")
-    parser.add_argument("--trace", metavar="ID", help="which one, where there are several")
+    add_trace(parser, "a trace that `baton run` or `baton train` made")
     add_trust(parser)
 
 

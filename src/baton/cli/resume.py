@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from baton.cli import add_trust
+from baton.cli import add_policy, add_repeated, add_trust
 from baton.compose.run_settings import parse_policies
 from baton.compose.runs import go_on, unfinished
 from baton.compose.stores import resume_command, store_to_resume
@@ -17,17 +17,9 @@ from baton.view.terminal.run_lines import describe, watching
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("directory", metavar="DIR", help="where `baton run` wrote")
     parser.add_argument("--trace", metavar="ID", help="only this one; otherwise all that are unfinished")
-    parser.add_argument(
-        "--policy", metavar="P", action="append", default=[], help="another engine: P or ROLE=P"
-    )
+    add_policy(parser)
     add_trust(parser)
-    parser.add_argument(
-        "--instruct",
-        metavar="AGENT=TEXT",
-        action="append",
-        default=[],
-        help="a person's word to an agent; repeatable",
-    )
+    add_repeated(parser, "--instruct", "AGENT=TEXT", "a person's word to an agent")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,12 @@ import msgspec
 from msgspec import structs
 
 from baton.cli import add_trust
+from baton.cli.printing import aligned, print_json
 from baton.compose.known import reward_gold
+from baton.compose.runs import traces_at
 from baton.errors import FormatError, UsageError, nearest
 from baton.reward import Finding, load_reward_recipe, reward_recipes, watch, with_rewards
-from baton.trace.formats import format_of_name, read_all, write
+from baton.trace.formats import format_of_name, write
 from baton.trace.records import Reward
 from baton.trace.trace import Trace
 from baton.view.terminal.screen import emit
@@ -34,7 +35,6 @@ _DATA = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     recipes = reward_recipes()
     width = max(map(len, recipes))
     rows = "\n".join(f"  {name:<{width}}  {about}" for name, about in recipes.items())
@@ -67,9 +67,7 @@ def run(args: argparse.Namespace) -> int:
         format_of_name(args.out)
         if Path(args.out).exists():
             raise UsageError(f"{args.out} is there already. Give another --out.")
-    traces = [trace for path in args.paths for trace in read_all(path)]
-    if not traces:
-        raise UsageError(f"{', '.join(args.paths)}: no trace in there.")
+    traces = traces_at(*args.paths)
     _check_keys(args.gold, given, {trace.trace_id for trace in traces})
     gold = {
         trace.trace_id: reward_gold(
@@ -85,15 +83,17 @@ def run(args: argparse.Namespace) -> int:
         document = {
             "recipe": recipe,
             "traces": [
-                {"trace_id": trace.trace_id, "rewards": [_plain(reward) for reward in rewards]}
+                {
+                    "trace_id": trace.trace_id,
+                    "rewards": [{"channel": r.channel, **structs.asdict(r)} for r in rewards],
+                }
                 for trace, rewards in zip(traces, scored, strict=True)
             ],
             "findings": [{**structs.asdict(f), "fired": f.fired} for f in findings] if args.monitor else None,
         }
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n")
-    else:
-        emit([line for pair in zip(traces, scored, strict=True) for line in _table(*pair)])
-        emit([line for finding in findings for line in _finding(finding)])
+        return print_json(document)
+    emit([line for pair in zip(traces, scored, strict=True) for line in _table(*pair)])
+    emit([line for finding in findings for line in _finding(finding)])
     return 0
 
 
@@ -130,10 +130,6 @@ def _check_keys(path: str, given: dict[str, dict[str, Any]], known: set[str]) ->
             raise UsageError(f"{path}: there is no trace {key!r} in there. {nearest_name(key, known)}")
 
 
-def _plain(reward: Reward) -> dict[str, Any]:
-    return {"channel": reward.channel, **structs.asdict(reward)}
-
-
 def _table(trace: Trace, rewards: list[Reward]) -> Iterator[Line]:
     yield [(f"{printable(trace.trace_id)}  ", "bold"), (printable(trace.header.task_id), "dim")]
     if not rewards:
@@ -141,10 +137,7 @@ def _table(trace: Trace, rewards: list[Reward]) -> Iterator[Line]:
         return
     rows = [(r.channel, r.unit, printable(r.target), f"{r.value:.6g}") for r in rewards]
     head = ("channel", "unit", "target", "value")
-    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(4)]
-    for row, style in ((head, "dim"), *((row, "") for row in rows)):
-        cells = [f"{cell:<{width}}" for cell, width in zip(row[:3], widths, strict=False)]
-        yield [("  " + "  ".join((*cells, f"{row[3]:>{widths[3]}}")), style)]
+    yield from ([("  ", ""), *line] for line in aligned([head, *rows], right=3))
 
 
 def _finding(finding: Finding) -> Iterator[Line]:

@@ -6,6 +6,7 @@ import argparse
 import shlex
 import sys
 
+from baton.cli import add_policy, add_repeated
 from baton.compose.run_settings import Settings, parse_policies, parse_settings
 from baton.compose.runs import default_id, run_into
 from baton.compose.stores import resume_command, store_to_write
@@ -24,7 +25,6 @@ from baton.view.terminal.run_lines import describe, watching
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     models = [f"{name}[?device=cuda&dtype=bfloat16] ({what})" for name, (_, what) in MODELS.items()]
     forms = "\n".join(f"  {form}" for form in (*FORMS.values(), "module:factory (of your own)", *models))
     parser.epilog = (
@@ -41,16 +41,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--topology", metavar="T", default="centralized", help="who is in the team (centralized)"
     )
-    parser.add_argument(
-        "--policy",
-        metavar="P",
-        action="append",
-        default=[],
-        help="who answers: P for all, ROLE=P for one; repeatable",
-    )
+    add_policy(parser, "who answers: P for all, ROLE=P for one")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the instance and all draws (0)")
     parser.add_argument("--split", choices=["train", "test"], default="train", help="which instances (train)")
-    parser.add_argument("--set", action="append", default=[], metavar="K=V", help="a setting; repeatable")
+    add_repeated(parser, "--set", "K=V", "a setting")
     parser.add_argument(
         "--clock", choices=["virtual", "real"], default="virtual", help="how time passes (virtual)"
     )
@@ -60,13 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="lines",
         help=f"how actions are written: {', '.join(names('surface'))}",
     )
-    parser.add_argument(
-        "--tool", metavar="NAME", action="append", default=[], help="one more tool for the team; repeatable"
-    )
-    parser.add_argument(
-        "--aggregator", metavar="NAME", action="append", default=[],
-        help="one more way to fuse answers; repeatable",
-    )  # fmt: skip
+    add_repeated(parser, "--tool", "NAME", "one more tool for the team")
+    add_repeated(parser, "--aggregator", "NAME", "one more way to fuse answers")
     parser.add_argument(
         "--out", metavar="DIR", required=True, help="where the trace goes; more runs may go there"
     )
@@ -75,22 +64,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if not 0 <= args.seed < 2**63:
         raise UsageError(f"--seed {args.seed}: expected a whole number from 0 to 2^63 - 1.")
-    groups = parse_settings(args.set)
     settings = Settings(
         task=args.task,
         topology=args.topology,
         policies=parse_policies(args.policy) or {"default": "reference"},
-        task_settings=groups["task"],
-        topology_settings=groups["topology"],
-        limits=groups["limits"],
-        latency=groups["latency"],
-        sampling=groups["sampling"],
         split=args.split,
         seed=args.seed,
         tools=tuple(args.tool),
         aggregators=tuple(args.aggregator),
         clock=args.clock,
         surface=args.surface,
+        **parse_settings(args.set),
     )
     path = store_to_write(args.out)
     team, assignment = make_team(settings)

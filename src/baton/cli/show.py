@@ -6,6 +6,7 @@ import argparse
 import shlex
 from collections.abc import Callable
 
+from baton.cli import add_trace
 from baton.errors import UsageError
 from baton.trace.formats import read_all
 from baton.trace.trace import Trace
@@ -18,8 +19,7 @@ _LISTED = 40
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", metavar="TRACE", help="a file that holds traces")
-    parser.add_argument("--trace", metavar="ID", help="which trace, where the file holds several")
+    add_trace(parser, "a file that holds traces")
     parser.add_argument("--agent", metavar="NAME", help="only this agent and those below it")
     parser.add_argument(
         "--events", action="store_true", help="every event; without it, long traces are folded"

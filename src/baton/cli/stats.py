@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
-import msgspec
-
-from baton.errors import UsageError
+from baton.cli.printing import print_json
+from baton.compose.runs import traces_at
 from baton.measure.metrics.scale import scale
-from baton.trace.formats import read_all
 from baton.view.terminal.figures import spread, table
-from baton.view.terminal.screen import emit, take_every_character
+from baton.view.terminal.screen import emit
 
 _SIDE_BY_SIDE = 4
 
@@ -24,13 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    scales = [scale(trace) for path in args.paths for trace in read_all(path)]
-    if not scales:
-        raise UsageError(f"{', '.join(args.paths)}: no trace in there.")
+    scales = list(map(scale, traces_at(*args.paths)))
     if args.json:
-        found = msgspec.json.encode({"traces": scales, "spread": spread(scales)})
-        take_every_character(data=True)
-        sys.stdout.write(msgspec.json.format(found, indent=2).decode() + "\n")
-    else:
-        emit(table(scales, side_by_side=len(scales) <= _SIDE_BY_SIDE))
+        return print_json({"traces": scales, "spread": spread(scales)})
+    emit(table(scales, side_by_side=len(scales) <= _SIDE_BY_SIDE))
     return 0

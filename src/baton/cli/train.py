@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from baton.cli import add_trust
+from baton.cli import add_repeated, add_trust
 from baton.compose.again import need_torch
 from baton.compose.stage_from_recipe import make_stage
 from baton.compose.trust import check_recipe, recipe_in
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = (
         "examples:\n"
         "  baton train flagship --out runs/flagship\n"
@@ -42,14 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "  baton train --resume --out runs/flagship --set train.steps=80   # further than it was to go"
     )
     parser.add_argument("recipe", metavar="RECIPE", nargs="?", help="a recipe's name or a TOML file")
-    parser.add_argument(
-        "--set",
-        metavar="K=V",
-        dest="changes",
-        action="append",
-        default=[],
-        help="change a setting; repeatable",
-    )
+    add_repeated(parser, "--set", "K=V", "change a setting", dest="changes")
     parser.add_argument("--out", metavar="DIR", help="where the run goes (default: runs/RECIPE-TIME)")
     parser.add_argument("--resume", action="store_true", help="go on with the run in --out")
     add_trust(parser)

@@ -8,7 +8,7 @@ import shlex
 from functools import lru_cache
 from pathlib import Path
 
-from baton.cli import add_trust
+from baton.cli import add_policy, add_trust
 from baton.compose.run_settings import parse_policies
 from baton.credit.project import project
 from baton.errors import UsageError
@@ -31,7 +31,6 @@ _ROUNDING = 1e-12  # of a solver's values: less is no loss
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = (
         "PATH is a file or store of traces, sealed shards, what `baton train` wrote, or a directory of these.\n"
         "The page is served to this machine alone; nothing is changed and nothing is sent anywhere.\n\n"
@@ -42,9 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fork", action="store_true", help="attach the runtime: traces can be run again with a change"
     )
-    parser.add_argument(
-        "--policy", metavar="P", action="append", default=[], help="for forks, another engine: P or ROLE=P"
-    )
+    add_policy(parser, "for forks, another engine: P or ROLE=P")
     add_trust(parser)
 
 
@@ -84,11 +81,7 @@ def attached(*, forks: bool = False, policies: dict[str, str] | None = None, tru
     def again(at: Path, trace: Trace, change: Change) -> ForkMade:
         return _fork(at, trace, change, policies or {}, trust)
 
-    return Attached(
-        ledger=_ledger,
-        advantages=_advantages,
-        fork=again if forks else None,
-    )
+    return Attached(ledger=_ledger, advantages=_advantages, fork=again if forks else None)
 
 
 def _regret(solution: Solution, state: State, option: str) -> float:

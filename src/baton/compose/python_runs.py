@@ -15,8 +15,8 @@ import msgspec
 
 from baton.compose.again import as_played, recorded_team, team_again
 from baton.compose.credit_traces import credited, credits_of
-from baton.compose.run_settings import Settings, given_name, parse_settings
-from baton.compose.runs import default_id, go_on, one_trace, run_into, unfinished
+from baton.compose.run_settings import Settings, name_of, parse_settings
+from baton.compose.runs import default_id, go_on, one_trace, run_into, traces_at, unfinished
 from baton.compose.stores import store_to_resume, store_to_write
 from baton.compose.team_from_settings import Given, make_team, task_named
 from baton.credit import Estimator, find
@@ -33,7 +33,6 @@ from baton.team.running import Run, header_of
 from baton.team.surface import Lines, Parsed, Surface
 from baton.team.team import Assignment, Team, Topology
 from baton.team.tools.tool import Tool
-from baton.trace.formats import read_all
 from baton.trace.trace import Trace
 
 Answering = Engine | str | Callable[[Request], str]
@@ -75,31 +74,25 @@ async def run(
         return await running.run(team, assignment)
     if isinstance(task, Assignment):
         raise UsageError("an assignment is for a team that is there: give team=Team.of(...), or a task.")
-    groups = parse_settings(settings or {})
     engines, specs = _policies(policy)
-    own_tools = tuple(tool for tool in tools if isinstance(tool, Tool))
     told = Settings(
-        task=task if isinstance(task, str) else given_name(task.name),
-        topology=topology if isinstance(topology, str) else given_name(topology.name),
-        policies=specs | {role: given_name(engine.name) for role, engine in engines.items()},
-        task_settings=groups["task"],
-        topology_settings=groups["topology"],
-        limits=groups["limits"],
-        latency=groups["latency"],
-        sampling=groups["sampling"],
-        tools=tuple(tool if isinstance(tool, str) else given_name(tool.name) for tool in tools),
-        aggregators=tuple(each if isinstance(each, str) else given_name(each.name) for each in aggregators),
+        task=name_of(task),
+        topology=name_of(topology),
+        policies=specs | {role: name_of(engine) for role, engine in engines.items()},
+        tools=tuple(map(name_of, tools)),
+        aggregators=tuple(map(name_of, aggregators)),
         split=split,
         seed=seed,
         clock=clock,
-        surface=surface if isinstance(surface, str) else given_name(surface.name),
+        surface=name_of(surface),
+        **parse_settings(settings or {}),
     )
     given = Given(
         task=None if isinstance(task, str) else task,
         topology=None if isinstance(topology, str) else topology,
         engines=engines,
         surface=None if isinstance(surface, str) else surface,
-        tools=own_tools,
+        tools=tuple(each for each in tools if not isinstance(each, str)),
         aggregators=tuple(each for each in aggregators if not isinstance(each, str)),
     )
     made, assignment = make_team(told, given)
@@ -243,9 +236,10 @@ def traces_in(given: Trace | Iterable[Trace] | str | Path) -> list[Trace]:
     """Traces as a list: one, several, or those in a file."""
     if isinstance(given, Trace):
         return [given]
-    found = list(read_all(given)) if isinstance(given, str | Path) else list(given)
-    if not found:
-        raise UsageError(f"{given if isinstance(given, str | Path) else 'the list'}: no trace in there.")
+    if isinstance(given, str | Path):
+        return traces_at(given)
+    if not (found := list(given)):
+        raise UsageError("the list: no trace in there.")
     return found
 
 

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from baton import registry
-from baton.compose.run_settings import given_name
+from baton.compose.run_settings import given_name, name_of
 from baton.compose.trust import check_recipe, recipe_in
 from baton.credit.estimator import Estimator
 from baton.errors import UsageError
@@ -186,10 +186,10 @@ def _components(
     own: dict[str, Any] = {}
     changes: dict[str, Any] = {}
     if task is not None:
-        changes["task"] = {"name": task if isinstance(task, str) else given_name(task.name)}
+        changes["task"] = {"name": name_of(task)}
         own |= {} if isinstance(task, str) else {"task": task}
     if topology is not None:
-        changes["team.topology"] = topology if isinstance(topology, str) else given_name(topology.name)
+        changes["team.topology"] = name_of(topology)
         own |= {} if isinstance(topology, str) else {"topology": topology}
     if reward is not None:
         changes["reward"] = {"recipe": reward if isinstance(reward, str) else given_name("rules")}

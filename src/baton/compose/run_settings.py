@@ -21,6 +21,11 @@ def given_name(name: str) -> str:
     return f"<{name}>"
 
 
+def name_of(given: Any) -> str:
+    """A name that was given, or how that of an object is written."""
+    return given if isinstance(given, str) else given_name(given.name)
+
+
 def is_given(name: str) -> bool:
     """Whether a name stands for what a program gave as an object."""
     return name.startswith("<")
@@ -60,16 +65,12 @@ class Settings(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def parse_settings(pairs: Sequence[str] | Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """`k=v` pairs, or the same as a mapping, by group.
+    """`k=v` pairs, or the same as a mapping, as the fields of `Settings` that they belong to.
 
     `rounds=3` is the topology's; others name their group, such as `limits.tokens=5000`.
     """
     groups: dict[str, dict[str, Any]] = {
-        "task": {},
-        "topology": {},
-        "limits": {},
-        "latency": {},
-        "sampling": {},
+        group: {} for group in ("task", "topology", "limits", "latency", "sampling")
     }
     given = pairs if isinstance(pairs, Mapping) else dict(map(read_change, pairs))
     for key, value in given.items():
@@ -79,7 +80,7 @@ def parse_settings(pairs: Sequence[str] | Mapping[str, Any]) -> dict[str, dict[s
         if group not in groups:
             raise UsageError(f"setting {key!r}: there is no group {group!r}. {nearest(group, groups)}")
         groups[group][name] = value
-    return groups
+    return {f"{name}_settings" if name in ("task", "topology") else name: g for name, g in groups.items()}
 
 
 def parse_policies(given: Sequence[str]) -> dict[str, str]:

@@ -109,6 +109,14 @@ def one_trace(path: str, trace_id: str | None) -> Trace:
     return first
 
 
+def traces_at(*paths: str | Path) -> list[Trace]:
+    """Every trace in some places, in which there has to be one."""
+    found = [trace for path in paths for trace in read_all(path)]
+    if not found:
+        raise UsageError(f"{', '.join(map(str, paths))}: no trace in there.")
+    return found
+
+
 @contextmanager
 def _open(path: Path) -> Iterator[Store]:
     """A store for a run; what an interruption leaves behind is written down."""
