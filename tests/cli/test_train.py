@@ -245,7 +245,7 @@ def test_a_run_that_diverges_keeps_its_report(
         (["train", "flagship", "--set", "train.stepz=3"], "Did you mean 'steps'?"),
         (["train", "flagship", "--set", "train.steps"], "has no value"),
         (["train", "--resume"], "name its folder alone"),
-        (["train", "--resume", "--out", "nowhere"], "nowhere holds no run"),
+        (["train", "--resume", "--out", "nowhere"], "nowhere holds no training run"),
         (["train", "flagship", "--resume", "--out", "x"], "name its folder alone"),
         (["eval", "nowhere"], "nowhere holds no training run"),
         (["eval", "."], "holds no training run"),

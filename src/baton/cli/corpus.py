@@ -69,6 +69,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for part in (counting, listing, showing, claims, cards, covering):
         part.add_argument("--json", action="store_true", help="as JSON")
     bib = parts.add_parser("bib", help="BibTeX of all retained records, or of some")
+    shows = (_stats, _list, _show, _claims, _cards, _coverage, _bib)
+    for part, show in zip((counting, listing, showing, claims, cards, covering, bib), shows, strict=True):
+        part.set_defaults(show=show)
     bib.add_argument("keys", nargs="*", metavar="KEY", help="only these")
     bib.add_argument("--out", metavar="PATH", help="write it there")
 
@@ -102,16 +105,8 @@ def _add_filters(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    corpus = load()
-    return {
-        "stats": _stats,
-        "list": _list,
-        "show": _show,
-        "claims": _claims,
-        "cards": _cards,
-        "coverage": _coverage,
-        "bib": _bib,
-    }[args.part](corpus, args)
+    code: int = args.show(load(), args)
+    return code
 
 
 def _stats(corpus: Corpus, args: argparse.Namespace) -> int:

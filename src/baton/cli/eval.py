@@ -14,7 +14,7 @@ from baton.compose.again import need_torch
 from baton.compose.trust import recipe_in
 from baton.errors import UsageError
 from baton.learn.run.folder import Folder
-from baton.view.report.run_figures import TrainingRun, read_run, standings
+from baton.view.report.run_figures import read_run, standings
 from baton.view.terminal.screen import emit, take_every_character
 from baton.view.terminal.training_result import standing_table
 
@@ -37,11 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     out = Path(args.run)
-    if not (out / "run.json").is_file():
-        raise UsageError(
-            f"{out} holds no training run: it has no run.json. Type: baton train RECIPE --out {out}"
-        )
-    Folder(out).told()  # says so if it cannot be read
+    Folder(out).told()  # says so if there is none, or it cannot be read
     if args.episodes is not None and args.episodes < 1:
         raise UsageError(f"--episodes {args.episodes}: expected 1 or more.")
     if args.seed is not None and args.seed < 0:
@@ -69,7 +65,9 @@ def run(args: argparse.Namespace) -> int:
         take_every_character(data=True)
         print(msgspec.json.encode({"run": known.told, "evals": rows}).decode())
         return 0
-    _show(structs.replace(known, evals=rows), measured[-1])
+    after = measured[-1]
+    title = f"{known.said('recipe')} on {known.said('task')}: checkpoint of step {after['step']}, seed {after['seed']}"
+    emit([[(title, "bold")], [], *standing_table(standings(structs.replace(known, evals=rows)))])
     return 0
 
 
@@ -79,8 +77,3 @@ def _stands_beside(line: dict[str, Any], measured: list[dict[str, Any]], own_see
         return False
     these = (measured[0]["episodes"], measured[0]["seed"])
     return line.get("episodes") is None or (line["episodes"], line.get("seed", own_seed)) == these
-
-
-def _show(run: TrainingRun, after: dict[str, Any]) -> None:
-    title = f"{run.said('recipe')} on {run.said('task')}: checkpoint of step {after['step']}, seed {after['seed']}"
-    emit([[(title, "bold")], [], *standing_table(standings(run))])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from baton.cli import add_repeated
 from baton.cli.printing import print_json
@@ -22,6 +23,7 @@ from baton.games.library import GAMES, make_game
 from baton.games.play import PolicyTable
 from baton.games.reference import REFERENCE, reference
 from baton.games.solve import solve
+from baton.settings import read_change
 from baton.view.terminal.run_lines import watching
 
 
@@ -66,52 +68,26 @@ def run(args: argparse.Namespace) -> int:
         return _list(args.json)
     if args.part == "regret" and args.name not in GAMES and Path(args.name).exists():
         return _regret_of_traces(args)
-    game = make_game(args.name, _settings(args.set))
+    game = make_game(args.name, dict(map(read_change, args.set)))
     return {"solve": _solve, "play": _play, "regret": _regret}[args.part](game, args)
 
 
-def _settings(pairs: list[str]) -> dict[str, str]:
-    settings = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals:
-            raise UsageError(f"--set {pair!r} has no value. Type: --set {key}=VALUE")
-        settings[key] = value
-    return settings
-
-
-def _about(kind: type[Game]) -> str:
-    """The first paragraph's first line of the game's own file."""
-    return (sys.modules[kind.__module__].__doc__ or "").split("\n", 1)[0]
-
-
 def _list(as_json: bool) -> int:
+    games: list[dict[str, Any]] = [
+        {
+            "name": name,
+            "decisions": list(dict.fromkeys(kind.decisions)),
+            "about": (sys.modules[kind.__module__].__doc__ or "").split("\n", 1)[0],
+            "parameters": structs.asdict(kind()),
+        }
+        for name, kind in GAMES.items()
+    ]
     if as_json:
-        return print_json(
-            [
-                {
-                    "name": name,
-                    "decisions": list(dict.fromkeys(kind.decisions)),
-                    "about": _about(kind),
-                    "parameters": _defaults(kind),
-                }
-                for name, kind in GAMES.items()
-            ]
-        )
-    for name, kind in GAMES.items():
-        print(f"{name}  [{' '.join(dict.fromkeys(kind.decisions))}]")
-        print(f"  {_about(kind)}")
-        print("  " + "  ".join(f"{key}={_short(value)}" for key, value in _defaults(kind).items()))
+        return print_json(games)
+    for game in games:
+        usual = (f"{key}={msgspec.json.encode(value).decode()}" for key, value in game["parameters"].items())
+        print(f"{game['name']}  [{' '.join(game['decisions'])}]\n  {game['about']}\n  {'  '.join(usual)}")
     return 0
-
-
-def _defaults(kind: type[Game]) -> dict[str, Any]:
-    game = kind()
-    return {field: getattr(game, field) for field in kind.__struct_fields__}
-
-
-def _short(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
 
 
 def _solve(game: Game, args: argparse.Namespace) -> int:
@@ -175,7 +151,9 @@ def _play(game: Game, args: argparse.Namespace) -> int:
 def _play_on_team(args: argparse.Namespace) -> list[Played]:
     out = None if args.out is None else store_to_write(args.out)
     seeds = range(args.seed, args.seed + args.episodes)
-    plays, traces = play_on_team(args.name, args.policy, _settings(args.set), seeds, out, watching)
+    plays, traces = play_on_team(
+        args.name, args.policy, dict(map(read_change, args.set)), seeds, out, watching
+    )
     if out is not None and not args.json:
         several = f"traces   {len(plays):,} in {out}"
         print(f"trace    {traces[-1].trace_id} in {out}" if len(plays) == 1 else several)

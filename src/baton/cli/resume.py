@@ -6,11 +6,14 @@ import argparse
 import sys
 
 from baton.cli import add_policy, add_repeated, add_trust
+from baton.compose.again import team_again
 from baton.compose.run_settings import parse_policies
 from baton.compose.runs import go_on, unfinished
 from baton.compose.stores import resume_command, store_to_resume
 from baton.compose.waking import run_waking
 from baton.errors import UsageError
+from baton.team.team import Assignment, Team
+from baton.trace.trace import Trace
 from baton.view.terminal.run_lines import describe, watching
 
 
@@ -35,17 +38,19 @@ def run(args: argparse.Namespace) -> int:
             raise UsageError(f"--instruct {item!r} names no agent. Type: --instruct AGENT=TEXT")
         instructions[agent] = text
     policies = parse_policies(args.policy)
+
+    def again(trace: Trace) -> tuple[Team, Assignment]:
+        return team_again(trace, policies, path=str(path), trust=args.trust)[:2]
+
     for trace_id in todo:
-        working = go_on(
-            path, trace_id, policies, trust=args.trust, instructions=instructions, watching=watching
-        )
+        working = go_on(path, trace_id, again, instructions=instructions, watching=watching)
         try:
             before, trace = run_waking(working)
         except KeyboardInterrupt:
-            again = resume_command(
+            following = resume_command(
                 args.directory, trace_id=args.trace, policies=tuple(args.policy), trust=args.trust
             )
-            print(f"\nStopped; everything so far is kept. Type: {again}", file=sys.stderr)
+            print(f"\nStopped; everything so far is kept. Type: {following}", file=sys.stderr)
             return 130
         new = len(trace.events) - len(before.events)
         print(f"{trace_id}: {len(before.events)} events were there, {new} are new")

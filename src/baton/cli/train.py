@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from baton.learn.run.session import Session
     from baton.view.terminal.training_progress import Display
 
-    Begin = Callable[[], tuple[Session, Path]]
+    Begin = Callable[[], Session]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,14 +54,15 @@ def run(args: argparse.Namespace) -> int:
         begin = _resumed(args, display) if args.resume else _begun(args, display)
         need_torch()  # takes seconds, and a mistake is answered at once
         try:
-            session, out = begin()
+            session = begin()
         except KeyboardInterrupt as stop:
             print("Stopped before the first step: nothing was trained.", file=sys.stderr)
             return exit_code(stop)
         try:
-            code, following = _go(session, out, display, ending)
+            code, following = _go(session, display, ending)
         finally:
             session.close()
+        out = session.folder.path
         display.note("writing the report")
         write_report(out)
     try:
@@ -88,10 +89,10 @@ def _begun(args: argparse.Namespace, display: Display) -> Begin:
     Folder(out).check_free()
     make_stage(recipe)  # a task or a team that cannot be is refused before torch is loaded
 
-    def begin() -> tuple[Session, Path]:
+    def begin() -> Session:
         from baton.compose.training import begin as begin_run
 
-        return begin_run(recipe, name, out, display.note), out
+        return begin_run(recipe, name, out, display.note)
 
     return begin
 
@@ -100,25 +101,24 @@ def _resumed(args: argparse.Namespace, display: Display) -> Begin:
     if args.out is None or args.recipe:
         raise UsageError("to go on with a run, name its folder alone. Type: baton train --resume --out DIR")
     out = Path(args.out)
-    if not (out / "run.json").is_file():
-        raise UsageError(f"{out} holds no run: it has no run.json. Type: baton train RECIPE --out {out}")
-    Folder(out).told()  # says so if it cannot be read
+    Folder(out).told()  # says so if there is none, or it cannot be read
     recipe_in(out, trust=args.trust)  # refused before torch is loaded
 
-    def begin() -> tuple[Session, Path]:
+    def begin() -> Session:
         from baton.compose.training import go_on
 
         session = go_on(out, display.note, args.changes, trust=args.trust)
         display.note(f"going on after step {session.trainer.step_number} of {session.recipe.train.steps}")
-        return session, out
+        return session
 
     return begin
 
 
-def _go(session: Session, out: Path, display: Display, ending: Ending) -> tuple[int, str]:
+def _go(session: Session, display: Display, ending: Ending) -> tuple[int, str]:
     """All steps that are left; the exit code, and what to type next."""
     from baton.learn.trainer import Diverged
 
+    out = session.folder.path
     baton, place = _typed(), shlex.quote(str(out))
     display.begin(read_run(out))
     try:

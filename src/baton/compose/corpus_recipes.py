@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
+from baton.learn.recipe import RECIPES
 
 
 def installed_recipes() -> frozenset[str]:
     """Names of the training recipes that ship with this Baton."""
-    folder = files("baton").joinpath("learn", "recipes")
-    if not folder.is_dir():
-        return frozenset()
-    return frozenset(
-        place.name.removesuffix(".toml") for place in folder.iterdir() if place.name.endswith(".toml")
-    )
+    return frozenset(RECIPES)
 
 
 def train_line(recipe: str) -> str:
+    """What to type to train by a recipe."""
     return f"baton train {recipe}"

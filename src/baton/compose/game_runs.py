@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -27,7 +28,7 @@ from baton.trace.trace import Trace, meta_table
 def play_on_team(
     name: str,
     policy: str,
-    parameters: Mapping[str, str],
+    parameters: Mapping[str, Any],
     seeds: range,
     out: Path | None,
     watching: Watching = unwatched,

@@ -110,10 +110,10 @@ async def replay(
 
     No model is asked. The team and the task are needed where the trace does not name them: where they were objects.
     """
-    found = _one(trace)
+    found, path = _opened(trace)
     if team is None:
-        own = task if isinstance(task, Task) else None
-        team, assignment = recorded_team(_place(trace), found, trust=trust, given=Given(task=own))
+        given = Given(task=task if isinstance(task, Task) else None)
+        team, assignment = recorded_team(path, found, trust=trust, given=given)
     else:
         assignment = _assignment_of(found, task)
     return as_played(await running.replay(found, team, assignment))
@@ -139,7 +139,7 @@ async def fork(
     `replace` gives events another text (`{"worker1#1": "12"}`), `drop` takes their effect away, `force` another action
     (`{"orchestrator#1": "stop 42"}`), `bar` agents that cannot be spawned. `replicate` draws what is new anew.
     """
-    found = _one(trace)
+    found, path = _opened(trace)
     changes: list[Intervention] = [
         *(Replace(event, text, person) for event, text in (replace or {}).items()),
         *(Drop(event, person) for event in _several(drop)),
@@ -148,7 +148,7 @@ async def fork(
     ]
     if not changes:
         raise UsageError("nothing is different. Give replace, drop, force or bar.")
-    team, assignment = _again(found, _place(trace), team, task, policy, trust)
+    team, assignment = _again(found, path, team, task, policy, trust=trust)
     return await forks.fork(found, team, assignment, changes, replicate=replicate, allow_impure=allow_impure)
 
 
@@ -167,23 +167,12 @@ async def resume(
     `instruct` is a person's word to agents: `{"orchestrator": "be quick"}`.
     """
     place = store_to_resume(str(path))
-    engines, specs = _policies(policy) if policy is not None else ({}, {})
-    given = Given(task=task if isinstance(task, Task) else None, engines=engines)
-    finished = []
-    for name in unfinished(place, trace_id)[0]:
-        assignment = None if team is None else _assignment_of(one_trace(str(place), name), task)
-        _, after = await go_on(
-            place,
-            name,
-            specs,
-            trust=trust,
-            given=given,
-            team=team,
-            assignment=assignment,
-            instructions=instruct,
-        )
-        finished.append(after)
-    return finished
+
+    def again(trace: Trace) -> tuple[Team, Assignment]:
+        return _again(trace, str(place), team, task, policy, trust=trust)
+
+    names, _ = unfinished(place, trace_id)
+    return [(await go_on(place, name, again, instructions=instruct))[1] for name in names]
 
 
 @overload
@@ -300,22 +289,20 @@ def _again(
     team: Team | None,
     task: TaskLike | None,
     policy: Policy | None,
+    *,
     trust: bool,
 ) -> tuple[Team, Assignment]:
+    """The team that is given, on the trace's own assignment; else the one that the trace names."""
     if team is not None:
         return team, _assignment_of(trace, task)
-    engines, specs = _policies(policy) if policy is not None else ({}, {})
+    engines, specs = _policies({} if policy is None else policy)
     given = Given(task=task if isinstance(task, Task) else None, engines=engines)
-    made, assignment, _ = team_again(trace, specs, path=path, trust=trust, given=given)
-    return made, assignment
+    return team_again(trace, specs, path=path, trust=trust, given=given)[:2]
 
 
-def _one(given: Traces) -> Trace:
-    return given if isinstance(given, Trace) else one_trace(str(given), None)
-
-
-def _place(given: Traces) -> str | None:
-    return None if isinstance(given, Trace) else str(given)
+def _opened(given: Traces) -> tuple[Trace, str | None]:
+    """A trace, and where it is kept; None: nowhere."""
+    return (given, None) if isinstance(given, Trace) else (one_trace(str(given), None), str(given))
 
 
 def _several(given: str | Iterable[str]) -> list[str]:

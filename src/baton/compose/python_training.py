@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from baton import registry
 from baton.compose.run_settings import given_name, name_of
 from baton.compose.trust import check_recipe, recipe_in
 from baton.credit.estimator import Estimator
-from baton.errors import UsageError
 from baton.learn.recipe import Recipe, load, parse, resolved
-from baton.learn.run.folder import read_lines
+from baton.learn.run.folder import Folder, read_lines
 from baton.reward.reward_recipe import RewardRecipe
 from baton.reward.rule import Rule
+from baton.settings import plain
 from baton.tasks.task import Task
 from baton.team.protocol import Engine
 from baton.team.team import Topology
@@ -96,10 +96,11 @@ def train(
     own, changes = _components(task, topology, policy, reward)
     changes |= _registered(credit, critic, monitors)
     if loss is not None:
-        changes["loss"] = {"kind": loss} if isinstance(loss, str) else _table(loss)
-    changes |= {
-        key: value for key, value in (("train.steps", steps), ("train.seed", seed)) if value is not None
-    }
+        changes["loss"] = {"kind": loss} if isinstance(loss, str) else plain(loss)
+    if steps is not None:
+        changes["train.steps"] = steps
+    if seed is not None:
+        changes["train.seed"] = seed
     made = _recipe(recipe, changes, settings or {}, policy, trust=trust)
     name = "run" if isinstance(recipe, Recipe) else Path(recipe).name.removesuffix(".toml")
     place = Path(out) if out is not None else Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S-%f}"
@@ -164,10 +165,7 @@ def _place(run: str | Path | TrainedRun, trust: bool, components: Mapping[str, A
     if isinstance(run, TrainedRun):
         return run.out, run.own
     out = Path(run)
-    if not (out / "run.json").is_file():
-        raise UsageError(
-            f"{out} holds no training run: it has no run.json. Train one first: baton.train(...)."
-        )
+    Folder(out).told()  # says so if there is none
     recipe_in(out, trust=trust)
     given: dict[str, Any] = dict.fromkeys(("task", "topology", "policy", "reward")) | dict(components)
     _registered(given.pop("credit", None), given.pop("critic", None), given.pop("monitors", ()))
@@ -183,22 +181,21 @@ def _components(
     """Objects, and what the recipe says in their place."""
     from baton.compose.training import Own
 
-    own: dict[str, Any] = {}
     changes: dict[str, Any] = {}
     if task is not None:
         changes["task"] = {"name": name_of(task)}
-        own |= {} if isinstance(task, str) else {"task": task}
     if topology is not None:
         changes["team.topology"] = name_of(topology)
-        own |= {} if isinstance(topology, str) else {"topology": topology}
     if reward is not None:
         changes["reward"] = {"recipe": reward if isinstance(reward, str) else given_name("rules")}
-        own |= {} if isinstance(reward, str) else {"reward": as_rules(reward)}
-    if isinstance(policy, Mapping):
-        own["models"] = {name: one for name, one in policy.items() if not isinstance(one, str)}
-    elif policy is not None and not isinstance(policy, str):
-        own["models"] = {"main": policy}
-    return Own(**own), changes
+    models = policy if isinstance(policy, Mapping) else {} if policy is None else {"main": policy}
+    own = Own(
+        task=None if isinstance(task, str) else task,
+        topology=None if isinstance(topology, str) else topology,
+        reward=None if reward is None or isinstance(reward, str) else as_rules(reward),
+        models={name: model for name, model in models.items() if not isinstance(model, str)},
+    )
+    return own, changes
 
 
 def as_rules(given: Rule | Sequence[Rule] | RewardRecipe) -> RewardRecipe:
@@ -260,27 +257,19 @@ def _recipe(
     trust: bool,
 ) -> Recipe:
     """The recipe with all that replaces parts of it written down."""
-    text = resolved(recipe if isinstance(recipe, Recipe) else _loaded(str(recipe), trust=trust))
+    if not isinstance(recipe, Recipe):
+        name, recipe = str(recipe), load(str(recipe), trust=trust)
+        if not trust:
+            check_recipe(recipe, f"recipe {name}")
+    text = resolved(recipe)
     known = parse(text, trust=True)
-    parts = {name: msgspec.to_builtins(part) for name, part in known.policies.items()}
+    parts = {name: plain(part) for name, part in known.policies.items()}
     named = policy if isinstance(policy, Mapping) else {} if policy is None else dict.fromkeys(parts, policy)
     for name, model in named.items():
         if not (policy is not named and parts[name]["train"] == "frozen"):
             parts.setdefault(name, {})["model"] = model if isinstance(model, str) else given_name(name)
-    plain = {name: {k: v for k, v in part.items() if v is not None} for name, part in parts.items()}
-    every = {**({"policies": plain} if named else {}), **changes, **settings}
+    every = {**({"policies": parts} if named else {}), **changes, **settings}
     return parse(text, "recipe", [f"{key}={_json(value)}" for key, value in every.items()], trust=True)
-
-
-def _loaded(name: str, *, trust: bool) -> Recipe:
-    found = load(name, trust=trust)
-    if not trust:
-        check_recipe(found, f"recipe {name}")
-    return found
-
-
-def _table(loss: Loss) -> dict[str, Any]:
-    return {key: value for key, value in structs.asdict(loss).items() if value is not None}
 
 
 def _json(value: Any) -> str:

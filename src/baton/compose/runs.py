@@ -8,9 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from baton.compose.again import kept_in, team_again
+from baton.compose.again import kept_in
 from baton.compose.run_settings import Settings
-from baton.compose.team_from_settings import NOTHING, Given
 from baton.errors import UsageError, nearest
 from baton.team.protocol import EngineError
 from baton.team.recording import StoreJournal
@@ -64,24 +63,19 @@ def default_id(settings: Settings) -> str:
 async def go_on(
     path: Path,
     trace_id: str,
-    policies: Mapping[str, str],
+    again: Callable[[Trace], tuple[Team, Assignment]],
     *,
-    trust: bool = False,
-    given: Given = NOTHING,
-    team: Team | None = None,
-    assignment: Assignment | None = None,
     instructions: Mapping[str, str] | None = None,
     watching: Watching = unwatched,
 ) -> tuple[Trace, Trace]:
-    """Go on with a run that was cut off: the trace before and after."""
+    """Go on with a run that was cut off: the trace before and after. `again` sets its team up once more."""
     (before,) = read_store(path, [trace_id])
-    if team is None or assignment is None:
-        team, assignment, _ = team_again(before, policies, path=str(path), trust=trust, given=given)
+    team, assignment = again(before)
     with _open(path) as store:
         journal = StoreJournal(store, store.writer(trace_id))
-        again = resuming(before, team, assignment, journal, instructions=instructions)
-        with watching(again):
-            return before, await again.go()
+        going = resuming(before, team, assignment, journal, instructions=instructions)
+        with watching(going):
+            return before, await going.go()
 
 
 def unfinished(path: Path, trace_id: str | None = None) -> tuple[list[str], int]:

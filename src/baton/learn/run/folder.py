@@ -87,7 +87,7 @@ class Folder:
         place = self.path / "run.json"
         if not place.is_file():
             raise UsageError(
-                f"{self.path} holds no run: it has no run.json. Type: baton train RECIPE --out {self.path}"
+                f"{self.path} holds no training run: it has no run.json. Type: baton train RECIPE --out {self.path}"
             )
         try:
             found = json.loads(place.read_bytes())
