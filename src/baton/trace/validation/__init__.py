@@ -4,8 +4,7 @@ Invariant: a trace with no problem at a level has none at the levels below it, a
 time linear in its size.
 """
 
-from baton.trace.validation.file import validate_file
-from baton.trace.validation.memory import validate
+from baton.trace.validation.checks import validate, validate_file
 from baton.trace.validation.problem import CODES, LEVELS, Level, Problem, ValidationReport
 
 __all__ = ["CODES", "LEVELS", "Level", "Problem", "ValidationReport", "validate", "validate_file"]

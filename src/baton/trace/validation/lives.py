@@ -22,7 +22,6 @@ from baton.trace.graph.lineage import NO_EFFECT
 from baton.trace.outcome import stops
 from baton.trace.records import Event
 from baton.trace.validation.parts import Parts
-from baton.trace.validation.problem import Found
 
 _NEVER = np.iinfo(np.int64).max
 _MAY_FOLLOW_STOP = frozenset({"despawn", "safety_event"})
@@ -40,13 +39,13 @@ class _Life(Struct):
     """The seq of its own stop, or of the first stop above it."""
 
 
-def check_lives(parts: Parts, found: Found) -> None:
-    lives = _lives(parts, found)
-    _check_acts(parts, found, lives)
-    _check_returns(parts, found, lives)
+def check_lives(parts: Parts) -> None:
+    lives = _lives(parts)
+    _check_acts(parts, lives)
+    _check_returns(parts, lives)
 
 
-def _lives(parts: Parts, found: Found) -> dict[str, list[_Life]]:
+def _lives(parts: Parts) -> dict[str, list[_Life]]:
     """Every agent that is spawned, despawned or stops, with its lives in order."""
     events, seq = parts.events, parts.seq
     turning = [
@@ -73,9 +72,9 @@ def _lives(parts: Parts, found: Found) -> dict[str, list[_Life]]:
         event, now = events[index], int(seq[index])
         if event.type == "spawn":
             if event.to is None:
-                _report(parts, found, "spawn-without-child", index, "to", "nothing", "the spawned agent's id")
+                _report(parts, "spawn-without-child", index, "to", "nothing", "the spawned agent's id")
             elif event.to == event.agent or (event.to in lives and lives[event.to][-1].death == _NEVER):
-                _report(parts, found, "spawned-twice", index, "to", event.to, "an agent that is not alive")
+                _report(parts, "spawned-twice", index, "to", event.to, "an agent that is not alive")
             else:
                 parent = current(event.agent)
                 begin(_Life(event.to, now, parent))
@@ -83,7 +82,7 @@ def _lives(parts: Parts, found: Found) -> dict[str, list[_Life]]:
             life = current(event.to or event.agent)
             if life is None or life.death != _NEVER:
                 was = event.to or event.agent
-                _report(parts, found, "despawn-of-nobody", index, "to", was, "an agent that is alive")
+                _report(parts, "despawn-of-nobody", index, "to", was, "an agent that is alive")
             else:
                 life.death = now
         elif (life := current(event.agent)) is not None:
@@ -101,7 +100,7 @@ def _turns(event: Event) -> bool:
     return stops(event) or (event.type == "spawn" and event.status not in NO_EFFECT)
 
 
-def _check_acts(parts: Parts, found: Found, lives: dict[str, list[_Life]]) -> None:
+def _check_acts(parts: Parts, lives: dict[str, list[_Life]]) -> None:
     agents = parts.column("agent")
     code: defaultdict[str, int] = defaultdict(count().__next__)  # numbers agents as they come
     who = np.fromiter(map(code.__getitem__, agents), dtype=np.int64, count=len(agents))
@@ -118,23 +117,23 @@ def _check_acts(parts: Parts, found: Found, lives: dict[str, list[_Life]]) -> No
         event, now = parts.events[index], int(seq[index])
         if event.type == "tool_result" and event.agent == event.tool:
             continue  # a tool answers; it is not an agent
-        _check_act(parts, found, index, now, lives[event.agent])
+        _check_act(parts, index, now, lives[event.agent])
 
 
-def _check_act(parts: Parts, found: Found, index: int, now: int, own: list[_Life]) -> None:
+def _check_act(parts: Parts, index: int, now: int, own: list[_Life]) -> None:
     event = parts.events[index]
     life = _life_at(own, now)
     if life is None:
         expected = f"nothing by {event.agent} before its spawn at seq {own[0].birth}"
-        _report(parts, found, "acts-before-spawn", index, "agent", f"{event.type} at seq {now}", expected)
+        _report(parts, "acts-before-spawn", index, "agent", f"{event.type} at seq {now}", expected)
     elif event.status == "cancelled":
         return
     elif now > life.death:
         expected = f"nothing by {event.agent} after its despawn at seq {life.death}"
-        _report(parts, found, "acts-after-despawn", index, "agent", f"{event.type} at seq {now}", expected)
+        _report(parts, "acts-after-despawn", index, "agent", f"{event.type} at seq {now}", expected)
     elif now > life.halt and event.type not in _MAY_FOLLOW_STOP:
         expected = f"only cancellations after the stop at seq {life.halt}"
-        _report(parts, found, "acts-after-stop", index, "agent", f"{event.type} at seq {now}", expected)
+        _report(parts, "acts-after-stop", index, "agent", f"{event.type} at seq {now}", expected)
 
 
 def _life_at(own: list[_Life], now: int) -> _Life | None:
@@ -143,7 +142,7 @@ def _life_at(own: list[_Life], now: int) -> _Life | None:
     return own[at - 1] if at else None
 
 
-def _check_returns(parts: Parts, found: Found, lives: dict[str, list[_Life]]) -> None:
+def _check_returns(parts: Parts, lives: dict[str, list[_Life]]) -> None:
     for index in parts.of_type("return").tolist():
         event = parts.events[index]
         if event.to is None or event.status == "invalid":
@@ -151,8 +150,8 @@ def _check_returns(parts: Parts, found: Found, lives: dict[str, list[_Life]]) ->
         life = _life_at(lives.get(event.from_ or event.agent, []), int(parts.seq[index]))
         if life is not None and life.parent is not None and life.parent.agent != event.to:
             expected = f"{life.parent.agent}, who spawned {life.agent}"
-            _report(parts, found, "return-to-stranger", index, "to", event.to, expected)
+            _report(parts, "return-to-stranger", index, "to", event.to, expected)
 
 
-def _report(parts: Parts, found: Found, code: str, index: int, field: str, was: str, expected: str) -> None:
-    parts.report(found, f"meaning/{code}", "event", index, field, was=was, expected=expected)
+def _report(parts: Parts, code: str, index: int, field: str, was: str, expected: str) -> None:
+    parts.report(f"meaning/{code}", "event", index, field, was, expected)

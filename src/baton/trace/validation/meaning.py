@@ -10,24 +10,24 @@ from baton.errors import CorruptError
 from baton.trace.graph.lineage import NO_EFFECT
 from baton.trace.validation.lives import check_lives
 from baton.trace.validation.parts import Indexes, Parts
-from baton.trace.validation.problem import Found, shown
+from baton.trace.validation.problem import shown
 from baton.trace.validation.targets import check_targets
 
 _TOLERANCE = 1e-6
 _ANSWERS = frozenset({"return", "tool_dependency"})
 
 
-def check_meaning(parts: Parts, found: Found) -> None:
-    check_lives(parts, found)
-    _check_answers(parts, found)
-    _check_forced_stops(parts, found)
-    _check_propensities(parts, found)
-    _check_costs(parts, found)
-    _check_payloads(parts, found)
-    check_targets(parts, found)
+def check_meaning(parts: Parts) -> None:
+    check_lives(parts)
+    _check_answers(parts)
+    _check_forced_stops(parts)
+    _check_propensities(parts)
+    _check_costs(parts)
+    _check_payloads(parts)
+    check_targets(parts)
 
 
-def _check_answers(parts: Parts, found: Found) -> None:
+def _check_answers(parts: Parts) -> None:
     """A result answers the tool_calls of its tool that point to it: by return or tool_dependency
     edges, else by any edge that is not merely temporal."""
     count = len(parts.events)
@@ -40,14 +40,12 @@ def _check_answers(parts: Parts, found: Found) -> None:
         event = events[index]
         if event.status != "invalid" and event.id not in excused and not parts.lost:
             was, expected = "no edge from one", f"an edge from a tool_call of {event.tool or 'its tool'}"
-            parts.report(
-                found, "meaning/result-without-call", "event", index, None, was=was, expected=expected
-            )
+            parts.report("meaning/result-without-call", "event", index, None, was, expected)
     real = np.array([events[index].status != "cancelled" for index in result.tolist()], dtype=np.bool_)
     num_results = np.bincount(call[real], minlength=count)
     for index in np.flatnonzero(num_results > 1).tolist():
         was = f"{num_results[index]} tool_results"
-        parts.report(found, "meaning/answered-twice", "event", index, None, was=was, expected="at most 1")
+        parts.report("meaning/answered-twice", "event", index, None, was, "at most 1")
 
 
 def _answers(parts: Parts) -> tuple[Indexes, Indexes]:
@@ -72,7 +70,7 @@ def _answers(parts: Parts) -> tuple[Indexes, Indexes]:
     return pairs // max(count, 1), pairs % max(count, 1)
 
 
-def _check_forced_stops(parts: Parts, found: Found) -> None:
+def _check_forced_stops(parts: Parts) -> None:
     """A stop that no call said and no draw chose, after a safety_event that reports a spent budget."""
     spent = [
         parts.seq[index]
@@ -92,57 +90,45 @@ def _check_forced_stops(parts: Parts, found: Found) -> None:
             and event.propensity is None
             and parts.seq[index] > first
         ):
-            was, expected = (
-                f"status {event.status!r}",
-                "status 'forced': a budget ran out and nobody chose to stop",
-            )
-            parts.report(
-                found, "meaning/unmarked-forced-stop", "event", index, "status", was=was, expected=expected
-            )
+            was = f"status {event.status!r}"
+            expected = "status 'forced': a budget ran out and nobody chose to stop"
+            parts.report("meaning/unmarked-forced-stop", "event", index, "status", was, expected)
 
 
-def _check_propensities(parts: Parts, found: Found) -> None:
+def _check_propensities(parts: Parts) -> None:
     propensities = parts.column("propensity")
     stated = [value for value in propensities if value is not None]
     if stated and not (min(stated) > 0 and max(stated) <= 1):
         for index in parts.having("propensity"):
             value = propensities[index]
             if not 0 < value <= 1 and isfinite(value):
-                was, where = shown(value), "propensity"
-                expected = "0 < propensity <= 1"
-                parts.report(
-                    found, "meaning/propensity-range", "event", index, where, was=was, expected=expected
-                )
+                code, expected = "meaning/propensity-range", "0 < propensity <= 1"
+                parts.report(code, "event", index, "propensity", shown(value), expected)
     distributions = parts.column("option_propensities")
     for index in parts.having("option_propensities"):
-        _check_distribution(parts, found, index, propensities[index], distributions[index])
+        _check_distribution(parts, index, propensities[index], distributions[index])
 
 
-def _check_distribution(
-    parts: Parts, found: Found, index: int, propensity: float | None, whole: tuple[float, ...]
-) -> None:
+def _check_distribution(parts: Parts, index: int, propensity: float | None, whole: tuple[float, ...]) -> None:
     if not all(map(isfinite, whole)):
         return  # said at the level of shape
     name = "option_propensities"
     for option, value in enumerate(whole):
         if not 0 <= value <= 1:
-            was, expected = shown(value), "0 <= propensity <= 1"
-            where = f"{name}[{option}]"
-            parts.report(found, "meaning/propensity-range", "event", index, where, was=was, expected=expected)
+            code, expected = "meaning/propensity-range", "0 <= propensity <= 1"
+            parts.report(code, "event", index, f"{name}[{option}]", shown(value), expected)
     if sum(whole) > 1 + _TOLERANCE and max(whole) <= 1:
         was = f"a sum of {sum(whole):.9g}"
-        parts.report(found, "meaning/propensities-sum", "event", index, name, was=was, expected="at most 1")
+        parts.report("meaning/propensities-sum", "event", index, name, was, "at most 1")
     choice = parts.events[index].choice
     if propensity is None or choice is None or not 0 <= choice < len(whole):
         return
     if abs(propensity - whole[choice]) > _TOLERANCE:
         was, expected = shown(propensity), f"{whole[choice]!r}, as option_propensities[{choice}] has it"
-        parts.report(
-            found, "meaning/propensity-mismatch", "event", index, "propensity", was=was, expected=expected
-        )
+        parts.report("meaning/propensity-mismatch", "event", index, "propensity", was, expected)
 
 
-def _check_costs(parts: Parts, found: Found) -> None:
+def _check_costs(parts: Parts) -> None:
     """Only what both sides state is compared, and only in a trace whose events are all there."""
     if parts.end is None or parts.lost or parts.num_broken.get("event"):
         return
@@ -156,44 +142,27 @@ def _check_costs(parts: Parts, found: Found) -> None:
         sums["tokens"] = sum(filter(None, tokens))
     for name, total in sums.items():
         if name in costs and abs(costs[name] - total) > _TOLERANCE:
-            expected = f"{total:,}, the sum over its events"
-            _report_cost(parts, found, "meaning/cost-mismatch", name, expected)
+            _report_cost(parts, "meaning/cost-mismatch", name, f"{total:,}, the sum over its events")
     durations = [duration_s or 0.0 for duration_s in parts.column("duration_s")]
     ends = np.array(parts.column("t"), dtype=np.float64) + np.array(durations, dtype=np.float64)
     last = float(ends[np.isfinite(ends)].max(initial=0.0))
     if costs.get("wall_clock_s", last) < last - _TOLERANCE * max(1.0, last):
-        _report_cost(
-            parts,
-            found,
-            "meaning/wall-clock-short",
-            "wall_clock_s",
-            f"at least {last!r}, its last event's end",
-        )
+        expected = f"at least {last!r}, its last event's end"
+        _report_cost(parts, "meaning/wall-clock-short", "wall_clock_s", expected)
 
 
-def _report_cost(parts: Parts, found: Found, code: str, name: str, expected: str) -> None:
+def _report_cost(parts: Parts, code: str, name: str, expected: str) -> None:
     value = parts.end.costs[name] if parts.end else None
-    found.add(
-        code,
-        record="end",
-        position=parts.end_line,
-        field=f"costs.{name}",
-        found=shown(value),
-        expected=expected,
-    )
+    parts.found.add(code, "end", shown(value), expected, position=parts.end_line, field=f"costs.{name}")
 
 
-def _check_payloads(parts: Parts, found: Found) -> None:
+def _check_payloads(parts: Parts) -> None:
     for index, payload in enumerate(parts.payloads):
         if parts.payload_keys is not None and parts.payload_keys[index] != payload.ref:
             was, expected = f"filed under {parts.payload_keys[index]}", "filed under its own address"
-            parts.report(
-                found, "meaning/payload-mismatch", "payload", index, "ref", was=was, expected=expected
-            )
+            parts.report("meaning/payload-mismatch", "payload", index, "ref", was, expected)
         try:
             payload.content()
         except CorruptError as error:
-            was, expected = str(error), "the content that its address and size were made from"
-            parts.report(
-                found, "meaning/payload-mismatch", "payload", index, "data", was=was, expected=expected
-            )
+            expected = "the content that its address and size were made from"
+            parts.report("meaning/payload-mismatch", "payload", index, "data", str(error), expected)

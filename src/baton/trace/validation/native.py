@@ -102,7 +102,7 @@ class _Gathering:
         self._begin(None)
 
     def _begin(self, header: Header | None) -> None:
-        self._parts = Parts()
+        self._parts = Parts(self._found)
         self._parts.header = header
         self._parts.header_line = self.line
         self._lines = {name: array("q") for name in KINDS.values()}
@@ -187,9 +187,8 @@ class _Gathering:
         self.close_trace(whole=True)
         self._begin(header)
         if header.trace_id in self._trace_ids:
-            self._report(
-                "structure/duplicate-trace", "trace", "trace_id", header.trace_id, "an id of its own"
-            )
+            code, expected = "structure/duplicate-trace", "an id of its own"
+            self._report(code, "trace", "trace_id", header.trace_id, expected)
         self._trace_ids.add(header.trace_id)
 
     def _may_stand_here(self, kind: type) -> bool:
@@ -239,15 +238,12 @@ class _Gathering:
 
     def _take_broken_header(self, given: dict[str, Any]) -> None:
         """It still begins a trace; and one of a newer version may well hold what we do not know."""
-        version = given.get("version")
-        trace_id = given.get("trace_id")
-        self._take_header(
-            Header(
-                version=version if type(version) is int and version > 0 else FORMAT_VERSION,
-                trace_id=trace_id if trace_id and isinstance(trace_id, str) else f"at line {self.line}",
-                task_id="?",
-            )
-        )
+        version, trace_id = given.get("version"), given.get("trace_id")
+        if type(version) is not int or version < 1:
+            version = FORMAT_VERSION
+        if not trace_id or not isinstance(trace_id, str):
+            trace_id = f"at line {self.line}"
+        self._take_header(Header(version=version, trace_id=trace_id, task_id="?"))
 
     def _loosely(self, line: bytes, error: Exception, *, cut: bool) -> dict[str, Any] | None:
         """The line as plain JSON, NaN and all; None once reported as no JSON object."""
@@ -268,11 +264,9 @@ class _Gathering:
             if cut:
                 raise FormatError(self._cut_off()) from None
             self._parts.lost = True
-            was = (
-                f"{wrong.msg} at column {wrong.colno}"
-                if isinstance(wrong, json.JSONDecodeError)
-                else str(wrong)
-            )
+            was = str(wrong)
+            if isinstance(wrong, json.JSONDecodeError):
+                was = f"{wrong.msg} at column {wrong.colno}"
             self._report("shape/not-json", "record", None, was, "one JSON object on the line")
             return None
         if not isinstance(given, dict):
@@ -287,9 +281,7 @@ class _Gathering:
         return f"it is cut off in the middle of a record, at line {self.line}; the lines before it are whole."
 
     def _report(self, code: str, record: str, field: str | None, was: str, expected: str) -> None:
-        self._found.add(
-            code, record=record, position=self.line, field=field, found=clip(was), expected=expected
-        )
+        self._found.add(code, record, was, expected, position=self.line, field=field)
 
     def close_trace(self, *, whole: bool) -> None:
         if self._open or self._headless:

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from baton.errors import TraceError
 from baton.trace.graph.arrays import edge_endpoints
+from baton.trace.graph.order import causal_order
 from baton.trace.records import Call, Credit, Edge, Event, Payload, Reward
 from baton.trace.trace import End, Header, Trace
-from baton.trace.validation.order import causal_order
 from baton.trace.validation.problem import Found
 from baton.trace.vocabulary import EVENT_TYPES, EventType
 
@@ -45,7 +45,9 @@ _TYPE_NUMBERS: dict[EventType, int] = {type_: number for number, type_ in enumer
 class Parts:
     """One trace in pieces."""
 
-    def __init__(self) -> None:
+    def __init__(self, found: Found) -> None:
+        self.found = found
+        """Where problems of this trace are reported."""
         self.header: Header | None = None
         self.header_line: int | None = None
         self.events: Sequence[Event] = []
@@ -76,8 +78,9 @@ class Parts:
         """True where it is missing from some events but not from all."""
 
     @classmethod
-    def of_trace(cls, trace: Trace) -> Parts:
-        parts = cls()
+    def of_trace(cls, trace: Trace, found: Found) -> Parts:
+        parts = cls(found)
+        found.trace_id = trace.trace_id
         parts.header = trace.header
         parts.events, parts.edges, parts.calls = trace.events, trace.edges, trace.calls
         parts.payloads, parts.payload_keys = list(trace.payloads.values()), list(trace.payloads)
@@ -111,20 +114,12 @@ class Parts:
         """Whether an id that is not there may have been a broken record's."""
         return self.lost or id_ in self.broken
 
-    def report(
-        self, found: Found, code: str, kind: str, index: int, field: str | None, *, was: str, expected: str
-    ) -> None:
+    def report(self, code: str, kind: str, index: int, field: str | None, was: str, expected: str) -> None:
         """Report a problem of the record `of(kind)[index]`."""
-        record = self.of(kind)[index]
-        found.add(
-            code,
-            record=label(kind, record),
-            event_id=record.id if kind == "event" else None,
-            position=self.place(kind, index),
-            field=field,
-            found=was,
-            expected=expected,
-        )
+        record, place = self.of(kind)[index], self.place(kind, index)
+        event_id = record.id if kind == "event" else None
+        name = label(kind, record)
+        self.found.add(code, name, was, expected, event_id=event_id, position=place, field=field)
 
     def column(self, name: str) -> list[Any]:
         """One field of every event, out of those that checks read."""
@@ -203,7 +198,13 @@ class Parts:
         if self.seq_given:
             return np.array(self.column("seq"), dtype=np.int64)
         good = (self.src >= 0) & (self.dst >= 0)
-        return causal_order(self.column("t"), self.src[good], self.dst[good])
+        times = self.column("t")
+        order = causal_order(times, self.src[good], self.dst[good])
+        if order is None:  # a circle: no order respects every edge, so let time decide
+            order = sorted(range(len(times)), key=lambda index: (times[index], index))
+        place = np.empty(len(times), dtype=np.int64)
+        place[order] = np.arange(len(times))
+        return place
 
     @cached_property
     def call_position(self) -> dict[str, int]:

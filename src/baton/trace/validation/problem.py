@@ -130,14 +130,15 @@ class Found:
     def add(
         self,
         code: str,
-        *,
         record: str,
+        was: str,
         expected: str,
-        found: str,
+        *,
         event_id: str | None = None,
         position: int | None = None,
         field: str | None = None,
     ) -> None:
+        """Report one problem; one of a level that was not asked for is left out."""
         level = cast("Level", code.partition("/")[0])
         if level not in self.levels:
             return
@@ -149,12 +150,12 @@ class Found:
             code=code,
             level=level,
             message=CODES[code],
-            trace_id=_clipped(self.trace_id),
+            trace_id=self.trace_id and clip(self.trace_id),
             record=clip(record),
-            event_id=_clipped(event_id),
+            event_id=event_id and clip(event_id),
             position=position,
-            field=_clipped(field),
-            found=clip(found),
+            field=field and clip(field),
+            found=clip(was),
             expected=expected,
         )
         self.problems.append(problem)
@@ -171,10 +172,6 @@ class Found:
 def clip(text: str) -> str:
     """Short enough to print, whatever a file holds."""
     return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 1] + "…"
-
-
-def _clipped(text: str | None) -> str | None:
-    return None if text is None else clip(text)
 
 
 def shown(value: Any) -> str:

@@ -1,4 +1,7 @@
-"""Structure: do the records fit together as one acyclic graph with its calls?"""
+"""Structure: do the records fit together as one acyclic graph with its calls?
+
+Lengths that a trace does not know (token ids not recorded, nothing billed) are not checked.
+"""
 
 from __future__ import annotations
 
@@ -6,60 +9,45 @@ from operator import attrgetter
 
 import numpy as np
 
-from baton.trace.validation.calls import check_calls
-from baton.trace.validation.order import cycles
+from baton.trace.graph.order import cycles
+from baton.trace.records import Call
 from baton.trace.validation.parts import KINDS, Indexes, Parts
-from baton.trace.validation.problem import Found, shown
+from baton.trace.validation.problem import shown
 
 _SHOWN_OF_CYCLE = 12
 
 
-def check_structure(parts: Parts, found: Found) -> None:
-    _check_end(parts, found)
+def check_structure(parts: Parts) -> None:
+    _check_end(parts)
     for kind, name in (("event", "id"), ("call", "id"), ("payload", "ref")):
-        _check_unique(parts, found, kind, name)
-    _check_edges(parts, found)
-    _check_seq_and_cycles(parts, found)
-    _check_choices(parts, found)
+        _check_unique(parts, kind, name)
+    _check_edges(parts)
+    _check_seq_and_cycles(parts)
+    _check_choices(parts)
     if parts.calls_known:
-        check_calls(parts, found)
+        _check_said(parts)
+        _check_grown(parts)
 
 
-def _check_end(parts: Parts, found: Found) -> None:
+def _check_end(parts: Parts) -> None:
+    add = parts.found.add
     if parts.end is None:
-        expected = "a last record of kind 'end'"
-        found.add(
-            "structure/unfinished",
-            record="trace",
-            position=parts.header_line,
-            found="none",
-            expected=expected,
-        )
+        code, expected = "structure/unfinished", "a last record of kind 'end'"
+        add(code, "trace", "none", expected, position=parts.header_line)
         return
     if not parts.events and not parts.num_broken.get("event") and not parts.lost:
-        found.add(
-            "structure/no-events",
-            record="trace",
-            position=parts.header_line,
-            found="0",
-            expected="at least 1",
-        )
+        add("structure/no-events", "trace", "0", "at least 1", position=parts.header_line)
     if not parts.end.counts or parts.lost:
         return
     held = {kind: len(parts.of(kind)) + parts.num_broken.get(kind, 0) for kind in KINDS.values()}
     for kind in sorted(held.keys() | parts.end.counts.keys()):
-        if parts.end.counts.get(kind, 0) != held.get(kind, 0):
-            found.add(
-                "structure/counts",
-                record="end",
-                position=parts.end_line,
-                field=f"counts.{kind}",
-                found=f"{held.get(kind, 0):,} in the file",
-                expected=f"{parts.end.counts.get(kind, 0):,}, as counted when it was written",
-            )
+        there, said = held.get(kind, 0), parts.end.counts.get(kind, 0)
+        if said != there:
+            was, expected = f"{there:,} in the file", f"{said:,}, as counted when it was written"
+            add("structure/counts", "end", was, expected, position=parts.end_line, field=f"counts.{kind}")
 
 
-def _check_unique(parts: Parts, found: Found, kind: str, name: str) -> None:
+def _check_unique(parts: Parts, kind: str, name: str) -> None:
     records = parts.of(kind)
     if kind == "event":
         if parts.ids_are_unique:
@@ -68,57 +56,33 @@ def _check_unique(parts: Parts, found: Found, kind: str, name: str) -> None:
         return
     first: dict[str, int] = {}
     for index, record in enumerate(records):
-        before = first.setdefault(getattr(record, name), index)
+        id_ = getattr(record, name)
+        before = first.setdefault(id_, index)
         if before != index:
-            where = parts.place(kind, before)
-            expected = f"an id of its own; it is the one of position {where}"
-            parts.report(
-                found,
-                f"structure/duplicate-{kind}",
-                kind,
-                index,
-                name,
-                was=shown(getattr(record, name)),
-                expected=expected,
-            )
+            expected = f"an id of its own; it is the one of position {parts.place(kind, before)}"
+            parts.report(f"structure/duplicate-{kind}", kind, index, name, shown(id_), expected)
 
 
-def _check_edges(parts: Parts, found: Found) -> None:
+def _check_edges(parts: Parts) -> None:
     for name, ends in (("src", parts.src), ("dst", parts.dst)):
         for index in np.flatnonzero(ends < 0).tolist():
             id_ = getattr(parts.edges[index], name)
             if not parts.excuses(id_):
-                parts.report(
-                    found,
-                    "structure/unknown-event",
-                    "edge",
-                    index,
-                    name,
-                    was=shown(id_),
-                    expected="the id of an event",
-                )
+                parts.report("structure/unknown-event", "edge", index, name, shown(id_), "the id of an event")
 
 
-def _check_seq_and_cycles(parts: Parts, found: Found) -> None:
+def _check_seq_and_cycles(parts: Parts) -> None:
     seq = parts.seq
     if parts.some_seq_given:
         index = parts.column("seq").index(None)
-        parts.report(
-            found,
-            "structure/partial-seq",
-            "event",
-            index,
-            "seq",
-            was="none",
-            expected="a seq, as other events have",
-        )
-    unique = not parts.seq_given or _seq_is_unique(parts, found)
+        parts.report("structure/partial-seq", "event", index, "seq", "none", "a seq, as other events have")
+    unique = not parts.seq_given or _seq_is_unique(parts)
     edge = np.flatnonzero((parts.src >= 0) & (parts.dst >= 0))
     src, dst = parts.src[edge], parts.dst[edge]
     against = seq[src] >= seq[dst]
     if not against.any() and unique:
         return
-    circle_of = _report_cycles(parts, found, src, dst)
+    circle_of = _report_cycles(parts, "event", src, dst)
     if not parts.seq_given:
         return
     for index in edge[against].tolist():
@@ -126,38 +90,30 @@ def _check_seq_and_cycles(parts: Parts, found: Found) -> None:
         # Within a circle some edge has to go down; an equal seq is reported as such.
         if seq[a] == seq[b] or (a in circle_of and circle_of[a] == circle_of.get(b)):
             continue
-        parts.report(
-            found,
-            "structure/seq-against-edge",
-            "edge",
-            index,
-            None,
-            was=f"seq {seq[a]} > {seq[b]}",
-            expected="a higher seq at dst than at src",
-        )
+        was, expected = f"seq {seq[a]} > {seq[b]}", "a higher seq at dst than at src"
+        parts.report("structure/seq-against-edge", "edge", index, None, was, expected)
 
 
-def _report_cycles(parts: Parts, found: Found, src: Indexes, dst: Indexes) -> dict[int, int]:
-    """Report every circle; returns the number of the circle that an event is in."""
-    events = parts.events
+_IN_CIRCLES = {
+    "event": ("structure/cycle", None, "no event to depend on itself"),
+    "call": ("structure/call-cycle", "parent", "no call to grow from itself"),
+}
+
+
+def _report_cycles(parts: Parts, kind: str, src: Indexes, dst: Indexes) -> dict[int, int]:
+    """Report every circle of events or calls; returns the number of the circle that each is in."""
+    code, field, expected = _IN_CIRCLES[kind]
+    records = parts.of(kind)
     circle_of: dict[int, int] = {}
-    for number, circle in enumerate(cycles(len(events), src, dst)):
+    for number, circle in enumerate(cycles(len(records), src, dst)):
         circle_of.update(dict.fromkeys(circle, number))
-        ids = [events[index].id for index in circle[:_SHOWN_OF_CYCLE]]
+        ids = [records[index].id for index in circle[:_SHOWN_OF_CYCLE]]
         more = [f"… {len(circle) - len(ids):,} more …"] if len(circle) > len(ids) else []
-        parts.report(
-            found,
-            "structure/cycle",
-            "event",
-            circle[0],
-            None,
-            was=" > ".join([*ids, *more, ids[0]]),
-            expected="no event to depend on itself",
-        )
+        parts.report(code, kind, circle[0], field, " > ".join([*ids, *more, ids[0]]), expected)
     return circle_of
 
 
-def _seq_is_unique(parts: Parts, found: Found) -> bool:
+def _seq_is_unique(parts: Parts) -> bool:
     seq = parts.seq
     if bool((np.diff(seq) > 0).all()):
         return True
@@ -166,37 +122,91 @@ def _seq_is_unique(parts: Parts, found: Found) -> bool:
     for at in same.tolist():
         before, index = int(order[at]), int(order[at + 1])
         expected = f"a seq of its own; event {parts.events[before].id} has this one"
-        parts.report(
-            found, "structure/duplicate-seq", "event", index, "seq", was=str(seq[index]), expected=expected
-        )
+        parts.report("structure/duplicate-seq", "event", index, "seq", str(seq[index]), expected)
     return not len(same)
 
 
-def _check_choices(parts: Parts, found: Found) -> None:
+def _check_choices(parts: Parts) -> None:
     for index in parts.having("choice"):
         event = parts.events[index]
-        num_options = len(event.options) if event.options is not None else 0
+        num_options = len(event.options or ())
         if event.choice is not None and not 0 <= event.choice < num_options:
+            code, was = "structure/choice-outside-options", shown(event.choice)
             expected = f"an index into {num_options} options" if num_options else "options to choose from"
-            parts.report(
-                found,
-                "structure/choice-outside-options",
-                "event",
-                index,
-                "choice",
-                was=shown(event.choice),
-                expected=expected,
-            )
+            parts.report(code, "event", index, "choice", was, expected)
     for index in parts.having("option_propensities"):
         event = parts.events[index]
         given, num_options = len(event.option_propensities or ()), len(event.options or ())
         if given != num_options:
-            parts.report(
-                found,
-                "structure/propensities-length",
-                "event",
-                index,
-                "option_propensities",
-                was=f"{given} propensities",
-                expected=f"{num_options}, one for each option",
-            )
+            code, was = "structure/propensities-length", f"{given} propensities"
+            expected = f"{num_options}, one for each option"
+            parts.report(code, "event", index, "option_propensities", was, expected)
+
+
+def _check_said(parts: Parts) -> None:
+    """What events say about the calls that said them."""
+    for index in parts.having("span"):
+        event = parts.events[index]
+        if event.call is None:
+            parts.report("structure/span-without-call", "event", index, "span", shown(event.span), "a call")
+    for index in parts.having("call"):
+        event = parts.events[index]
+        at = parts.call_position.get(event.call or "")
+        if at is None:
+            _report_no_call(parts, "structure/unknown-call", "event", index, "call", event.call)
+        elif event.span is not None:
+            length = _completion_length(parts.calls[at])
+            start, end = event.span
+            if not 0 <= start <= end or (length is not None and end > length):
+                expected = "0 <= start <= end" + (f" <= {length:,}" if length is not None else "")
+                was = shown(event.span)
+                parts.report("structure/span-outside-call", "event", index, "span", was, expected)
+
+
+def _report_no_call(parts: Parts, code: str, kind: str, index: int, field: str, id_: str | None) -> None:
+    if not parts.excuses(id_):
+        parts.report(code, kind, index, field, shown(id_), "the id of a call")
+
+
+def _completion_length(call: Call) -> int | None:
+    return len(call.completion_ids) if call.completion_ids is not None else call.completion_tokens
+
+
+def _prompt_length(call: Call) -> int | None:
+    return call.keep + len(call.prompt_ids) if call.prompt_ids is not None else call.prompt_tokens
+
+
+def _check_lengths(parts: Parts, index: int, call: Call) -> None:
+    if call.completion_ids is None:
+        return
+    wanted = len(call.completion_ids)
+    for name, values in (("logprobs", call.logprobs), ("token_ends", call.token_ends)):
+        if values is not None and len(values) != wanted:
+            code = f"structure/{name.replace('_', '-')}-length"
+            was, expected = f"{len(values):,} of them", f"{wanted:,}, one for each completion token"
+            parts.report(code, "call", index, name, was, expected)
+
+
+def _check_grown(parts: Parts) -> None:
+    """What calls say about the calls that they grow from."""
+    src, dst = [], []
+    too_much = "structure/keep-outside-parent"
+    for index, call in enumerate(parts.calls):
+        _check_lengths(parts, index, call)
+        if call.parent is None:
+            if call.keep > 0:
+                was, expected = f"keep {call.keep:,} and no parent", "a parent to keep tokens of"
+                parts.report(too_much, "call", index, "keep", was, expected)
+            continue
+        at = parts.call_position.get(call.parent)
+        if at is None:
+            _report_no_call(parts, "structure/unknown-parent", "call", index, "parent", call.parent)
+            continue
+        src.append(at)
+        dst.append(index)
+        prompt, completion = _prompt_length(parts.calls[at]), _completion_length(parts.calls[at])
+        if prompt is not None and completion is not None and call.keep > prompt + completion:
+            expected = f"at most {prompt + completion:,}, its parent's prompt and completion"
+            parts.report(too_much, "call", index, "keep", shown(call.keep), expected)
+    if any(map(int.__ge__, src, dst)):  # else every call stands after its parent, as a writer puts them
+        _report_cycles(parts, "call", np.array(src, dtype=np.int64), np.array(dst, dtype=np.int64))

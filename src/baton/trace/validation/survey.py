@@ -92,8 +92,7 @@ def read_survey(document: bytes, found: Found, close: Close) -> None:
             except FormatError as error:
                 refused = error
             else:
-                found.trace_id = trace.trace_id
-                close(Parts.of_trace(trace), True)
+                close(Parts.of_trace(trace, found), True)
                 return
     _read_foreign(document, found, close)
     if refused is not None and not found.counts:
@@ -111,13 +110,13 @@ def _is_own(content: dict[str, Any]) -> bool:
 
 
 def _read_foreign(document: bytes, found: Found, close: Close) -> None:
-    parts = Parts()
+    parts = Parts(found)
     parts.calls_known = False
     trace: Any
     try:
         trace = _decoder.decode(document)
     except (MsgspecError, UnicodeDecodeError, RecursionError):
-        trace = _loosely(_object(document), parts, found)
+        trace = _loosely(_object(document), parts)
     else:
         found.trace_id = trace.trace_id
     parts.header = Header(trace_id=trace.trace_id, task_id=trace.task_id)
@@ -127,22 +126,20 @@ def _read_foreign(document: bytes, found: Found, close: Close) -> None:
     parts.seq_given, parts.some_seq_given = all(given), any(given) and not all(given)
     if fault := faults_in(End, "metrics", trace.rewards):
         code, was, expected = fault
-        found.add(code, record="trace", field="rewards", found=was, expected=expected)
+        found.add(code, "trace", was, expected, field="rewards")
     for name in _REQUIRED_COSTS:
         if name not in trace.costs:
-            where = f"costs.{name}"
-            found.add(
-                "shape/missing-field", record="trace", field=where, found="nothing", expected="a number"
-            )
+            found.add("shape/missing-field", "trace", "nothing", "a number", field=f"costs.{name}")
     close(parts, True)
 
 
-def _loosely(content: dict[str, Any], parts: Parts, found: Found) -> _SurveyTrace:
+def _loosely(content: dict[str, Any], parts: Parts) -> _SurveyTrace:
     """What is good in a document that does not decode as a whole, once the rest is reported."""
+    found = parts.found
     trace_id = content.get("trace_id")
     found.trace_id = trace_id if isinstance(trace_id, str) else None
     for name, (code, was, expected) in field_faults(_SurveyTrace, content):
-        found.add(code, record="trace", field=name, found=was, expected=expected)
+        found.add(code, "trace", was, expected, field=name)
         parts.lost |= name in ("events", "edges")
     good: dict[str, Any] = {
         "trace_id": "?",
@@ -159,14 +156,13 @@ def _loosely(content: dict[str, Any], parts: Parts, found: Found) -> _SurveyTrac
             except ValidationError:
                 continue
     trace = _SurveyTrace(**good)
-    trace.events = _good_records("event", _SurveyEvent, trace.events, parts, found)
-    trace.edges = _good_records("edge", _SurveyEdge, trace.edges, parts, found)
+    trace.events = _good_records("event", _SurveyEvent, trace.events, parts)
+    trace.edges = _good_records("edge", _SurveyEdge, trace.edges, parts)
     return trace
 
 
-def _good_records(name: str, kind: Any, records: list[Any], parts: Parts, found: Found) -> list[Any]:
-    good = []
-    places = []
+def _good_records(name: str, kind: Any, records: list[Any], parts: Parts) -> list[Any]:
+    good, places = [], []
     for index, given in enumerate(records):
         try:
             good.append(convert(given, kind))
@@ -174,14 +170,13 @@ def _good_records(name: str, kind: Any, records: list[Any], parts: Parts, found:
         except ValidationError as error:
             parts.num_broken[name] = parts.num_broken.get(name, 0) + 1
             if not isinstance(given, dict):
-                was, expected = shown(given), "a JSON object"
-                found.add("shape/not-an-object", record=name, position=index, found=was, expected=expected)
+                parts.found.add("shape/not-an-object", name, shown(given), "a JSON object", position=index)
                 continue
             id_ = given.get("id") if name == "event" and isinstance(given.get("id"), str) else None
             if id_ is not None:
                 parts.broken.add(id_)
             report_fields(
-                found,
+                parts.found,
                 kind,
                 given,
                 record=f"{name} {id_}" if id_ else name,

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from baton.trace.records import Credit, Event, Reward
 from baton.trace.validation.parts import Parts
-from baton.trace.validation.problem import Found, shown
+from baton.trace.validation.problem import shown
 
 _EXPECTED = {
     "team": "the trace's id",
@@ -23,16 +23,14 @@ _EXPECTED = {
 }
 
 
-def check_targets(parts: Parts, found: Found) -> None:
+def check_targets(parts: Parts) -> None:
     units = _Units(parts)
     for kind in ("reward", "credit"):
         record: Reward | Credit
         for index, record in enumerate(parts.of(kind)):
             if record.target and not units.has(record.unit, record.target):
                 was, expected = shown(record.target), _EXPECTED[record.unit]
-                parts.report(
-                    found, "meaning/unknown-target", kind, index, "target", was=was, expected=expected
-                )
+                parts.report("meaning/unknown-target", kind, index, "target", was, expected)
 
 
 class _Units:
@@ -45,10 +43,9 @@ class _Units:
         parts = self._parts
         if unit == "team":
             return parts.header is None or target == parts.header.trace_id
-        if unit == "role":
-            return target in self._roles or bool(parts.broken) or parts.lost
-        if unit == "agent":
-            return target in self._agents or bool(parts.broken) or parts.lost
+        if unit in ("role", "agent"):
+            known = self._roles if unit == "role" else self._agents
+            return target in known or bool(parts.broken) or parts.lost
         if not parts.calls_known and unit in ("turn", "token"):
             return True
         if parts.excuses(target):

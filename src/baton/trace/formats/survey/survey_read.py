@@ -10,7 +10,6 @@ Invariant: to_survey(from_survey(file)) has every key and value of the file.
 from __future__ import annotations
 
 import codecs
-import heapq
 import os
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 import msgspec
+import numpy as np
 from msgspec import Struct, field, structs
 
 from baton.errors import FormatError
@@ -31,6 +31,7 @@ from baton.trace.formats.survey.survey_write import (
     is_rider_key,
     reward_sums,
 )
+from baton.trace.graph.order import causal_order
 from baton.trace.numbers import decode_hook
 from baton.trace.records import Edge, Event, Reward
 from baton.trace.trace import Header, Trace
@@ -170,7 +171,7 @@ def _foreign_events(events: list[dict[str, Any]], edges: Sequence[Edge]) -> list
         for event in made:
             del event.extra["seq"]
     else:
-        for seq, place in enumerate(causal_order(made, edges)):
+        for seq, place in enumerate(_order(made, edges)):
             order[place] = seq
     return [structs.replace(event, seq=seq) for event, seq in zip(made, order, strict=True)]
 
@@ -200,32 +201,16 @@ def _is_causal(order: Sequence[Any], events: Sequence[Event], edges: Sequence[Ed
     )
 
 
-def causal_order(events: Sequence[Event], edges: Sequence[Edge]) -> list[int]:
+def _order(events: Sequence[Event], edges: Sequence[Edge]) -> list[int]:
     """Positions of events such that every edge goes forward; ties by time, then by position.
 
     Edges to unknown events do not count. With a cycle there is no such order: the file's own, then.
     """
-    place_of: dict[str, int] = {}
-    for place, event in enumerate(events):
-        place_of.setdefault(event.id, place)
-    after: list[list[int]] = [[] for _ in events]
-    num_before = [0] * len(events)
-    for edge in edges:
-        src, dst = place_of.get(edge.src), place_of.get(edge.dst)
-        if src is not None and dst is not None:
-            after[src].append(dst)
-            num_before[dst] += 1
-    ready = [(event.t, place) for place, event in enumerate(events) if not num_before[place]]
-    heapq.heapify(ready)
-    order = []
-    while ready:
-        _, place = heapq.heappop(ready)
-        order.append(place)
-        for later in after[place]:
-            num_before[later] -= 1
-            if not num_before[later]:
-                heapq.heappush(ready, (events[later].t, later))
-    return order if len(order) == len(events) else list(range(len(events)))
+    place_of = {event.id: place for place, event in reversed(list(enumerate(events)))}
+    ends = [(place_of.get(edge.src, -1), place_of.get(edge.dst, -1)) for edge in edges]
+    arrows = np.array([pair for pair in ends if min(pair) >= 0], dtype=np.int64).reshape(-1, 2)
+    order = causal_order([event.t for event in events], arrows[:, 0], arrows[:, 1])
+    return list(range(len(events))) if order is None else order
 
 
 def _rewards(sums: dict[str, float], records: tuple[Reward, ...], trace_id: str) -> tuple[Reward, ...]:

@@ -22,12 +22,15 @@ def _successors(count: int, src: _Indexes, dst: _Indexes) -> list[list[int]]:
     return after
 
 
-def causal_order(times: Sequence[float], src: _Indexes, dst: _Indexes) -> _Indexes:
-    """A place for each thing such that every arrow goes up; by time where arrows leave a choice."""
+def causal_order(times: Sequence[float], src: _Indexes, dst: _Indexes) -> list[int] | None:
+    """The things in an order along every arrow, by time and then number where arrows leave a choice.
+
+    None where the arrows make a circle.
+    """
     count = len(times)
     when = np.array(times, dtype=np.float64)
     if bool((np.diff(when) >= 0).all()) and bool((src < dst).all()):
-        return np.arange(count, dtype=np.int64)
+        return list(range(count))
     after = _successors(count, src, dst)
     waits = np.bincount(dst, minlength=count).tolist()
     ready = [(times[i], i) for i in range(count) if waits[i] == 0]
@@ -40,11 +43,7 @@ def causal_order(times: Sequence[float], src: _Indexes, dst: _Indexes) -> _Index
             waits[j] -= 1
             if waits[j] == 0:
                 heappush(ready, (times[j], j))
-    if len(order) < count:  # a circle: no order respects every arrow, so let time decide
-        order = sorted(range(count), key=lambda i: (times[i], i))
-    place = np.empty(count, dtype=np.int64)
-    place[order] = np.arange(count)
-    return place
+    return order if len(order) == count else None
 
 
 def cycles(count: int, src: _Indexes, dst: _Indexes) -> list[list[int]]:
