@@ -320,9 +320,7 @@ async def resume(
 
 def num_records(trace: Trace) -> int:
     """How many records a journal of this trace holds."""
-    return sum(
-        map(len, (trace.events, trace.edges, trace.calls, trace.payloads, trace.rewards, trace.credits))
-    )
+    return sum(map(len, trace.by_kind().values()))
 
 
 def interventions_of(trace: Trace) -> tuple[Intervention, ...]:

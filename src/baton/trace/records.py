@@ -33,16 +33,11 @@ def is_content_address(ref: str) -> bool:
     return ref.startswith(_PREFIX) and len(ref) == len(_PREFIX) + 40
 
 
-class Payload(
-    Struct,
-    tag_field="kind",
-    tag="payload",
-    frozen=True,
-    kw_only=True,
-    omit_defaults=True,
-    forbid_unknown_fields=True,
-    gc=False,
-):
+class Tagged(Struct, tag_field="kind", frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What all records have in common: a `kind` that tells them apart in a file, and no field but their own."""
+
+
+class Payload(Tagged, tag="payload", frozen=True, kw_only=True, gc=False):
     """Content under its address."""
 
     ref: str
@@ -120,15 +115,7 @@ class Sampling(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unk
     """Names the random stream; the same key and input give the same tokens."""
 
 
-class Call(
-    Struct,
-    tag_field="kind",
-    tag="call",
-    frozen=True,
-    kw_only=True,
-    omit_defaults=True,
-    forbid_unknown_fields=True,
-):
+class Call(Tagged, tag="call", frozen=True, kw_only=True):
     """One LLM call."""
 
     id: str
@@ -171,15 +158,7 @@ class Call(
 # may be absent, and absent means "not measured", never zero.
 
 
-class Event(
-    Struct,
-    tag_field="kind",
-    tag="event",
-    frozen=True,
-    kw_only=True,
-    omit_defaults=True,
-    forbid_unknown_fields=True,
-):
+class Event(Tagged, tag="event", frozen=True, kw_only=True):
     """One thing that happened."""
 
     id: str
@@ -230,15 +209,7 @@ class Event(
     """Properties of other systems, kept as they came."""
 
 
-class Edge(
-    Struct,
-    tag_field="kind",
-    tag="edge",
-    frozen=True,
-    omit_defaults=True,
-    forbid_unknown_fields=True,
-    gc=False,
-):
+class Edge(Tagged, tag="edge", frozen=True, gc=False):
     """`dst` depends on `src`."""
 
     src: str
@@ -260,15 +231,7 @@ class Edge(
 #   token         `call:index` into the call's completion
 
 
-class Reward(
-    Struct,
-    tag_field="kind",
-    tag="reward",
-    frozen=True,
-    kw_only=True,
-    omit_defaults=True,
-    forbid_unknown_fields=True,
-):
+class Reward(Tagged, tag="reward", frozen=True, kw_only=True):
     """What something was worth."""
 
     family: RewardFamily
@@ -285,15 +248,7 @@ class Reward(
         return self.family if self.name is None else self.name
 
 
-class Credit(
-    Struct,
-    tag_field="kind",
-    tag="credit",
-    frozen=True,
-    kw_only=True,
-    omit_defaults=True,
-    forbid_unknown_fields=True,
-):
+class Credit(Tagged, tag="credit", frozen=True, kw_only=True):
     """Who earned it."""
 
     unit: CreditUnit

@@ -32,11 +32,14 @@ class Sink(Protocol):
 class _Memory:
     def __init__(self, header: Header) -> None:
         self._header = header
-        self._records: list[Record] = []
+        self._records: dict[type, list[Record]] = {
+            kind: [] for kind in (Event, Edge, Call, Payload, Reward, Credit)
+        }
         self._end: End | None = None
 
     def write(self, records: Sequence[Record]) -> None:
-        self._records.extend(records)
+        for record in records:
+            self._records[type(record)].append(record)
 
     def end(self, *, costs: dict[str, float], metrics: dict[str, float]) -> None:
         self._end = End(costs=costs, metrics=metrics)
@@ -45,19 +48,7 @@ class _Memory:
         pass
 
     def trace(self) -> Trace:
-        records = self._records
-        return Trace(
-            header=self._header,
-            events=tuple(record for record in records if isinstance(record, Event)),
-            edges=tuple(record for record in records if isinstance(record, Edge)),
-            calls=tuple(record for record in records if isinstance(record, Call)),
-            payloads={record.ref: record for record in records if isinstance(record, Payload)},
-            rewards=tuple(record for record in records if isinstance(record, Reward)),
-            credits=tuple(record for record in records if isinstance(record, Credit)),
-            costs=dict(self._end.costs) if self._end else {},
-            metrics=dict(self._end.metrics) if self._end else {},
-            finished=self._end is not None,
-        )
+        return Trace.gathered(self._header, self._records, self._end)
 
 
 class _Jsonl:

@@ -6,8 +6,9 @@ Immutable; a stage that adds something returns a new trace that shares the rest.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, Self, TypeVar
 
 import msgspec
@@ -15,20 +16,13 @@ from msgspec import Struct, field, structs
 
 from baton.errors import TraceError, nearest
 from baton.trace.numbers import Ints
-from baton.trace.records import Call, Credit, Edge, Event, Payload, Reward
+from baton.trace.records import Call, Credit, Edge, Event, Payload, Reward, Tagged
 from baton.trace.vocabulary import Topology
 
 FORMAT_VERSION = 1
 
 
-class Header(
-    Struct,
-    tag_field="kind",
-    tag="trace",
-    frozen=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-):
+class Header(Tagged, tag="trace", frozen=True, kw_only=True, omit_defaults=False):
     """What is known of a trace before its first event."""
 
     version: int = FORMAT_VERSION
@@ -43,15 +37,7 @@ class Header(
     """
 
 
-class End(
-    Struct,
-    tag_field="kind",
-    tag="end",
-    frozen=True,
-    kw_only=True,
-    omit_defaults=True,
-    forbid_unknown_fields=True,
-):
+class End(Tagged, tag="end", frozen=True, kw_only=True):
     """What is known only once a trace is complete. A trace without one is unfinished."""
 
     costs: dict[str, float] = field(default_factory=dict)
@@ -87,6 +73,38 @@ class Trace(Struct, frozen=True, kw_only=True, dict=True):
             f"<Trace {self.trace_id!r}: {len(self.events):,} events, {len(self.edges):,} edges, "
             f"{len(self.calls):,} calls{state}>"
         )
+
+    @classmethod
+    def gathered(cls, header: Header, records: Mapping[type, Sequence[Any]], end: End | None) -> Self:
+        """A trace of its records by type, in any order. No end: it is unfinished."""
+        payloads: dict[str, Payload] = {}
+        for payload in records[Payload]:
+            known = payloads.get(payload.ref)
+            if known is None or known.data is None:  # one that is there wins over one withheld
+                payloads[payload.ref] = payload
+        return cls(
+            header=header,
+            events=tuple(sorted(records[Event], key=attrgetter("seq"))),
+            edges=tuple(records[Edge]),
+            calls=tuple(records[Call]),
+            payloads=payloads,
+            rewards=tuple(records[Reward]),
+            credits=tuple(records[Credit]),
+            costs=end.costs if end else {},
+            metrics=end.metrics if end else {},
+            finished=end is not None,
+        )
+
+    def by_kind(self) -> dict[str, Collection[Any]]:
+        """Every record by its kind, causes before effects: a payload before what names it, a call before its events."""
+        return {
+            "payload": self.payloads.values(),
+            "call": self.calls,
+            "event": self.events,
+            "edge": self.edges,
+            "reward": self.rewards,
+            "credit": self.credits,
+        }
 
     @property
     def trace_id(self) -> str:

@@ -17,9 +17,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from math import isfinite
-from operator import attrgetter
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO, Self
 
 import msgspec
@@ -70,7 +68,7 @@ def _traces(blocks: Iterable[Block], path: str) -> Iterator[Trace]:
         for number, record in zip(numbers, records, strict=True):
             if type(record) is Header:
                 if parts is not None:
-                    yield parts.trace(None)
+                    yield Trace.gathered(parts.header, parts.lists, None)
                 _check_version(record.version, path, number)
                 parts = _Parts(record)
                 pool.clear()
@@ -78,12 +76,12 @@ def _traces(blocks: Iterable[Block], path: str) -> Iterator[Trace]:
                 raise FormatError(_misplaced(record, path, number))
             elif type(record) is End:
                 parts.check_counts(record, path, number)
-                yield parts.trace(record)
+                yield Trace.gathered(parts.header, parts.lists, record)
                 parts = None
             else:
                 parts.lists[type(record)].append(record)
     if parts is not None:
-        yield parts.trace(None)
+        yield Trace.gathered(parts.header, parts.lists, None)
 
 
 class _Parts:
@@ -94,27 +92,6 @@ class _Parts:
         self.lists: dict[type, list[Any]] = {
             kind: [] for kind in (Event, Edge, Call, Payload, Reward, Credit)
         }
-
-    def trace(self, end: End | None) -> Trace:
-        events: list[Event] = self.lists[Event]
-        events.sort(key=attrgetter("seq"))
-        payloads: dict[str, Payload] = {}
-        for payload in self.lists[Payload]:
-            known = payloads.get(payload.ref)
-            if known is None or known.data is None:  # one that is there wins over one withheld
-                payloads[payload.ref] = payload
-        return Trace(
-            header=self.header,
-            events=tuple(events),
-            edges=tuple(self.lists[Edge]),
-            calls=tuple(self.lists[Call]),
-            payloads=payloads,
-            rewards=tuple(self.lists[Reward]),
-            credits=tuple(self.lists[Credit]),
-            costs=end.costs if end else {},
-            metrics=end.metrics if end else {},
-            finished=end is not None,
-        )
 
     def check_counts(self, end: End, path: str, number: int) -> None:
         if not end.counts:
@@ -256,7 +233,7 @@ def encode_trace(trace: Trace) -> Iterator[bytes]:
     """
     yield encode_record(trace.header)
     counts: dict[str, int] = {}
-    for kind, records in _by_kind(trace):
+    for kind, records in trace.by_kind().items():
         if records:
             counts[kind] = len(records)
             yield from map(encode_record, records)
@@ -324,9 +301,7 @@ class JsonlWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -343,17 +318,6 @@ def _open_to_append(path: Path) -> BinaryIO:
                 f"{path}: its last line is cut off, nothing can be added. {drop_last_line(path)}"
             )
     return file
-
-
-def _by_kind(trace: Trace) -> tuple[tuple[str, Any], ...]:
-    return (
-        ("payload", tuple(trace.payloads.values())),
-        ("call", trace.calls),
-        ("event", trace.events),
-        ("edge", trace.edges),
-        ("reward", trace.rewards),
-        ("credit", trace.credits),
-    )
 
 
 def _tag(record: Any) -> str:

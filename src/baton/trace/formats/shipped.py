@@ -2,80 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from importlib import import_module
 from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from baton.trace.formats.durable import atomic_file
 from baton.trace.formats.format import Format
 from baton.trace.trace import Trace
 
 
-def _read_jsonl(path: Path) -> Iterator[Trace]:
-    from baton.trace.formats.jsonl import read_jsonl
+def _late(module: str, name: str) -> Callable[..., Any]:
+    """A function of a format's module, which is imported when it is first called."""
 
-    return read_jsonl(path)
+    def call(*args: Any, **options: Any) -> Any:
+        return getattr(import_module(f"baton.trace.formats.{module}"), name)(*args, **options)
 
-
-def _encode_jsonl(traces: Iterable[Trace]) -> Iterator[bytes]:
-    from baton.trace.formats.jsonl import encode_trace
-
-    return chain.from_iterable(map(encode_trace, traces))
+    return call
 
 
-def _read_survey(path: Path) -> Iterator[Trace]:
-    from baton.trace.formats.survey.survey_read import read_survey
-
-    return iter((read_survey(path),))
-
-
-def _encode_survey(traces: Iterable[Trace]) -> Iterator[bytes]:
-    from baton.trace.formats.survey.survey_write import encode_survey
-
-    return map(encode_survey, traces)
+def _each(encode: Callable[[Trace], bytes]) -> Callable[[Iterable[Trace]], Iterator[bytes]]:
+    """The bytes of many traces, by what encodes one."""
+    return lambda traces: map(encode, traces)
 
 
-def _read_stores(path: Path) -> Iterator[Trace]:
-    from baton.trace.formats.sqlite.store_folder import read_stores
-
-    return read_stores(path)
-
-
-def _write_store(traces: Iterable[Trace], path: Path) -> None:
-    from baton.trace.formats.sqlite.store import write_store
-
-    write_store(traces, path)
-
-
-def _read_sealed(path: Path) -> Iterator[Trace]:
-    from baton.trace.formats.parquet.shard_read import read_sealed
-
-    return read_sealed(path)
-
-
-def _seal(traces: Iterable[Trace], path: Path) -> None:
-    from baton.trace.formats.parquet.shard_write import seal
-
-    seal(traces, path)
-
-
-def _encode_chrome(traces: Iterable[Trace]) -> Iterator[bytes]:
-    from baton.trace.formats.chrome import encode_chrome
-
-    return map(encode_chrome, traces)
-
-
-def _encode_mermaid(traces: Iterable[Trace], *, fenced: bool = False) -> Iterator[bytes]:
-    from baton.trace.formats.mermaid import encode_mermaid
-
-    return (encode_mermaid(trace, fenced=fenced) for trace in traces)
+_encode_trace = _late("jsonl", "encode_trace")
+_read_survey = _late("survey.survey_read", "read_survey")
+_encode_mermaid = _late("mermaid", "encode_mermaid")
 
 
 def _write_mermaid(traces: Iterable[Trace], path: Path) -> None:
     """In a Markdown file the diagram is a fenced block, which is what shows it as a picture."""
     with atomic_file(path) as file:
-        file.writelines(_encode_mermaid(traces, fenced=path.name.endswith(".md")))
+        file.writelines(_encode_mermaid(trace, fenced=path.name.endswith(".md")) for trace in traces)
 
 
 FORMATS: Final[dict[str, Format]] = {
@@ -83,27 +43,32 @@ FORMATS: Final[dict[str, Format]] = {
     for format_ in (
         Format(
             name="jsonl", about="native JSON Lines, any number of traces", endings=(".jsonl",),
-            read_all=_read_jsonl, encode=_encode_jsonl, is_lossless=True,
+            read_all=_late("jsonl", "read_jsonl"), is_lossless=True,
+            encode=lambda traces: chain.from_iterable(map(_encode_trace, traces)),
         ),
         Format(
             name="survey", about="the survey's JSON, one trace", endings=(".survey.json", ".json"),
-            read_all=_read_survey, encode=_encode_survey, one_trace=True,
+            read_all=lambda path: iter((_read_survey(path),)),
+            encode=_each(_late("survey.survey_write", "encode_survey")), one_trace=True,
         ),
         Format(
             name="sqlite", about="a live store, any number of traces", endings=(".db", ".sqlite"),
-            read_all=_read_stores, write=_write_store, is_lossless=True,
+            read_all=_late("sqlite.store_folder", "read_stores"),
+            write=_late("sqlite.store", "write_store"), is_lossless=True,
         ),
         Format(
             name="parquet", about="a directory of sealed shards, any number of traces",
-            read_all=_read_sealed, write=_seal, is_folder=True, is_lossless=True,
+            read_all=_late("parquet.shard_read", "read_sealed"),
+            write=_late("parquet.shard_write", "seal"), is_folder=True, is_lossless=True,
         ),
         Format(
             name="chrome", about="for ui.perfetto.dev and chrome://tracing, one trace; cannot be read back",
-            endings=(".chrome.json", ".perfetto.json"), encode=_encode_chrome, one_trace=True,
+            endings=(".chrome.json", ".perfetto.json"), encode=_each(_late("chrome", "encode_chrome")),
+            one_trace=True,
         ),
         Format(
             name="mermaid", about="a sequence diagram, one trace; cannot be read back", endings=(".mmd", ".md"),
-            encode=_encode_mermaid, write=_write_mermaid, one_trace=True,
+            encode=_each(_encode_mermaid), write=_write_mermaid, one_trace=True,
         ),
     )
 }  # fmt: skip

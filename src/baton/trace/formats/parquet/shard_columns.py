@@ -1,8 +1,9 @@
-"""Records to columns and back, for sealed traces. The columns are in `parquet_schema`."""
+"""Records to columns and back, for sealed traces. The columns are in `shard_schema`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -118,27 +119,16 @@ _UNPACK: dict[str, Callable[[Any], list[Any]]] = {
 
 def records_by_kind(trace: Trace) -> dict[str, Collection[Any]]:
     """The rows a trace adds to each table."""
+    records = {f"{kind}s": records for kind, records in trace.by_kind().items()}
+    counts: dict[str, Any] = {f"num_{kind}": len(rows) for kind, rows in records.items()}
     line = TraceLine(
         **msgspec.structs.asdict(trace.header),
         finished=trace.finished,
         costs=trace.costs,
         metrics=trace.metrics,
-        num_events=len(trace.events),
-        num_edges=len(trace.edges),
-        num_calls=len(trace.calls),
-        num_payloads=len(trace.payloads),
-        num_rewards=len(trace.rewards),
-        num_credits=len(trace.credits),
+        **counts,
     )
-    return {
-        "traces": [line],
-        "events": sorted(trace.events, key=lambda event: event.seq),
-        "edges": trace.edges,
-        "calls": trace.calls,
-        "payloads": trace.payloads.values(),
-        "rewards": trace.rewards,
-        "credits": trace.credits,
-    }
+    return {"traces": [line], **records, "events": sorted(trace.events, key=attrgetter("seq"))}
 
 
 def to_arrow(kind: str, rows: Sequence[tuple[str, Any]]) -> pa.Table:
@@ -160,12 +150,7 @@ def to_arrow(kind: str, rows: Sequence[tuple[str, Any]]) -> pa.Table:
                 pack = _PACK[type_]
                 values = [None if value is None else pack(value) for value in values]
             columns.append(pa.array(values, column.type))
-        except (
-            pa.ArrowException,
-            OverflowError,
-            TypeError,
-            ValueError,
-        ) as error:  # includes UnicodeEncodeError
+        except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
             raise TraceError(f"{kind} cannot be sealed: column {column.name}: {error}.") from None
     return pa.table(columns, schema=arrow_schema(kind))
 

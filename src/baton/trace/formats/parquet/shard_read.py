@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import accumulate
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from msgspec import structs
@@ -90,17 +89,14 @@ def _trace(line: TraceLine, records: dict[str, list[Any]]) -> Trace:
     for kind in _RECORD_KINDS:
         share_strings(records[kind], pool)
     fields = structs.asdict(line)
+    lists: dict[str, Any] = {kind: tuple(records[kind]) for kind in _RECORD_KINDS if kind != "payloads"}
     return Trace(
         header=Header(**{name: fields[name] for name in Header.__struct_fields__}),
-        events=tuple(records["events"]),
-        edges=tuple(records["edges"]),
-        calls=tuple(records["calls"]),
         payloads={payload.ref: payload for payload in records["payloads"]},
-        rewards=tuple(records["rewards"]),
-        credits=tuple(records["credits"]),
         costs=line.costs,
         metrics=line.metrics,
         finished=line.finished,
+        **lists,
     )
 
 
@@ -153,9 +149,7 @@ class _Rows:
             self._block = from_arrow(self.kind, self._table.slice(within, _BLOCK_ROWS))
         self._block_start = self._starts[group] + within
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
 
 

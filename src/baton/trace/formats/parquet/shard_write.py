@@ -14,7 +14,6 @@ import shutil
 from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from baton.errors import BatonError, UsageError
@@ -134,9 +133,7 @@ class _Table:
         self.rows += len(self._pending)
         self._pending, self._pending_bytes = [], 0
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             if kind is None and self._pending:
                 self._flush()

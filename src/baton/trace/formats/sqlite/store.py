@@ -20,11 +20,10 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import closing
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 from zlib import crc32
 
@@ -46,7 +45,7 @@ from baton.trace.formats.sqlite.store_rows import (
     record_seed,
     store_crc,
 )
-from baton.trace.formats.sqlite.store_write import Durability, Transaction, connect
+from baton.trace.formats.sqlite.store_write import Durability, connect, transaction
 from baton.trace.records import Event, Payload
 from baton.trace.trace import End, Header, Record, Trace
 
@@ -119,9 +118,7 @@ class Writer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None and self._ending is None:
             self.end()
         self._store.commit()
@@ -194,7 +191,7 @@ class Store:
     def add(self, trace: Trace) -> None:
         """A whole trace, durable with the next commit."""
         writer = self.begin(trace.header)
-        writer.extend(_records(trace))
+        writer.extend(chain.from_iterable(trace.by_kind().values()))
         if trace.finished:
             writer.end(End(costs=trace.costs, metrics=trace.metrics))
 
@@ -228,7 +225,7 @@ class Store:
                 rows = [writer._state().values() for writer in changed]
                 num_traces = len(self._numbers)
             try:
-                with Transaction(self._connection, self.path) as run:
+                with transaction(self._connection, self.path) as run:
                     run.executemany("INSERT INTO records VALUES (?, ?, ?)", records)
                     run.executemany("INSERT OR IGNORE INTO payloads VALUES (?, ?)", payloads)
                     run.executemany("INSERT INTO links VALUES (?, ?)", links)
@@ -252,7 +249,7 @@ class Store:
                 raise UsageError(
                     f"trace {unfinished[0]!r} in {self.path} is unfinished; only finished ones can go."
                 )
-            with Transaction(self._connection, self.path) as run:
+            with transaction(self._connection, self.path) as run:
                 for row in rows:
                     limits = (first_key(row.number), first_key(row.number + 1))
                     run.execute("DELETE FROM records WHERE key >= ? AND key < ?", limits)
@@ -265,7 +262,7 @@ class Store:
 
     def check_writable(self) -> None:
         """Raises `BatonError` where the file cannot be written, which opening it does not tell."""
-        with self._commit_lock, Transaction(self._connection, self.path) as run:
+        with self._commit_lock, transaction(self._connection, self.path) as run:
             run.execute("UPDATE store SET crc = crc")
 
     def close(self) -> None:
@@ -283,9 +280,7 @@ class Store:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -298,17 +293,10 @@ def write_store(traces: Iterable[Trace], path: str | Path, durability: Durabilit
     with closing(Store.open(path, durability)) as store:
         for trace in traces:
             writer = store.begin(trace.header)
-            for num_pending, record in enumerate(_records(trace), 1):
-                writer.append(record)
-                if num_pending % _COMMIT_EVERY == 0:
-                    store.commit()
+            records = chain.from_iterable(trace.by_kind().values())
+            while batch := tuple(islice(records, _COMMIT_EVERY)):
+                writer.extend(batch)
+                store.commit()
             if trace.finished:
                 writer.end(End(costs=trace.costs, metrics=trace.metrics))
             store.commit()
-
-
-def _records(trace: Trace) -> Iterator[Record]:
-    """Causes before effects: a payload before what names it, a call before its events."""
-    return chain(
-        trace.payloads.values(), trace.calls, trace.events, trace.edges, trace.rewards, trace.credits
-    )

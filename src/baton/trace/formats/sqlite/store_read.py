@@ -11,6 +11,7 @@ import os
 import sqlite3
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from msgspec import DecodeError, Struct
@@ -34,7 +35,6 @@ from baton.trace.trace import Trace
 
 # Stores this process has open for writing. See `sqlite` on why their files must not be opened.
 OPEN_HERE: set[str] = set()
-_Found = dict[type, list[Event | Edge | Call | Reward | Credit]]
 _LINKS = """
 SELECT key, links.digest, body FROM links LEFT JOIN payloads USING (digest)
 WHERE key >= ? AND key < ? ORDER BY key
@@ -142,19 +142,22 @@ def find_row(connection: sqlite3.Connection, trace_id: str) -> TraceRow:
 def read_trace(connection: sqlite3.Connection, row: TraceRow) -> Trace:
     """One trace, every row of it checked."""
     with no_collection():
-        return _assemble(row, *_read_records(connection, row))
+        found = _read_records(connection, row)
+        pool: dict[str, str] = {}
+        for kind, records in found.items():
+            if kind is not Payload:
+                share_strings(records, pool)
+        return Trace.gathered(row.read_header(), found, row.read_end())
 
 
-def _read_records(connection: sqlite3.Connection, row: TraceRow) -> tuple[_Found, dict[str, Payload]]:
+def _read_records(connection: sqlite3.Connection, row: TraceRow) -> dict[type, list[Any]]:
     first = first_key(row.number)
     limits = (first, first_key(row.number + 1))
-    payloads: dict[str, Payload] = {}
+    found: dict[type, list[Any]] = {kind: [] for kind in (Event, Edge, Call, Payload, Reward, Credit)}
     links: set[int] = set()
     for key, digest, body in connection.execute(_LINKS, limits):
-        payload = decode_payload(digest, body)
-        payloads[payload.ref] = payload
+        found[Payload].append(decode_payload(digest, body))
         links.add(key - first)
-    found: _Found = {kind: [] for kind in (Event, Edge, Call, Reward, Credit)}
     seed = record_seed(row.trace_id)
     n = 0
     for key, crc, body in connection.execute(_RECORDS, limits):
@@ -165,35 +168,10 @@ def _read_records(connection: sqlite3.Connection, row: TraceRow) -> tuple[_Found
         record = decode_record(body)
         found[type(record)].append(record)
         n += 1
-    num_records = len(links) + sum(map(len, found.values()))
+    num_records = sum(map(len, found.values()))
     if num_records != row.num_records or len(found[Event]) != row.num_events:
         raise CorruptError(f"trace {row.trace_id!r} has {num_records} of its {row.num_records} records")
-    return found, payloads
-
-
-def _assemble(
-    row: TraceRow,
-    found: _Found,
-    payloads: dict[str, Payload],
-) -> Trace:
-    pool: dict[str, str] = {}
-    for records in found.values():
-        share_strings(records, pool)
-    events: list[Event] = found[Event]  # type: ignore[assignment]  # filed under their type
-    events.sort(key=lambda event: event.seq)
-    end = row.read_end()
-    return Trace(
-        header=row.read_header(),
-        events=tuple(events),
-        edges=tuple(found[Edge]),  # type: ignore[arg-type]  # likewise, here and below
-        calls=tuple(found[Call]),  # type: ignore[arg-type]
-        payloads=payloads,
-        rewards=tuple(found[Reward]),  # type: ignore[arg-type]
-        credits=tuple(found[Credit]),  # type: ignore[arg-type]
-        costs=end.costs if end else {},
-        metrics=end.metrics if end else {},
-        finished=end is not None,
-    )
+    return found
 
 
 @contextlib.contextmanager

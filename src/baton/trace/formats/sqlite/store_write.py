@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Literal
 
 from baton.errors import BatonError, UsageError, nearest
@@ -17,33 +18,20 @@ Durability = Literal["power", "process"]
 _SYNCHRONOUS: dict[Durability, str] = {"power": "FULL", "process": "NORMAL"}
 
 
-class Transaction:
+@contextmanager
+def transaction(connection: sqlite3.Connection, path: Path) -> Iterator[sqlite3.Connection]:
     """All or nothing, with SQLite's errors in our words."""
-
-    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
-        self._connection = connection
-        self._path = path
-
-    def __enter__(self) -> sqlite3.Connection:
+    try:
+        connection.execute("BEGIN IMMEDIATE")
         try:
-            self._connection.execute("BEGIN IMMEDIATE")
-        except sqlite3.Error as error:
-            raise _write_error(self._path, error) from None
-        return self._connection
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            if kind is None:
-                self._connection.execute("COMMIT")
-                return
-        except sqlite3.Error as failed:
-            error = failed
-        if self._connection.in_transaction:  # some failures have already rolled back
-            self._connection.execute("ROLLBACK")
-        if isinstance(error, sqlite3.Error):
-            raise _write_error(self._path, error) from None
+            yield connection
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:  # some failures have already rolled back
+                connection.execute("ROLLBACK")
+            raise
+    except sqlite3.Error as error:
+        raise _write_error(path, error) from None
 
 
 def _write_error(path: Path, error: sqlite3.Error) -> BatonError:
