@@ -13,11 +13,8 @@ from hypothesis import strategies as st
 
 from baton.credit.estimator import ESTIMATORS, CreditError
 from baton.credit.estimators.message_replay import (
-    best_continuations,
     message_replay,
     messages_of,
-    reproduces,
-    selective,
     total_effect,
     total_effect_of,
 )
@@ -57,7 +54,8 @@ def test_unbiased_on_the_relay(level: str, rows: int) -> None:
 def test_null_replay_repeats_every_message() -> None:
     for seed, trace in enumerate(traces(voters, 5)):
         forks = Forks(*voters(seed))
-        assert all(asyncio.run(reproduces(forks, trace, message.id)) for message in messages_of(trace))
+        for message in messages_of(trace):
+            assert asyncio.run(forks.fork(trace, redraw=message.id)).trace.events == trace.events
 
 
 def test_common_random_numbers_lower_the_variance() -> None:
@@ -101,19 +99,6 @@ def test_estimator_writes_records_with_cost_and_assumptions() -> None:
     assert ESTIMATORS["message-replay"].needs == {"runtime"}
     with pytest.raises(CreditError, match="replay_probability"):
         asyncio.run(message_replay(group, runner=forks, replay_probability=0.0))
-
-
-def test_selective_replay_is_unbiased_and_a_good_guess_lowers_its_variance() -> None:
-    draw = np.random.default_rng(0)
-    effect, q = 0.4, 0.25
-    noisy = effect + draw.normal(0, 0.1, 100_000)
-    taken = draw.random(100_000) < q
-    plain, guided = selective(noisy, taken, q), selective(noisy, taken, q, 0.35)
-    for found in (plain, guided):
-        assert abs(found.mean() - effect) < 4 * found.std() / 100_000**0.5
-    assert guided.std() < 0.4 * plain.std()
-    with pytest.raises(CreditError, match=r"\(0, 1\]"):
-        selective(noisy[:2], [True, False], [0.5, 0.0])
 
 
 def test_selective_estimator_agrees_on_average() -> None:
@@ -165,9 +150,6 @@ def test_one_alternative_does_not_tell_how_far_alternatives_differ(rows: int) ->
     assert (found.stderr, found.message_variance, found.luck_variance) == (None, None, None)
 
 
-def test_best_number_of_continuations() -> None:
-    assert best_continuations(4.0, 1.0, 4.0, 1.0) == 4
-    assert best_continuations(0.1, 1.0, 1.0, 100.0) == 1
-    assert best_continuations(1.0, 0.0, 1.0, 1.0) == 1
+def test_no_alternative_is_no_effect() -> None:
     with pytest.raises(CreditError, match="at least 1 alternative"):
         total_effect_of([[1.0]])

@@ -7,7 +7,7 @@ from statistics import fmean
 
 import numpy as np
 import pytest
-from fork_teams import BASE, LIFT, LOGGED, additive, helper_or_alone, traces, voters
+from fork_teams import BASE, LIFT, LOGGED, helper_or_alone, traces, voters
 from game_teams import play
 
 from baton.credit.estimator import ESTIMATORS, CreditError
@@ -25,7 +25,6 @@ from baton.credit.estimators.spawn_fork import (
     pair,
     propensity_of,
     spawn_fork,
-    width_increments,
 )
 from baton.credit.estimators.spawn_log import spawn_doubly_robust
 from baton.team.action import Spawn
@@ -152,15 +151,6 @@ def test_spawn_with_no_chance_of_another_branch_is_a_clear_error() -> None:
     trace = traces(voters, 1)[0]
     with pytest.raises(CreditError, match="not inside"):
         spawn_doubly_robust([trace, traces(voters, 2)[1]])
-
-
-def test_width_increments_add_up() -> None:
-    trace = traces(additive, 1)[0]
-    forks = Forks(*additive(0))
-    spawns = [event.id for event in trace.events if event.type == "spawn"]
-    for without in ("bar", "drop"):
-        steps = asyncio.run(width_increments(forks, trace, spawns, without=without))  # type: ignore[arg-type]  # a literal
-        assert steps == [1.0, 2.0, 3.0]
 
 
 def test_spawns_are_read_from_both_surfaces() -> None:

@@ -2,7 +2,7 @@
 
 An estimator is a function `(group, *, reward=team_return, ...) -> one list of Credit per trace`. It
 reads traces and writes records, so it gives the same numbers from a saved trace. Those that need the
-runtime (`"runtime"` in `needs`) are coroutines that also take a `Runner`, which re-runs a trace with
+runtime (`"runtime"` in `needs`) are coroutines that also take `baton.team.forks.Forks`, which re-runs a trace with
 something different. Asking for credit that a trace cannot support is a `CreditError` that names what
 is missing and how to get it; it is never a silent zero.
 """
@@ -12,15 +12,14 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from msgspec import Struct
 
 from baton import registry
 from baton.errors import TraceError, UsageError, nearest
 from baton.settings import convert, types_of
-from baton.team.forks import Cost, Fork
-from baton.team.intervene import Intervention
+from baton.team.forks import Cost
 from baton.trace.outcome import team_return
 from baton.trace.records import Credit
 from baton.trace.trace import Trace
@@ -74,14 +73,6 @@ Value = Callable[[Prefix], float]
 
 
 NO_COST = Cost()
-
-
-class Runner(Protocol):
-    """Runs a trace again with something different. Counterfactual estimators know no more of the runtime."""
-
-    async def fork(
-        self, trace: Trace, interventions: Sequence[Intervention], *, replicate: int = 0
-    ) -> Fork: ...
 
 
 def make_credit(

@@ -81,9 +81,9 @@ class Game(Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=T
         """What can be chosen; empty: play is over."""
         raise NotImplementedError
 
-    def decision(self, state: State) -> Choice:
-        """Which decision the choice at this state is."""
-        raise NotImplementedError
+    def decision(self, state: State) -> Choice:  # noqa: ARG002 (many games ask for one decision alone)
+        """Which decision the choice at this state is; by default the only one there is."""
+        return self.decisions[0]
 
     def step(self, state: State, option: str) -> Sequence[Branch]:
         """What may follow, with the shared reward net of costs."""
@@ -94,8 +94,8 @@ class Game(Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=T
         raise NotImplementedError
 
     def quit(self, state: State) -> str:
-        """The option of one who commits nothing further: answers now with what is known."""
-        raise NotImplementedError
+        """The option of one who commits nothing further: answers now with what is known. By default the first."""
+        return self.options(state)[0]
 
     def quit_value(self, state: State, known: dict[State, float] | None = None) -> float:
         """The value of quitting from here on. `known` keeps what is worked out on the way, for the next time."""

@@ -14,13 +14,13 @@ from __future__ import annotations
 from bisect import bisect
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import accumulate
 from typing import Any
 
 import msgspec
 from msgspec import Struct, structs
 
 from baton.games.game import Branch, Choice, Game, State
+from baton.games.play import lottery
 from baton.team.action import VERBS, Action, Aggregate, Cancel, Delegate, Send, Spawn, Stop, Wait
 from baton.team.agent import Agent
 from baton.team.clock import uniform
@@ -99,7 +99,7 @@ class Board:
         )
 
     def _make_lottery(self, state: State, option: str) -> tuple[list[float], Sequence[Branch]]:
-        return _cumulative(branches := self.game.step(state, option)), branches
+        return lottery(self.game.step(state, option))
 
     def is_lottery(self, state: State, option: str) -> bool:
         """Whether more than one thing may follow."""
@@ -275,13 +275,8 @@ class GamePlay:
 
 def begin(game: Game, stream: int) -> State:
     """Where play begins in this stream of luck."""
-    branches = game.start()
-    return branches[bisect(_cumulative(branches), uniform(f"{stream}/0"))].state
-
-
-def _cumulative(branches: Sequence[Branch]) -> list[float]:
-    """Where each branch ends. The last bound is left out: what rounding left over falls to the last branch."""
-    return list(accumulate(b.probability for b in branches))[:-1]
+    bounds, branches = lottery(game.start())
+    return branches[bisect(bounds, uniform(f"{stream}/0"))].state
 
 
 @lru_cache(_REMEMBERED)

@@ -39,7 +39,7 @@ class PolicyTable:
         self.game = game
         self.policy = policy
         self._rows: dict[State, _Row] = {}
-        self._start = _lottery(game.start())
+        self._start = lottery(game.start())
 
     def play(self, seed: int, index: int = 0) -> GameEpisode:
         """One episode."""
@@ -57,12 +57,12 @@ class PolicyTable:
             if not row[1]:
                 return GameEpisode(states=states, options=options, rewards=rewards, end=state)
             chosen = bisect(row[0], random()) if len(row[1]) > 1 else 0
-            lottery = row[2][chosen]
-            if lottery is None:
-                lottery = row[2][chosen] = _lottery(self.game.step(state, row[1][chosen]))
+            drawn = row[2][chosen]
+            if drawn is None:
+                drawn = row[2][chosen] = lottery(self.game.step(state, row[1][chosen]))
             states.append(state)
             options.append(row[1][chosen])
-            _, state, reward = lottery[1][bisect(lottery[0], random())]
+            _, state, reward = drawn[1][bisect(drawn[0], random())]
             rewards.append(reward)
 
     def _row(self, state: State) -> _Row:
@@ -72,7 +72,8 @@ class PolicyTable:
         return _cumulative(open_.values()), tuple(open_), [None] * len(open_)
 
 
-def _lottery(branches: Sequence[Branch]) -> _Lottery:
+def lottery(branches: Sequence[Branch]) -> _Lottery:
+    """Where each branch ends on the line from 0 to 1, and the branches: ready to be drawn from by `bisect`."""
     return _cumulative(b.probability for b in branches), branches
 
 

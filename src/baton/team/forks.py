@@ -187,7 +187,7 @@ def rerun_of(team: Team, assignment: Assignment) -> Rerun:
 
 
 class Forks:
-    """Branches of one team's traces (a `Runner`), each run once.
+    """Branches of one team's traces, each run once.
 
     `assignment` is one for all traces, or says which one a trace was about (its header knows).
     """

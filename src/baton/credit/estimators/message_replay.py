@@ -98,29 +98,6 @@ def total_effect_of(returns: ArrayLike) -> MessageEffect:
     )
 
 
-def selective(
-    effects: ArrayLike, replayed: ArrayLike, probabilities: ArrayLike, guess: ArrayLike = 0.0
-) -> NDArray[np.float64]:
-    """Credit where only some messages were replayed: f + 1[replayed]/q (TE - f). Effects not replayed are ignored."""
-    q = np.asarray(probabilities, dtype=float)
-    if not ((q > 0) & (q <= 1)).all():
-        raise CreditError("selective replay needs a probability in (0, 1] for every message; one is not.")
-    f = np.asarray(guess, dtype=float)
-    taken = np.asarray(replayed, dtype=bool)
-    effect = np.where(taken, np.asarray(effects, dtype=float), f)
-    credit: NDArray[np.float64] = f + taken / q * (effect - f)
-    return credit
-
-
-def best_continuations(
-    luck_variance: float, message_variance: float, message_cost: float, continuation_cost: float
-) -> int:
-    """M that gives the least variance for a budget, at least 1."""
-    if min(message_variance, continuation_cost) <= 0:
-        return 1
-    return max(1, round(math.sqrt(luck_variance / message_variance * message_cost / continuation_cost)))
-
-
 def messages_of(trace: Trace) -> list[Event]:
     """What agents said to each other: messages, delegations and returns that arrived."""
     return [
@@ -128,12 +105,6 @@ def messages_of(trace: Trace) -> list[Event]:
         for event in trace.events
         if event.type in ("message", "return") and event.status == "ok" and event.call is not None
     ]
-
-
-async def reproduces(runner: Forks, trace: Trace, message: str) -> bool:
-    """The null test: what followed from a message, drawn again with the same keys, is what was recorded."""
-    again = await runner.fork(trace, redraw=message)
-    return again.trace.events == trace.events
 
 
 async def total_effect(

@@ -3,16 +3,14 @@
 On-policy data cannot tell what the other branch would have given (Observation 2 of the survey).
 - Paired forks: at one decision of a trace, chosen with logged probability, the prefix is run on both ways
   under the same random numbers: tau = R1 - R0 - l (cost1 - cost0).
-- Off the forks: `baton.credit.estimators.spawn_log`; both together: `baton.credit.estimators.spawn_log`.
-- Width: increments k -> k+1 of a fan-out, from forks without the last ones.
+- Off the forks, and both together: `baton.credit.estimators.spawn_log`.
 The arithmetic and its sources: `baton.credit.estimators.spawn_effect`. Paired forks over a team's trace [I].
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
-from itertools import pairwise
+from collections.abc import Hashable
 from typing import Literal
 
 import numpy as np
@@ -132,25 +130,6 @@ async def pair(
         differences=found.terms,
         cost=Cost(runner.cost.tokens - before.tokens, runner.cost.calls - before.calls),
     )
-
-
-async def width_increments(
-    runner: Forks,
-    trace: Trace,
-    spawns: Sequence[str],
-    *,
-    without: Without = "bar",
-    token_price: float = 0.0,
-    reward: RewardOf = team_return,
-) -> list[float]:
-    """What each further agent of a fan-out added: R(k+1) - R(k) less its cost, luck as recorded."""
-    events = [trace.event(event_id) for event_id in spawns]
-    net = []
-    for width in range(len(events) + 1):
-        changes = [no_spawn(event, without) for event in events[width:]]
-        made = (await runner.fork(trace, changes)).trace if changes else trace
-        net.append(reward(made) - token_price * made.costs.get("tokens", 0.0))
-    return [above - below for below, above in pairwise(net)]
 
 
 def other_branch(runner: Forks, event: Event, without: Without = "drop") -> Intervention:

@@ -49,18 +49,12 @@ class AssignmentGame(Game, frozen=True, kw_only=True):
             if not busy >> j & 1
         )
 
-    def decision(self, state: State) -> Choice:  # noqa: ARG002 (there is one decision)
-        return "delegate"
-
     def step(self, state: State, option: str) -> Sequence[Branch]:
         task, busy = state
         agent = int(option.partition(":")[0].removeprefix("delegate agent-")) - 1
         after = (task + 1, busy | 1 << agent) if task + 1 < len(self.skills) else OVER
         p = self.skills[task][agent]
         return possible(Branch(p, after, 1.0), Branch(1 - p, after))
-
-    def quit(self, state: State) -> str:
-        return self.options(state)[0]
 
     def text(self, state: State) -> str:
         if not state:

@@ -40,9 +40,6 @@ class CorrelatedEstimators(Game, frozen=True, kw_only=True):
     def options(self, state: State) -> tuple[str, ...]:
         return tuple(f"aggregate {method}" for method in _METHODS) if state else ()
 
-    def decision(self, state: State) -> Choice:  # noqa: ARG002 (there is one decision)
-        return "aggregate"
-
     def step(self, state: State, option: str) -> Sequence[Branch]:  # noqa: ARG002 (there is one state)
         return (Branch(1.0, OVER, -self.variance(self.weights(option.removeprefix("aggregate ")))),)
 

@@ -108,14 +108,8 @@ class DecTiger(Game, frozen=True, kw_only=True):
     def options(self, state: State) -> tuple[str, ...]:
         return self._view.options(state)
 
-    def decision(self, state: State) -> Choice:  # noqa: ARG002 (there is one decision)
-        return "communicate"
-
     def step(self, state: State, option: str) -> Sequence[Branch]:
         return self._view.step(state, option)
-
-    def quit(self, state: State) -> str:
-        return self.options(state)[0]
 
     def text(self, state: State) -> str:
         lines = [f"{_ACTIONS[action].split()[1]}: heard {_HEARD[ear]}" for action, ear in state[1:]]

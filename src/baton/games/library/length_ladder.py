@@ -42,9 +42,6 @@ class LengthLadder(Game, frozen=True, kw_only=True):
     def options(self, state: State) -> tuple[str, ...]:
         return tuple(f"send worker: {side}" for side in _SIDES) if state else ()
 
-    def decision(self, state: State) -> Choice:  # noqa: ARG002 (there is one decision)
-        return "communicate"
-
     def step(self, state: State, option: str) -> Sequence[Branch]:
         t, sign, hit = state
         if t == self.pivot:
@@ -55,9 +52,6 @@ class LengthLadder(Game, frozen=True, kw_only=True):
         lucks = (self.noise, -self.noise) if self.noise else (0.0,)
         p = 1 / (len(after) * len(lucks))
         return [Branch(p, state, earned + luck) for state in after for luck in lucks]
-
-    def quit(self, state: State) -> str:
-        return self.options(state)[0]
 
     def text(self, state: State) -> str:
         return f"step {state[0] + 1} of {self.length}\nsign: {_SIDES[state[1]]}\nsay?" if state else "over"

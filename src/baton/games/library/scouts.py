@@ -16,6 +16,8 @@ from functools import cached_property
 from itertools import product
 from typing import ClassVar
 
+from msgspec import structs
+
 from baton.games.decpomdp import DecPOMDP, History, JointOutcome, LocalView
 from baton.games.game import Branch, Choice, Game, State
 
@@ -160,15 +162,7 @@ class Scouts(Game, frozen=True, kw_only=True):
 
     @cached_property
     def model(self) -> ScoutsModel:
-        return ScoutsModel(
-            num_scouts=self.num_scouts,
-            accuracy=self.accuracy,
-            prize=self.prize,
-            spawn_cost=self.spawn_cost,
-            keep_cost=self.keep_cost,
-            step_cost=self.step_cost,
-            horizon=self.horizon,
-        )
+        return ScoutsModel(**structs.asdict(self))
 
     @cached_property
     def _view(self) -> LocalView:

@@ -49,9 +49,6 @@ class SequentialTest(Game, frozen=True, kw_only=True):
             return ()
         return ("stop yes", "stop no", *(("spawn tester: look",) if state[0] < self.max_tests else ()))
 
-    def decision(self, state: State) -> Choice:  # noqa: ARG002 (there is one decision)
-        return "stop"
-
     def step(self, state: State, option: str) -> Sequence[Branch]:
         tests, k = state
         if option.startswith("spawn"):

@@ -38,9 +38,6 @@ class SkillBandit(Game, frozen=True, kw_only=True):
     def options(self, state: State) -> tuple[str, ...]:
         return tuple(f"delegate agent-{i + 1}: task" for i in range(len(state)))
 
-    def decision(self, state: State) -> Choice:  # noqa: ARG002 (there is one decision)
-        return "delegate"
-
     def step(self, state: State, option: str) -> Sequence[Branch]:
         agent = int(option.partition(":")[0].removeprefix("delegate agent-")) - 1
         done = sum(map(sum, state))

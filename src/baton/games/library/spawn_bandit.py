@@ -53,9 +53,6 @@ class SpawnBandit(Game, frozen=True, kw_only=True):
     def options(self, state: State) -> tuple[str, ...]:
         return ("spawn helper: task", "stop alone") if state else ()
 
-    def decision(self, state: State) -> Choice:  # noqa: ARG002 (there is one decision)
-        return "spawn"
-
     def step(self, state: State, option: str) -> Sequence[Branch]:
         helped = option.startswith("spawn")
         z = state[0]

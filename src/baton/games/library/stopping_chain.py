@@ -54,9 +54,6 @@ class StoppingChain(Game, frozen=True, kw_only=True):
             return ()
         return ("stop draft", "wait any") if state[0] < self.num_steps and state[2] else ("stop draft",)
 
-    def decision(self, state: State) -> Choice:  # noqa: ARG002 (there is one decision)
-        return "stop"
-
     def step(self, state: State, option: str) -> Sequence[Branch]:
         t, quality, out = state
         if option == "stop draft":

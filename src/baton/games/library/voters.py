@@ -61,9 +61,6 @@ class Voters(Game, frozen=True, kw_only=True):
     def options(self, state: State) -> tuple[str, ...]:
         return tuple(f"aggregate answer-{a + 1}" for a in range(self.num_classes)) if state else ()
 
-    def decision(self, state: State) -> Choice:  # noqa: ARG002 (there is one decision)
-        return "aggregate"
-
     def step(self, state: State, option: str) -> Sequence[Branch]:
         right = self.posterior(state)[int(option.rsplit("-", 1)[1]) - 1]
         return possible(Branch(right, OVER, 1.0), Branch(1 - right, OVER))

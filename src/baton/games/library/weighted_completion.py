@@ -36,9 +36,6 @@ class WeightedCompletion(Game, frozen=True, kw_only=True):
     def options(self, state: State) -> tuple[str, ...]:
         return tuple(f"delegate worker: job {i + 1}" for i in self._left(state)) if state else ()
 
-    def decision(self, state: State) -> Choice:  # noqa: ARG002 (there is one decision)
-        return "delegate"
-
     def step(self, state: State, option: str) -> Sequence[Branch]:
         job = int(option.rsplit(" ", 1)[1]) - 1
         # Every job still open waits for this one: its duration is charged to all their weights.
@@ -46,9 +43,6 @@ class WeightedCompletion(Game, frozen=True, kw_only=True):
         done = state[0] | 1 << job
         after = OVER if done == (1 << len(self.durations)) - 1 else (done,)
         return (Branch(1.0, after, -self.durations[job] * waiting),)
-
-    def quit(self, state: State) -> str:
-        return self.options(state)[0]
 
     def text(self, state: State) -> str:
         if not state:

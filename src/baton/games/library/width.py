@@ -50,9 +50,6 @@ class Width(Game, frozen=True, kw_only=True):
             return ()
         return ("spawn worker: help", "wait") if state[0] < self.max_agents else ("wait",)
 
-    def decision(self, state: State) -> Choice:  # noqa: ARG002 (there is one decision)
-        return self.decisions[0]
-
     def step(self, state: State, option: str) -> Sequence[Branch]:
         if option == "wait":
             return tuple(Branch(p, OVER, reward) for p, reward in self.outcome(state[0]) if p > 0)

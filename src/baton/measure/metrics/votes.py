@@ -139,17 +139,5 @@ def optimal_accuracy(accuracies: Sequence[float]) -> float:
     )
 
 
-def majority_accuracy(accuracies: Sequence[float]) -> float:
-    """How often most of independent voters are right; a tie is right half the time. Exact."""
-    distribution = [1.0]
-    for p in accuracies:
-        wrong = [mass * (1 - p) for mass in distribution] + [0.0]
-        right = [0.0] + [mass * p for mass in distribution]
-        distribution = [a + b for a, b in zip(wrong, right, strict=True)]
-    n = len(accuracies)
-    weight = ((2 * k > n) + 0.5 * (2 * k == n) for k in range(n + 1))
-    return math.fsum(mass * w for mass, w in zip(distribution, weight, strict=True))
-
-
 def _chance(accuracies: Sequence[float], right: Sequence[bool]) -> float:
     return math.prod(p if r else 1 - p for p, r in zip(accuracies, right, strict=True))
