@@ -102,6 +102,19 @@ def make_credit(
     )
 
 
+def write_credits(
+    estimator: str, unit: CreditUnit, rows: Iterable[Iterable[tuple[str, float, float | None]]], *assumes: str
+) -> Credits:
+    """The records of each trace, from its (target, value, standard error); all rest on the same assumptions."""
+    return [
+        [
+            make_credit(estimator, unit, target, value, stderr=error, assumes=assumes)
+            for target, value, error in mine
+        ]
+        for mine in rows
+    ]
+
+
 class Estimator(Struct, frozen=True, kw_only=True):
     """One way to say who earned what."""
 

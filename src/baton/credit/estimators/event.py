@@ -20,8 +20,8 @@ from baton.credit.estimator import (
     Prefix,
     RewardOf,
     estimator,
-    make_credit,
     returns,
+    write_credits,
 )
 from baton.settings import NotNegative, Share
 from baton.trace.acts import acts, kind_of, unit_of
@@ -67,20 +67,15 @@ def coma(
             taken[choice.option] = taken.get(choice.option, 0) + 1
             residuals += [reward(trace) - choice.value] if scored else []
     scale = math.sqrt(math.fsum(r * r for r in residuals) / len(residuals)) if len(residuals) > 1 else None
-    return [
+    rows = (
         [
-            make_credit(
-                "coma",
-                unit,
-                choice.event.id,
-                choice.advantage,
-                stderr=None if scale is None else scale * choice.doubt(taken),
-                assumes=("the values given are right", "error: what the group's returns cannot tell of them"),
-            )
-            for choice in mine
+            (each.event.id, each.advantage, None if scale is None else scale * each.doubt(taken))
+            for each in mine
         ]
         for mine in found
-    ]
+    )
+    notes = ("the values given are right", "error: what the group's returns cannot tell of them")
+    return write_credits("coma", unit, rows, *notes)
 
 
 class _Choice(NamedTuple):
@@ -155,25 +150,12 @@ def critical_steps(
     totals = returns(group, reward, at_least=2, what="critical-steps")
     stages = [Stages.of(trace) for trace in group]
     priced = [total - price * stage.critical_steps for total, stage in zip(totals, stages, strict=True)]
-    return [
-        [
-            make_credit(
-                "critical-steps",
-                "orchestrator",
-                event.id,
-                value,
-                stderr=stderr,
-                assumes=(
-                    "every decision of a rollout shares its return",
-                    "one critical step has one price",
-                    OF_BASELINE,
-                ),
-            )
-            for _, event in acts(trace, "orchestrator")
-            if event.agent == stage.root
-        ]
-        for trace, stage, (value, stderr) in zip(group, stages, normalised(priced, eps), strict=True)
-    ]
+    rows = (
+        [(event.id, *worth) for _, event in acts(trace, "orchestrator") if event.agent == stage.root]
+        for trace, stage, worth in zip(group, stages, normalised(priced, eps), strict=True)
+    )
+    notes = ("every decision of a rollout shares its return", "one critical step has one price", OF_BASELINE)
+    return write_credits("critical-steps", "orchestrator", rows, *notes)
 
 
 def step_cost(step: int, num_steps: int, tokens: float, factor: float = 1.0, growth: float = 1.0) -> float:
@@ -206,21 +188,9 @@ def reinforce_cost(
         for trace, total in zip(group, returns(group, reward), strict=True)
     ]
     errors = pooled(((event.agent, step), value) for mine in found for step, event, value in mine)
-    assumes = ("no baseline", "tokens until the next decision were spent for this one", BY_SPREAD)
-    return [
-        [
-            make_credit(
-                "reinforce-cost",
-                "orchestrator",
-                event.id,
-                value,
-                stderr=errors[event.agent, step],
-                assumes=assumes,
-            )
-            for step, event, value in mine
-        ]
-        for mine in found
-    ]
+    rows = ([(event.id, value, errors[event.agent, step]) for step, event, value in mine] for mine in found)
+    notes = ("no baseline", "tokens until the next decision were spent for this one", BY_SPREAD)
+    return write_credits("reinforce-cost", "orchestrator", rows, *notes)
 
 
 def _returns_to_go(
@@ -286,33 +256,21 @@ def siblings(
     for rollout, found in enumerate(places):
         for where, which in found.values():
             below.setdefault(where, {}).setdefault(which, {})[rollout] = totals[rollout]
-    credits: Credits = []
-    for trace, found in zip(group, places, strict=True):
-        mine = []
+    rows: list[list[tuple[str, float, float | None]]] = [[] for _ in group]
+    for trace, found, mine in zip(group, places, rows, strict=True):
         for event_id, (where, which) in found.items():
             if unit_of(trace.event(event_id)) != unit:
                 continue
             others = [list(seen.values()) for key, seen in below[where].items() if key != which]
             if others:
-                value, error = _against(list(below[where][which].values()), others)
-                mine.append(
-                    make_credit(
-                        "siblings",
-                        unit,
-                        event_id,
-                        value,
-                        stderr=error,
-                        assumes=(f"same {context}, same state",),
-                    )
-                )
-        credits.append(mine)
-    if not any(credits):
+                mine.append((event_id, *_against(list(below[where][which].values()), others)))
+    if not any(rows):
         raise CreditError(
             f"no two of these {len(group)} rollouts part at a {unit} event in the same context, so there are no "
             "siblings to compare. Fork a trace at such an event (`baton fork TRACE --at EVENT --replace TEXT`) and "
             "give the forks too, or use context='observation'."
         )
-    return credits
+    return write_credits("siblings", unit, rows, f"same {context}, same state")
 
 
 def _against(mine: list[float], others: list[list[float]]) -> tuple[float, float | None]:

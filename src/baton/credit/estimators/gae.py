@@ -26,8 +26,8 @@ from baton.credit.estimator import (
     RewardOf,
     Value,
     estimator,
-    make_credit,
     returns,
+    write_credits,
 )
 from baton.settings import Share
 from baton.trace.acts import Turn
@@ -126,24 +126,13 @@ def gae(
         for trace, total in zip(group, returns(group, reward), strict=True)
     ]
     judged = iter(with_errors([chain for mine in chains for chain in mine], gamma, lambda_))
-    note = ("the critic given is right up to lambda", f"{critic} critic", BY_RESIDUALS)
-    credits: Credits = []
-    for trace, mine in zip(group, chains, strict=True):
-        found = {name: step for _ in mine for name, step in next(judged).items()}
-        credits.append(
-            [
-                make_credit(
-                    "gae",
-                    "turn",
-                    turn.call,
-                    found[turn.call].value,
-                    stderr=found[turn.call].stderr,
-                    assumes=note,
-                )
-                for turn in turns(trace)
-            ]
-        )
-    return credits
+    found = [{name: step for _ in mine for name, step in next(judged).items()} for mine in chains]
+    rows = (
+        [(turn.call, *mine[turn.call]) for turn in turns(trace)]
+        for trace, mine in zip(group, found, strict=True)
+    )
+    notes = ("the critic given is right up to lambda", f"{critic} critic", BY_RESIDUALS)
+    return write_credits("gae", "turn", rows, *notes)
 
 
 def _chains(trace: Trace, total: float, value: Value, critic: str) -> list[Chain]:
@@ -200,15 +189,8 @@ def token_gae(
         _chains_token(trace, total, value) for trace, total in zip(group, returns(group, reward), strict=True)
     ]
     judged = iter(with_errors([chain for mine in chains for chain in mine], gamma, lambda_))
-    assumes = ("the critic given is right", BY_RESIDUALS)
-    return [
-        [
-            make_credit("token-gae", "token", name, step.value, stderr=step.stderr, assumes=assumes)
-            for _ in mine
-            for name, step in next(judged).items()
-        ]
-        for mine in chains
-    ]
+    rows = ([(name, *step) for _ in mine for name, step in next(judged).items()] for mine in chains)
+    return write_credits("token-gae", "token", rows, "the critic given is right", BY_RESIDUALS)
 
 
 def _chains_token(trace: Trace, total: float, value: Callable[[Trace, Call], Sequence[float]]) -> list[Chain]:

@@ -8,7 +8,7 @@ calls with the other calls of the same tool.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import accumulate
 from statistics import fmean
 
@@ -27,7 +27,16 @@ from baton.credit.core.baseline import (
     pooled,
     std,
 )
-from baton.credit.estimator import CreditError, Credits, Group, RewardOf, estimator, make_credit, returns
+from baton.credit.estimator import (
+    CreditError,
+    Credits,
+    Group,
+    RewardOf,
+    estimator,
+    make_credit,
+    returns,
+    write_credits,
+)
 from baton.errors import UsageError
 from baton.settings import NotNegative
 from baton.trace.acts import acts, agents
@@ -45,7 +54,7 @@ def group_relative(group: Group, *, reward: RewardOf = team_return, eps: NotNega
     Source: GRPO, arXiv 2402.03300 [P]; std with n - 1 and eps = 1e-4 as in TRL [C].
     """
     found = normalised(returns(group, reward, at_least=2, what="group"), eps)
-    return _written("group", group, found, (*_SAME_TASK, "the group's std is its scale"))
+    return _on_team("group", group, found, "the group's std is its scale")
 
 
 @estimator("mean", "team", needs=["group"], source="Dr. GRPO, arXiv 2503.20783", evidence="P")
@@ -54,7 +63,7 @@ def mean_only(group: Group, *, reward: RewardOf = team_return) -> Credits:
 
     Source: Dr. GRPO, arXiv 2503.20783 [P].
     """
-    return _written("mean", group, centred(returns(group, reward, at_least=2, what="mean")), _SAME_TASK)
+    return _on_team("mean", group, centred(returns(group, reward, at_least=2, what="mean")))
 
 
 @estimator("leave-one-out", "team", needs=["group"], source="RLOO, arXiv 2402.14740", evidence="P")
@@ -63,8 +72,9 @@ def leave_one_out(group: Group, *, reward: RewardOf = team_return) -> Credits:
 
     Source: RLOO, arXiv 2402.14740 [P].
     """
-    found = left_out(returns(group, reward, at_least=2, what="leave-one-out"))
-    return _written("leave-one-out", group, found, _SAME_TASK)
+    return _on_team(
+        "leave-one-out", group, left_out(returns(group, reward, at_least=2, what="leave-one-out"))
+    )
 
 
 @estimator("rank", "team", needs=["group"], source="MPDF / SoftRankPO, arXiv 2509.03817", evidence="A/I")
@@ -74,14 +84,34 @@ def rank(group: Group, *, reward: RewardOf = team_return) -> Credits:
     Source: MPDF / SoftRankPO, arXiv 2509.03817 [A]; equal returns share their mean rank [I].
     """
     found = normal_ranks(returns(group, reward, at_least=2, what="rank"))
-    return _written("rank", group, found, (*_SAME_TASK, "only the order of returns matters"))
+    return _on_team("rank", group, found, "only the order of returns matters")
 
 
-def _written(name: str, group: Group, found: Sequence[Advantage], assumes: tuple[str, ...]) -> Credits:
-    return [
-        [make_credit(name, "team", trace.trace_id, value, stderr=stderr, assumes=assumes)]
-        for trace, (value, stderr) in zip(group, found, strict=True)
-    ]
+def _on_team(name: str, group: Group, found: Sequence[Advantage], *assumes: str) -> Credits:
+    rows = [[(trace.trace_id, *advantage)] for trace, advantage in zip(group, found, strict=True)]
+    return write_credits(name, "team", rows, *_SAME_TASK, *assumes)
+
+
+def compared(
+    name: str,
+    unit: CreditUnit,
+    group: Group,
+    draws: Iterable[tuple[Hashable, int, str, float]],
+    eps: float,
+    *assumes: str,
+    alone: str = "",
+) -> Credits:
+    """Each (pool, place in the group, target, value) normalised within its pool. `alone`: what one by itself says."""
+    pools: dict[Hashable, list[tuple[int, str, float]]] = {}
+    for pool, place, target, value in draws:
+        pools.setdefault(pool, []).append((place, target, value))
+    credits: Credits = [[] for _ in group]
+    for mine in pools.values():
+        notes = (*assumes, OF_BASELINE, *((alone,) if alone and len(mine) == 1 else ()))
+        found = normalised([value for _, _, value in mine], eps)
+        for (place, target, _), (value, error) in zip(mine, found, strict=True):
+            credits[place].append(make_credit(name, unit, target, value, stderr=error, assumes=notes))
+    return credits
 
 
 # Credit on agents: each against its own kind, or against the team without it.
@@ -98,27 +128,16 @@ def agent_group(
     reward for singletons.)
     Source: Dr. MAS, arXiv 2602.08847 [C].
     """
-    earned = [agent_returns(trace, reward, counts) for trace in group]
-    pools: dict[str, list[tuple[int, float]]] = {}
-    for place, found in enumerate(earned):
-        for agent, value in found.items():
-            pools.setdefault(agent, []).append((place, value))
-    credits: Credits = [[] for _ in group]
-    for agent, pool in pools.items():
-        alone = ("in one rollout alone, nothing to compare with",) if len(pool) == 1 else ()
-        advantages = normalised([value for _, value in pool], eps)
-        for (place, _), (value, stderr) in zip(pool, advantages, strict=True):
-            credits[place].append(
-                make_credit(
-                    "agent-group",
-                    "agent",
-                    agent,
-                    value,
-                    stderr=stderr,
-                    assumes=("an agent's name means the same in every rollout", OF_BASELINE, *alone),
-                )
-            )
-    return credits
+    draws = (
+        (agent, place, agent, value)
+        for place, trace in enumerate(group)
+        for agent, value in agent_returns(trace, reward, counts).items()
+    )
+    note, alone = (
+        "an agent's name means the same in every rollout",
+        "in one rollout alone, nothing to compare with",
+    )
+    return compared("agent-group", "agent", group, draws, eps, note, alone=alone)
 
 
 @estimator("difference", "agent", needs=["counterfactuals"], source="Wolpert & Tumer 2002", evidence="M")
@@ -140,14 +159,8 @@ def difference(
         for trace, whole in zip(group, returns(group, reward), strict=True)
     ]
     errors = pooled(pair for mine in found for pair in mine.items())
-    assumes = ("the counterfactual returns given are right", BY_SPREAD)
-    return [
-        [
-            make_credit("difference", "agent", agent, value, stderr=errors[agent], assumes=assumes)
-            for agent, value in mine.items()
-        ]
-        for mine in found
-    ]
+    rows = ([(agent, value, errors[agent]) for agent, value in mine.items()] for mine in found)
+    return write_credits("difference", "agent", rows, "the counterfactual returns given are right", BY_SPREAD)
 
 
 # Credit by role: against all who play the same part, or against the part's running average.
@@ -316,28 +329,16 @@ def tool_group(group: Group, *, eps: NotNegative = EPS) -> Credits:
     Calls without a reward of their own are left out; a tool called once gets 0.
     Source: GRPO's normaliser with the tool as group [I].
     """
-    pools: dict[str, list[tuple[int, str, float]]] = {}
-    for place, trace in enumerate(group):
-        own = own_rewards(trace, ("tool_call",))
-        for _, event in acts(trace, "tool_call"):
-            if event.id in own:
-                pools.setdefault(event.tool or "", []).append((place, event.id, own[event.id]))
-    if not pools:
+    own = [own_rewards(trace, ("tool_call",)) for trace in group]
+    draws = (
+        (event.tool or "", place, event.id, own[place][event.id])
+        for place, trace in enumerate(group)
+        for _, event in acts(trace, "tool_call")
+        if event.id in own[place]
+    )
+    credits = compared("tool-group", "tool_call", group, draws, eps, "calls of one tool are comparable")
+    if not any(credits):
         raise CreditError(
             "none of these traces has rewards on tool calls. Score them first (`baton reward` with the tool family)."
         )
-    credits: Credits = [[] for _ in group]
-    for pool in pools.values():
-        found = normalised([value for _, _, value in pool], eps)
-        for (place, event_id, _), (value, stderr) in zip(pool, found, strict=True):
-            credits[place].append(
-                make_credit(
-                    "tool-group",
-                    "tool_call",
-                    event_id,
-                    value,
-                    stderr=stderr,
-                    assumes=("calls of one tool are comparable", OF_BASELINE),
-                )
-            )
     return credits

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from baton.credit.core.baseline import BY_SPREAD, seen
-from baton.credit.estimator import CreditError, Credits, Group, RewardOf, estimator, make_credit, returns
+from baton.credit.estimator import CreditError, Credits, Group, RewardOf, estimator, returns, write_credits
 from baton.trace.acts import agents
 from baton.trace.outcome import team_return
 from baton.trace.trace import Trace
@@ -112,18 +112,11 @@ def _mixed(
         check_monotone(through, names)
         rows.append((names, through, total - mixing(values)))
     spread = seen([off for _, _, off in rows])
-    assumes = ("the agents' values given are right", BY_SPREAD)
-    return [
+    told = (
         [
-            make_credit(
-                name,
-                "agent",
-                agent,
-                off * slope,
-                stderr=None if spread is None else spread * abs(slope),
-                assumes=assumes,
-            )
+            (agent, off * slope, None if spread is None else spread * abs(slope))
             for agent, slope in zip(names, through, strict=True)
         ]
         for names, through, off in rows
-    ]
+    )
+    return write_credits(name, "agent", told, "the agents' values given are right", BY_SPREAD)

@@ -10,15 +10,15 @@ from statistics import fmean
 from typing import Literal
 
 from baton.credit.core.acts import of_turns, turn_rewards, turns
-from baton.credit.core.baseline import BY_SPREAD, EPS, OF_BASELINE, centred, normalised, pooled, std
+from baton.credit.core.baseline import BY_SPREAD, EPS, OF_BASELINE, centred, pooled, std
 from baton.credit.core.tree import Tree, context_key, turn_steps
-from baton.credit.estimator import CreditError, Credits, Group, RewardOf, estimator, make_credit, returns
+from baton.credit.estimator import CreditError, Credits, Group, RewardOf, estimator, returns, write_credits
+from baton.credit.estimators.group import compared
 from baton.settings import NotNegative, Share
 from baton.trace.acts import Turn
 from baton.trace.graph.lineage import Lineage
 from baton.trace.numbers import ROUNDING
 from baton.trace.outcome import team_return
-from baton.trace.records import Credit
 from baton.trace.trace import Trace
 
 
@@ -37,27 +37,16 @@ def turn_group(
     as where N samples are drawn from one state. A turn without another to compare with gets 0.
     Source: AT-GRPO, arXiv 2510.11062 [C].
     """
-    pools: dict[object, list[tuple[int, Turn, float]]] = {}
+    draws = []
     for place, (trace, total) in enumerate(zip(group, returns(group, reward), strict=True)):
         own = turn_rewards(trace)
         for turn in turns(trace):
             key = (turn.agent, turn.index if state == "index" else context_key(trace, turn.call))
-            value = share * total + own.get(turn.call, 0.0)
-            pools.setdefault(key, []).append((place, turn, value))
-    credits: Credits = [[] for _ in group]
-    note = (
-        "an agent's t-th turns start from the same state" if state == "index" else "same prompt, same state"
-    )
-    for pool in pools.values():
-        alone = ("alone in its group, nothing to compare with",) if len(pool) == 1 else ()
-        found = normalised([value for _, _, value in pool], eps)
-        for (place, turn, _), (value, stderr) in zip(pool, found, strict=True):
-            credits[place].append(
-                make_credit(
-                    "turn-group", "turn", turn.call, value, stderr=stderr, assumes=(note, OF_BASELINE, *alone)
-                )
-            )
-    return [_in_order(trace, found) for trace, found in zip(group, credits, strict=True)]
+            draws.append((key, place, turn.call, share * total + own.get(turn.call, 0.0)))
+    by_index = state == "index"
+    note = "an agent's t-th turns start from the same state" if by_index else "same prompt, same state"
+    alone = "alone in its group, nothing to compare with"
+    return _in_order(group, compared("turn-group", "turn", group, draws, eps, note, alone=alone))
 
 
 @estimator("return-to-go", "turn", needs=["group"], source="MARSHAL, ICLR 2026", evidence="C")
@@ -89,21 +78,13 @@ def return_to_go(
             "return-to-go is centred over a player's turns, and every player here has taken one turn in one rollout. "
             "Run the task again with other seeds."
         )
-    credits: Credits = [[] for _ in group]
+    rows: list[list[tuple[str, float, float | None]]] = [[] for _ in group]
     for pool in samples.values():
         error = _of_rollouts(pool)
         for (place, turn, _), (value, _) in zip(pool, centred([value for _, _, value in pool]), strict=True):
-            credits[place].append(
-                make_credit(
-                    "return-to-go",
-                    "turn",
-                    turn.call,
-                    value,
-                    stderr=error,
-                    assumes=("a player's turns share one baseline", OF_BASELINE),
-                )
-            )
-    return [_in_order(trace, found) for trace, found in zip(group, credits, strict=True)]
+            rows[place].append((turn.call, value, error))
+    notes = ("a player's turns share one baseline", OF_BASELINE)
+    return _in_order(group, write_credits("return-to-go", "turn", rows, *notes))
 
 
 def _of_rollouts(pool: Sequence[tuple[int, Turn, float]]) -> float | None:
@@ -131,16 +112,8 @@ def maporl(group: Group, *, discount: Share = 0.3) -> Credits:
     """
     found = [_weighted_ahead(trace, discount) for trace in group]
     errors = pooled(((turn.agent, turn.index), value) for mine in found for turn, value in mine)
-    assumes = ("an agent's t-th turn is round t", "no baseline", BY_SPREAD)
-    return [
-        [
-            make_credit(
-                "maporl", "turn", turn.call, value, stderr=errors[turn.agent, turn.index], assumes=assumes
-            )
-            for turn, value in mine
-        ]
-        for mine in found
-    ]
+    rows = ([(turn.call, value, errors[turn.agent, turn.index]) for turn, value in mine] for mine in found)
+    return write_credits("maporl", "turn", rows, "an agent's t-th turn is round t", "no baseline", BY_SPREAD)
 
 
 def _weighted_ahead(trace: Trace, discount: float) -> list[tuple[Turn, float]]:
@@ -164,10 +137,13 @@ def _weighted_ahead(trace: Trace, discount: float) -> list[tuple[Turn, float]]:
     return credits
 
 
-def _in_order(trace: Trace, found: list[Credit]) -> list[Credit]:
-    """By the order of turns, whatever pool they came from."""
-    place = {turn.call: number for number, turn in enumerate(turns(trace))}
-    return sorted(found, key=lambda credit: place[credit.target])
+def _in_order(group: Group, credits: Credits) -> Credits:
+    """Each trace's credits by the order of its turns, whatever pool they came from."""
+    places = [{turn.call: number for number, turn in enumerate(turns(trace))} for trace in group]
+    return [
+        sorted(mine, key=lambda credit, place=place: place[credit.target])  # type: ignore[misc]  # bound at once
+        for mine, place in zip(credits, places, strict=True)
+    ]
 
 
 # Credit on turns by the scope of their branch: FoldGRPO.
@@ -195,20 +171,15 @@ def branch_scope(
     totals = returns(group, reward, at_least=2, what="branch-scope")
     mean, scale = fmean(totals), (std(totals) or 1.0) + eps
     error = std(totals) / math.sqrt(len(totals)) / scale
-    return [
+    rows = (
         [
-            make_credit(
-                "branch-scope",
-                "turn",
-                turn.call,
-                (min(1.0, max(0.0, total + extra)) - mean) / scale,
-                stderr=error,
-                assumes=("returns lie in [0, 1]", "the verdicts on scope are right", OF_BASELINE),
-            )
+            (turn.call, (min(1.0, max(0.0, total + extra)) - mean) / scale, error)
             for turn, extra in process_rewards(trace, in_scope, main_limit_tokens)
         ]
         for trace, total in zip(group, totals, strict=True)
-    ]
+    )
+    notes = ("returns lie in [0, 1]", "the verdicts on scope are right", OF_BASELINE)
+    return write_credits("branch-scope", "turn", rows, *notes)
 
 
 def process_rewards(
@@ -282,23 +253,13 @@ def tree_backup(
     totals = returns(group, reward, at_least=2, what="tree-backup")
     tree = Tree.of([turn_steps(trace) for trace in group])
     values = tree.backed_up(totals)
-    credits: Credits = []
-    for rollout, trace in enumerate(group):
-        mine = []
-        for step, turn in enumerate(turns(trace), 1):
-            node = tree.paths[rollout][step]
+    rows: list[list[tuple[str, float, float | None]]] = []
+    for path, trace in zip(tree.paths, group, strict=True):
+        rows.append([])
+        for node, turn in zip(path[1:], turns(trace), strict=True):
             value = values[node] - threshold
             below = [values[c] for c in tree.children[node]] + [totals[r] for r in tree.ends[node]]
             error = std(below) / math.sqrt(len(below)) if len(below) > 1 and not label else None
-            mine.append(
-                make_credit(
-                    "tree-backup",
-                    "turn",
-                    turn.call,
-                    (1.0 if value > 0 else -1.0) if label else value,
-                    stderr=error,
-                    assumes=("same turns before, same state", "children are drawn by the policy"),
-                )
-            )
-        credits.append(mine)
-    return credits
+            rows[-1].append((turn.call, (1.0 if value > 0 else -1.0) if label else value, error))
+    notes = ("same turns before, same state", "children are drawn by the policy")
+    return write_credits("tree-backup", "turn", rows, *notes)
