@@ -5,12 +5,18 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 from cli_runs import made, traces
+from msgspec import structs
 
+import baton
 from baton.cli import main
+from baton.compose.again import recorded_team
+from baton.team.protocol import Entry
 from baton.team.topology import TOPOLOGIES
 from baton.trace.formats import write
+from baton.trace.numbers import Ints
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
@@ -88,3 +94,17 @@ def test_a_trace_of_another_system_has_nothing_to_run(
     (tmp_path / "x.jsonl").write_text(json.dumps({"kind": "nonsense"}) + "\n")
     assert main(["replay", str(tmp_path / "x.jsonl")]) == 2
     assert main(["replay", str(tmp_path / "none")]) == 2
+
+
+def test_each_role_reads_by_its_own_record_what_another_reads_through_another_tokenizer() -> None:
+    trace = baton.run("shard-sum")
+    first = trace.calls[0]
+    other = next(call for call in trace.calls if call.role == "worker")
+    other = structs.replace(other, prompt_ref=first.prompt_ref, parent=None, prompt_ids=Ints([1, 2]))
+    meta = trace.header.meta
+    named = {"run": meta["run"] | {"policies": {"orchestrator": "a", "worker": "b"}}}
+    header = structs.replace(trace.header, meta=meta | named)
+    team, _ = recorded_team(None, structs.replace(trace, header=header, calls=(first, other)))
+    entries = msgspec.json.decode(trace.text(first.prompt_ref) or "", type=list[Entry])
+    assert team.engines["worker"].encode(entries, None) == Ints([1, 2])
+    assert team.engines["orchestrator"].encode(entries, None) == first.prompt_ids
