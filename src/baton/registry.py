@@ -14,6 +14,7 @@ agreed to: `check_trusted` refuses `module:attr` there. What a person types or p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -89,6 +90,15 @@ def names(kind: str) -> tuple[str, ...]:
 def knows(kind: str, name: str) -> bool:
     """Whether a name is shipped, registered or installed. Nothing is imported but Baton's own lists."""
     return name in names(kind)
+
+
+def every(kind: str) -> dict[str, Any]:
+    """Everything that has a name now. What is installed and cannot be loaded is left out: it may be for other work."""
+    found: dict[str, Any] = {}
+    for name in names(kind):
+        with suppress(UsageError):
+            found[name] = resolve(kind, name)
+    return found
 
 
 def shipped(kind: str) -> Mapping[str, Any]:

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import baton
+from baton import registry
 from baton.cli import main
+from baton.learn.recipe import load
 from baton.trace.formats import read_all
 
 ENTRY = {
@@ -122,6 +124,17 @@ def runs(name: dict[str, str]) -> None:
     typed("credit", "team", "again", "--estimator", name["estimator"])
     typed("measure", "team", "--metric", name["metric"], "--trust")
     typed("convert", "team", "events.txt", "--to", name["format"])
+    typed("recipes", name["recipe"])
+    typed("recipes")
+    typed("credit", "--list")
+    typed("game", "list")
+    parts = {
+        "loss.kind": name["loss"],
+        "critic.kind": name["critic"],
+        "train.monitors": f'["{name["monitor"]}"]',
+    }
+    changes = [f"{key}={value}" for key, value in parts.items()]
+    assert load("mappo", changes).critic is not None  # what is typed needs no leave
     (team_trace,) = read_all("team")
     assert {event.tool for event in read_one("tool").events} == {None, "capital"}
     assert [team_trace.text(e.content_ref) for e in team_trace.events if e.type == "aggregate"]
@@ -196,7 +209,8 @@ def trained_again() -> None:
 def trained_in_python(name: dict[str, str]) -> None:
     """The same from Python by `module:attr`, with a topology that a module registers as the recipe imports it."""
     Path("own.toml").write_text(TRAINED.format(**name | {"topology": "registered"}, imported='"registering"'))
-    run = baton.train("own.toml", out="run", trust=True)
+    loss = registry.resolve("loss", name["loss"])
+    run = baton.train("own.toml", out="run", loss=loss, trust=True)
     assert "messages_per_agent" in (run.after or {})["metrics"]
     gone_on = baton.resume("run", settings={"train.steps": 2}, trust=True)
     assert len(gone_on.metrics) == 2

@@ -71,6 +71,9 @@ def test_runs_and_what_is_recorded_of_them(names: str, site: Path, tmp_path: Pat
     said = ran(site, tmp_path, "runs", names)
     assert "messages per agent" in said
     assert "coin: V* =" in said
+    assert 'about = "When to stop' in said
+    if names == "entry":  # what has a name is listed
+        assert all(f"\n{name} " in said for name in ("when-to-stop", "median", "coin"))
     assert ran(site, tmp_path, "again", names).count("identical") == 4
 
 

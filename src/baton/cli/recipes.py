@@ -5,16 +5,19 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Mapping
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
 
+<<<<<<< HEAD
 from baton.cli.printing import aligned, print_json
+=======
+from baton import registry
+>>>>>>> bacd9b6 (What is installed is listed beside what ships; a loss may be given to training as an object)
 from baton.compose.corpus_recipes import train_line
 from baton.errors import UsageError, nearest
-from baton.learn.recipe import Cells, Recipe, built_in, load
+from baton.learn.recipe import RECIPES, Cells, Recipe, built_in, load, resolved
 from baton.trace.vocabulary import CreditUnit, RewardFamily, Topology
 from baton.view.terminal.screen import emit
 from baton.view.terminal.trace_tree import Line
@@ -59,7 +62,8 @@ def run(args: argparse.Namespace) -> int:
         if wanted:
             raise UsageError("a recipe's name and a filter together. Give one of them.")
         return _one(args.name, as_json=args.json)
-    found = {name: recipe for name, recipe in built_in().items() if _matches(recipe.cells, wanted)}
+    recipes = built_in() | {name: load(name) for name in registry.every("recipe") if name not in RECIPES}
+    found = {name: recipe for name, recipe in recipes.items() if _matches(recipe.cells, wanted)}
     if args.json:
         return print_json([_document(name, recipe) for name, recipe in found.items()])
     emit(_table(found))
@@ -88,15 +92,27 @@ def _matches(cells: Cells, wanted: Mapping[str, str]) -> bool:
 def _one(name: str, *, as_json: bool) -> int:
     recipe = load(name)  # a name that is not there is an error with the nearest
     if as_json:
+<<<<<<< HEAD
         return print_json(_document(name, recipe) | {"recipe": msgspec.to_builtins(recipe)})
     own = name.endswith(".toml")
     text = (Path(name) if own else files("baton.learn").joinpath("recipes", f"{name}.toml")).read_text(
         "utf-8"
     )
     shown = "\n".join(map(printable, text.splitlines()))
+=======
+        return _write(_document(name, recipe) | {"recipe": msgspec.to_builtins(recipe)})
+    shown = "\n".join(map(printable, _written(name, recipe).splitlines()))
+>>>>>>> bacd9b6 (What is installed is listed beside what ships; a loss may be given to training as an object)
     emit([[(line, "dim" if line.startswith("#") else "")] for line in shown.split("\n")])
     emit([[], [(f"# Type: {train_line(name)}", "bold")]])
     return 0
+
+
+def _written(name: str, recipe: Recipe) -> str:
+    """A recipe as its file has it; one that another package made in Python, with every setting written out."""
+    found = Path(name) if name.endswith(".toml") else registry.resolve("recipe", name)
+    found = Path(found) if isinstance(found, str) else found
+    return found.read_text("utf-8") if hasattr(found, "read_text") else resolved(recipe)
 
 
 def _document(name: str, recipe: Recipe) -> dict[str, Any]:

@@ -146,7 +146,7 @@ def _go(session: Session, display: Display, ending: Ending) -> tuple[int, str]:
 
 def _slower(baton: str, out: Path, setting: str) -> str:
     """How to go on with a lower rate of learning."""
-    value: Any = load(str(out / "recipe.toml"))
+    value: Any = load(str(out / "recipe.toml"), trust=True)  # it has been trained by just now
     for name in setting.split("."):
         value = value[name] if isinstance(value, dict) else getattr(value, name)
     return (

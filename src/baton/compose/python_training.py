@@ -26,7 +26,7 @@ from baton.team.team import Topology
 if TYPE_CHECKING:
     from baton.compose.training import Own
     from baton.learn.critics.critic import Critic
-    from baton.learn.loss import Loss
+    from baton.learn.loss import Loss, LossKind
     from baton.learn.run.session import Session
 
 Model = str | tuple[Any, Any]
@@ -78,7 +78,7 @@ def train(
     policy: Model | Mapping[str, Model] | None = None,
     reward: RewardLike | None = None,
     credit: Credit | Sequence[Credit] | None = None,
-    loss: Loss | str | None = None,
+    loss: Loss | LossKind | str | None = None,
     critic: Critic | Callable[..., Critic] | str | None = None,
     monitors: Sequence[Any] = (),
     steps: int | None = None,
@@ -96,7 +96,7 @@ def train(
     own, changes = _components(task, topology, policy, reward)
     changes |= _registered(credit, critic, monitors)
     if loss is not None:
-        changes["loss"] = {"kind": loss} if isinstance(loss, str) else plain(loss)
+        changes["loss"] = _loss_table(loss)
     if steps is not None:
         changes["train.steps"] = steps
     if seed is not None:
@@ -227,6 +227,15 @@ def _registered(
             one if isinstance(one, str) else _named("monitor", one) for one in monitors
         ]
     return changes
+
+
+def _loss_table(loss: Loss | LossKind | str) -> dict[str, Any]:
+    """What the recipe says of a loss; a kind that is an object gets a name in this process."""
+    from baton.learn.loss import LossKind
+
+    if isinstance(loss, str | LossKind):
+        return {"kind": loss if isinstance(loss, str) else _named("loss", loss, loss.name)}
+    return plain(loss)
 
 
 def _named(kind: str, thing: Any, name: str | None = None) -> str:
