@@ -13,13 +13,9 @@ from typing import Any, Union, get_args, get_origin
 
 from msgspec import Struct, structs
 
-<<<<<<< HEAD
+from baton import registry
 from baton.cli import add_repeated, add_trust
 from baton.cli.printing import aligned, print_json
-=======
-from baton import registry
-from baton.cli import add_trust
->>>>>>> bacd9b6 (What is installed is listed beside what ships; a loss may be given to training as an object)
 from baton.compose.credit_traces import TraceRunner, credited, credits_of
 from baton.compose.runs import traces_at
 from baton.compose.waking import run_waking
@@ -202,16 +198,9 @@ def _print_table(traces: Sequence[Trace], credits: Credits) -> None:
         emit([[(f"assumes: {printable('; '.join(notes))}", "dim")]])
 
 
-<<<<<<< HEAD
 def _list(unit: str | None, as_json: bool) -> int:
-    found = [e for e in ESTIMATORS.values() if unit is None or unit in e.units]
-=======
-def _list(unit: str | None, as_json: bool) -> None:
-    if unit is not None and unit not in CREDIT_UNITS:
-        raise UsageError(f"there is no unit {unit!r}. {nearest(unit, CREDIT_UNITS)}")
     known = {e.name: e for e in map(find, registry.every("estimator"))}
     found = [e for e in known.values() if unit is None or unit in e.units]
->>>>>>> bacd9b6 (What is installed is listed beside what ships; a loss may be given to training as an object)
     found.sort(key=lambda e: (CREDIT_UNITS.index(e.units[0]), e.name))
     if as_json:
         return print_json([_about(e) for e in found])

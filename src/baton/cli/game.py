@@ -11,12 +11,9 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-<<<<<<< HEAD
+from baton import registry
 from baton.cli import add_repeated
 from baton.cli.printing import print_json
-=======
-from baton import registry
->>>>>>> bacd9b6 (What is installed is listed beside what ships; a loss may be given to training as an object)
 from baton.compose.game_runs import ledgers_of_traces, play_on_team
 from baton.compose.stores import store_to_write
 from baton.errors import UsageError
@@ -84,31 +81,13 @@ def _list(as_json: bool) -> int:
             "about": (sys.modules[kind.__module__].__doc__ or "").split("\n", 1)[0],
             "parameters": structs.asdict(kind()),
         }
-        for name, kind in GAMES.items()
+        for name, kind in registry.every("game").items()
     ]
     if as_json:
-<<<<<<< HEAD
         return print_json(games)
     for game in games:
         usual = (f"{key}={msgspec.json.encode(value).decode()}" for key, value in game["parameters"].items())
         print(f"{game['name']}  [{' '.join(game['decisions'])}]\n  {game['about']}\n  {'  '.join(usual)}")
-=======
-        return _print_json(
-            [
-                {
-                    "name": name,
-                    "decisions": list(dict.fromkeys(kind.decisions)),
-                    "about": _about(kind),
-                    "parameters": _defaults(kind),
-                }
-                for name, kind in registry.every("game").items()
-            ]
-        )
-    for name, kind in registry.every("game").items():
-        print(f"{name}  [{' '.join(dict.fromkeys(kind.decisions))}]")
-        print(f"  {_about(kind)}")
-        print("  " + "  ".join(f"{key}={_short(value)}" for key, value in _defaults(kind).items()))
->>>>>>> bacd9b6 (What is installed is listed beside what ships; a loss may be given to training as an object)
     return 0
 
 

@@ -10,11 +10,8 @@ from typing import Any, get_args
 
 import msgspec
 
-<<<<<<< HEAD
-from baton.cli.printing import aligned, print_json
-=======
 from baton import registry
->>>>>>> bacd9b6 (What is installed is listed beside what ships; a loss may be given to training as an object)
+from baton.cli.printing import aligned, print_json
 from baton.compose.corpus_recipes import train_line
 from baton.errors import UsageError, nearest
 from baton.learn.recipe import RECIPES, Cells, Recipe, built_in, load, resolved
@@ -92,17 +89,8 @@ def _matches(cells: Cells, wanted: Mapping[str, str]) -> bool:
 def _one(name: str, *, as_json: bool) -> int:
     recipe = load(name)  # a name that is not there is an error with the nearest
     if as_json:
-<<<<<<< HEAD
         return print_json(_document(name, recipe) | {"recipe": msgspec.to_builtins(recipe)})
-    own = name.endswith(".toml")
-    text = (Path(name) if own else files("baton.learn").joinpath("recipes", f"{name}.toml")).read_text(
-        "utf-8"
-    )
-    shown = "\n".join(map(printable, text.splitlines()))
-=======
-        return _write(_document(name, recipe) | {"recipe": msgspec.to_builtins(recipe)})
     shown = "\n".join(map(printable, _written(name, recipe).splitlines()))
->>>>>>> bacd9b6 (What is installed is listed beside what ships; a loss may be given to training as an object)
     emit([[(line, "dim" if line.startswith("#") else "")] for line in shown.split("\n")])
     emit([[], [(f"# Type: {train_line(name)}", "bold")]])
     return 0
