@@ -23,6 +23,14 @@ import baton
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "design" / "architecture.md"
+PARTS = {
+    "step": "step",
+    "take": "play",
+    "_credited": "score and credit",
+    "_as_now": "update",
+    "_update": "update",
+}
+"""What `Trainer.step` calls -> which part of the step that is; whatever else it calls watches."""
 BEGIN, END = "<!-- walk -->", "<!-- /walk -->"
 PACKAGE = Path(baton.__file__).parent
 SIZES = (
@@ -70,10 +78,10 @@ def _part(frame: FrameType) -> str:
     while below is not None:
         code = below.f_code
         if code.co_filename.endswith("trainer.py") and code.co_name == "step":
-            return inner
+            return PARTS.get(inner, "watch")
         inner = code.co_name
         below = below.f_back
-    return "take"
+    return "play"
 
 
 def drawn(found: dict[str, list[str]]) -> str:
