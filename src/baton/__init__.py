@@ -15,7 +15,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # name -> module that defines it. Kept small (at most 25): the nouns and verbs that a person meets first.
 _EXPORTS = {
