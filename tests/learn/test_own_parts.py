@@ -9,11 +9,10 @@ import pytest
 from small_run import GROUP, small
 
 from baton import registry
+from baton.compose.training import begin, go_on, make_trainer
 from baton.errors import UsageError
 from baton.learn.loss import Loss
 from baton.learn.run.folder import read_lines
-from baton.learn.run.session import Session
-from baton.learn.trainer import Trainer
 from baton.learn.watch import Watch
 
 pytestmark = pytest.mark.usefixtures("first_weights")
@@ -41,13 +40,13 @@ def _own_package(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_run_with_parts_of_ones_own_goes_on_as_if_it_had_not_been_cut_off(tmp_path: Path) -> None:
     recipe = small(GAE, train__steps=3, train__checkpoint_every=1, **OWN)
-    session = Session.begin(recipe, "small", tmp_path / "run")
+    session = begin(recipe, "small", tmp_path / "run")
     steps = session.steps()
     next(steps)
     session.trainer.close()
     seen = session.trainer.critic.state_dict()
     session.close()
-    again = Session.resume(tmp_path / "run")
+    again = go_on(tmp_path / "run")
     assert again.trainer.critic.state_dict() == seen
     assert len(list(again.steps())) == 2
     again.close()
@@ -56,7 +55,7 @@ def test_a_run_with_parts_of_ones_own_goes_on_as_if_it_had_not_been_cut_off(tmp_
 
 def test_a_monitor_of_ones_own_is_heard_and_remembers() -> None:
     watch = Watch(small(train__monitors=["my_monitor:TooLong"]))
-    trainer = Trainer(small(GROUP))
+    trainer = make_trainer(small(GROUP))
     traces = trainer.step().traces
     watch.observe({"return": {"mean": 0.0}}, traces)
     state = watch.state_dict()
