@@ -30,7 +30,7 @@ class JointOutcome(NamedTuple):
     probability: float
     state: State
     observations: Mapping[str, int]
-    """Of each agent alive now."""
+    """What each agent that is alive now observes."""
     reward: float = 0.0
     """Shared, before costs."""
     cost: float = 0.0

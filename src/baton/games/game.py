@@ -39,7 +39,7 @@ class Branch(NamedTuple):
 
 
 def possible(*branches: Branch) -> tuple[Branch, ...]:
-    """Those that can happen."""
+    """The branches that can happen: those with a chance above zero."""
     return tuple(b for b in branches if b.probability > 0)
 
 
@@ -65,7 +65,7 @@ class Game(Struct, frozen=True, kw_only=True, dict=True, forbid_unknown_fields=T
     decisions: ClassVar[tuple[Choice, ...]]
     """Which of O1..O5 its states ask for."""
     roles: ClassVar[tuple[str, ...]] = ()
-    """Of the agents its commands spawn or speak to: `worker` is the latest one, `worker-2` the second."""
+    """The roles of the agents its commands spawn or speak to: `worker` is the latest one, `worker-2` the second."""
 
     def require(self, holds: bool, field: str, limit: str) -> None:
         """Refuse a parameter out of bounds: what was given, the limit, what to type."""

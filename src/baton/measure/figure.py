@@ -18,6 +18,7 @@ from msgspec import Struct
 from baton.errors import TraceError
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 _Z = 1.959963984540054
 _GROUPS = 50
@@ -79,6 +80,18 @@ def mean(figures: Iterable[Figure | float], bounds: tuple[float, float] = (-math
     variance = math.fsum((value - middle) ** 2 for value in values) / (n - 1)
     half = student_t(n - 1) * math.sqrt(variance / n)
     return Figure(middle, max(bounds[0], middle - half), min(bounds[1], middle + half), n)
+
+
+def told(asked: Iterable[T], of: Callable[[T], R]) -> tuple[list[R], Figure]:
+    """What can be said of each that is asked; and the reason that most of the others give, for where nothing can."""
+    found: list[R] = []
+    reasons: list[Figure] = []
+    for one in asked:
+        try:
+            found.append(of(one))
+        except TraceError as error:
+            reasons.append(not_measured(str(error)))
+    return found, mean(reasons)
 
 
 def ratio(above: Sequence[float], below: Sequence[float]) -> Figure:

@@ -131,7 +131,7 @@ class Hybrid(Rule, tag="hybrid", frozen=True, kw_only=True):
     terms: tuple[Term, ...]
     balance: Literal["none", "variance", "gradient"] = "none"
     progress_decay: float = 0.9
-    """Of the moving averages: how much of the old one stays."""
+    """How much of the old value stays in a moving average."""
     max_ratio: float = 100.0
     """Balancing never moves a weight by more than this factor."""
     state: MixState = MixState()

@@ -46,13 +46,12 @@ def check_estimator(
     again = runner or sample_forks()
 
     def ask(some: Sequence[Trace]) -> Credits | None:
-        return _asked(found, some, again, unit, settings)
+        answer = _asked(found, some, again, unit, settings)
+        return None if isinstance(answer, TraceError) else answer
 
-    credits = ask(traces)
-    require(
-        credits is not None, f"{name}: it refused the group: {_reason(found, traces, again, unit, settings)}"
-    )
-    assert credits is not None
+    credits = _asked(found, traces, again, unit, settings)
+    if isinstance(credits, TraceError):
+        raise CheckFailed(f"{name}: it refused the group: {credits}")
     require(any(credits), f"{name}: it gave no credit at all to {len(traces)} rollouts.")
     _check_records(found, traces, credits)
     require(
@@ -96,16 +95,16 @@ def _check_listing(found: Estimator) -> None:
 
 def _asked(
     found: Estimator, group: Sequence[Trace], runner: Forks, unit: str | None, settings: dict[str, Any]
-) -> Credits | None:
-    """None: refused, as what traces cannot support has to be."""
+) -> Credits | TraceError:
+    """The credits, or the error with which it refused, as what traces cannot support has to be."""
     try:
         if "runtime" in found.needs:
             bound = found.bind(unit=unit, **settings)
             credits: Credits = asyncio.run(found.function(group, runner=runner, **bound))
             return credits
         return found(group, unit=unit, **settings)
-    except TraceError:
-        return None
+    except TraceError as error:
+        return error
     except BatonError:
         raise
     except Exception as error:
@@ -113,19 +112,6 @@ def _asked(
             f"{found.name}: {len(group)} rollouts raised {type(error).__name__}: {error}; expected credits, or "
             "CreditError with what is missing."
         ) from error
-
-
-def _reason(
-    found: Estimator, group: Sequence[Trace], runner: Forks, unit: str | None, settings: dict[str, Any]
-) -> str:
-    try:
-        if "runtime" in found.needs:
-            asyncio.run(found.function(group, runner=runner, **found.bind(unit=unit, **settings)))
-        else:
-            found(group, unit=unit, **settings)
-    except TraceError as error:
-        return str(error)
-    return "not a second time"
 
 
 def _check_records(found: Estimator, group: Sequence[Trace], credits: Credits) -> None:

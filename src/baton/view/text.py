@@ -39,7 +39,7 @@ def shortened(text: str, width: int) -> str:
 
 
 def number(value: float) -> str:
-    """With thousands separators, and no more digits than carry meaning."""
+    """A number for people: with thousands separators, and no more digits than carry meaning."""
     if value == int(value):
         return f"{int(value):,}"
     return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"

@@ -39,7 +39,7 @@ class Tree:
 
     @classmethod
     def of(cls, rollouts: Sequence[Sequence[Hashable]]) -> Self:
-        """From the steps of each rollout."""
+        """The tree of some rollouts, from the steps of each."""
         known: dict[tuple[int, Hashable], int] = {}
         paths = []
         for steps in rollouts:

@@ -41,7 +41,7 @@ BY_RESIDUALS = "error: the critic's residuals over the group"
 def advantages(
     rewards: Sequence[float], values: Sequence[float], gamma: float = 0.99, lambda_: float = 0.95
 ) -> list[float]:
-    """Of one chain of steps, whose value after the last is zero."""
+    """The advantages of one chain of steps, whose value after the last is zero."""
     found = [0.0] * len(rewards)
     ahead, value_ahead = 0.0, 0.0
     for step in reversed(range(len(rewards))):

@@ -40,7 +40,7 @@ class Shapley(Struct, frozen=True, kw_only=True):
     stderr: tuple[float, ...] | None = None
     """Zero where exact; None: too few rounds to say."""
     halfwidth: tuple[float, ...] | None = None
-    """Of the 95 % interval that holds at every stopping time."""
+    """Half the width of the 95 % interval that holds at every stopping time."""
     num_evaluations: int = 0
     """Coalitions whose worth was asked for."""
     residual: float = 0.0
@@ -90,7 +90,7 @@ def closed_part(parents: Sequence[int], mask: int) -> int:
 
 
 def exact(worth: Worth, parents: Sequence[int]) -> Shapley:
-    """By enumeration: plain Shapley when nobody has a spawner, permission otherwise."""
+    """Values by enumeration: plain Shapley when nobody has a spawner, permission otherwise."""
     n = len(parents)
     if n > _MAX_EXACT:
         raise CreditError(
@@ -110,11 +110,11 @@ def exact(worth: Worth, parents: Sequence[int]) -> Shapley:
 
 
 def exact_precedence(worth: Worth, parents: Sequence[int]) -> Shapley:
-    """By counting linear extensions over the closed coalitions alone."""
+    """Precedence values by counting linear extensions over the closed coalitions alone."""
     v = Coalitions(worth, parents)
     n, everyone = len(parents), (1 << len(parents)) - 1
     layers: list[dict[int, int]] = [{0: 1}]
-    """By size: closed coalition -> ways to reach it."""
+    """One table for each size: closed coalition -> ways to reach it."""
     for _ in range(n):
         above: dict[int, int] = {}
         for mask, ways in layers[-1].items():
@@ -244,7 +244,7 @@ def sampled(
     surrogate: bool = True,
     seed: int = 0,
 ) -> Shapley:
-    """By orders drawn until another round would pass `max_evaluations`. `value`: permission or precedence.
+    """Values from orders drawn until another round would pass `max_evaluations`. `value`: permission or precedence.
 
     Plain Shapley is either of them when nobody has a spawner.
     """
@@ -353,7 +353,7 @@ class _Index:
         self.h: Array = np.asarray(polyfit(z.ravel(), left.ravel(), _DEGREE), dtype=np.float64)
 
     def marginals(self, orders: NDArray[np.int64]) -> Array:
-        """Of g, along orders."""
+        """The marginals of the surrogate g along orders."""
         steps: Array = np.diff(polyval(_along(orders, self.w), self.h), axis=1) + self.a[orders]
         return steps
 

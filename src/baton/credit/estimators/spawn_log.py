@@ -150,7 +150,7 @@ def terms_of(rows: Sequence[Logged]) -> dict[Hashable, Terms]:
 # `baton.credit.estimators.spawn_effect`.
 
 _ENOUGH = 4
-"""Of a kind, to tell its variance from: two in each fold."""
+"""How many of a kind it takes to tell their variance: two in each fold."""
 
 
 @estimator(
@@ -254,7 +254,7 @@ def _not_forked(
 
 
 def _effect(pairs: Pairs, terms: Terms, trace: Trace, event: Event) -> tuple[Effect, str]:
-    """Of one decision, and what it rests on."""
+    """The effect of one decision, and what it rests on."""
     num_pairs, num_terms = len(pairs[0]), len(terms[0])
     if min(num_pairs, num_terms) >= _ENOUGH:
         both = combined(pairs[0], terms[0], (pairs[1], terms[1]))

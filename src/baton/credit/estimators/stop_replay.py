@@ -71,9 +71,9 @@ class Shadow(NamedTuple):
     """What stopping at a decision would have scored."""
 
     score: float
-    """As its policy would have stopped."""
+    """What stopping there scores when the stop is chosen as the policy would."""
     by_option: dict[str, float]
-    """With each of the stops that were open; empty where a draft was taken."""
+    """What each of the stops that were open scores; empty where a draft was taken."""
 
 
 async def continued(
@@ -227,7 +227,7 @@ async def stop_value(
 
 
 def _places(group: Group, stops: Stops) -> list[int]:
-    """Of the rollouts that came to a decision; one that was cut off before tells nothing of stopping."""
+    """Which rollouts came to a decision; one that was cut off before tells nothing of stopping."""
     found = [place for place, trace in enumerate(group) if decisions_of(trace, stops)]
     if not found:
         raise CreditError(f"in none of these {len(group)} traces did the root have a choice to stop.")
@@ -240,7 +240,7 @@ def _credits(
     chance: Callable[[Event], float] | None,
     cost: Cost,
 ) -> list[Credit]:
-    """Of one rollout's decisions with their S_t, D_t and its error; the first bears the cost."""
+    """The records of one rollout's decisions, from S_t, D_t and its error; the first bears the cost."""
     out: list[Credit] = []
     for event, shadow, difference, error in rated:
         ended = stopped(event, stops)

@@ -43,7 +43,7 @@ from baton.trace.trace import Trace
 # In a game to go on is a decision about stopping too, so it is the option that tells a stop, not the event's decision.
 
 Stops = Callable[[Event], Sequence[str]]
-"""Of an event's options, those that stop."""
+"""Tells which of an event's options stop."""
 _VERBS = frozenset(VERBS)
 
 
@@ -56,7 +56,7 @@ def action_of(option: str) -> Action | None:
 
 
 def stop_options(event: Event) -> tuple[str, ...]:
-    """Those written with the verb stop."""
+    """The options that are written with the verb stop."""
     return tuple(option for option in event.options or () if isinstance(action_of(option), Stop))
 
 

@@ -20,7 +20,7 @@ class Airport(Recruit, frozen=True, kw_only=True):
     lengths: tuple[float, ...] = (1.0, 2.0, 2.0, 5.0)
     """What each plane needs."""
     benefit: float = 1.2
-    """Of each plane served."""
+    """What each plane that is served brings."""
 
     def __post_init__(self) -> None:
         self.require_players("lengths")

@@ -21,7 +21,7 @@ class Alone(Width, frozen=True, kw_only=True):
     steps: int = 6
     """One second each, one after the other."""
     cost: float = 0.5
-    """Of one agent, in seconds."""
+    """What one agent costs, in seconds."""
     max_agents: int = 8
 
     def __post_init__(self) -> None:

@@ -20,7 +20,7 @@ class BatchSearch(Width, frozen=True, kw_only=True):
     decisions: ClassVar[tuple[Choice, ...]] = ("stop",)
 
     cost: float = 0.03
-    """Of one draw."""
+    """What one draw costs."""
 
     def __post_init__(self) -> None:
         self.require_width()

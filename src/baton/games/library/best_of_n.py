@@ -21,7 +21,7 @@ class BestOfN(Width, frozen=True, kw_only=True):
     """One attempt's chance of success."""
     value: float = 1.0
     cost: float = 0.05
-    """Of one attempt."""
+    """What one attempt costs."""
 
     def __post_init__(self) -> None:
         self.require_width()

@@ -53,7 +53,7 @@ class CorrelatedEstimators(Game, frozen=True, kw_only=True):
         return "\n".join(["covariance", *rows, "how to average?"])
 
     def weights(self, method: str) -> NDArray[np.float64]:
-        """Of each estimator, summing to one."""
+        """The weight of each estimator, summing to one."""
         matrix = np.array(self.covariance)
         n = len(matrix)
         raw = {
@@ -66,7 +66,7 @@ class CorrelatedEstimators(Game, frozen=True, kw_only=True):
         return weights
 
     def variance(self, weights: NDArray[np.float64]) -> float:
-        """Of the weighted average."""
+        """The variance of the weighted average."""
         return float(weights @ np.array(self.covariance) @ weights)
 
     def facts(self) -> dict[str, float]:

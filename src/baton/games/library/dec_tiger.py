@@ -95,7 +95,7 @@ class DecTiger(Game, frozen=True, kw_only=True):
 
     @cached_property
     def optimum(self) -> JointOptimum:
-        """Of both agents together."""
+        """The optimum of both agents together."""
         return joint_optimum(self.model, self.horizon)
 
     @cached_property

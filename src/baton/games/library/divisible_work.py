@@ -22,7 +22,7 @@ class DivisibleWork(Width, frozen=True, kw_only=True):
     work: float = 12.0
     """Seconds for one agent alone."""
     cost: float = 0.5
-    """Of one agent, in seconds."""
+    """What one agent costs, in seconds."""
 
     def __post_init__(self) -> None:
         self.require_width()

@@ -63,7 +63,7 @@ class LengthLadder(Game, frozen=True, kw_only=True):
         return 1 - p_right if option.endswith(_SIDES[state[1]]) else -p_right
 
     def signal_to_noise(self, p_right: float = 0.5) -> float:
-        """Of the pivotal choice, if right, when the shared return is its only signal."""
+        """The signal-to-noise of the pivotal choice, if right, when the shared return is its only signal."""
         return (1 - p_right) / (self.noise * sqrt(self.length)) if self.noise else inf
 
     def facts(self) -> dict[str, float]:

@@ -23,13 +23,13 @@ class OneShotMessage(Game, frozen=True, kw_only=True):
     roles: ClassVar[tuple[str, ...]] = ("scout",)
 
     prior: tuple[float, ...] = (0.6, 0.4)
-    """Of the world."""
+    """How likely each world is before the message."""
     channel: Rows = ((0.9, 0.1), (0.2, 0.8))
     """channel[world][message]."""
     utility: Rows = ((1.0, 0.0), (0.0, 1.0), (0.55, 0.55))
     """utility[action][world]."""
     cost: float = 0.05
-    """Of the message."""
+    """What the message costs."""
 
     def __post_init__(self) -> None:
         self.require(_is_distribution(self.prior), "prior", "probabilities must sum to 1")
@@ -78,7 +78,7 @@ class OneShotMessage(Game, frozen=True, kw_only=True):
         return (f"the scout says {state[1] + 1}" if state[0] == 2 else "no message") + "\nwhich action?"
 
     def belief(self, state: State) -> tuple[float, ...]:
-        """Of the world, after the message if there was one."""
+        """How likely each world is, after the message if there was one."""
         if state[0] != 2:
             return self.prior
         joint = [w * row[state[1]] for w, row in zip(self.prior, self.channel, strict=True)]

@@ -55,9 +55,9 @@ class ParallelPandora(Game, frozen=True, kw_only=True):
     junior_cost: float = 0.005
     senior_cost: float = 0.02
     full_cost: float = 0.008
-    """Of a full report instead of a brief one."""
+    """What a full report costs above a brief one."""
     read_cost: float = 0.001
-    """Of reading one of two reports on a box."""
+    """What reading one of two reports on a box costs."""
     round_cost: float = 0.02
 
     def __post_init__(self) -> None:

@@ -23,7 +23,7 @@ class Recruit(Game, frozen=True, kw_only=True):
     roles: ClassVar[tuple[str, ...]] = ("player",)
 
     price: float = 0.05
-    """Of each member."""
+    """What each member costs."""
 
     def players(self) -> int:
         """How many there are."""

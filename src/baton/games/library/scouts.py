@@ -40,9 +40,9 @@ class ScoutsModel(DecPOMDP, frozen=True, kw_only=True):
     prize: float = 1.0
     spawn_cost: float = 0.01
     keep_cost: float = 0.005
-    """Of each scout there, per step."""
+    """What each scout that is there costs in a step."""
     step_cost: float = 0.005
-    """Of time, per step."""
+    """What the time of a step costs."""
     horizon: int = 6
 
     def everyone(self) -> tuple[str, ...]:

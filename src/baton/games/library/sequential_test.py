@@ -28,11 +28,11 @@ class SequentialTest(Game, frozen=True, kw_only=True):
     prior: int = 0
     """Log-odds of "yes" at the start, in units."""
     loss_yes: float = 1.0
-    """Of saying yes when it is no."""
+    """What saying yes costs when it is no."""
     loss_no: float = 1.0
-    """Of saying no when it is yes."""
+    """What saying no costs when it is yes."""
     cost: float = 0.02
-    """Of one test."""
+    """What one test costs."""
     max_tests: int = 60
 
     def __post_init__(self) -> None:

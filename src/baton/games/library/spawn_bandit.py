@@ -23,7 +23,7 @@ class SpawnBandit(Game, frozen=True, kw_only=True):
     roles: ClassVar[tuple[str, ...]] = ("helper",)
 
     chances: tuple[float, ...] = (0.5, 0.5)
-    """Of each difficulty, easy first."""
+    """How likely each difficulty is, easy first."""
     base: tuple[float, ...] = (0.9, 0.25)
     """Success alone."""
     lift: tuple[float, ...] = (0.02, 0.3)
@@ -31,7 +31,7 @@ class SpawnBandit(Game, frozen=True, kw_only=True):
     logged: tuple[float, ...] = (0.1, 0.9)
     """How often the logging policy spawns."""
     cost: float = 0.1
-    """Of a helper."""
+    """What a helper costs."""
 
     def __post_init__(self) -> None:
         n = len(self.chances)

@@ -49,11 +49,11 @@ class SpawnForest(Recruit, frozen=True, kw_only=True):
         return [i for i in super().joinable(mask) if (p := self.parents[i]) < 0 or mask >> p & 1]
 
     def credit(self) -> list[float]:
-        """By permission; see `precedence_credit` for workers."""
+        """Shares by permission, for orchestrators; `precedence_credit` has the workers'."""
         return permission(self.parents, self.worth)
 
     def precedence_credit(self) -> list[float]:
-        """By precedence."""
+        """Shares by precedence, for workers."""
         return precedence(self.parents, self.worth)
 
     def rules(self) -> str:

@@ -32,7 +32,7 @@ class StoppingChain(Game, frozen=True, kw_only=True):
     """Chance that a return is good."""
     step_cost: float = 0.05
     cancel_cost: float = 0.02
-    """For each worker cancelled."""
+    """What each worker that is cancelled costs."""
 
     def __post_init__(self) -> None:
         self.require(0 <= self.num_workers <= 30, "num_workers", "the exact solver takes 0 to 30")
@@ -43,7 +43,7 @@ class StoppingChain(Game, frozen=True, kw_only=True):
             self.require(getattr(self, field) >= 0, field, "it must not be negative")
 
     def score(self, returns: int) -> float:
-        """Of a draft with so many good returns."""
+        """What a draft with so many good returns scores."""
         return 1 - (1 - self.gain) ** returns
 
     def start(self) -> Sequence[Branch]:

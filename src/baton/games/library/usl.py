@@ -23,7 +23,7 @@ class Usl(Width, frozen=True, kw_only=True):
     contention: float = 0.05
     coherence: float = 0.02
     cost: float = 0.0
-    """Of one more agent, in speed-up."""
+    """What one more agent costs, in speed-up."""
 
     def __post_init__(self) -> None:
         self.require_width()

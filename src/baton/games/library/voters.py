@@ -84,7 +84,7 @@ class Voters(Game, frozen=True, kw_only=True):
         return [inf if p == 1 else -inf if p == 0 else log(p * others / (1 - p)) for p in self.skills]
 
     def accuracy(self, weights: Sequence[float]) -> float:
-        """Of the answer with the greatest weight of votes; ties are broken evenly."""
+        """How often the answer with the greatest weight of votes is right; ties are broken evenly."""
         total = 0.0
         for votes in product(range(self.num_classes), repeat=len(self.skills)):
             scores = [0.0] * self.num_classes

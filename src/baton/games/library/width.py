@@ -27,7 +27,7 @@ class Width(Game, frozen=True, kw_only=True):
         self.require(1 <= self.max_agents <= 100_000, "max_agents", "it must be from 1 to 100,000")
 
     def price(self) -> float:
-        """Of one more agent."""
+        """What one more agent costs."""
         raise NotImplementedError
 
     def outcome(self, agents: int) -> Sequence[tuple[float, float]]:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from baton.errors import TraceError
-from baton.measure.figure import Figure, NotMeasured, mean, not_measured, proportion
+from baton.measure.figure import Figure, NotMeasured, proportion, told
 from baton.measure.measured import MeasuredTrace
 from baton.measure.metric import metric
 from baton.trace.acts import EVENT_UNITS
@@ -76,21 +75,12 @@ def attribution_accuracy(
 
 def attribution(readings: Iterable[MeasuredTrace]) -> tuple[Figure, Figure]:
     """The same from traces: faults are events with extra["injected"], blame is the lowest credit."""
-    blamed: list[tuple[str | None, str | None]] = []
-    injected: list[tuple[str, str]] = []
-    reasons: list[Figure] = []
-    for reading in readings:
-        try:
-            fault, blame = _blamed(reading)
-        except TraceError as error:
-            reasons.append(not_measured(str(error)))
-            continue
-        injected.append((fault.agent, fault.id))
-        blamed.append(blame)
-    if not injected:
-        none = mean(reasons)
-        return none, none
-    return attribution_accuracy(blamed, injected)
+    found, why_not = told(readings, _blamed)
+    if not found:
+        return why_not, why_not
+    return attribution_accuracy(
+        [blame for _, blame in found], [(fault.agent, fault.id) for fault, _ in found]
+    )
 
 
 def _blamed(reading: MeasuredTrace) -> tuple[Event, tuple[str | None, str | None]]:

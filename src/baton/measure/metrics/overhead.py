@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from baton.errors import TraceError
-from baton.measure.figure import Figure, NotMeasured, mean, not_measured, ratio
+from baton.measure.figure import Figure, NotMeasured, not_measured, ratio, told
 from baton.measure.measured import CostKind, MeasuredTrace
 from baton.measure.metric import metric
 
@@ -59,18 +58,12 @@ def overhead_of(team: float, single: float) -> float:
 
 
 def overhead(team: Iterable[MeasuredTrace], single: Iterable[MeasuredTrace], resource: str) -> Figure:
-    """Of the means over traces; pair the traces by task for a fair one."""
+    """How much more of a resource the team used than the single agent, by means over traces; pair these by task."""
     both: list[list[float]] = []
     for readings in (team, single):
-        values: list[float] = []
-        reasons: list[Figure] = []
-        for reading in readings:
-            try:
-                values.append(float(RESOURCES[resource](reading)))
-            except TraceError as error:
-                reasons.append(not_measured(str(error)))
+        values, why_not = told(readings, lambda reading: float(RESOURCES[resource](reading)))
         if not values:
-            return mean(reasons)
+            return why_not
         both.append(values)
     found = ratio(*both)
     if found.value is None:

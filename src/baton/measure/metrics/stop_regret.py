@@ -17,8 +17,8 @@ from collections.abc import Iterable
 
 from msgspec import Struct, structs
 
-from baton.errors import BatonError, TraceError
-from baton.measure.figure import Figure, NotMeasured, mean, not_measured, proportion
+from baton.errors import BatonError
+from baton.measure.figure import Figure, NotMeasured, not_measured, proportion, told
 from baton.measure.measured import MeasuredTrace
 from baton.measure.metric import metric
 from baton.team.forks import Rerun
@@ -105,19 +105,16 @@ def premature(rounds: Rounds, price: float = 0.0) -> bool:
 
 def premature_rate(all_rounds: Iterable[Rounds | Figure], price: float = 0.0) -> Figure:
     """Stops that came too early, of those that somebody chose and whose continuation is known."""
-    found: list[bool] = []
-    reasons: list[Figure] = []
-    for rounds in all_rounds:
-        try:
-            if isinstance(rounds, Figure):
-                reasons.append(rounds)
-            elif rounds.forced:
-                reasons.append(not_measured("a limit stopped the team: nobody's choice"))
-            else:
-                found.append(premature(rounds, price))
-        except TraceError as error:
-            reasons.append(not_measured(str(error)))
-    return proportion(sum(found), len(found)) if found else mean(reasons)
+
+    def too_early(rounds: Rounds | Figure) -> bool:
+        if isinstance(rounds, Figure):
+            raise NotMeasured(rounds.why_not)
+        if rounds.forced:
+            raise NotMeasured("a limit stopped the team: nobody's choice")
+        return premature(rounds, price)
+
+    found, why_not = told(all_rounds, too_early)
+    return proportion(sum(found), len(found)) if found else why_not
 
 
 def overrun_tokens(rounds: Rounds, price: float = 0.0) -> float:
@@ -138,7 +135,7 @@ def returned_regret(rounds: Rounds) -> float:
 
 
 def try_going_on(reading: MeasuredTrace, rerun: Rerun | None) -> Rounds | Figure:
-    """With a replay where one can be had; a refusal is a reason."""
+    """The rounds of a trace, run on past its stop where a replay can be had; a refusal is a reason."""
     try:
         return rounds_of(reading) if rerun is None else going_on(reading, rerun)
     except BatonError as error:

@@ -10,8 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from baton.errors import TraceError
-from baton.measure.figure import Figure, NotMeasured, mean, not_measured, proportion
+from baton.measure.figure import Figure, NotMeasured, mean, not_measured, proportion, told
 from baton.measure.measured import MeasuredTrace
 from baton.measure.metric import metric
 from baton.trace import gold as gold_data
@@ -19,20 +18,15 @@ from baton.trace import gold as gold_data
 
 def success(readings: Iterable[MeasuredTrace]) -> Figure:
     """Share of traces whose answer is verified right, with Wilson's interval."""
-    right: list[bool] = []
-    reasons: list[Figure] = []
-    for reading in readings:
-        try:
-            score = reading.outcome
-        except TraceError as error:
-            reasons.append(not_measured(str(error)))
-            continue
-        gold = reading.gold
-        if not 0 <= score <= 1 or (gold.optimum is not None and not gold.can_verify):
-            reasons.append(not_measured("the outcome is a return and no verdict: see normalised regret"))
-            continue
-        right.append(reading.succeeded)
-    return proportion(sum(right), len(right)) if right else mean(reasons)
+    right, why_not = told(readings, _is_right)
+    return proportion(sum(right), len(right)) if right else why_not
+
+
+def _is_right(reading: MeasuredTrace) -> bool:
+    gold = reading.gold
+    if not 0 <= reading.outcome <= 1 or (gold.optimum is not None and not gold.can_verify):
+        raise NotMeasured("the outcome is a return and no verdict: see normalised regret")
+    return reading.succeeded
 
 
 @metric("outcome", "E1", bounds=(-math.inf, math.inf))

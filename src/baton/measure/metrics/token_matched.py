@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from baton.errors import TraceError
-from baton.measure.figure import Figure, NotMeasured, mean, not_measured, proportion
+from baton.measure.figure import Figure, NotMeasured, mean, not_measured, proportion, told
 from baton.measure.measured import MeasuredTrace
 
 _MATCHED = 0.1
@@ -58,25 +58,19 @@ def is_matched(figure: Figure) -> bool:
 
 def best_of(team: Sequence[MeasuredTrace], samples: Sequence[MeasuredTrace]) -> BestOf:
     """Best-of-n from single-agent samples, several a task."""
-    won: list[bool] = []
-    taken: list[float] = []
-    spent: list[float] = []
-    reasons: list[Figure] = []
     tasks: dict[str, list[MeasuredTrace]] = {}
     for reading in sorted(samples, key=lambda r: r.trace.trace_id):
         tasks.setdefault(reading.trace.header.task_id, []).append(reading)
-    for task, of_task in sorted(tasks.items()):
-        try:
-            budget = _budget(team, task)
-            used, tokens = _within(of_task, budget)
-            won.append(any(reading.succeeded for reading in used))
-            taken.append(len(used))
-            spent.append(tokens / budget)
-        except TraceError as error:
-            reasons.append(not_measured(str(error)))
-    if not won:
-        none = mean(reasons)
-        return BestOf(success=none, samples=none, token_match=none)
+
+    def tried(task: str) -> tuple[bool, int, float]:
+        budget = _budget(team, task)
+        used, tokens = _within(tasks[task], budget)
+        return any(reading.succeeded for reading in used), len(used), tokens / budget
+
+    found, why_not = told(sorted(tasks), tried)
+    if not found:
+        return BestOf(success=why_not, samples=why_not, token_match=why_not)
+    won, taken, spent = zip(*found, strict=True)
     return BestOf(success=proportion(sum(won), len(won)), samples=mean(taken), token_match=mean(spent))
 
 

@@ -14,8 +14,8 @@ from itertools import combinations, product
 
 from msgspec import Struct
 
-from baton.errors import TraceError, UsageError
-from baton.measure.figure import Figure, NotMeasured, jackknife, mean, not_measured
+from baton.errors import UsageError
+from baton.measure.figure import Figure, NotMeasured, jackknife, not_measured, told
 from baton.measure.measured import MeasuredTrace
 from baton.trace.graph.lineage import NO_EFFECT
 
@@ -50,14 +50,8 @@ def ballot(reading: MeasuredTrace) -> Ballot:
 
 def ballots(readings: Iterable[MeasuredTrace]) -> list[Ballot] | Figure:
     """Those of the traces that have one, or the reason why none has."""
-    found: list[Ballot] = []
-    reasons: list[Figure] = []
-    for reading in readings:
-        try:
-            found.append(ballot(reading))
-        except TraceError as error:
-            reasons.append(not_measured(str(error)))
-    return found or mean(reasons)
+    found, why_not = told(readings, ballot)
+    return found or why_not
 
 
 def n_eff(votes: Sequence[Sequence[float]]) -> Figure:

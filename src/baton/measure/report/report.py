@@ -61,12 +61,12 @@ class OwnFigure(Struct, frozen=True, kw_only=True):
 
 
 class MeasureReport(Struct, frozen=True, kw_only=True):
-    """Everything."""
+    """All figures of a report, for the whole set of traces and for parts of it."""
 
     checklist: Checklist
     all: TraceGroup
     bands: dict[int, TraceGroup]
-    """Those that have traces."""
+    """The trace-length bands that have traces."""
     single: TraceGroup | None = None
     best_of: BestOf | None = None
     versus_single: dict[str, Figure]

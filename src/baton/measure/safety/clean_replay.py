@@ -36,7 +36,7 @@ class CleanReplay(Struct, frozen=True, kw_only=True):
     """Compromised events that taint did not reach: unsound unless empty."""
     untainted_rescheduled: tuple[str, ...]
     agents: tuple[str, ...]
-    """With a compromised event."""
+    """Agents with a compromised event."""
     precision: Figure
 
     @property

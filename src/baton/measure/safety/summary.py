@@ -22,18 +22,18 @@ _SHARE = (0.0, 1.0)
 
 
 class SafetyOf(Struct, frozen=True, kw_only=True):
-    """One trace."""
+    """What taint, blast radius and clean replay say of one trace."""
 
     trace_id: str
     taint: Taint | None
     blast: Blast | None
     clean: CleanReplay | None
     why_not: str | None = None
-    """Of the clean replay, or of all three."""
+    """Why there is no clean replay, or none of the three."""
 
 
 class SafetyReport(Struct, frozen=True, kw_only=True):
-    """All of them."""
+    """The figures over all traces, and what was found in each."""
 
     figures: dict[str, Figure]
     traces: tuple[SafetyOf, ...]

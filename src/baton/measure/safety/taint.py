@@ -55,7 +55,7 @@ class Taint(Struct, frozen=True, kw_only=True):
     data: tuple[str, ...]
     control: tuple[str, ...]
     tainted: tuple[str, ...]
-    """Either."""
+    """Events with data or control taint."""
     agents: tuple[str, ...]
     """Whose context was ever tainted, in the order it was."""
     consequential: tuple[str, ...]

@@ -34,7 +34,7 @@ class Family(ABC):
 
     @abstractmethod
     def settings(self, size: int, digits: int) -> dict[str, Any]:
-        """Of the generator."""
+        """The settings of the generator for problems of this size."""
 
     @abstractmethod
     def alone(self, question: str) -> Solved:

@@ -38,7 +38,7 @@ class Standing(Struct, frozen=True, kw_only=True):
     mean: float | None
     half: float | None
     regret: dict[str, float | None]
-    """In all (`total`) and by decision."""
+    """What it lost against the optimum, in all (`total`) and by decision."""
     tokens: float | None
     """Tokens per episode."""
     invalid: float | None
@@ -72,7 +72,7 @@ class TrainingRun(Struct, frozen=True, kw_only=True):
 
     @property
     def num_steps(self) -> int | None:
-        """As many as were asked for."""
+        """How many steps the run was asked for."""
         value = figure(self.told, "steps")
         return None if value is None else int(value)
 

@@ -34,7 +34,7 @@ class RegretLedger(Struct, frozen=True, kw_only=True):
     value: float
     luck: float
     parts: dict[str, float]
-    """By decision; they sum to the regret."""
+    """The regret of each decision; they sum to that of the trace."""
     visits: dict[str, float]
     losses: tuple[LostChoice, ...]
 

@@ -71,7 +71,7 @@ class _Reader(HTMLParser):
 
 
 def _stamp(folder: Path) -> str:
-    """Of the run's files as they are now: their sizes and times."""
+    """A short hash that changes whenever one of the run's files does: of their sizes and times."""
     told = []
     for name in _FILES:
         try:
