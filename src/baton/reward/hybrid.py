@@ -42,13 +42,8 @@ class Linear(_Setting, tag_field="schedule", tag="linear", frozen=True, kw_only=
         return self.start + (self.end - self.start) * _share(state.step - self.begin, self.steps)
 
 
-class Cosine(_Setting, tag_field="schedule", tag="cosine", frozen=True, kw_only=True):
+class Cosine(Linear, tag="cosine", frozen=True, kw_only=True):
     """The same along half a cosine: slow, fast, slow."""
-
-    start: float
-    end: float
-    steps: int
-    begin: int = 0
 
     def at(self, state: MixState) -> float:
         x = _share(state.step - self.begin, self.steps)
@@ -224,7 +219,7 @@ class Hybrid(Rule, tag="hybrid", frozen=True, kw_only=True):
         self.require(0 <= self.progress_decay < 1, "progress_decay", "it must be at least 0 and below 1")
         self.require(self.max_ratio >= 1, "max_ratio", "it must be at least 1")
         for term in self.terms:
-            if isinstance(term.weight, Linear | Cosine) and term.weight.steps < 0:
+            if isinstance(term.weight, Linear) and term.weight.steps < 0:
                 raise UsageError(
                     f"hybrid {self.name!r}: the weight of {term.of.name!r} cannot change over {term.weight.steps} "
                     "steps; expected 0 or more."

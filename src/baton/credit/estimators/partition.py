@@ -95,7 +95,8 @@ def partition(
         elif place in covered:
             replaced.append(share)
         else:
-            rest.append(_telescoped(unit, event.id, share))
+            notes = ("the values of prefixes given are right",)
+            rest.append(make_credit("telescope", unit, event.id, share, assumes=notes))
     return Partition(
         total=total,
         baseline=values[0],
@@ -105,12 +106,6 @@ def partition(
             "outcome": total - values[-1],
             "estimation": math.fsum((*replaced, *(-credit.value for credit in stacked))),
         },
-    )
-
-
-def _telescoped(unit: CreditUnit, event_id: str, share: float) -> Credit:
-    return make_credit(
-        "telescope", unit, event_id, share, assumes=("the values of prefixes given are right",)
     )
 
 
@@ -147,18 +142,14 @@ def telescope(
         errors, meaning = _tree_errors(group, totals), "error: the spread of the rollouts on either side"
     else:
         errors, meaning = _critic_errors(group, totals, critic), "error: what the group's returns cannot tell"
-    credits: Credits = []
-    for trace, found, known in zip(group, split, errors, strict=True):
-        mine = [credit for credit in found.credits if credit.unit == unit]
-        credits.append(
-            [
-                replace(
-                    credit, stderr=known[trace.position[credit.target]], assumes=(*credit.assumes, meaning)
-                )
-                for credit in mine
-            ]
-        )
-    return credits
+    return [
+        [
+            replace(credit, stderr=known[trace.position[credit.target]], assumes=(*credit.assumes, meaning))
+            for credit in found.credits
+            if credit.unit == unit
+        ]
+        for trace, found, known in zip(group, split, errors, strict=True)
+    ]
 
 
 def _asked_once(value: Value) -> Value:

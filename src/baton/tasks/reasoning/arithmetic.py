@@ -46,9 +46,6 @@ class ChainSum(Family):
         chain = _chained([f"{n:+d}" for n in numbers])
         return Solved(total, f"{chain} = {total}" if len(numbers) > 1 else "")
 
-    def alone(self, question: str) -> Solved:
-        return self.work(question)
-
     def code(self, task: str) -> str | None:
         return f"print({_chained(self.units(task))})"
 
@@ -87,9 +84,6 @@ class Products(Family):
         total = str(prod(numbers))
         return Solved(total, f"{' * '.join(map(str, numbers))} = {total}" if len(numbers) > 1 else "")
 
-    def alone(self, question: str) -> Solved:
-        return self.work(question)
-
     def code(self, task: str) -> str | None:
         return f"print({' * '.join(self.units(task))})"
 
@@ -120,9 +114,6 @@ class CountPrimes(Family):
 
     def join(self, question: str, results: Sequence[str]) -> Solved:
         return ChainSum().join(question, results)
-
-    def alone(self, question: str) -> Solved:
-        return self.work(question)
 
     def code(self, task: str) -> str | None:
         units = self.units(task)

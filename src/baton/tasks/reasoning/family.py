@@ -36,9 +36,9 @@ class Family(ABC):
     def settings(self, size: int, digits: int) -> dict[str, Any]:
         """The settings of the generator for problems of this size."""
 
-    @abstractmethod
     def alone(self, question: str) -> Solved:
-        """The answer, without a team."""
+        """The answer, without a team: by default that of one worker who is given the whole question."""
+        return self.work(question)
 
     def units(self, question: str) -> list[str]:  # noqa: ARG002 (a sequential problem has none)
         """The smallest parts, in order."""

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from baton.tasks.reasoning.family import Family, Solved, halves
+from baton.tasks.reasoning.family import NONE, Family, Solved, halves
 
 _RULES: dict[str, Callable[[int, int], int]] = {
     "sum": lambda x, y: x + y,
@@ -20,7 +20,6 @@ _RULES: dict[str, Callable[[int, int], int]] = {
 }
 _CELLS = {"✅": "1", "❌": "0", "❔": "?"}
 _MOST = 8
-NONE = "none"
 
 
 class ModuloGrid(Family):

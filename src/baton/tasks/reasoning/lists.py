@@ -44,9 +44,6 @@ class LetterCounting(Family):
     def join(self, question: str, results: Sequence[str]) -> Solved:
         return ChainSum().join(question, results)
 
-    def alone(self, question: str) -> Solved:
-        return self.work(question)
-
     def code(self, task: str) -> str | None:
         return f"print({' '.join(self.units(task))!r}.lower().count({self._letter(task)!r}))"
 
@@ -115,9 +112,6 @@ class WordSorting(Family):
     def join(self, question: str, results: Sequence[str]) -> Solved:
         return Solved(", ".join(sorted(_listed(results), reverse=self._order(question) == "descending")))
 
-    def alone(self, question: str) -> Solved:
-        return self.work(question)
-
     def _order(self, text: str) -> str:
         """The last one named: the question begins by naming both."""
         return "descending" if text.rfind("descending") > text.rfind("ascending") else "ascending"
@@ -151,9 +145,6 @@ class NeedleHaystack(Family):
 
     def join(self, question: str, results: Sequence[str]) -> Solved:  # noqa: ARG002 (needs no question)
         return Solved(next((who for who in results if who != NONE), NONE))
-
-    def alone(self, question: str) -> Solved:
-        return self.work(question)
 
     def _deed(self, text: str) -> str:
         found = re.search(r"Who ([^?]+)\?", text)

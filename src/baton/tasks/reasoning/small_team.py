@@ -11,7 +11,6 @@ from baton.team.team import Topology
 from baton.trace.records import Sampling
 
 SHORT = "You are the {role}. {instructions}"
-_WITH_PYTHON = " Compute with python."
 
 
 def small(*, python: bool, max_tokens: int) -> Topology:
@@ -25,27 +24,24 @@ def small(*, python: bool, max_tokens: int) -> Topology:
         max_turns=4,
         max_invalid=2,
     )
-    worker = Role(
-        name="worker",
-        instructions="Solve your part and return the result." + (_WITH_PYTHON if python else ""),
-        verbs=("call", "return") if python else ("return",),
-        tools=("python",) if python else (),
-        sampling=Sampling(max_tokens=max_tokens),
-        max_turns=4,
-        max_invalid=2,
-    )
+    worker = _solver("worker", "Solve your part and return the result.", "return", python, max_tokens)
     return Topology(name="centralized", root="orchestrator", roles=(orchestrator, worker))
 
 
 def single(*, python: bool, max_tokens: int) -> Topology:
     """One agent that solves the problem by itself: what a team is compared with."""
-    solver = Role(
-        name="solver",
-        instructions="Solve the problem and stop with the answer." + (_WITH_PYTHON if python else ""),
-        verbs=("call", "stop") if python else ("stop",),
+    solver = _solver("solver", "Solve the problem and stop with the answer.", "stop", python, max_tokens)
+    return Topology(name="centralized", root="solver", roles=(solver,))
+
+
+def _solver(name: str, instructions: str, ends: str, python: bool, max_tokens: int) -> Role:
+    """An agent that computes and ends with the result."""
+    return Role(
+        name=name,
+        instructions=instructions + (" Compute with python." if python else ""),
+        verbs=("call", ends) if python else (ends,),
         tools=("python",) if python else (),
         sampling=Sampling(max_tokens=max_tokens),
         max_turns=4,
         max_invalid=2,
     )
-    return Topology(name="centralized", root="solver", roles=(solver,))

@@ -24,7 +24,8 @@ def examples(run: TrainingRun) -> str:
     store = run.path / "traces" / "run.db"
     try:
         pairs = _pairs(store)
-        found = {trace.trace_id: trace for trace in read_store(store, _named(pairs))} if pairs else {}
+        wanted = [trace_id for pair in pairs for trace_id in pair if trace_id is not None]
+        found = {trace.trace_id: trace for trace in read_store(store, wanted)} if pairs else {}
     except BatonError as error:
         return f'<p class="none">The traces cannot be read: {escape(printable(str(error)))}</p>'
     if not pairs:
@@ -52,10 +53,6 @@ def _pairs(store: Path) -> list[tuple[str | None, str | None]]:
             found[name[1]][int(name[2])] = each.trace_id
     numbers = sorted({*found["before"], *found["after"]})[:_SHOWN]
     return [(found["before"].get(n), found["after"].get(n)) for n in numbers]
-
-
-def _named(pairs: list[tuple[str | None, str | None]]) -> list[str]:
-    return [trace_id for pair in pairs for trace_id in pair if trace_id is not None]
 
 
 def _side(label: str, trace: Trace | None) -> str:
