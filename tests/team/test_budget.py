@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 
 from baton.errors import UsageError
-from baton.team.budget import RESOURCES, Budget, BudgetError, Limits, Refusal, Reservation, Spent
+from baton.team.budget import RESOURCES, Budget, BudgetError, Limits, Refusal, Reservation
 
 COUNTERS = ("agents", "tokens", "calls", "tool_calls", "seconds")
 small = st.none() | st.integers(0, 12)
@@ -24,6 +23,10 @@ limits = st.builds(
     tool_calls=small,
     seconds=st.none() | st.integers(0, 12).map(lambda tenths: tenths / 10),
 )
+
+
+def state(budget: Budget) -> list[tuple[float, float]]:
+    return [(budget.used(name), budget.reserved(name)) for name in RESOURCES]
 
 
 def amount(name: str) -> st.SearchStrategy[float]:
@@ -71,7 +74,7 @@ class Nested(RuleBasedStateMachine):
 
     @rule(target=open_ones, budget=budgets, asked=amounts)
     def reserve(self, budget: Budget, asked: dict[str, float]) -> Any:
-        before = {each: each.snapshot() for each in self.parents}
+        before = {each: state(each) for each in self.parents}
         fits = all(
             (left := each.remaining(name)) is None or wanted <= left + 1e-9
             for each in self.upwards(budget)
@@ -81,7 +84,7 @@ class Nested(RuleBasedStateMachine):
         assert isinstance(made, Reservation) == fits
         if isinstance(made, Refusal):
             assert made.used + made.reserved + made.asked > made.limit
-            assert before == {each: each.snapshot() for each in self.parents}
+            assert before == {each: state(each) for each in self.parents}
             return multiple()
         self.open[made] = (budget, asked)
         return made
@@ -118,19 +121,11 @@ class Nested(RuleBasedStateMachine):
     @rule(reservation=open_ones, name=st.sampled_from(COUNTERS))
     def overspend(self, reservation: Reservation, name: str) -> None:
         _, asked = self.open[reservation]
-        before = {each: each.snapshot() for each in self.parents}
+        before = {each: state(each) for each in self.parents}
         with pytest.raises(BudgetError):
             reservation.settle(**{name: asked.get(name, 0) + 1})
-        assert reservation.is_open
-        assert before == {each: each.snapshot() for each in self.parents}
-
-    @rule(budget=budgets)
-    def snapshot_survives_storage(self, budget: Budget) -> None:
-        stored = msgspec.json.decode(msgspec.json.encode(budget.snapshot()), type=Spent)
-        copy = Budget(budget.limits)
-        copy.restore(stored)
-        assert copy.snapshot().used == budget.snapshot().used
-        assert not any(copy.snapshot().reserved.values())
+        assert reservation._budget is not None
+        assert before == {each: state(each) for each in self.parents}
 
     @invariant()
     def nothing_is_overspent_and_sums_agree(self) -> None:
@@ -230,24 +225,6 @@ def test_a_call_is_settled_as_a_call() -> None:
     assert (budget.used("tokens"), budget.used("calls"), budget.remaining("tokens")) == (5, 1, 5)
     with pytest.raises(BudgetError, match="settle_call"):
         reserved(budget, tokens=1).settle_call(1)
-
-
-def test_restoring() -> None:
-    budget = Budget(Limits(tokens=100, agents=2))
-    reserved(budget, tokens=10, agents=1, concurrent=1).settle(tokens=4)
-    reserved(budget, tokens=20)
-    state = budget.snapshot()
-    with pytest.raises(BudgetError, match="while something is reserved"):
-        budget.restore(state)
-    again = Budget(Limits(tokens=100))
-    again.restore(state)
-    assert again.remaining("tokens") == 96
-    again.restore(state, charge_reserved=True)
-    assert again.remaining("tokens") == 76
-    tighter = Budget(Limits(tokens=3))
-    tighter.restore(state)
-    assert tighter.remaining("tokens") == 0
-    assert isinstance(tighter.reserve(tokens=1), Refusal)
 
 
 @pytest.mark.parametrize(

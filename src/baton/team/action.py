@@ -5,7 +5,7 @@ Every verb is one struct. `decision` says which of the learned decisions a verb 
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 from msgspec import Struct, field
 
@@ -83,14 +83,4 @@ class Stop(Struct, frozen=True, tag="stop", tag_field="verb", forbid_unknown_fie
 
 Action = Spawn | Delegate | Send | CallTool | Wait | Cancel | Aggregate | Return | Stop
 
-VERBS: dict[str, type[Action]] = {
-    "spawn": Spawn,
-    "delegate": Delegate,
-    "send": Send,
-    "call": CallTool,
-    "wait": Wait,
-    "cancel": Cancel,
-    "aggregate": Aggregate,
-    "return": Return,
-    "stop": Stop,
-}
+VERBS: dict[str, type[Action]] = {kind.__struct_config__.tag: kind for kind in get_args(Action)}

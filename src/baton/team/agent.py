@@ -163,56 +163,24 @@ class Item(Struct, frozen=True, gc=False):
     """What the sender returned, where this ends its task."""
 
 
-class Waiting:
+class Waiting(Struct):
     """Whom an agent waits for, and who of them is still at work."""
 
-    __slots__ = ("left", "mode", "names")
-
-    def __init__(self, names: frozenset[str], mode: str, left: set[str]) -> None:
-        self.names = names
-        self.mode = mode
-        self.left = left
-        """Those that are still at work."""
+    names: frozenset[str]
+    mode: str
+    left: set[str]
+    """Those that are still at work."""
 
 
 class Agent:
     """One member of a running team."""
 
     __slots__ = (
-        "acknowledged",
-        "answered",
-        "born",
-        "causes",
-        "children",
-        "chosen",
-        "context",
-        "coroutine",
-        "cut",
-        "depth",
-        "died",
-        "diverged",
-        "failures",
-        "id",
-        "inbox",
-        "invalid",
-        "last_event",
-        "num_calls",
-        "num_children",
-        "num_events",
-        "op",
-        "parent",
-        "reservation",
-        "results",
-        "role",
-        "run",
-        "slot",
-        "state",
-        "timer",
-        "turns",
-        "unread",
-        "waits_for",
-        "waits_for_tools",
-    )
+        "acknowledged", "answered", "born", "causes", "children", "chosen", "context", "coroutine", "cut",
+        "depth", "died", "diverged", "failures", "id", "inbox", "invalid", "last_event", "num_calls",
+        "num_children", "num_events", "op", "parent", "reservation", "results", "role", "run", "slot",
+        "state", "timer", "turns", "unread", "waits_for", "waits_for_tools",
+    )  # fmt: skip
 
     def __init__(self, run: AgentRun, id_: str, role: Role, parent: Agent | None) -> None:
         self.run = run

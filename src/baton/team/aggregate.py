@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from baton.errors import BatonError, UsageError, nearest
 from baton.registry import is_reference, knows, resolve
-from baton.team.surface.parsing import decode_json
+from baton.team.surface.parsing import decode_json, encode_json
 
 
 def merge(
@@ -39,9 +39,9 @@ def merge(
         merged: dict[str, Any] = {}
         for (agent, _), value in zip(parts, values, strict=True):
             _into(merged, value, "", agent, conflicts)
-        return _json(merged), "object", conflicts
+        return encode_json(merged), "object", conflicts
     if all(isinstance(value, list) for value in values):
-        return _json(_joined([item for value in values for item in value])), "list", conflicts
+        return encode_json(_joined([item for value in values for item in value])), "list", conflicts
     lines = dict.fromkeys(line.rstrip() for _, text in parts for line in text.splitlines() if line.strip())
     return "\n".join(lines), "lines", conflicts
 
@@ -64,7 +64,7 @@ def _into(
             _into(kept, value, f"{path}/{key}", agent, conflicts)
         elif isinstance(kept, list) and isinstance(value, list):
             merged[key] = _joined(kept + value)
-        elif _json(kept) != _json(value):
+        elif encode_json(kept) != encode_json(value):
             conflicts.append({"path": f"{path}/{key}", "agent": agent, "kept": kept, "dropped": value})
 
 
@@ -72,7 +72,7 @@ def _joined(items: list[Any]) -> list[Any]:
     """Without repeats, in order. By their JSON: to Python, 1 and True are the same."""
     seen: dict[str, Any] = {}
     for item in items:
-        seen.setdefault(_json(item), item)
+        seen.setdefault(encode_json(item), item)
     return list(seen.values())
 
 
@@ -81,10 +81,6 @@ def _decoded(text: str) -> Any:
         return decode_json(text)
     except ValueError:
         return None
-
-
-def _json(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
 
 
 class AggregateError(BatonError):

@@ -14,6 +14,7 @@ from msgspec import Struct, structs
 from baton.errors import TraceError
 from baton.team.intervene import BarAgent
 from baton.team.protocol import Answer
+from baton.team.recording import first_events
 from baton.trace.graph.arrays import Graph
 from baton.trace.records import Call, Event, Payload
 from baton.trace.trace import Trace, meta_table
@@ -69,15 +70,6 @@ def find_call(trace: Trace, call_id: str) -> Call:
         raise ForkError(f"trace {trace.trace_id} has no record of call {call_id!r}.") from None
 
 
-def first_events(trace: Trace) -> dict[str, Event]:
-    """Call -> the first event its answer led to."""
-    found: dict[str, Event] = {}
-    for event in trace.events:
-        if event.call is not None:
-            found.setdefault(event.call, event)
-    return found
-
-
 def forgetting(trace: Trace, events: frozenset[str], named: Set[str] = frozenset()) -> Trace:
     """A recording that does not know how these came about: their calls are asked again, their luck is drawn again.
 
@@ -103,13 +95,10 @@ def forgetting(trace: Trace, events: frozenset[str], named: Set[str] = frozenset
 def barring(trace: Trace, agents: Sequence[str]) -> Trace:
     """As if these had been barred from it before."""
     run = dict(meta_table(trace.header, "run"))
-    run["interventions"] = [
-        *run.get("interventions", []),
-        *msgspec.to_builtins([BarAgent(a) for a in agents]),
-    ]
-    return structs.replace(
-        trace, header=structs.replace(trace.header, meta={**trace.header.meta, "run": run})
-    )
+    barred = msgspec.to_builtins([BarAgent(agent) for agent in agents])
+    run["interventions"] = [*run.get("interventions", []), *barred]
+    header = structs.replace(trace.header, meta={**trace.header.meta, "run": run})
+    return structs.replace(trace, header=header)
 
 
 def _without_impure(trace: Trace, events: frozenset[str]) -> tuple[Event, ...]:

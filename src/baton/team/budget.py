@@ -68,13 +68,6 @@ class Refusal(Struct, frozen=True):
         return f"{said}, {self.used:g} used{held}, and this needs {self.asked:g} more."
 
 
-class Spent(Struct, frozen=True, kw_only=True):
-    """A budget's state, to be stored and restored."""
-
-    used: dict[str, float]
-    reserved: dict[str, float]
-
-
 class Reservation:
     """Amounts set aside. Close it once: `settle` what was spent, or `release` it all."""
 
@@ -83,11 +76,6 @@ class Reservation:
     def __init__(self, budget: Budget, amounts: tuple[tuple[int, int], ...]) -> None:
         self._budget: Budget | None = budget
         self._amounts = amounts
-
-    @property
-    def is_open(self) -> bool:
-        """Neither settled nor released yet."""
-        return self._budget is not None
 
     def settle(self, **actual: float) -> None:
         """Count what was spent, and give back the rest. What is not named was spent in full."""
@@ -201,27 +189,6 @@ class Budget:
         """What is set aside, and neither spent nor given back."""
         return _plain(_index(resource), self._held[_index(resource)])
 
-    def snapshot(self) -> Spent:
-        """The state of this budget alone; parents have their own."""
-        return Spent(
-            used={name: self.used(name) for name in RESOURCES},
-            reserved={name: self.reserved(name) for name in RESOURCES},
-        )
-
-    def restore(self, spent: Spent, *, charge_reserved: bool = False) -> None:
-        """Take over a snapshot, in a budget with nothing reserved. Parents are restored from their own.
-
-        Reservations do not outlive their process: whoever held one reserves again. With
-        `charge_reserved` they count as spent, for work that cannot be known not to have happened.
-        """
-        if any(self._held):
-            raise BudgetError("Cannot restore a budget while something is reserved in it.")
-        for name, index in _INDEX.items():
-            total = spent.used.get(name, 0)
-            if charge_reserved and index != _CONCURRENT:
-                total += spent.reserved.get(name, 0)
-            self._used[index] = _ticks(name, index, total)
-
     def _take(self, asked: tuple[tuple[int, int], ...]) -> Reservation | Refusal:
         budget: Budget | None = self
         while budget is not None:
@@ -272,12 +239,7 @@ def _ticks(name: str, index: int, amount: float) -> int:
         return amount
     if index == _SECONDS and 0 <= amount < math.inf:
         return math.ceil(round(amount * _TICKS, 3))
-    if (
-        index != _SECONDS
-        and isinstance(amount, (int, float))
-        and 0 <= amount < math.inf
-        and amount == int(amount)
-    ):
+    if isinstance(amount, int | float) and 0 <= amount < math.inf and amount == int(amount):
         return int(amount)
     kind = "a number of seconds" if index == _SECONDS else "a whole number"
     raise UsageError(f"{name}={amount!r}: expected {kind}, zero or more.")

@@ -58,37 +58,20 @@ class Latency(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.tool_s * (1.0 + self.jitter * uniform(f"{key}/latency"))
 
 
-class Op:
+class Op(Struct, eq=False):
     """Something outside that an agent waits for. Awaiting it gives its result."""
 
-    __slots__ = (
-        "agent",
-        "cancelled",
-        "deferred",
-        "done",
-        "id",
-        "in_doubt",
-        "kind",
-        "result",
-        "start",
-        "task",
-        "work",
-    )
-
-    def __init__(
-        self, kind: Literal["call", "tool", "timer", "person"], id_: str, agent: Any, work: Any
-    ) -> None:
-        self.kind = kind
-        self.id = id_
-        self.agent = agent
-        self.work = work
-        self.start = 0.0
-        self.result: Any = None
-        self.cancelled = False
-        self.deferred = False
-        self.done = False
-        self.in_doubt = False
-        self.task: asyncio.Task[None] | None = None
+    kind: Literal["call", "tool", "timer", "person"]
+    id: str
+    agent: Any
+    work: Any
+    start: float = 0.0
+    result: Any = None
+    cancelled: bool = False
+    deferred: bool = False
+    done: bool = False
+    in_doubt: bool = False
+    task: asyncio.Task[None] | None = None
 
     def __await__(self) -> Generator[Op, Any, Any]:
         return (yield self)

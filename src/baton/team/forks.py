@@ -26,20 +26,11 @@ import msgspec
 from msgspec import Struct, structs
 
 from baton.errors import UsageError
-from baton.team.altered import (
-    ForkError,
-    OtherAnswer,
-    barring,
-    cone,
-    find_call,
-    first_events,
-    forgetting,
-    saying,
-)
+from baton.team.altered import ForkError, OtherAnswer, barring, cone, find_call, forgetting, saying
 from baton.team.intervene import Intervention, OnEvent, check_fits
 from baton.team.outside import Mode, Usage
 from baton.team.protocol import Answer, Engine, EngineError, Entry, Request
-from baton.team.recording import Journal, Recording, replicates_of
+from baton.team.recording import Journal, Recording, first_events, replicates_of
 from baton.team.running import Run, check_harness, interventions_of, invalidated_before
 from baton.team.team import Assignment, Team
 from baton.trace.graph.arrays import Graph
@@ -246,7 +237,7 @@ class Forks:
         )
         self._branches[key] = made
         self.num_run += 1
-        self._pay(made.usage)
+        self.cost += Cost.of([made])
         return made
 
     async def ask(self, trace: Trace, call_id: str, replicates: Sequence[int]) -> list[Answer]:
@@ -295,9 +286,6 @@ class Forks:
 
     def _assigned(self, trace: Trace) -> Assignment:
         return self._assignment if isinstance(self._assignment, Assignment) else self._assignment(trace)
-
-    def _pay(self, usage: Usage) -> None:
-        self.cost += Cost(usage.tokens_run, usage.calls_run)
 
     def _check_known(self, trace: Trace) -> None:
         known = self._traces.setdefault(trace.trace_id, trace)

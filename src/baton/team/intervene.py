@@ -70,19 +70,15 @@ def with_text(action: Action, text: str) -> Action:
 
 def check_fits(change: Intervention, trace: Trace) -> None:
     """Refuse a change that would have no effect on this trace, and say what would."""
-    if isinstance(change, BarAgent):
-        spawned = {event.to for event in trace.events if event.type == "spawn" and event.to is not None}
-        if change.agent not in spawned:
-            hint = nearest(change.agent, spawned) if spawned else "Nobody was."
-            raise UsageError(f"no agent {change.agent!r} was spawned in trace {trace.trace_id}. {hint}")
-        return
-    if isinstance(change, MuteAgent):
-        there = {event.agent for event in trace.events}
-        there |= {event.to for event in trace.events if event.type == "spawn" and event.to is not None}
-        if change.agent not in there:
-            raise UsageError(
-                f"no agent {change.agent!r} was in trace {trace.trace_id}. {nearest(change.agent, there)}"
-            )
+    if isinstance(change, BarAgent | MuteAgent):
+        known = {event.to for event in trace.events if event.type == "spawn" and event.to is not None}
+        was = "spawned in"
+        if isinstance(change, MuteAgent):
+            known |= {event.agent for event in trace.events}
+            was = "in"
+        if change.agent not in known:
+            hint = nearest(change.agent, known) if known else "Nobody was."
+            raise UsageError(f"no agent {change.agent!r} was {was} trace {trace.trace_id}. {hint}")
         return
     event = trace.event(change.at)  # an error that names the nearest event
     if event.type == "tool_result" and event.duration_s is not None:
@@ -109,9 +105,5 @@ def _is_action(event: Event) -> bool:
 
 
 def _has_text(event: Event) -> bool:
-    return event.type in ("spawn", "message", "return") or event.decision in (
-        "spawn",
-        "delegate",
-        "communicate",
-        "stop",
-    )
+    said = ("spawn", "delegate", "communicate", "stop")
+    return event.type in ("spawn", "message", "return") or event.decision in said

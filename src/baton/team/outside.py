@@ -123,7 +123,7 @@ class Outside:
         found = self._recording.answer(op.id)
         if found is not None:
             op.result, (t, seq) = found
-            self._count_call(op.result, len(op.work.ids or ()), reused=True)
+            self._count_call(op, reused=True)
             self._driver.recorded(op, *self._when(call.t, t, seq))
         elif not self._strict:  # its agent was cancelled meanwhile, and perhaps will not be now
             self._driver.defer(op, self._driver.now + (call.duration_s or 0.0))
@@ -132,14 +132,14 @@ class Outside:
         """A recorded operation takes as long as it took; begun when it was begun, it ends exactly when it ended."""
         return (end if start is None else self._driver.now + (end - start)), seq
 
-    def _count_call(self, answer: Answer | EngineError, prompt: int, *, reused: bool) -> None:
-        said = 0 if isinstance(answer, EngineError) else answer.completion_tokens or 0
+    def _count_call(self, op: Op, *, reused: bool) -> None:
+        tokens = _said(op.result) + len(op.work.ids or ())
         if reused:
             self.usage.calls_reused += 1
-            self.usage.tokens_reused += said + prompt
+            self.usage.tokens_reused += tokens
         else:
             self.usage.calls_run += 1
-            self.usage.tokens_run += said + prompt
+            self.usage.tokens_run += tokens
 
     def start_tool(self, op: Op) -> None:
         """Call a tool, or feed its recorded result back."""
@@ -266,11 +266,10 @@ class Outside:
 
     def _call_took(self, op: Op) -> float:
         answer: Answer | EngineError = op.result
-        self._count_call(answer, len(op.work.ids or ()), reused=False)
+        self._count_call(op, reused=False)
         if isinstance(answer, Answer) and answer.duration_s is not None:
             return answer.duration_s
-        said = answer.completion_tokens or 0 if isinstance(answer, Answer) else 0
-        return self._latency.call(op.work.request.sampling.key, said)
+        return self._latency.call(op.work.request.sampling.key, _said(answer))
 
     def _start(self, op: Op) -> None:
         """Real clock: begin, and arrive when done. What answers at once arrives at once."""
@@ -278,7 +277,7 @@ class Outside:
             now = getattr(op.work.engine, "answer_now", None)
             if now is not None:
                 op.result = now(op.work.request)
-                self._count_call(op.result, len(op.work.ids or ()), reused=False)
+                self._count_call(op, reused=False)
                 self._driver.arrive(op)
                 return
         elif op.work[0].instant:
@@ -298,7 +297,7 @@ class Outside:
                 await self._invoke(op)
             else:
                 await _answer(op.work.engine, [op])
-                self._count_call(op.result, len(op.work.ids or ()), reused=False)
+                self._count_call(op, reused=False)
         finally:
             self._driver.in_flight -= 1
             self._driver.arrive(op)
@@ -306,11 +305,7 @@ class Outside:
     async def _invoke(self, op: Op) -> None:
         if op.in_doubt:
             return
-        tool, args = op.work
-        if tool.instant:
-            op.result = invoke_now(tool, args, idempotency_key=self._key(op))
-        else:
-            op.result = await invoke(tool, args, idempotency_key=self._key(op))
+        op.result = await invoke(*op.work, idempotency_key=self._key(op))
 
     def _key(self, op: Op) -> str:
         return f"{self._writer.header.trace_id}/{op.id}"
@@ -319,7 +314,7 @@ class Outside:
         """Drop what an agent has in flight, because of an event. A tool that may have acted is left in doubt."""
         if agent.op is not None:
             agent.op.cancel()
-            self._writer.add_call(unanswered(agent.op, "cancelled", self._driver.now))
+            self._writer.add_call(asked(agent.op, "cancelled", self._driver.now))
             agent.op = None
         if agent.reservation is not None:
             agent.reservation.settle_call(0)  # it was asked; what it cost is not known
@@ -342,6 +337,11 @@ class Outside:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _said(answer: Answer | EngineError) -> int:
+    """How many tokens were said, as far as the engine tells."""
+    return 0 if isinstance(answer, EngineError) else answer.completion_tokens or 0
 
 
 def _same_question(call: Call, question: Question) -> bool:
@@ -369,8 +369,8 @@ def _same_weights(call: Call, question: Question) -> bool:
     return version is None or call.policy_version is None or call.policy_version == str(version)
 
 
-def unanswered(op: Op, why: str, now: float) -> Call:
-    """The record of a call that was asked and not answered."""
+def asked(op: Op, finish_reason: str, now: float) -> Call:
+    """The record of a call that was asked, without what was answered."""
     question: Question = op.work
     return Call(
         id=op.id,
@@ -383,7 +383,7 @@ def unanswered(op: Op, why: str, now: float) -> Call:
         prompt_ids=question.ids,
         prompt_ref=question.prompt_ref,
         sampling=question.request.sampling,
-        finish_reason=why,
+        finish_reason=finish_reason,
         t=op.start,
         duration_s=now - op.start,
     )

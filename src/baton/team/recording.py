@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -39,19 +40,6 @@ class Journal(Protocol):
     def extend(self, records: Iterable[Record]) -> None: ...
     def commit(self) -> None: ...
     def end(self, end: End) -> None: ...
-
-
-class MemoryJournal:
-    """No journal: the trace is kept in memory alone."""
-
-    def extend(self, records: Iterable[Record]) -> None:
-        pass
-
-    def commit(self) -> None:
-        pass
-
-    def end(self, end: End) -> None:
-        pass
 
 
 class StoreJournal:
@@ -104,7 +92,8 @@ class TraceWriter:
     ) -> None:
         self.header = header
         self.driver = driver
-        self.journal = journal or MemoryJournal()
+        self.journal = journal
+        """None: the trace is kept in memory alone."""
         self.recording = recording
         self.strict = strict
         """Recorded events must come out again exactly as they were (replay, resume)."""
@@ -206,14 +195,10 @@ class TraceWriter:
         )
         self._write(event)
         last, agent.last_event = agent.last_event, id_
-        for source, kind in agent.causes:
+        for source, kind in chain(agent.causes, causes):
             self._edge(source, id_, kind)
             if source == last:
                 last = None  # the dependency says more than that it came before
-        for source, kind in causes:
-            self._edge(source, id_, kind)
-            if source == last:
-                last = None
         agent.causes.clear()
         if last is not None:
             self._edge(last, id_, "temporal")
@@ -270,7 +255,7 @@ class TraceWriter:
             skipped = min(self._skip, len(block))
             self._skip -= skipped
             block = block[skipped:]
-        if block:
+        if block and self.journal is not None:
             self.journal.extend(block)
             self.journal.commit()
 
@@ -282,8 +267,9 @@ class TraceWriter:
     def end(self) -> None:
         """Close the journal of a trace that is complete."""
         self.commit()
-        self.journal.end(End(costs=self._costs()))
-        self.journal.commit()
+        if self.journal is not None:
+            self.journal.end(End(costs=self._costs()))
+            self.journal.commit()
 
     def _costs(self) -> dict[str, float]:
         return {
@@ -318,6 +304,15 @@ def replicates_of(header: Header) -> tuple[int, ...]:
     return (last,) if last else ()
 
 
+def first_events(trace: Trace) -> dict[str, Event]:
+    """Call -> the first event its answer led to."""
+    found: dict[str, Event] = {}
+    for event in trace.events:
+        if event.call is not None:
+            found.setdefault(event.call, event)
+    return found
+
+
 class Recording:
     """The completions of one trace, by the id of what was waited for."""
 
@@ -325,13 +320,10 @@ class Recording:
         self.trace = trace
         self.events: dict[str, Event] = {event.id: event for event in trace.events}
         self.calls: dict[str, Call] = trace.call_by_id
-        self.said_by: dict[str, Event] = {}
-        """Call -> the first event its answer led to."""
+        self.said_by = first_events(trace)
         self.timers: dict[str, Moment] = {}
         self.people: list[Event] = []
         for event in trace.events:
-            if event.call is not None:
-                self.said_by.setdefault(event.call, event)
             if "timer" in event.extra:
                 self.timers.setdefault(event.extra["timer"], moment(event))
             if event.type == "human_intervention" and "edits" not in event.extra:

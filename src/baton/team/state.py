@@ -19,7 +19,7 @@ from baton.team.agent import Agent, Item, Program, Role, Waiting, act
 from baton.team.budget import Budget, Refusal, Reservation
 from baton.team.clock import Driver, Op, Resting
 from baton.team.intervene import BarAgent, Drop, Force, Intervention, MuteAgent, OnEvent, Replace
-from baton.team.outside import Mode, Outside, Question, unanswered
+from baton.team.outside import Mode, Outside, Question, asked
 from baton.team.protocol import Answer, EngineError, Entry, Request
 from baton.team.recording import Said, TraceWriter, replicates_of
 from baton.team.team import Assignment, Team
@@ -300,7 +300,7 @@ class RunState:
         reservation.settle_call(charged)
         me.failures = 0
         context.say(answer, call_id)
-        self.writer.add_call(self._record(me, op, answer, completion))
+        self.writer.add_call(self._record(op, answer, completion))
         said = Said(
             call=call_id,
             start=op.start,
@@ -330,36 +330,24 @@ class RunState:
 
     def _failed(self, me: Agent, op: Op, error: EngineError) -> None:
         """The engine could not answer: written down, and tried again a few times."""
-        self.writer.add_call(unanswered(op, "error", self.driver.now))
+        self.writer.add_call(asked(op, "error", self.driver.now))
         said = Said(call=op.id, start=op.start, duration_s=self.driver.now - op.start)
         self.writer.emit(me, "orchestrator_decision", text=str(error), said=said, status="failed")
         me.failures += 1
         if me.failures > me.role.max_failures:
             self.give_up(me, f"its engine failed {me.failures} times in a row: {error}")
 
-    def _record(self, me: Agent, op: Op, answer: Answer, completion: int) -> Call:
-        question: Question = op.work
-        return Call(
-            id=op.id,
-            agent=me.id,
-            role=me.role.name,
+    def _record(self, op: Op, answer: Answer, completion: int) -> Call:
+        return structs.replace(
+            asked(op, answer.finish_reason, self.driver.now),
             policy=answer.policy,
             policy_version=answer.policy_version,
-            harness=question.harness,
-            parent=question.parent,
-            keep=question.keep,
-            prompt_ids=question.ids,
             completion_ids=answer.completion_ids,
             logprobs=answer.logprobs,
             token_ends=answer.token_ends,
-            prompt_ref=question.prompt_ref,
             completion_ref=self.writer.text(answer.text),
             prompt_tokens=answer.prompt_tokens,
             completion_tokens=completion,
-            sampling=question.request.sampling,
-            finish_reason=answer.finish_reason,
-            t=op.start,
-            duration_s=self.driver.now - op.start,
         )
 
 

@@ -12,6 +12,7 @@ from bisect import bisect_left, bisect_right
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from baton.errors import BatonError, nearest
 from baton.team.action import (
@@ -37,9 +38,12 @@ from baton.team.recording import Said
 from baton.team.state import RunState
 from baton.team.surface import ParseError
 from baton.trace.numbers import Ints
-from baton.trace.vocabulary import Decision, EdgeType
+from baton.trace.vocabulary import Decision, EdgeType, EventType
 
 _VERB_OF = {kind: verb for verb, kind in VERBS.items()}
+_EVENT_OF: dict[type, EventType] = {
+    Send: "message", Delegate: "message", Return: "return", CallTool: "tool_call", Aggregate: "aggregate",
+}  # fmt: skip
 
 
 class Forbidden(BatonError):
@@ -98,7 +102,12 @@ async def perform(
             action = intervention.action
         elif isinstance(intervention, Drop):
             run.writer.emit(
-                me, _event_type(action), decision=action.decision, said=said, status="cancelled", extra=extra
+                me,
+                _EVENT_OF.get(type(action), "orchestrator_decision"),
+                decision=action.decision,
+                said=said,
+                status="cancelled",
+                extra=extra,
             )
             return False
     if me.id in run.muted and isinstance(action, Send | Delegate | Return):
@@ -128,17 +137,6 @@ def invalid(run: RunState, me: Agent, message: str, said: Said | None, decision:
     me.invalid += 1
     if me.invalid > me.role.max_invalid:
         run.give_up(me, f"{me.invalid} answers in a row were invalid")
-
-
-def _event_type(action: Action) -> Any:
-    kinds = {
-        Send: "message",
-        Delegate: "message",
-        Return: "return",
-        CallTool: "tool_call",
-        Aggregate: "aggregate",
-    }
-    return kinds.get(type(action), "orchestrator_decision")
 
 
 async def _spawn(run: RunState, me: Agent, action: Spawn, said: Said | None, extra: dict[str, Any]) -> None:
@@ -377,27 +375,8 @@ def _spoken(answer: Answer, said: Said, start: int, end: int, first: bool, comma
     choice = answer.choice if first else None
     if choice is None and said.options is not None and command in said.options:
         choice = said.options.index(command)  # a language model says it; nobody told which one it is
-    if not first:
-        return Said(
-            call=said.call,
-            span=span,
-            options=said.options,
-            choice=choice,
-            propensity=propensity,
-            seed_key=said.seed_key,
-        )
-    return Said(
-        call=said.call,
-        start=said.start,
-        span=span,
-        options=said.options,
-        choice=choice,
-        propensity=propensity,
-        option_propensities=options,
-        duration_s=said.duration_s,
-        tokens=said.tokens,
-        seed_key=said.seed_key,
-    )
+    own = said if first else Said(call=said.call, options=said.options, seed_key=said.seed_key)
+    return structs.replace(own, span=span, choice=choice, propensity=propensity, option_propensities=options)
 
 
 def _span(token_ends: Ints | None, start: int, end: int) -> tuple[int, int] | None:

@@ -16,8 +16,6 @@ import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
-import msgspec
-
 from baton.team.action import (
     VERBS,
     Action,
@@ -31,7 +29,7 @@ from baton.team.action import (
     Stop,
     Wait,
 )
-from baton.team.surface.parsing import Parsed, ParseError, ToolSpec, clip, decode_json, listed
+from baton.team.surface.parsing import Parsed, ParseError, ToolSpec, clip, decode_json, encode_json, listed
 
 _NAME = re.compile(r'("(?:[^"\\]|\\.)*+")|[^\s:,"{]+')
 _PLAIN_NAME = re.compile(r"[\w./#@-]+")
@@ -117,7 +115,7 @@ class Lines:
             case Send(agent, text):
                 return f"send {_name(agent)}: {_say(text)}"
             case CallTool(tool, args):
-                return f"call {_name(tool)} {_json(args)}"
+                return f"call {_name(tool)} {encode_json(args)}"
             case Wait(agents, mode):
                 return " ".join(("wait", *(["any"] if mode == "any" else []), *map(_name, agents)))
             case Cancel(agents):
@@ -141,7 +139,7 @@ class Lines:
         if tools and "call" in verbs:
             parts.append("Tools:")
             parts += [
-                f"  {tool.name} {_json(tool.schema.get('properties', {}))}  {tool.description}".rstrip()
+                f"  {tool.name} {encode_json(tool.schema.get('properties', {}))}  {tool.description}".rstrip()
                 for tool in tools
             ]
         return "\n".join(parts)
@@ -266,16 +264,12 @@ def _text(rest: str) -> str:
 
 
 def _name(name: str) -> str:
-    return name if _PLAIN_NAME.fullmatch(name) and name not in ("any", "all") else _json(name)
+    return name if _PLAIN_NAME.fullmatch(name) and name not in ("any", "all") else encode_json(name)
 
 
 def _say(text: str) -> str:
     bare = text and text == text.strip() and "\n" not in text and text[0] != '"'
-    return text if bare else _json(text)
-
-
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()
+    return text if bare else encode_json(text)
 
 
 def _example(verbs: frozenset[str]) -> str:

@@ -81,6 +81,11 @@ def listed(verbs: frozenset[str]) -> str:
     return ", ".join(sorted(verbs)) or "none"
 
 
+def encode_json(value: object) -> str:
+    """A value as compact JSON."""
+    return msgspec.json.encode(value).decode()
+
+
 def decode_json(raw: str) -> Any:
     """Decode JSON, or raise ValueError with a message fit for a model, whatever the text."""
     try:

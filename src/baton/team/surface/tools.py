@@ -16,7 +16,7 @@ import msgspec
 
 from baton.errors import nearest
 from baton.team.action import VERBS, Action, CallTool, Cancel
-from baton.team.surface.parsing import Parsed, ParseError, ToolSpec, clip, decode_json, listed
+from baton.team.surface.parsing import Parsed, ParseError, ToolSpec, clip, decode_json, encode_json, listed
 
 _TAG = re.compile(r"<(/?)tool_call>")
 # A block up to its closing tag, where a tag inside a JSON string does not count. Possessive, and
@@ -67,7 +67,7 @@ class Tools:
 
     def describe(self, verbs: frozenset[str], tools: Sequence[ToolSpec]) -> str:
         """See `Surface.describe`."""
-        offered = [_json(schema["function"]) for schema in self.schemas(verbs, (), tools)]
+        offered = [encode_json(schema["function"]) for schema in self.schemas(verbs, (), tools)]
         return "\n".join(
             [
                 "Act by calling the functions below; other text is your own notes. For each call write:",
@@ -210,11 +210,7 @@ def _schema(name: str, description: str, parameters: dict[str, Any]) -> dict[str
 
 
 def _call(name: str, arguments: dict[str, Any]) -> str:
-    return f"<tool_call>{_json({'name': name, 'arguments': arguments})}</tool_call>"
-
-
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()
+    return f"<tool_call>{encode_json({'name': name, 'arguments': arguments})}</tool_call>"
 
 
 def _example(verbs: frozenset[str], verb: str | None = None) -> str:
