@@ -23,6 +23,7 @@ from msgspec import Struct
 from baton.errors import BatonError, UsageError, nearest
 from baton.registry import is_reference, knows, resolve
 from baton.team.surface.parsing import decode_json, encode_json
+from baton.trace.outcome import plain
 
 
 def merge(
@@ -319,7 +320,7 @@ def _answers(claims: Sequence[Claim], normalise: bool) -> dict[str, list[int]]:
     """Answer -> the claims that give it, in order of arrival."""
     found: dict[str, list[int]] = {}
     for index, claim in enumerate(claims):
-        key = " ".join(claim.text.casefold().split()).rstrip(" .!?,;:") if normalise else claim.text
+        key = plain(claim.text) if normalise else claim.text
         found.setdefault(key, []).append(index)
     return found
 
@@ -362,9 +363,7 @@ def _covariance(claims: Sequence[Claim], settings: _CovarianceParams) -> tuple[n
     """The covariance of the claims' errors, and where it is from."""
     if settings.covariance is not None:
         names = settings.agents or [claim.agent for claim in claims]
-        if any(len(row) != len(names) for row in settings.covariance) or len(settings.covariance) != len(
-            names
-        ):
+        if {len(settings.covariance), *map(len, settings.covariance)} != {len(names)}:
             raise AggregateError(
                 f"inverse_covariance: expected a covariance of {len(names)} by {len(names)}, a row per agent."
             )

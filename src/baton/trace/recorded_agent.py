@@ -8,7 +8,6 @@ own) is recorded as cancelled.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Self, Unpack
 
 from baton.errors import TraceError, nearest
@@ -33,9 +32,8 @@ class RecordedAgent:
         self._ended: str | None = None  # how, in words
         self._living: dict[str, RecordedAgent] = {}  # agents it spawned
         self._tools: dict[str, RecordedTool] = {}  # calls without a result
-        self._waiting: dict[
-            str, tuple[EdgeType, float]
-        ] = {}  # what it acts on next: event -> edge, since when
+        # What it acts on next: event -> edge, since when.
+        self._waiting: dict[str, tuple[EdgeType, float]] = {}
         self._last: str | None = None  # its latest event
         self._last_act: str | None = None  # the same, but no tool's result
         self._calls: dict[str, int | None] = {}  # its calls, with the length of each completion
@@ -381,9 +379,7 @@ class RecordedTool:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if self._answered:
             return
         if error is None:

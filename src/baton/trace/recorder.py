@@ -22,7 +22,6 @@ import math
 import os
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Self
 from uuid import uuid4
 
@@ -142,9 +141,7 @@ class Recorder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if error is None:
             self.close()
         else:

@@ -25,7 +25,7 @@ from typing import Any, Final, Literal, Union, get_type_hints, overload
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from baton.errors import UsageError, nearest
+from baton.errors import UsageError
 from baton.team.action import VERBS
 
 _KEY = "idempotency_key"
@@ -95,13 +95,6 @@ class Registry(Mapping[str, Tool]):
 
     def __len__(self) -> int:
         return len(self._tools)
-
-    def find(self, name: str) -> Tool:
-        """The tool of this name, or an error with the nearest one."""
-        if name in self._tools:
-            return self._tools[name]
-        hint = nearest(name[:80], self._tools) if self._tools else "There are no tools."
-        raise UsageError(f"There is no tool {name[:80]!r}. {hint}")
 
     def digest(self) -> str:
         """A hash of everything about the tools that an agent or the runtime can notice, in any order."""

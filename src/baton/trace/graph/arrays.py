@@ -79,9 +79,7 @@ def _hashes(ids: Iterable[str], count: int) -> Hashes:
     return np.fromiter(map(hash, ids), np.int64, count=count)
 
 
-def _look_up(
-    table: NDArray[np.int32], known: NDArray[np.int64], wanted: NDArray[np.int64]
-) -> NDArray[np.int32]:
+def _look_up(table: Indices, known: Hashes, wanted: Hashes) -> Indices:
     """The index of each wanted hash, -1 where there is none."""
     mask = len(table) - 1
     found: Indices = table[wanted & mask]
@@ -105,22 +103,20 @@ def _unknown(trace: Trace) -> str:
         + ")"
         for edge in lost[:_NAMED_IN_ERROR]
     ]
-    more = f" and {len(lost) - len(named):,} more" if len(lost) > len(named) else ""
-    return (
-        f"trace {trace.trace_id}: edges must join events of the trace, but these do not: "
-        f"{', '.join(named)}{more}. `baton validate` lists every problem."
-    )
+    return _but(trace, "edges must join events of the trace, but these do not", named, len(lost))
 
 
 def _repeated(trace: Trace) -> str:
     times = Counter(event.id for event in trace.events)
     twice = [event_id for event_id, count in times.items() if count > 1]
-    named = twice[:_NAMED_IN_ERROR]
-    more = f" and {len(twice) - len(named):,} more" if len(twice) > len(named) else ""
-    return (
-        f"trace {trace.trace_id}: event ids must be unique, but these are not: "
-        f"{', '.join(map(repr, named))}{more}. `baton validate` lists every problem."
-    )
+    named = [repr(event_id) for event_id in twice[:_NAMED_IN_ERROR]]
+    return _but(trace, "event ids must be unique, but these are not", named, len(twice))
+
+
+def _but(trace: Trace, what: str, named: list[str], count: int) -> str:
+    more = f" and {count - len(named):,} more" if count > len(named) else ""
+    listed = f"{', '.join(named)}{more}"
+    return f"trace {trace.trace_id}: {what}: {listed}. `baton validate` lists every problem."
 
 
 # The trace's graph G = (V, E) as arrays: node i is `trace.events[i]`, an edge is a pair of indices.
@@ -188,9 +184,8 @@ class Graph:
     def _out_of_range(self) -> str:
         event = max(self.trace.events, key=lambda event: abs(event.seq))
         bits = event.seq.bit_length()
-        seq = (
-            f"{event.seq}" if bits <= 128 else f"of {bits:,} bits"
-        )  # Python does not print any number of digits
+        # Python does not print any number of digits.
+        seq = f"{event.seq}" if bits <= 128 else f"of {bits:,} bits"
         return (
             f"trace {self.trace.trace_id}: event {event.id!r} has seq {seq}; expected an integer from 0 to 2^63 - 1. "
             "Type: baton validate FILE, for every problem."
