@@ -75,7 +75,7 @@ def resolve(kind: str, name: str) -> Any:
     if is_reference(name) and (
         find_spec(name.partition(".")[0].partition(":")[0]) or not _is_near(kind, name)
     ):
-        return _imported(kind, name)
+        return imported(kind, name)
     raise UsageError(
         f"there is no {kind} {name!r}. {nearest(name, names(kind))} For one of your own, give module:attr."
     )
@@ -155,7 +155,8 @@ def _entry_points(kind: str) -> dict[str, Any]:
     return {entry.name: entry for entry in entry_points(group=f"baton.{kind}")}
 
 
-def _imported(kind: str, name: str) -> Any:
+def imported(kind: str, name: str) -> Any:
+    """What `module:attr` leads to; `kind` is what it is to be, for messages."""
     module, _, attribute = name.partition(":")
 
     def load() -> Any:

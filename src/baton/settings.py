@@ -274,15 +274,21 @@ def _whole(
 
 
 def _take_out(table: dict[str, Any], path: str, where: str, base: str) -> None:
-    *way, last = path.split(".")
-    here: Any = table
-    for word in way:
-        here = here.get(word) if isinstance(here, dict) else None
-    if not isinstance(here, dict) or last not in here:
+    here, last = _holder(table, path)
+    if last not in here:
         raise UsageError(
             f"{where}: without names {path!r}, which its base {base!r} does not have. Leave it out."
         )
     del here[last]
+
+
+def _holder(table: dict[str, Any], path: str) -> tuple[dict[str, Any], str]:
+    """The table that a dotted path leads into, an empty one where there is none, and the last name."""
+    *way, last = path.split(".")
+    here: Any = table
+    for word in way:
+        here = here.get(word) if isinstance(here, dict) else None
+    return here if isinstance(here, dict) else {}, last
 
 
 def _file(place: Any, where: str) -> dict[str, Any]:
@@ -303,11 +309,8 @@ def _rename(table: dict[str, Any], renamed: Mapping[str, str], where: str) -> No
     """Settings under their names of now. Runs of earlier versions keep theirs in their folders."""
     found = []
     for old, new in renamed.items():
-        *way, last = old.split(".")
-        here: Any = table
-        for word in way:
-            here = here.get(word) if isinstance(here, dict) else None
-        if isinstance(here, dict) and last in here:
+        here, last = _holder(table, old)
+        if last in here:
             set_at(table, new, here.pop(last), where)
             found.append(f"{old} is called {new} now")
     if found:
@@ -430,53 +433,53 @@ _COLLECTIONS: Mapping[type, Callable[[Iterable[Any]], Any]] = {
 }
 
 
+_ACCEPTED: Mapping[type, Any] = {
+    shapes.NoneType: type(None),
+    shapes.BoolType: bool,
+    shapes.IntType: Integral,
+    shapes.FloatType: Real,
+    shapes.StrType: str,
+    shapes.DictType: Mapping,
+    shapes.VarTupleType: list | tuple,
+    shapes.ListType: list | tuple,
+    shapes.SetType: list | tuple | set | frozenset,
+    shapes.FrozenSetType: list | tuple | set | frozenset,
+}
+"""Type -> what is taken for it; others take anything."""
+
+
 def _fits(shape: shapes.Type, value: Any) -> bool:
     """Whether a value is of a type, whatever its bounds and what it holds."""
     match shape:
-        case shapes.AnyType():
-            return True
-        case shapes.NoneType():
-            return value is None
-        case shapes.BoolType():
-            return isinstance(value, bool)
-        case shapes.IntType():
-            return isinstance(value, Integral) and not isinstance(value, bool)
-        case shapes.FloatType():
-            return isinstance(value, Real) and not isinstance(value, bool)
-        case shapes.StrType():
-            return isinstance(value, str)
+        case shapes.IntType() | shapes.FloatType() if isinstance(value, bool):
+            return False
         case shapes.LiteralType():
             return value in shape.values
-        case shapes.DictType():
-            return isinstance(value, Mapping)
         case shapes.StructType():
             return isinstance(value, Mapping | shape.cls)
         case shapes.TupleType():
             return isinstance(value, list | tuple) and len(value) == len(shape.item_types)
-        case shapes.VarTupleType() | shapes.ListType():
-            return isinstance(value, list | tuple)
-        case shapes.SetType() | shapes.FrozenSetType():
-            return isinstance(value, list | tuple | set | frozenset)
         case shapes.CustomType():
             return isinstance(value, shape.cls) if isinstance(shape.cls, type) else True
-    return True
+    return isinstance(value, _ACCEPTED.get(type(shape), object))
+
+
+_NAMES: Mapping[type, str] = {
+    shapes.NoneType: "nothing",
+    shapes.BoolType: "true or false",
+    shapes.IntType: "a whole number",
+    shapes.FloatType: "a number",
+    shapes.StrType: "text",
+    shapes.DictType: "a table",
+    shapes.StructType: "a table",
+}
 
 
 def _named(shape: shapes.Type) -> str:
     """A type in words."""
     match shape:
-        case shapes.BoolType():
-            return "true or false"
-        case shapes.IntType():
-            return "a whole number"
-        case shapes.FloatType():
-            return "a number"
-        case shapes.StrType():
-            return "text"
         case shapes.LiteralType():
             return f"one of: {', '.join(_words(shape))}"
-        case shapes.DictType() | shapes.StructType():
-            return "a table"
         case shapes.TupleType():
             return f"a list of {len(shape.item_types)}"
         case shapes.VarTupleType() | shapes.ListType() | shapes.SetType() | shapes.FrozenSetType():
@@ -485,7 +488,7 @@ def _named(shape: shapes.Type) -> str:
             return "a function" if cls.__name__ == "Callable" else f"a {getattr(cls, '__name__', cls)}"
         case shapes.UnionType():
             return " or ".join(_named(each) for each in shape.types)
-    return "nothing" if isinstance(shape, shapes.NoneType) else "anything"
+    return _NAMES.get(type(shape), "anything")
 
 
 def _plural(shape: shapes.Type) -> str:

@@ -71,7 +71,7 @@ def test_a_used_up_budget_is_said_to_have_forced_the_end(
         ("shard-sum --policy smollm2?devise=cpu", "there is no option 'devise'. Did you mean 'device'?"),
         ("shard-sum --policy scripted:ecko", "Did you mean 'echo'?"),
         ("shard-sum --policy scripted:baton.tasks.shard_sum:pley", "Did you mean 'play'?"),
-        ("shard-sum --policy scripted:no_such_module:play", "cannot import 'no_such_module'"),
+        ("shard-sum --policy scripted:no_such_module:play", "No module named 'no_such_module'"),
         ("shard-sum --policy reference --policy table", "given twice"),
         ("shard-sum --set limits.token=5", "limits has no setting 'token'. Did you mean 'tokens'?"),
         ("shard-sum --set limit.tokens=5", "there is no group 'limit'. Did you mean 'limits'?"),

@@ -20,6 +20,7 @@ from baton.errors import BatonError, FormatError, UsageError
 from baton.trace.formats import Format, encode, find_format, format_of_name, known_formats, read_all, write
 from baton.trace.formats.parquet.manifest import SHARD_PREFIX
 from baton.trace.trace import Trace
+from baton.view.text import count
 
 _QUIET_SECONDS = 2.0
 
@@ -86,8 +87,7 @@ class _Seen:
             raise FormatError(f"{source} holds no trace.")
 
     def __str__(self) -> str:
-        traces = "1 trace" if self.num_traces == 1 else f"{self.num_traces:,} traces"
-        return f"{traces}, {self.num_events:,} event{'' if self.num_events == 1 else 's'}"
+        return f"{count(self.num_traces, 'trace')}, {count(self.num_events, 'event')}"
 
 
 def _of_different_names(traces: Iterable[Trace], source: str, kind: str) -> Iterator[Trace]:

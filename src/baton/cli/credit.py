@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from importlib import import_module
 from inspect import Parameter
 from pathlib import Path
 from types import UnionType
@@ -22,7 +21,7 @@ from baton.compose.waking import run_waking
 from baton.credit import ESTIMATORS, find
 from baton.credit.estimator import Credits, Estimator
 from baton.errors import UsageError, nearest
-from baton.registry import TRUST
+from baton.registry import TRUST, imported, is_reference
 from baton.settings import read_value
 from baton.trace.formats import find_format, format_of_name, write
 from baton.trace.trace import Trace
@@ -141,15 +140,11 @@ def _typed(name: str, text: str, parameter: Parameter, hint: Any) -> Any:
 
 
 def _function(name: str, text: str) -> Any:
-    module_name, colon, function_name = text.partition(":")
-    if not colon:
+    if not is_reference(text):
         raise UsageError(
             f"setting {name} is a function and {text!r} names none. Type: --set {name}=module:function"
         )
-    try:
-        found = getattr(import_module(module_name), function_name)
-    except (ImportError, AttributeError) as error:
-        raise UsageError(f"setting {name}: {error}. The module must be on PYTHONPATH.") from None
+    found = imported("setting", text)
     if not callable(found):
         raise UsageError(f"setting {name}: {text} is not a function.")
     return found

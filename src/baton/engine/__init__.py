@@ -11,7 +11,7 @@ from baton import registry
 from baton.errors import UsageError, nearest
 from baton.team.protocol import Engine
 
-__all__ = ["ENGINES", "FORMS", "is_engine", "make_engine"]
+__all__ = ["ENGINES", "FORMS", "is_engine", "make_engine", "read_options"]
 
 
 def _scripted(rest: str) -> Engine:
@@ -27,12 +27,12 @@ def _table(rest: str) -> Engine:
 
 
 def _torch(rest: str) -> Engine:
-    folder, options = _options(rest, ("device", "dtype", "template"))
+    folder, options = read_options(rest, ("device", "dtype", "template"))
     if not folder:
         raise UsageError("torch needs the folder of a model. Type: torch:DIR")
     from baton.engine.torch import PlainTemplate, TorchEngine
 
-    plain = options.get("template", None)
+    plain = options.get("template")
     if plain not in (None, "plain"):
         raise UsageError(f"template {plain!r} is not known. Expected plain, or nothing for the model's own.")
     return TorchEngine.open(
@@ -102,7 +102,8 @@ def _made(found: Any, rest: str) -> Engine:
     return engine
 
 
-def _options(rest: str, known: tuple[str, ...]) -> tuple[str, dict[str, str]]:
+def read_options(rest: str, known: tuple[str, ...]) -> tuple[str, dict[str, str]]:
+    """`NAME?option=value&...` as the name and the options, which have to be known ones."""
     head, _, query = rest.partition("?")
     options = dict(parse_qsl(query))
     for name in options:

@@ -12,11 +12,11 @@ import inspect
 import math
 from asyncio import gather
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from importlib import import_module
 from typing import TypeAlias, cast
 
 from msgspec.structs import replace
 
+from baton import registry
 from baton.engine.tokens import completion, encode_entries
 from baton.errors import UsageError, nearest
 from baton.team.protocol import Answer, EngineError, Entry, Request
@@ -160,22 +160,11 @@ def find_script(name: str) -> Script:
     """A built-in script by name, or `module:function`."""
     if name in SCRIPTS:
         return SCRIPTS[name]
-    module_name, colon, function_name = name.partition(":")
-    if not colon:
+    if not registry.is_reference(name):
         raise UsageError(
             f"there is no built-in script {name!r}. {nearest(name, SCRIPTS)} Or give module:function."
         )
-    try:
-        module = import_module(module_name)
-    except ImportError as error:
-        raise UsageError(
-            f"cannot import {module_name!r} for the script {name!r}: {error}. "
-            "Expected module:function, with the module on PYTHONPATH."
-        ) from error
-    function = getattr(module, function_name, None)
+    function = registry.imported("script", name)
     if not callable(function):
-        known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-        raise UsageError(
-            f"module {module_name!r} has no function {function_name!r}. {nearest(function_name, known)}"
-        )
+        raise UsageError(f"script {name!r} is a {type(function).__name__}; expected a function of a request.")
     return function  # type: ignore[no-any-return]  # what it returns is checked call by call

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
@@ -25,6 +24,7 @@ from baton.engine.tokens import encode_entries, option_id
 from baton.errors import FormatError, UsageError, nearest
 from baton.team.clock import uniform
 from baton.team.protocol import Answer, EngineError, Entry, Request
+from baton.trace.formats.durable import atomic_file
 from baton.trace.numbers import Floats, Ints
 
 State = tuple[str, str]
@@ -132,16 +132,8 @@ class TableEngine:
         """Write to one JSON file, whole or not at all."""
         rows = [[role, state, logits] for (role, state), logits in sorted(self._logits.items())]
         content = {"name": self.name, "version": self.version, "epsilon": self.epsilon, "rows": rows}
-        target = Path(path)
-        beside = target.with_name(f".{target.name}.{os.getpid()}.part")
-        try:
-            with beside.open("w", encoding="utf-8") as file:
-                json.dump(content, file, ensure_ascii=False, allow_nan=False, indent=1)
-                file.flush()
-                os.fsync(file.fileno())
-            beside.replace(target)
-        finally:
-            beside.unlink(missing_ok=True)
+        with atomic_file(path) as file:
+            file.write(json.dumps(content, ensure_ascii=False, allow_nan=False, indent=1).encode())
 
     @classmethod
     def load(cls, path: str | Path) -> Self:

@@ -9,7 +9,7 @@ Invariant: 0 < place < len(ids), because a token is predicted from the one befor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -114,14 +114,6 @@ def answer_row(
         group=sample if group is None else group,
         sample=sample,
     )
-
-
-def by_policy(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    """One list for each set of weights: prefixes are shared only within a policy."""
-    found: dict[str, list[Row]] = {}
-    for row in rows:
-        found.setdefault(row.policy, []).append(row)
-    return found
 
 
 def _row(trace: Trace, call: Call, advantages: NDArray[Any], weights: NDArray[Any] | None, group: str) -> Row:

@@ -21,12 +21,13 @@ from typing import Any, Self
 from weakref import WeakKeyDictionary
 
 import torch
-from peft.tuners.lora import Linear
+from peft import LoraConfig, inject_adapter_in_model
+from peft.tuners.lora import Linear, LoraLayer
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from baton.engine.torch.engine import turn
-from baton.errors import MissingExtraError, UsageError, nearest
+from baton.errors import UsageError, nearest
 
 
 class LoraLinear(Linear):
@@ -115,13 +116,6 @@ def attach(
 def _inject(
     model: Any, names: Sequence[str], rank: int, alpha: int, targets: Sequence[str], seed: int
 ) -> dict[str, Any]:
-    try:
-        from peft import LoraConfig, inject_adapter_in_model
-        from peft.tuners.lora import LoraLayer
-
-    except ImportError as error:
-        raise MissingExtraError("LoRA", "torch") from error
-
     config = LoraConfig(r=rank, lora_alpha=alpha, target_modules=list(targets), lora_dropout=0.0, bias="none")
     config._register_custom_module({nn.Linear: LoraLinear})
     with torch.random.fork_rng(), warnings.catch_warnings():

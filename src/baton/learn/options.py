@@ -196,46 +196,36 @@ def option_rows(
     Situations of rollouts that a budget cut off count `cut_weight`. Of one that was met several times the first trace
     tells the chances.
     """
-    met: dict[tuple[str, bytes, tuple[str, ...], float], tuple[float, Trace, int]] = {}
+    met: dict[Asked, tuple[float, Trace, int]] = {}
     for trace in traces:
         level = cut_weight if cut_off(trace) else 1.0
         if not level:
             continue
         for place, event in enumerate(trace.events):
-            call = trace.call_by_id.get(event.call or "")
-            if event.options is None or event.choice is None or event.status != "ok" or call is None:
+            if event.choice is None or event.status != "ok" or event.decision not in decisions:
                 continue
-            if (
-                event.decision not in decisions
-                or event.option_propensities is None
-                or call.policy not in tokenizers
-            ):
-                continue
-            prompt = trace.prompt_ids(call)
-            if prompt is None or call.policy is None:
-                continue
-            drawn_at = 1.0 if call.sampling is None else call.sampling.temperature
-            key = (call.policy, prompt.numpy().astype(np.int32).tobytes(), event.options, drawn_at)
-            count, first, at = met.get(key, (0.0, trace, place))
-            met[key] = (count + level, first, at)
+            asked = None if event.option_propensities is None else Asked.at(trace, event)
+            if asked is not None and asked.policy in tokenizers:
+                count, first, at = met.get(asked, (0.0, trace, place))
+                met[asked] = (count + level, first, at)
     rows: list[Row] = []
-    for number, ((policy, prompt_ids, options, drawn_at), (count, trace, place)) in enumerate(met.items()):
-        event = trace.events[place]
-        values = [q(Prefix(trace, place), option) for option in options]
-        chances = event.option_propensities or ()
+    for number, (asked, (count, trace, place)) in enumerate(met.items()):
+        values = [q(Prefix(trace, place), option) for option in asked.options]
+        chances = trace.events[place].option_propensities or ()
         target = target_of(chances, values, temperature=temperature, forget=forget)
+        policy = asked.policy or ""
         tokenizer = tokenizers[policy]
-        for option, share in zip(options, target.tolist(), strict=True):
+        for option, share in zip(asked.options, target.tolist(), strict=True):
             said = [*tokenizer.encode(option, add_special_tokens=False), tokenizer.eos_token_id]
             rows.append(
                 answer_row(
-                    np.frombuffer(prompt_ids, np.int32),
+                    np.frombuffer(asked.prompt, np.int32),
                     said,
                     sample=f"option/{len(rows)}",
                     group=f"situation/{number}",
                     advantage=share,
                     weight=count,
-                    temperature=drawn_at,
+                    temperature=asked.temperature,
                     policy=policy,
                 )
             )

@@ -40,7 +40,6 @@ from baton.learn.update import Gradients, Packed, UpdateReport
 from baton.learn.watch import Watch, interval, learned, rewards, sizes
 from baton.team.protocol import Engine
 from baton.trace.gold import Gold
-from baton.trace.numbers import Floats
 from baton.trace.outcome import cut_off
 from baton.trace.trace import Trace
 
@@ -96,8 +95,9 @@ class Trainer:
         self.rollouts = Rollouts(recipe, self.stage, self.policies)
         self.buffer = ReplayBuffer(recipe.rollout.staleness)
         self.watch = parts.watch
+        packed = Packed(**structs.asdict(recipe.pack))
         self.gradients = {
-            name: Gradients(policy.model, parts.loss, _packed(recipe), reference=_reference(recipe, policy))
+            name: Gradients(policy.model, parts.loss, packed, reference=_reference(recipe, policy))
             for name, policy in self.policies.items()
             if policy.learns
         }
@@ -114,7 +114,8 @@ class Trainer:
         began = time.monotonic()
         groups = self.rollouts.take(number)
         played = time.monotonic()
-        credited, again_tokens = self._credited(groups)
+        self.rollouts.publish()
+        credited, again_tokens = asyncio.run(self._credited(groups))
         self._check_finite(credited.traces)
         groups = _regrouped(groups, credited.traces)
         self.buffer.add(groups, self.step_number)
@@ -157,12 +158,8 @@ class Trainer:
         """Wait for rollouts that are being played."""
         self.rollouts.close()
 
-    def _credited(self, groups: Sequence[RolloutGroup]) -> tuple[Credited, int]:
+    async def _credited(self, groups: Sequence[RolloutGroup]) -> tuple[Credited, int]:
         """Scored and credited, and the tokens of all that was run again for it."""
-        self.rollouts.publish()
-        return asyncio.run(self._judged(groups))
-
-    async def _judged(self, groups: Sequence[RolloutGroup]) -> tuple[Credited, int]:
         traces = [trace for group in groups for trace in group.traces]
         gold, tokens = await self.judging.gold(traces, self.rollouts.forks)
         traces = self.scoring.score(traces, gold)
@@ -187,7 +184,7 @@ class Trainer:
 
     def _norm(self, groups: Sequence[RolloutGroup]) -> float:
         """Of the gradient that these credits would cause, over all policies."""
-        rows = [row for group in groups for trace in group.traces for row in self._rows(trace, group)]
+        rows = self._sampled_rows(groups)
         squares = 0.0
         for policy in (policy for policy in self.policies.values() if policy.learns):
             mine = [row for row in rows if row.policy == policy.engine.name and np.any(row.advantages)]
@@ -296,14 +293,11 @@ class Trainer:
         names = {call.id for call in trace.calls if call.role in learning}
         found = advantages(trace, decision_only=self.recipe.train.decision_only)
         found = {call: values for call, values in found.items() if call in names}
-        weights = self._weights(trace, found)
-        return rows_of(trace, found, weights=weights, group=f"{group.step}/{trace.header.task_id}")
-
-    def _weights(self, trace: Trace, values: Mapping[str, Floats]) -> dict[str, Floats]:
-        """0 on tokens of decisions that are not learned; less on rollouts that a budget cut off."""
+        # Nothing on tokens of decisions that are not learned; less on rollouts that a budget cut off.
         level = self.recipe.rollout.cut_weight if cut_off(trace) else 1.0
-        sizes = {call: len(each) for call, each in values.items()}
-        return learned_weights(trace, sizes, self.recipe.train.decisions, level=level)
+        sizes = {call: len(each) for call, each in found.items()}
+        weights = learned_weights(trace, sizes, self.recipe.train.decisions, level=level)
+        return rows_of(trace, found, weights=weights, group=f"{group.step}/{trace.header.task_id}")
 
     # -- to go on from ----------------------------------------------------------------------------
 
@@ -348,10 +342,6 @@ def _reference(recipe: Recipe, policy: Policy) -> Any:
     if not recipe.loss.kl:
         return None
     return Adapted(policy.model, None) if policy.part.train == "lora" else copy.deepcopy(policy.model)
-
-
-def _packed(recipe: Recipe) -> Packed:
-    return Packed(**structs.asdict(recipe.pack))
 
 
 def _regrouped(groups: Sequence[RolloutGroup], traces: Sequence[Trace]) -> list[RolloutGroup]:

@@ -41,13 +41,10 @@ class Packed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Compare the first pass with the model's own forward."""
 
     def __post_init__(self) -> None:
-        if self.packing not in ("auto", "forest", "merged", "rows"):
-            known = ("auto", "forest", "merged", "rows")
-            raise UsageError(f"packing {self.packing!r} is not known. {nearest(self.packing, known)}")
-        if self.duplicates not in ("once", "row_exact"):
-            raise UsageError(
-                f"duplicates {self.duplicates!r} is not known. {nearest(self.duplicates, ('once', 'row_exact'))}"
-            )
+        known = {"packing": ("auto", "forest", "merged", "rows"), "duplicates": ("once", "row_exact")}
+        for name, words in known.items():
+            if (given := getattr(self, name)) not in words:
+                raise UsageError(f"{name} {given!r} is not known. {nearest(given, words)}")
 
 
 class UpdateReport(Struct, frozen=True, kw_only=True):

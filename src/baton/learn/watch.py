@@ -158,14 +158,11 @@ class Watch:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state_dict` gave."""
+        first, last = state["first"], state["last"]
         for each in self._monitors.values():
             if isinstance(each, Comparing):
-                each.first = {
-                    name: list(state["first"][name]) for name in each.compares if name in state["first"]
-                }
-                each.last = {
-                    name: list(state["last"][name]) for name in each.compares if name in state["last"]
-                }
+                each.first = {name: list(first[name]) for name in each.compares if name in first}
+                each.last = {name: list(last[name]) for name in each.compares if name in last}
         self._firing = list(state["firing"])
         own = state.get("own", {})  # version 0.1 had no monitors but its own
         for name, monitor in self._remembering():

@@ -85,14 +85,11 @@ class AgentsCritic:
         for _ in range(self.steps):
             optimizer.zero_grad()
             q_TR = (x * self.weights["w"]).sum(-1)  # T traces, R roles
-            both = ((returns - q_TR.sum(-1)) ** 2).mean() + ((returns - self._mixed(q_TR)) ** 2).mean()
+            mixed = _mixed(q_TR, self.weights)
+            both = ((returns - q_TR.sum(-1)) ** 2).mean() + ((returns - mixed) ** 2).mean()
             both.backward()  # type: ignore[no-untyped-call]  # torch does not say
             optimizer.step()
         self.weights = {name: value.detach() for name, value in self.weights.items()}
-
-    def _mixed(self, q_TR: Tensor) -> Tensor:
-        hidden = elu(q_TR @ self.weights["w1"].abs().T + self.weights["b1"])
-        return hidden @ self.weights["w2"].abs() + self.weights["b2"]
 
     def q(self, trace: Trace, agent: str) -> float:
         """An agent's own value of what it did."""
@@ -111,9 +108,7 @@ class AgentsCritic:
             for slot, value in zip(slots, values, strict=True):
                 if slot is not None:
                     sums[slot] += value
-            weights = {name: value.double() for name, value in self.weights.items()}
-            hidden = elu(sums @ weights["w1"].abs().T + weights["b1"])
-            return float(hidden @ weights["w2"].abs() + weights["b2"])
+            return float(_mixed(sums, {name: value.double() for name, value in self.weights.items()}))
 
         return mixed
 
@@ -132,6 +127,12 @@ class AgentsCritic:
         """Go on from what `state_dict` gave."""
         self.weights = {name: torch.tensor(value) for name, value in state["weights"].items()}
         self._seen = [(rows, value) for rows, value in state["seen"]]
+
+
+def _mixed(q: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
+    """Values of roles, in the last dimension, as QMIX mixes them into one."""
+    hidden = elu(q @ weights["w1"].abs().T + weights["b1"])
+    return hidden @ weights["w2"].abs() + weights["b2"]
 
 
 def _features(trace: Trace, agent: str) -> list[float]:

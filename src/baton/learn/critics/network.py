@@ -256,12 +256,8 @@ class _Asked:
             settings = find(chained.estimator).settings
             self.gamma = float(chained.settings.get("gamma", settings["gamma"].default))
             self.by_agent |= chained.settings.get("critic") == "local"
-        if (
-            recipe.critic is not None
-            and recipe.critic.view == "central"
-            and self.by_agent
-            and not self.tokens
-        ):
+        central = recipe.critic is not None and recipe.critic.view == "central"
+        if central and self.by_agent and not self.tokens:
             raise UsageError(
                 'estimator gae has critic = "local" and [critic] has view = "central". Set view = "local".'
             )
@@ -295,14 +291,13 @@ class _Net(nn.Module):
         with tree_attention(self.decoder, current):
             return self._head(hidden_states(self.decoder, current.layout), nodes) * self.scale + self.shift
 
-    def regress(self, layout: Any, nodes: NDArray[np.int32], target: Tensor, weight: Tensor) -> float:
+    def regress(self, layout: Any, nodes: NDArray[np.int32], target: Tensor, weight: Tensor) -> None:
         """Gradients of the weighted mean square."""
         current = make_pass(layout, torch.float32, torch.device("cpu"))
         with tree_attention(self.decoder, current):
             values = self._head(hidden_states(self.decoder, current.layout), nodes)
             loss = (weight * (values - (target - self.shift) / self.scale) ** 2).sum()
             loss.backward()  # type: ignore[no-untyped-call]  # torch's
-        return float(loss.detach())
 
     def _head(self, hidden: Tensor, nodes: NDArray[np.int32]) -> Tensor:
         found: Tensor = self.head(hidden.index_select(0, torch.from_numpy(nodes.astype(np.int64))))[:, 0]
@@ -349,18 +344,12 @@ def token_returns_to_go(trace: Trace, reward: RewardOf, *, gamma: float = 1.0) -
 
 def _lessons(reads: Sequence[_Read], critic: NetworkCritic) -> list[Lesson]:
     found: list[Lesson] = []
-    asks = critic.asks
+    asks, reward, gamma = critic.asks, critic.reward, critic.asks.gamma
     for read in reads:
         ahead: Mapping[str, Sequence[float]] = (
-            token_returns_to_go(read.trace, critic.reward, gamma=asks.gamma)
+            token_returns_to_go(read.trace, reward, gamma=gamma)
             if asks.tokens
-            else returns_to_go(
-                read.trace,
-                critic.reward,
-                gamma=asks.gamma,
-                by_agent=asks.by_agent,
-                own=asks.own_rewards,
-            )
+            else returns_to_go(read.trace, reward, gamma=gamma, by_agent=asks.by_agent, own=asks.own_rewards)
         )
         for page in read.pages:
             targets = [_at(ahead[spot.call], spot.num_said) for spot in page.spots]

@@ -28,7 +28,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 from msgspec import Struct, structs
 
@@ -100,6 +100,7 @@ def choice_points(trace: Trace, reward: RewardOf = team_return) -> list[ChoicePo
     return found
 
 
+T = TypeVar("T")
 Ask = Callable[[Sequence[Asked]], Mapping[Asked, tuple[float, ...]]]
 """The chances of options as the policy is now; what it does not answer for is left out."""
 _END = b""
@@ -109,15 +110,12 @@ _LEAST = 1e-6
 """Below this chance an option's bonus does not grow."""
 
 
-class _Cell:
+class _Cell(Struct):
     """What followed one option of one situation."""
 
-    __slots__ = ("after", "count", "reward")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.reward = 0.0
-        self.after: dict[bytes, int] = {}
+    count: int = 0
+    reward: float = 0.0
+    after: dict[bytes, int] = {}
 
 
 class TableCritic:
@@ -310,23 +308,21 @@ class TableCritic:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """What `state_dict` gave."""
         self._num_observed = state["num_observed"]
-        self._cells = {}
-        for key, cells in state["cells"].items():
-            self._cells[bytes.fromhex(key)] = [_cell(*each) for each in cells]
-        self._chances = {bytes.fromhex(key): tuple(value) for key, value in state["chances"].items()}
+        self._cells = {
+            key: [_Cell(count, reward, _by_key(after)) for count, reward, after in cells]
+            for key, cells in _by_key(state["cells"]).items()
+        }
+        self._chances = {key: tuple(value) for key, value in _by_key(state["chances"]).items()}
         asked = state.get("asked", {})  # of a checkpoint from before it was kept: none
-        self._asked = {bytes.fromhex(key): Asked.of(value) for key, value in asked.items()}
-        self._depth = {bytes.fromhex(key): value for key, value in state["depth"].items()}
-        self._values = {bytes.fromhex(key): value for key, value in state["values"].items()}
+        self._asked = {key: Asked.of(value) for key, value in _by_key(asked).items()}
+        self._depth, self._values = _by_key(state["depth"]), _by_key(state["values"])
         levels = state.get("levels")
         if levels is None:  # of a checkpoint from before they were kept
             self._solve()
         else:  # solved again, values of situations that come round to themselves would move on by a digit
-            self._levels = {bytes.fromhex(key): level for key, level in levels.items()}
+            self._levels = _by_key(levels)
 
 
-def _cell(count: int, reward: float, after: dict[str, int]) -> _Cell:
-    cell = _Cell()
-    cell.count, cell.reward = count, reward
-    cell.after = {bytes.fromhex(key): n for key, n in after.items()}
-    return cell
+def _by_key(written: Mapping[str, T]) -> dict[bytes, T]:
+    """What a checkpoint keeps under the text of a key."""
+    return {bytes.fromhex(key): value for key, value in written.items()}

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl
 
+from baton.engine import read_options
 from baton.errors import MissingExtraError, UsageError, nearest
 from baton.team.protocol import Engine
 
@@ -71,11 +71,7 @@ def load_model(name: str, *, device: str | None = None, dtype: str | None = None
 
 def model_engine(spec: str) -> Engine:
     """An engine from a model's name as policies are written: `smollm2`, `smollm2?device=cuda&dtype=bfloat16`."""
-    name, _, query = spec.partition("?")
-    options = dict(parse_qsl(query))
-    for option in options:
-        if option not in ("device", "dtype"):
-            raise UsageError(f"there is no option {option!r}. {nearest(option, ('device', 'dtype'))}")
+    name, options = read_options(spec, ("device", "dtype"))
     model, tokenizer = load_model(name, device=options.get("device"), dtype=options.get("dtype"))
     from baton.engine.torch import TorchEngine
 

@@ -77,7 +77,7 @@ def open_model(folder: str | Path, *, device: str | None = None, dtype: str | No
     """Model and tokenizer, ready to sample from and to train."""
     place = _device(device)
     _check_memory(Path(folder), place, dtype)
-    with _quiet(), _enough_memory(folder, place):
+    with quiet(), _enough_memory(folder, place):
         model, tokenizer = open_folder(folder, place, dtype)
     if not getattr(tokenizer, "chat_template", None):
         raise UsageError(
@@ -88,8 +88,8 @@ def open_model(folder: str | Path, *, device: str | None = None, dtype: str | No
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Without transformers' progress bar, which is for loads of minutes."""
+def quiet() -> Iterator[None]:
+    """Without transformers' progress bars, which are for minutes of work."""
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()

@@ -78,9 +78,8 @@ def read_gguf(path: str | Path) -> Gguf:
     path = Path(path)
     with path.open("rb") as file:
         reader = _Reader(np.memmap(file, np.uint8, "r"), path)
-        if reader.take(4) != b"GGUF" or (version := reader.number("I")) not in (2, 3):
+        if reader.take(4) != b"GGUF" or reader.number("I") not in (2, 3):
             raise FormatError(f"{path.name} is not a GGUF file of version 2 or 3.")
-        del version
         num_tensors, num_facts = reader.number("Q"), reader.number("Q")
         facts = {reader.string(): reader.value(reader.number("I")) for _ in range(num_facts)}
         found = [reader.tensor() for _ in range(num_tensors)]

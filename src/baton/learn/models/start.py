@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import contextlib
-import io
 import json
 import shutil
 import tempfile
@@ -37,7 +35,7 @@ from baton.forest.rows import Row, answer_row
 from baton.learn import lora
 from baton.learn.loss import Loss
 from baton.learn.models import check_model, load_model
-from baton.learn.models.local import kept
+from baton.learn.models.local import kept, quiet
 from baton.learn.models.tiny import make_tiny
 from baton.learn.recipe import PolicyPart, Recipe
 from baton.learn.stage import Episode, Stage
@@ -144,8 +142,7 @@ def starting_models(
             _name(recipe, alike, stage.roles),
             lambda place: _make(recipe, stage, alike, place, progress),
         )
-        with _quiet():
-            return load_model(str(made), device=part.device, dtype=part.dtype)
+        return load_model(str(made), device=part.device, dtype=part.dtype)
 
     return load
 
@@ -204,22 +201,12 @@ def _adapt(
     assert warm is not None
     tell = progress or (lambda _: None)
     name, *roles = who
-    model, tokenizer = start
+    model, _ = start
     tell("scripted play")
     spoken = spoken_in(_scripted(recipe, stage), roles)
     began = time.monotonic()
     with lora.use(model, name):
-        loss = warm_start(
-            model,
-            tokenizer,
-            spoken,
-            steps=warm.steps,
-            rows=warm.rows,
-            learning_rate=warm.learning_rate,
-            seed=recipe.train.seed,
-            parameters=lora.parameters_of(model, name),
-            progress=lambda step, loss: tell(f"warm start of {name} {step}/{warm.steps}, loss {loss:.3f}"),
-        )
+        loss = _warm(recipe, start, spoken, tell, f"of {name} ", lora.parameters_of(model, name))
     told = {"loss": loss, "seconds": time.monotonic() - began, "calls": len(spoken), **structs.asdict(warm)}
     save_file(lora.adapter_state_dict(model, name), place / "adapter.safetensors")
     (place / "warm.json").write_text(json.dumps(told), "utf-8")
@@ -227,27 +214,40 @@ def _adapt(
 
 def _make(recipe: Recipe, stage: Stage, part: PolicyPart, place: Path, progress: Progress | None) -> None:
     tell = progress or (lambda _: None)
-    warm = recipe.warm
     tell("scripted play")
     spoken = spoken_in(_scripted(recipe, stage), stage.roles)
     if part.model == "tiny":
         model, tokenizer = make_tiny(texts_of(spoken), part.tiny, seed=recipe.train.seed)
     else:
         model, tokenizer = load_model(part.model, device=part.device, dtype=part.dtype)
-    if warm is not None:
-        warm_start(
-            model,
-            tokenizer,
-            spoken,
-            steps=warm.steps,
-            rows=warm.rows,
-            learning_rate=warm.learning_rate,
-            seed=recipe.train.seed,
-            progress=lambda step, loss: tell(f"warm start {step}/{warm.steps}, loss {loss:.3f}"),
-        )
-    with _quiet():
+    if recipe.warm is not None:
+        _warm(recipe, (model, tokenizer), spoken, tell)
+    with quiet():
         model.save_pretrained(place)
         tokenizer.save_pretrained(place)
+
+
+def _warm(
+    recipe: Recipe,
+    start: tuple[Any, Any],
+    spoken: Counter[Spoken],
+    tell: Progress,
+    whose: str = "",
+    parameters: Sequence[torch.nn.Parameter] | None = None,
+) -> float:
+    """The supervised start as the recipe has it; returns the last loss."""
+    warm = recipe.warm
+    assert warm is not None
+    return warm_start(
+        *start,
+        spoken,
+        steps=warm.steps,
+        rows=warm.rows,
+        learning_rate=warm.learning_rate,
+        seed=recipe.train.seed,
+        parameters=parameters,
+        progress=lambda step, loss: tell(f"warm start {whose}{step}/{warm.steps}, loss {loss:.3f}"),
+    )
 
 
 def _scripted(recipe: Recipe, stage: Stage) -> list[Trace]:
@@ -257,10 +257,3 @@ def _scripted(recipe: Recipe, stage: Stage) -> list[Trace]:
     script = stage.script(play)
     episodes = [Episode(name=f"warm-{n}", instance=WARM_SEEDS + n, seed=WARM_SEEDS + n) for n in range(count)]
     return asyncio.run(stage.play(dict.fromkeys(stage.roles, script), episodes))
-
-
-@contextlib.contextmanager
-def _quiet() -> Any:
-    """transformers draws progress bars for a file of a megabyte."""
-    with contextlib.redirect_stderr(io.StringIO()):
-        yield

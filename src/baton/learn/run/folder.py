@@ -57,9 +57,8 @@ class Folder:
             raise UsageError(
                 f"{self.path} holds a run already. Type: baton train --resume --out {self.path}, or give another --out."
             )
-        if stores := stores_in(
-            self.path
-        ):  # `baton replay` and others would look for this run's traces instead
+        # `baton replay` and others would look for this run's traces in such stores.
+        if stores := stores_in(self.path):
             raise UsageError(
                 f"{self.path} holds runs of `baton run` in {stores[0].name}. Give another --out, such as "
                 f"{self.path / 'trained'}"
@@ -76,12 +75,15 @@ class Folder:
 
     def tell(self, changes: Mapping[str, Any]) -> None:
         """Change run.json, whole or not at all."""
-        place = self.path / "run.json"
-        known = self.told() if place.exists() else {}
-        made = place.with_suffix(".new")
-        with self._writing("run.json"):
-            made.write_text(json.dumps({**known, **changes}, indent=2) + "\n", "utf-8")
-            made.replace(place)
+        known = self.told() if (self.path / "run.json").exists() else {}
+        self._replace("run.json", json.dumps({**known, **changes}, indent=2) + "\n")
+
+    def _replace(self, name: str, text: str) -> None:
+        """Write a file anew, whole or not at all."""
+        made = (self.path / name).with_suffix(".new")
+        with self._writing(name):
+            made.write_text(text, "utf-8")
+            made.replace(self.path / name)
 
     def told(self) -> dict[str, Any]:
         place = self.path / "run.json"
@@ -112,8 +114,7 @@ class Folder:
     def change(self, recipe: Recipe, step: int, changes: Sequence[str]) -> None:
         """A run goes on with other settings: run.json tells, since recipe.toml alone no longer gives the run."""
         if changes:
-            with self._writing("recipe.toml"):
-                (self.path / "recipe.toml").write_text(resolved(recipe), "utf-8")
+            self._replace("recipe.toml", resolved(recipe))
             earlier = self.told().get("changes", [])
             self.tell(
                 {"steps": recipe.train.steps, "changes": [*earlier, {"step": step, "set": list(changes)}]}
@@ -126,10 +127,7 @@ class Folder:
             if place.exists():
                 until = step if name == "metrics.jsonl" else min(step, max(0, step - 1))
                 lines = [json.dumps(line) for line in read_lines(place) if _is_until(line, until)]
-                made = place.with_suffix(".new")
-                with self._writing(name):
-                    made.write_text("".join(f"{line}\n" for line in lines), "utf-8")
-                    made.replace(place)
+                self._replace(name, "".join(f"{line}\n" for line in lines))
         if self.traces.exists():
             late = [each.trace_id for each in list_traces(self.traces) if _is_after(each.trace_id, step)]
             if late:
@@ -138,10 +136,7 @@ class Folder:
 
     def add(self, name: str, line: Mapping[str, Any]) -> None:
         """One line of metrics or evals."""
-        with (
-            self._writing(f"{name}.jsonl"),
-            (self.path / f"{name}.jsonl").open("ab+") as file,
-        ):
+        with self._writing(f"{name}.jsonl"), (self.path / f"{name}.jsonl").open("ab+") as file:
             file.write(_line_end(file) + json.dumps(line).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())

@@ -179,14 +179,11 @@ class Session:
         trainer = self.trainer
         known = read_lines(self.folder.path / "evals.jsonl")
         one = next((line for line in known if line.get("who") == "untrained"), None)
-        if (
-            one is None or "tokens" not in one
-        ):  # somebody changed the file; what was trained stands without this row
+        if one is None or "tokens" not in one:  # somebody changed the file; what was trained stands without
             why = "evals.jsonl does not say any more what the untrained team took"
             return {"step": trainer.step_number, "who": "best-of", "episodes": 0, "why": why}
         tries = tries_for(tokens, one["tokens"], self.recipe.eval.best_of)
-        score = task_return
-        traces, returns = best_of(trainer.stage, trainer.engines(), self.recipe, tries, score)
+        traces, returns = best_of(trainer.stage, trainer.engines(), self.recipe, tries, task_return)
         return best_summary("best-of", trainer.step_number, traces, returns, tokens)
 
     def _alone(self, tokens: float) -> dict[str, Any]:
