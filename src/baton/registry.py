@@ -175,7 +175,9 @@ def _loaded(kind: str, name: str, load: Callable[[], Any]) -> Any:
     except MissingExtraError:
         raise
     except (ImportError, AttributeError) as error:
+        near = nearest(error.name or "", dir(error.obj)) if isinstance(error, AttributeError) else ""
+        hint = near if near.startswith("Did") else "Check the name."
         raise UsageError(
-            f"{kind} {name!r} cannot be loaded: {error}. Check the name, and that its package is installed or its "
-            "folder is on PYTHONPATH."
+            f"{kind} {name!r} cannot be loaded: {error}. {hint} Its package has to be installed, or its folder on "
+            "PYTHONPATH."
         ) from None
