@@ -12,7 +12,7 @@ from functools import lru_cache
 from math import fsum
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from baton import registry
 from baton.errors import TraceError
@@ -91,8 +91,8 @@ def regret_of_trace(trace: Trace, solution_of: Callable[[Game], Solution] = solv
     if not play.cut_off:
         return ledger
     choice, worth = play.game.decision(play.end), play.quit_value
-    return GameRegret(
-        optimum=ledger.optimum,
+    return structs.replace(
+        ledger,
         value=ledger.value + worth,
         parts=ledger.parts | {choice: ledger.parts[choice] + solution.values[play.end] - worth},
         visits=ledger.visits | {choice: ledger.visits[choice] + 1},

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 from numpy.typing import ArrayLike, NDArray
 
 from baton.credit.estimator import CreditError, Credits, Group, RewardOf, estimator, make_credit
@@ -154,13 +154,9 @@ async def total_effect(
             share = coupling(recorded, made.trace, followed & frozenset(recorded.position))
             coupled += [] if share is None else [share]
     found = total_effect_of(table)
-    return MessageEffect(
-        value=found.value,
-        stderr=found.stderr,
-        siblings=found.siblings,
+    return structs.replace(
+        found,
         coupling=float(np.mean(coupled)) if coupled else None,
-        message_variance=found.message_variance,
-        luck_variance=found.luck_variance,
         cost=Cost(runner.cost.tokens - before.tokens, runner.cost.calls - before.calls),
     )
 

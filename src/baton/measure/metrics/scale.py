@@ -111,8 +111,8 @@ def scale(trace: Trace) -> Scale:
         decisions=_counted(event.decision for event in events if event.decision != "none"),
         statuses=_counted(event.status for event in events),
         **_team(trace),
-        tokens=_tokens(trace),
-        seconds=_seconds(trace),
+        tokens=tokens_of(trace),
+        seconds=seconds_of(trace),
         **_path(trace),
         reward_channels=tuple(channels),
         credit_units=credit_units,
@@ -150,15 +150,16 @@ def _path(trace: Trace) -> dict[str, Any]:
     return dict(zip(names, (work, span, work / span if span else None, len(path)), strict=True))
 
 
-def _tokens(trace: Trace) -> float | None:
+def tokens_of(trace: Trace) -> float | None:
+    """The tokens of the whole trace: as it states them, else those of its events; None: not counted."""
     if "tokens" in trace.costs:
         return trace.costs["tokens"]
     measured = [event.tokens for event in trace.events if event.tokens is not None]
     return sum(measured) if measured else None
 
 
-def _seconds(trace: Trace) -> float | None:
-    """The clock's own figure; without one, until the end of what ended last."""
+def seconds_of(trace: Trace) -> float | None:
+    """How long the trace took, by the clock's own figure; without one, until the end of what ended last."""
     ends = (event.t + (event.duration_s or 0.0) for event in trace.events)
     return trace.costs.get("wall_clock_s", max(ends, default=None))
 

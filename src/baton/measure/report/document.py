@@ -66,17 +66,15 @@ def document(report: MeasureReport) -> Document:
     if report.own:
         tables.append(_own(report.own))
     if report.versus_single:
-        rows = tuple(
-            (_words(name), shown(figure), figure.why_not or "")
-            for name, figure in report.versus_single.items()
-        )
-        tables.append(
-            ReportTable(
-                title="Against the single agent", head=("figure", "team", "why not measured"), rows=rows
-            )
-        )
+        tables.append(_plain("Against the single agent", "team", report.versus_single))
     if report.best_of is not None:
-        tables.append(_best_of(report.best_of))
+        best = report.best_of
+        figures = {
+            "success": best.success,
+            "samples (n)": best.samples,
+            "tokens over the team's": best.token_match,
+        }
+        tables.append(_plain("Best of n single agents, token-matched", "best of n", figures))
     tables.append(_failures(report, columns))
     if report.safety is not None:
         tables += _safety(report.safety)
@@ -124,17 +122,10 @@ def _own(own: Mapping[str, OwnFigure]) -> ReportTable:
     return ReportTable(title="Metrics asked for", head=head, rows=tuple(rows))
 
 
-def _best_of(best: BestOf) -> ReportTable:
-    figures = {
-        "success": best.success,
-        "samples (n)": best.samples,
-        "tokens over the team's": best.token_match,
-    }
-    return ReportTable(
-        title="Best of n single agents, token-matched",
-        head=("figure", "best of n", "why not measured"),
-        rows=tuple((name, shown(figure), figure.why_not or "") for name, figure in figures.items()),
-    )
+def _plain(title: str, column: str, figures: Mapping[str, Figure]) -> ReportTable:
+    """A row for each figure: its name, its value, and why there is none."""
+    rows = tuple((_words(name), shown(figure), figure.why_not or "") for name, figure in figures.items())
+    return ReportTable(title=title, head=("figure", column, "why not measured"), rows=rows)
 
 
 def _failures(report: MeasureReport, columns: Mapping[str, TraceGroup]) -> ReportTable:
@@ -181,11 +172,7 @@ def _checklist(found: Checklist) -> ReportTable:
 
 
 def _safety(found: SafetyReport) -> list[ReportTable]:
-    figures = ReportTable(
-        title="Safety: taint, blast radius, clean replay",
-        head=("figure", "value", "why not measured"),
-        rows=tuple((_words(name), shown(f), f.why_not or "") for name, f in found.figures.items()),
-    )
+    figures = _plain("Safety: taint, blast radius, clean replay", "value", found.figures)
     rows = []
     for one in found.traces[:_SOME]:
         touched, radius = one.taint, one.blast

@@ -35,8 +35,8 @@ _NO_REPLAY = not_measured("it needs the team to run again; type --replay")
 Reruns = Callable[[MeasuredTrace], Rerun | Figure]
 
 
-class ReportRow(Struct, frozen=True, kw_only=True):
-    """What a figure is."""
+class ReportRow(Struct, frozen=True):
+    """What a figure is: its family, what it is counted in, and what it says."""
 
     family: Family
     unit: str
@@ -80,47 +80,33 @@ class MeasureReport(Struct, frozen=True, kw_only=True):
 
 
 _OVER_TRACES: dict[str, tuple[ReportRow, Callable[[Sequence[MeasuredTrace]], Figure]]] = {
-    "success": (
-        ReportRow(family="E1", unit="", about="S: share of traces whose answer is verified right."),
-        success.success,
-    ),
+    "success": (ReportRow("E1", "", "S: share of traces whose answer is verified right."), success.success),
     "voters_n_eff": (
-        ReportRow(
-            family="E3", unit="voters", about="n/(1 + (n - 1) rho) of those whose results were aggregated."
-        ),
+        ReportRow("E3", "voters", "n/(1 + (n - 1) rho) of those whose results were aggregated."),
         votes.voters,
     ),
     "aggregation_efficiency": (
-        ReportRow(family="E3", unit="", about="(Acc - best single)/(Acc_opt - best single)."),
+        ReportRow("E3", "", "(Acc - best single)/(Acc_opt - best single)."),
         votes.aggregation_efficiency,
     ),
     "attribution_who": (
-        ReportRow(family="E3", unit="", about="Faults put in whose agent has the lowest credit."),
+        ReportRow("E3", "", "Faults put in whose agent has the lowest credit."),
         lambda readings: collaboration.attribution(readings)[0],
     ),
     "attribution_when": (
-        ReportRow(family="E3", unit="", about="Faults put in whose event has the lowest credit."),
+        ReportRow("E3", "", "Faults put in whose event has the lowest credit."),
         lambda readings: collaboration.attribution(readings)[1],
     ),
 }
 _BY_REPLAY = {
-    "message_value": ReportRow(
-        family="E3", unit="", about="V - V(masked): what a message brought, on average."
-    ),
-    "useful_message_share": ReportRow(
-        family="E3", unit="", about="Messages worth more than nothing, of all."
-    ),
-    "premature_stop_rate": ReportRow(
-        family="O5", unit="", about="Stops after which going on would have been better."
-    ),
+    "message_value": ReportRow("E3", "", "V - V(masked): what a message brought, on average."),
+    "useful_message_share": ReportRow("E3", "", "Messages worth more than nothing, of all."),
+    "premature_stop_rate": ReportRow("O5", "", "Stops after which going on would have been better."),
 }
 
 
 def _rows() -> dict[str, ReportRow]:
-    listed = {
-        name: ReportRow(family=found.family, unit=found.unit, about=found.formula)
-        for name, found in METRICS.items()
-    }
+    listed = {name: ReportRow(found.family, found.unit, found.formula) for name, found in METRICS.items()}
     every = {name: row for name, (row, _) in _OVER_TRACES.items()} | listed | _BY_REPLAY
     return {name: row for family in FAMILIES for name, row in every.items() if row.family == family}
 

@@ -23,6 +23,10 @@ from baton.view.web.worth import channels
 
 # Bits of `flags`.
 INFERRED, UNTRUSTED, HAS_CONTENT, HAS_OPTIONS = 1, 2, 4, 8
+_FIGURES = (
+    "agents", "calls", "messages", "tool_calls", "tokens", "seconds", "work_s", "span_s", "parallelism", "max_depth",
+    "max_concurrency",
+)  # fmt: skip
 
 
 def picture(trace: Trace) -> dict[str, Any]:
@@ -83,19 +87,7 @@ def _about(trace: Trace) -> dict[str, Any]:
         "interventions": run.get("interventions"),
         "costs": trace.costs,
         "metrics": trace.metrics,
-        "figures": {
-            "agents": size.agents,
-            "calls": size.calls,
-            "messages": size.messages,
-            "tool_calls": size.tool_calls,
-            "tokens": size.tokens,
-            "seconds": size.seconds,
-            "work_s": size.work_s,
-            "span_s": size.span_s,
-            "parallelism": size.parallelism,
-            "max_depth": size.max_depth,
-            "max_concurrency": size.max_concurrency,
-        },
+        "figures": {name: getattr(size, name) for name in _FIGURES},
         "answer": _answer(trace),
     }
 

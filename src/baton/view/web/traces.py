@@ -18,6 +18,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from baton.errors import BatonError, FormatError, UsageError
+from baton.measure.metrics.scale import seconds_of, tokens_of
 from baton.trace.formats import read_all
 from baton.trace.formats.jsonl import read_jsonl
 from baton.trace.formats.parquet.manifest import has_shards
@@ -193,10 +194,6 @@ def _row(trace: Trace) -> ListedTrace:
     train = meta.get("train")
     team = [reward for reward in trace.rewards if reward.unit == "team"]
     shared = [reward for reward in team if reward.channel == "shared"] or team
-    tokens = trace.costs.get("tokens")
-    if tokens is None and any(event.tokens is not None for event in trace.events):
-        tokens = sum(event.tokens or 0 for event in trace.events)
-    ends = (event.t + (event.duration_s or 0.0) for event in trace.events)
     forked = meta.get("forked_from")
     return ListedTrace(
         id=trace.trace_id,
@@ -204,8 +201,8 @@ def _row(trace: Trace) -> ListedTrace:
         finished=trace.finished,
         events=len(trace.events),
         agents=1 + sum(e.type == "spawn" and e.status == "ok" for e in trace.events) if trace.events else 0,
-        tokens=tokens,
-        seconds=trace.costs.get("wall_clock_s", max(ends, default=None)),
+        tokens=tokens_of(trace),
+        seconds=seconds_of(trace),
         value=shared[0].value if shared else trace.metrics.get("task_success"),
         topology=trace.header.topology,
         step=train.get("step") if isinstance(train, dict) else None,
