@@ -19,8 +19,9 @@ from baton.games.game import Game, State
 try:
     import gymnasium
     from gymnasium import spaces
+    from pettingzoo import ParallelEnv
 except ImportError as error:
-    raise MissingExtraError("A game as a Gymnasium environment", "games") from error
+    raise MissingExtraError("A game as a Gymnasium or PettingZoo environment", "games") from error
 
 
 _MAX_STATES = 20_000
@@ -125,12 +126,6 @@ def _sizes(game: Game) -> tuple[int, int]:
 # Agents join `agents` when spawned and leave it, terminated, when they return or are cancelled. An
 # observation is {"observation": number, "action_mask": what is open now}. An action that is not open
 # is replaced by the first that is, and `info["illegal"]` says so.
-
-try:
-    from gymnasium import spaces
-    from pettingzoo import ParallelEnv
-except ImportError as error:
-    raise MissingExtraError("A game as a PettingZoo environment", "games") from error
 
 
 class TeamEnv(ParallelEnv[str, dict[str, Any], int]):  # type: ignore[misc]  # PettingZoo publishes no types

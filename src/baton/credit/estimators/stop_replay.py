@@ -56,6 +56,10 @@ Draft = Callable[[Trace, Event], str]
 Onward = Callable[[Trace, Event], Action | None]
 """What to do instead of a stop; None: there is nothing left to go on with."""
 _VERBS = frozenset(VERBS)
+_ASSUMES = (
+    "tools in the cone are pure", "features tell what matters of a prefix", "stops by a cap get no credit",
+    "error: bootstrap over rollouts",
+)  # fmt: skip
 
 
 class TeamRunner(Protocol):
@@ -250,7 +254,17 @@ def _credits(
         p = stop_chance(event, stops) if chance is None else chance(event)
         value = 0.0 if np.isnan(difference) else float(advantages(difference, p, ended))
         error = float(error) * ((1 - p) if ended else p)
-        out.append(_credit(event.id, value + above, error, NO_COST if out else cost))
+        out.append(
+            make_credit(
+                "stop-value",
+                "orchestrator",
+                event.id,
+                value + above,
+                stderr=error if error > 1e-12 else None,
+                cost=NO_COST if out else cost,
+                assumes=_ASSUMES,
+            )
+        )
     return out
 
 
@@ -296,20 +310,3 @@ def _padded(rows: Sequence[Sequence[Sequence[float]]], fill: float) -> Array:
         for t, numbers in enumerate(row):
             out[i, t, : len(numbers)] = numbers
     return out
-
-
-def _credit(event_id: str, value: float, error: float, cost: Cost) -> Credit:
-    return make_credit(
-        "stop-value",
-        "orchestrator",
-        event_id,
-        value,
-        stderr=error if error > 1e-12 else None,
-        cost=cost,
-        assumes=(
-            "tools in the cone are pure",
-            "features tell what matters of a prefix",
-            "stops by a cap get no credit",
-            "error: bootstrap over rollouts",
-        ),
-    )

@@ -92,7 +92,6 @@ class RunCost(Rule, tag="cost", frozen=True, kw_only=True):
 class Length(Rule, tag="length", frozen=True, kw_only=True):
     """Over-long penalty in [0, 1]: clip((tokens - free) / (limit - free), 0, 1). [I]
 
-    WideSeek-R1 subtracts a length term whose constants are in its code; this linear form is ours.
     Source: WideSeek-R1 subtracts a length term [C]; this linear form of it is ours [I].
     """
 

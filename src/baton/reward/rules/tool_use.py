@@ -68,8 +68,7 @@ class ToolUse(Rule, tag="tool_use", frozen=True, kw_only=True):
 class ToolUsed(Rule, tag="tool_used", frozen=True, kw_only=True):
     """1 on the team when some call of these tools succeeded and reached the answer, else 0. [I]
 
-    WideSeek-R1's search term (weight 0.05) [C] has this effect; downstream use is our condition.
-    Source: WideSeek-R1's search term [C]; downstream use is our condition [I].
+    Source: WideSeek-R1's search term (weight 0.05) [C]; downstream use is our condition [I].
     """
 
     family: ClassVar[RewardFamily] = "tool"
