@@ -78,7 +78,7 @@ def ledgers_of_traces(path: Path) -> dict[str, dict[str, GameRegret | SampledLed
 
 
 def _label(game: Game) -> str:
-    """Its name and whatever is not as usual."""
+    """A game's name, and those of its parameters that are not as usual."""
     given, usual = msgspec.to_builtins(game), msgspec.to_builtins(type(game)())
     changed = [
         f"{key}={msgspec.json.encode(given[key]).decode()}" for key in given if given[key] != usual[key]

@@ -233,7 +233,7 @@ def traces_in(given: Trace | Iterable[Trace] | str | Path) -> list[Trace]:
 
 
 def as_given(given: object, found: list[T]) -> T | list[T]:
-    """One for one, several for several."""
+    """Results in the form that traces were given in: one for one, a list for several."""
     return found[0] if isinstance(given, Trace) else found
 
 

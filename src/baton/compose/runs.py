@@ -27,7 +27,7 @@ Watching = Callable[[Run], AbstractContextManager[None]]
 
 
 def unwatched(_run: Run) -> AbstractContextManager[None]:
-    """Shows nothing."""
+    """Runs without showing anything."""
     return nullcontext()
 
 

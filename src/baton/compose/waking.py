@@ -24,6 +24,8 @@ T = TypeVar("T")
 
 
 def run_waking(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end; a signal wakes the loop at once."""
+
     async def watched() -> T:
         with _woken(asyncio.get_running_loop()):
             return await work
@@ -63,14 +65,14 @@ class Unread(KeyboardInterrupt):
 
 
 def why_stopped(stop: KeyboardInterrupt) -> str:
-    """As run.json says it."""
+    """Why a run stopped, as run.json says it."""
     if isinstance(stop, Unread):
         return "nobody read its output any more: the pipe was closed"
     return "terminated" if isinstance(stop, Terminated) else "interrupted"
 
 
 def exit_code(stop: KeyboardInterrupt) -> int:
-    """128 and the signal's number, as shells have it."""
+    """The exit code of a stopped command: 128 and the signal's number, as shells have it."""
     if isinstance(stop, Unread):
         return 141
     return 143 if isinstance(stop, Terminated) else 130
@@ -83,7 +85,7 @@ def silence(stream: TextIO) -> None:
 
 
 class Ending:
-    """Use as a context manager around a run."""
+    """Hears SIGTERM while a run goes on, as a context manager around it."""
 
     def __init__(self) -> None:
         self.asked = False

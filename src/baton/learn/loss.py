@@ -233,7 +233,7 @@ class Loss(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def rule(self) -> LossKind:
-        """The kind itself."""
+        """The formula that `kind` names, with what it declares of itself."""
         return _kind(self.kind)
 
     @property

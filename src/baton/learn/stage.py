@@ -41,7 +41,7 @@ def failures(trace: Trace) -> Iterator[tuple[str, str]]:
 
 
 def first_line(error: str) -> str:
-    """Of an error, to stand in a sentence."""
+    """The first line of an error, without its full stop, to stand in a sentence."""
     return error.partition("\n")[0].rstrip(".")
 
 
@@ -91,7 +91,7 @@ class Episode(Struct, frozen=True, kw_only=True):
     """One rollout to be made."""
 
     name: str
-    """Of its trace."""
+    """What its trace will be called."""
     instance: int
     seed: int
     split: Split = "train"

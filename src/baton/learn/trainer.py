@@ -109,7 +109,7 @@ class Trainer:
     # -- one step -------------------------------------------------------------------------------
 
     def step(self) -> Step:
-        """The next step."""
+        """Play, score, credit and update once."""
         number = self.step_number + 1
         began = time.monotonic()
         groups = self.rollouts.take(number)
@@ -150,7 +150,7 @@ class Trainer:
         return Step(metrics=metrics, traces=traces)
 
     def engines(self) -> dict[str, Engine]:
-        """By role, in lockstep, with the weights as they are."""
+        """Who answers for each role, in lockstep, with the weights as they are."""
         self.rollouts.publish()
         return self.rollouts.engines()
 
@@ -317,7 +317,7 @@ class Trainer:
         return [*again, *self.rollouts.ahead()]
 
     def set_rates(self) -> None:
-        """Of learning, by the recipe: optimisers that were restored have those of before."""
+        """Give optimisers the recipe's rates of learning: those that were restored have the ones of before."""
         for policy in self.policies.values():
             rate = policy.part.learning_rate
             for group in policy.optimizer.param_groups if policy.optimizer is not None else ():

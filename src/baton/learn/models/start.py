@@ -183,7 +183,7 @@ def _made(stage: Stage, name: str, make: Callable[[Path], None]) -> Path:
 
 
 def _name(recipe: Recipe, part: PolicyPart, who: Sequence[str]) -> str:
-    """In the cache."""
+    """What a start is called in the cache: another name for everything else that it depends on."""
     depends = [__version__, recipe.task, recipe.team, recipe.warm, part, who, recipe.train.seed]
     key = blake2b(msgspec.json.encode(depends, order="deterministic"), digest_size=8).hexdigest()
     return f"{part.model.replace('/', '-')}-{key}"

@@ -22,7 +22,7 @@ CHAT_TEMPLATE = (
 
 
 class Tiny(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Its size."""
+    """How large the model is."""
 
     width: int = 96
     layers: int = 2
