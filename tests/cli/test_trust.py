@@ -193,14 +193,6 @@ def test_the_page_refuses_as_well(here: Path) -> None:
 def test_trust_without_forks_means_nothing(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made(here / "run")
     assert "--fork" in told(capsys, "view", "run", "--trust")
-    assert "--replay" in told_of_usage(capsys, "measure", "run", "--trust")
-
-
-def told_of_usage(capsys: pytest.CaptureFixture[str], *command: str) -> str:
-    capsys.readouterr()
-    assert main(list(command)) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    return line
 
 
 def test_a_store_is_resumed_by_its_own_module_only_when_told(
