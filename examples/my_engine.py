@@ -14,7 +14,7 @@ from baton.engine.tokens import completion, encode_entries
 from baton.team.clock import uniform
 from baton.team.protocol import Answer, EngineError, Entry, Request
 from baton.testing import check_engine
-from baton.trace.numbers import Floats, Ints
+from baton.trace.records import Floats, Ints
 
 
 class DiceEngine:

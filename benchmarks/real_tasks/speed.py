@@ -20,7 +20,7 @@ from baton.learn.models.local import free_bytes
 from baton.learn.recipe import Recipe, load
 from baton.learn.trainer import Trainer
 from baton.learn.update import Gradients, Packed
-from baton.trace.numbers import Floats
+from baton.trace.records import Floats
 from baton.trace.trace import Trace
 from table import machine, print_table, row
 

@@ -20,7 +20,7 @@ from baton.learn.stage import Stage
 from baton.measure.figure import Figure, mean
 from baton.tasks.reasoning import NONE
 from baton.team.protocol import Answer, Engine, EngineError, Entry, Request
-from baton.trace.numbers import Ints
+from baton.trace.records import Ints
 from baton.trace.trace import Trace
 from real_tasks.measure import answer_of
 from real_tasks.runs import PARTS

@@ -114,19 +114,19 @@ def test_settings(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = scored(tmp_path / "a.jsonl", 0.0, 1.0)
-    (tmp_path / "my_critic.py").write_text(
+    (tmp_path / "own_values.py").write_text(
         "def value(prefix):\n    return 0.1 * prefix.num_events\n\n\nWRONG = 3\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     args = (path, "--estimator", "telescope", "--unit", "message")
-    found = json.loads(credit(capsys, *args, "--set", "value=my_critic:value", "--json"))
+    found = json.loads(credit(capsys, *args, "--set", "value=own_values:value", "--json"))
     assert found["traces"][0]["credits"][0]["value"] == pytest.approx(0.1)
-    sys.modules.pop("my_critic", None)
+    sys.modules.pop("own_values", None)
     for given, hint in (
         ("value=0.5", "module:function"),
         ("value=no_such_module:f", "PYTHONPATH"),
-        ("value=my_critic:valu", "no attribute"),
-        ("value=my_critic:WRONG", "not a function"),
+        ("value=own_values:valu", "no attribute"),
+        ("value=own_values:WRONG", "not a function"),
         ("val=1", "Did you mean 'value'"),
         ("value", "not K=V"),
     ):

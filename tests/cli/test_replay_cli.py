@@ -16,7 +16,7 @@ from baton.compose.again import recorded_team
 from baton.team.protocol import Entry
 from baton.team.topology import TOPOLOGIES
 from baton.trace.formats import write
-from baton.trace.numbers import Ints
+from baton.trace.records import Ints
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)

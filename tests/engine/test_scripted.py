@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from baton.engine.scripted import ScriptedEngine
 from baton.engine.tokens import END, MARKS
 from baton.team.protocol import Answer, Engine, EngineError, Entry, Request
-from baton.trace.numbers import Ints
-from baton.trace.records import Sampling
+from baton.trace.records import Ints, Sampling
 
 
 def request(options: tuple[str, ...] | None = None, **sampling: Any) -> Request:

@@ -13,7 +13,7 @@ import baton.engine.torch.template as template_module
 from baton.engine.torch.template import Encoder, PlainTemplate
 from baton.learn.models.tiny import CHAT_TEMPLATE
 from baton.team.protocol import Answer, EngineError, Entry
-from baton.trace.numbers import Ints
+from baton.trace.records import Ints
 
 END = 257
 TEMPLATES = {

@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 
 from baton.engine.torch.template import ByteReader, Decoder, Encoder, PlainTemplate, TokenReader
 from baton.team.protocol import Answer, EngineError, Entry
-from baton.trace.numbers import Ints
+from baton.trace.records import Ints
 
 TOKENIZER = tiny_tokenizer()
 END = 257

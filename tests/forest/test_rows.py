@@ -7,8 +7,7 @@ from msgspec import structs
 from baton.errors import TraceError
 from baton.forest.layout import once
 from baton.forest.rows import rows_of
-from baton.trace.numbers import Floats, Ints
-from baton.trace.records import Call, Sampling
+from baton.trace.records import Call, Floats, Ints, Sampling
 from baton.trace.trace import Header, Trace
 
 

@@ -289,9 +289,11 @@ def test_so_are_they_where_all_options_are_trained() -> None:
 )
 def test_every_kind_takes_two_steps(estimator: str, view: str, settings: str) -> None:
     trainer = make_trainer(small(critic(estimator, view, settings, steps=2)))
-    for _ in range(2):
-        metrics = trainer.step().metrics
-    assert metrics["grad_norm"] > 0
+    norms: list[float] = []
+    while len(norms) < 2 and trainer.step_number < 8:  # a step whose rollouts are alike teaches nothing
+        norm = trainer.step().metrics["grad_norm"]
+        norms += [norm] if norm else []
+    assert len(norms) == 2
     assert trainer.policies["main"].version == 2
 
 

@@ -10,8 +10,7 @@ import pytest
 
 from baton.learn.rollouts import Lockstep, lockstep
 from baton.team.protocol import NOT_ASKED, Answer, EngineError, Entry, Request
-from baton.trace.numbers import Ints
-from baton.trace.records import Sampling
+from baton.trace.records import Ints, Sampling
 
 
 class Slow:

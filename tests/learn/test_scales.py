@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from baton.credit.project import tokens_of
 from baton.games.game import CHOICES
 from baton.learn.crediting import learned_weights
-from baton.trace.numbers import Ints
-from baton.trace.records import Call, Credit, Event
+from baton.trace.records import Call, Credit, Event, Ints
 from baton.trace.trace import Header, Trace
 
 LEARNED = {"wait": "stop", "continue": "stop"} | {name: name for name in CHOICES}

@@ -12,8 +12,7 @@ from typing import Any
 from hypothesis import strategies as st
 from msgspec import structs
 
-from baton.trace.numbers import Floats, Ints
-from baton.trace.records import Call, Credit, Edge, Event, Payload, Reward, Sampling
+from baton.trace.records import Call, Credit, Edge, Event, Floats, Ints, Payload, Reward, Sampling
 from baton.trace.trace import Header, Trace
 from baton.trace.vocabulary import (
     CREDIT_UNITS,

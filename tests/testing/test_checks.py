@@ -35,7 +35,7 @@ from baton.testing import (
     check_tool,
     check_topology,
 )
-from baton.trace.numbers import Floats, Ints
+from baton.trace.records import Floats, Ints
 
 
 def test_a_failed_check_is_both_an_assertion_and_an_error_of_baton() -> None:

@@ -20,7 +20,7 @@ from baton.team.action import Stop
 from baton.team.forks import fork
 from baton.team.intervene import Drop, Force, Intervention, Replace
 from baton.trace.formats.recognition import detect
-from baton.trace.numbers import Floats
+from baton.trace.records import Floats
 from baton.trace.trace import Trace
 from baton.view.web.attached import Attached, Change, ForkMade, LostChoice, RegretLedger
 from baton.view.web.places import find_places

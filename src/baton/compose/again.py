@@ -26,8 +26,7 @@ from baton.learn.stage import Stage
 from baton.tasks.task import Split
 from baton.team.protocol import Answer, Engine, EngineError, Entry, Request
 from baton.team.team import Assignment, Team
-from baton.trace.numbers import Ints
-from baton.trace.records import Call
+from baton.trace.records import Call, Ints
 from baton.trace.trace import Trace, meta_as
 
 

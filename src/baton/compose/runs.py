@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -82,7 +83,9 @@ def unfinished(path: Path, trace_id: str | None = None) -> tuple[list[str], int]
     """Runs of a store that were cut off, all or one; and how many there are in all."""
     found = list_traces(path)
     if trace_id is not None and trace_id not in {summary.trace_id for summary in found}:
-        raise UsageError(f"there is no trace {trace_id!r} in {path}. Type: baton stats {path}")
+        raise UsageError(
+            f"there is no trace {trace_id!r} in {path}. Type: baton stats {shlex.quote(str(path))}"
+        )
     return [s.trace_id for s in found if not s.finished and trace_id in (None, s.trace_id)], len(found)
 
 

@@ -25,8 +25,7 @@ from baton.credit.core.covering import check_disjoint
 from baton.credit.estimator import CreditError
 from baton.errors import UsageError, nearest
 from baton.trace.acts import agents, chosen
-from baton.trace.numbers import Floats
-from baton.trace.records import Credit, Event
+from baton.trace.records import Credit, Event, Floats
 from baton.trace.trace import Trace
 
 Spread = Literal["mean", "sum"]

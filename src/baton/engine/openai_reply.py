@@ -13,7 +13,7 @@ import json
 from typing import Any
 
 from baton.team.protocol import Answer, EngineError, Request
-from baton.trace.numbers import Floats, Ints
+from baton.trace.records import Floats, Ints
 
 
 def read_reply(

@@ -20,7 +20,7 @@ from baton import registry
 from baton.engine.tokens import completion, encode_entries
 from baton.errors import UsageError, nearest
 from baton.team.protocol import Answer, EngineError, Entry, Request
-from baton.trace.numbers import Floats, Ints
+from baton.trace.records import Floats, Ints
 
 Reply: TypeAlias = str | int | Answer
 Script: TypeAlias = Callable[[Request], Reply | Awaitable[Reply]]

@@ -25,7 +25,7 @@ from baton.errors import FormatError, UsageError, nearest
 from baton.team.clock import uniform
 from baton.team.protocol import Answer, EngineError, Entry, Request
 from baton.trace.formats.durable import atomic_file
-from baton.trace.numbers import Floats, Ints
+from baton.trace.records import Floats, Ints
 
 State = tuple[str, str]
 """Role and information state."""

@@ -14,7 +14,7 @@ from functools import lru_cache
 from hashlib import blake2b
 
 from baton.team.protocol import Answer, Entry
-from baton.trace.numbers import Floats, Ints
+from baton.trace.records import Floats, Ints
 
 MARKS = {"system": 256, "user": 257, "assistant": 258, "tool": 259}
 END = 260

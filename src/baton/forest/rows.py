@@ -17,8 +17,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from baton.errors import TraceError
-from baton.trace.numbers import Floats
-from baton.trace.records import Call
+from baton.trace.records import Call, Floats
 from baton.trace.trace import Trace
 
 Ids = NDArray[np.int32]

@@ -9,7 +9,8 @@ Invariant: from any state, play ends; branch probabilities are positive and sum 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 from msgspec import Struct
@@ -41,6 +42,16 @@ class Branch(NamedTuple):
 def possible(*branches: Branch) -> tuple[Branch, ...]:
     """The branches that can happen: those with a chance above zero."""
     return tuple(b for b in branches if b.probability > 0)
+
+
+def lottery(branches: Sequence[Branch]) -> tuple[list[float], Sequence[Branch]]:
+    """Where each branch ends on the line from 0 to 1, and the branches: ready to be drawn from by `bisect`."""
+    return cumulative(b.probability for b in branches), branches
+
+
+def cumulative(probabilities: Iterable[float]) -> list[float]:
+    """Sums up to each place. The last is left out: whatever rounding left over falls to the last branch."""
+    return list(accumulate(probabilities))[:-1]
 
 
 def chances(game: Game, state: State, policy: Policy) -> dict[str, float]:

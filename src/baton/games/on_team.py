@@ -19,8 +19,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
-from baton.games.game import Branch, Choice, Game, State
-from baton.games.play import lottery
+from baton.games.game import Branch, Choice, Game, State, lottery
 from baton.team.action import VERBS, Action, Aggregate, Cancel, Delegate, Send, Spawn, Stop, Wait
 from baton.team.agent import Agent
 from baton.team.clock import uniform

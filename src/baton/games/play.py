@@ -7,13 +7,12 @@ The same (seed, index) gives the same episode, in any process and any order.
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Iterable, Sequence
-from itertools import accumulate
+from collections.abc import Sequence
 from random import Random
 
 from msgspec import Struct
 
-from baton.games.game import Branch, Game, Policy, State, chances
+from baton.games.game import Branch, Game, Policy, State, chances, cumulative, lottery
 
 _Lottery = tuple[list[float], Sequence[Branch]]
 _Row = tuple[list[float], tuple[str, ...], list[_Lottery | None]]
@@ -69,15 +68,4 @@ class PolicyTable:
         if not self.game.options(state):
             return [], (), []
         open_ = chances(self.game, state, self.policy)
-        return _cumulative(open_.values()), tuple(open_), [None] * len(open_)
-
-
-def lottery(branches: Sequence[Branch]) -> _Lottery:
-    """Where each branch ends on the line from 0 to 1, and the branches: ready to be drawn from by `bisect`."""
-    return _cumulative(b.probability for b in branches), branches
-
-
-def _cumulative(probabilities: Iterable[float]) -> list[float]:
-    sums = list(accumulate(probabilities))
-    # The last bound is left out: whatever rounding left over falls to the last branch.
-    return sums[:-1]
+        return cumulative(open_.values()), tuple(open_), [None] * len(open_)

@@ -37,8 +37,7 @@ from baton.learn.recipe import CreditPart, Recipe
 from baton.learn.scoring import returns_without
 from baton.team.forks import Forks
 from baton.trace.acts import EVENT_UNITS, agents, unit_of
-from baton.trace.numbers import ROUNDING, Floats
-from baton.trace.records import Credit, Event
+from baton.trace.records import ROUNDING, Credit, Event, Floats
 from baton.trace.trace import Trace
 
 _DECIDES = {"wait": "stop", "continue": "stop"} | {

@@ -30,7 +30,7 @@ from baton.learn.stage import Episode, Stage
 from baton.team.forks import Forks
 from baton.team.protocol import NOT_ASKED, Answer, Engine, EngineError, Entry, Request
 from baton.team.team import Assignment
-from baton.trace.numbers import Ints
+from baton.trace.records import Ints
 from baton.trace.trace import Trace
 
 SEEDS = 1_000_003

@@ -20,8 +20,7 @@ from msgspec import Struct, field, structs
 from baton.errors import UsageError, nearest
 from baton.reward.rule import Rule
 from baton.trace.gold import Gold
-from baton.trace.numbers import ROUNDING
-from baton.trace.records import Reward
+from baton.trace.records import ROUNDING, Reward
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import CreditUnit, RewardFamily
 

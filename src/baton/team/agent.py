@@ -17,8 +17,7 @@ from msgspec import Struct, field
 from baton.team.action import Action, Aggregate, Cancel, Delegate, Return, Send, Spawn, Stop, Wait
 from baton.team.clock import Op
 from baton.team.protocol import Answer, Engine, Entry
-from baton.trace.numbers import Ints
-from baton.trace.records import Sampling
+from baton.trace.records import Ints, Sampling
 from baton.trace.vocabulary import EdgeType
 
 _encode = msgspec.json.Encoder().encode

@@ -34,8 +34,7 @@ from baton.team.recording import Journal, Recording, first_events, replicates_of
 from baton.team.running import Run, check_harness, interventions_of, invalidated_before
 from baton.team.team import Assignment, Team
 from baton.trace.graph.arrays import Graph
-from baton.trace.numbers import Ints
-from baton.trace.records import Call
+from baton.trace.records import Call, Ints
 from baton.trace.trace import Header, Trace, meta_table
 
 _MADE_HERE = re.compile(r"~[0-9a-f]{8}$")

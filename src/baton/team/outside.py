@@ -20,8 +20,7 @@ from baton.team.intervene import OnEvent, Replace
 from baton.team.protocol import Answer, Engine, EngineError, Request
 from baton.team.recording import TraceWriter
 from baton.team.tools.tool import Tool, ToolOutcome, invoke, invoke_now
-from baton.trace.numbers import Ints
-from baton.trace.records import Call, Sampling
+from baton.trace.records import Call, Ints, Sampling
 from baton.trace.vocabulary import Status
 
 

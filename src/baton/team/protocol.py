@@ -13,8 +13,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from msgspec import Struct
 
 from baton.errors import BatonError
-from baton.trace.numbers import Floats, Ints
-from baton.trace.records import Sampling
+from baton.trace.records import Floats, Ints, Sampling
 
 
 class EngineError(BatonError):

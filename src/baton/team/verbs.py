@@ -37,7 +37,7 @@ from baton.team.protocol import Answer, Entry
 from baton.team.recording import Said
 from baton.team.state import RunState
 from baton.team.surface import ParseError
-from baton.trace.numbers import Ints
+from baton.trace.records import Ints
 from baton.trace.vocabulary import Decision, EdgeType, EventType
 
 _VERB_OF = {kind: verb for verb, kind in VERBS.items()}

@@ -16,8 +16,7 @@ from baton.team.protocol import Answer, Engine, EngineError, Entry, Request
 from baton.team.recording import Recording
 from baton.team.running import Run, header_of, num_records
 from baton.team.team import Assignment, Team
-from baton.trace.numbers import Ints
-from baton.trace.records import Call, Edge, Event, Payload, Reward
+from baton.trace.records import Call, Edge, Event, Ints, Payload, Reward
 from baton.trace.trace import End, Header, Record, Trace
 
 

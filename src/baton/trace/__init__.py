@@ -2,9 +2,8 @@
 
 from baton.trace.formats import read, read_all, write
 from baton.trace.graph.arrays import Graph
-from baton.trace.numbers import Floats, Ints
 from baton.trace.recorder import Recorder
-from baton.trace.records import Call, Credit, Edge, Event, Payload, Reward, Sampling
+from baton.trace.records import Call, Credit, Edge, Event, Floats, Ints, Payload, Reward, Sampling
 from baton.trace.trace import End, Header, Record, Trace
 from baton.trace.validation import Problem, validate
 

@@ -26,8 +26,7 @@ from typing import Any
 
 import msgspec
 
-from baton.trace.numbers import encode_hook
-from baton.trace.records import Call, Credit, Edge, Event, Reward, Sampling
+from baton.trace.records import Call, Credit, Edge, Event, Reward, Sampling, encode_hook
 from baton.trace.trace import Header, Trace
 
 _TIMES = ("t", "duration_s")

@@ -17,8 +17,7 @@ import msgspec
 import numpy as np
 
 from baton.errors import TraceError, nearest
-from baton.trace.numbers import Floats, Ints
-from baton.trace.records import Edge, Event, Payload
+from baton.trace.records import Edge, Event, Floats, Ints, Payload
 from baton.trace.sink import Sink
 from baton.trace.trace import End, Header, Record
 from baton.trace.validation.problem import shown

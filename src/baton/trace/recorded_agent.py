@@ -12,8 +12,7 @@ from typing import Any, Self, Unpack
 
 from baton.errors import TraceError, nearest
 from baton.trace.log import EventDetails, Log, checked_details, common_prefix, numbers, plain
-from baton.trace.numbers import Floats, Ints
-from baton.trace.records import Call, Sampling
+from baton.trace.records import Call, Floats, Ints, Sampling
 from baton.trace.vocabulary import Decision, EdgeType, EventType
 
 _TOLERANCE_S = 2e-6  # times are rounded to microseconds

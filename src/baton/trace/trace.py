@@ -15,8 +15,7 @@ import msgspec
 from msgspec import Struct, field, structs
 
 from baton.errors import TraceError, nearest
-from baton.trace.numbers import Ints
-from baton.trace.records import Call, Credit, Edge, Event, Payload, Reward, Tagged
+from baton.trace.records import Call, Credit, Edge, Event, Ints, Payload, Reward, Tagged
 from baton.trace.vocabulary import Topology
 
 FORMAT_VERSION = 1

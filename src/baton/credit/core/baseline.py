@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from statistics import NormalDist, fmean
 from typing import NamedTuple
 
-from baton.trace.numbers import ROUNDING
+from baton.trace.records import ROUNDING
 
 OF_BASELINE = "error: of the baseline alone, for the return as it was"
 """What such an error means, for a credit's `assumes`."""

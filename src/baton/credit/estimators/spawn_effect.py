@@ -23,7 +23,7 @@ from msgspec import Struct
 from numpy.typing import ArrayLike, NDArray
 
 from baton.credit.estimator import CreditError
-from baton.trace.numbers import ROUNDING
+from baton.trace.records import ROUNDING
 
 Array = NDArray[np.float64]
 

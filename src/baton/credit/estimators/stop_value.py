@@ -34,8 +34,7 @@ from baton.team.aggregate import Claim, aggregator
 from baton.team.clock import generator
 from baton.team.surface import Lines, Parsed, Tools
 from baton.trace.acts import chosen
-from baton.trace.numbers import ROUNDING
-from baton.trace.records import Event
+from baton.trace.records import ROUNDING, Event
 from baton.trace.trace import Trace
 
 # Where a team could have stopped: which options stop, how likely each was, and what was known then.

@@ -17,8 +17,8 @@ from baton.credit.estimators.group import compared
 from baton.settings import NotNegative, Share
 from baton.trace.acts import Turn
 from baton.trace.graph.lineage import Lineage
-from baton.trace.numbers import ROUNDING
 from baton.trace.outcome import team_return
+from baton.trace.records import ROUNDING
 from baton.trace.trace import Trace
 
 

@@ -24,8 +24,7 @@ from baton.engine.torch.passes import PrefillPass, Stepper
 from baton.engine.torch.template import ByteReader, Decoder, TokenReader
 from baton.team.clock import generator
 from baton.team.protocol import Answer, EngineError
-from baton.trace.numbers import Floats, Ints
-from baton.trace.records import Sampling
+from baton.trace.records import Floats, Ints, Sampling
 
 
 class Drawer:

@@ -29,7 +29,7 @@ from baton.engine.torch.load import (
 )
 from baton.engine.torch.template import Decoder, Encoder, PlainTemplate
 from baton.team.protocol import MODEL_FAILED, Answer, EngineError, Entry, Request
-from baton.trace.numbers import Ints
+from baton.trace.records import Ints
 
 _guard = threading.Lock()
 _turns: dict[int, threading.RLock] = {}

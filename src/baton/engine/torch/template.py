@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from baton.errors import UsageError
 from baton.team.protocol import Answer, EngineError, Entry
-from baton.trace.numbers import Ints
+from baton.trace.records import Ints
 
 
 class Decoder:

@@ -34,8 +34,7 @@ from baton.forest.rows import Row
 from baton.learn.critics.pages import CriticPage, Places, Spot, TraceReader, row_at
 from baton.learn.models.tiny import Tiny, decoder_of
 from baton.learn.recipe import Recipe
-from baton.trace.numbers import ROUNDING
-from baton.trace.records import Call
+from baton.trace.records import ROUNDING, Call
 from baton.trace.trace import Trace
 
 Lesson = tuple[Row, NDArray[np.float64]]

@@ -46,7 +46,7 @@ from baton.measure.measured import MeasuredTrace
 from baton.measure.metric import find_metric
 from baton.team.clock import uniform
 from baton.team.protocol import Answer, Engine, EngineError, Entry, Request
-from baton.trace.numbers import Ints
+from baton.trace.records import Ints
 from baton.trace.trace import Trace
 
 _REFERENCES = {"optimum": "optimal", "random": "random", "greedy": "greedy"}

@@ -25,8 +25,7 @@ import msgspec
 from baton.errors import CorruptError, FormatError, TraceError, UsageError
 from baton.trace.formats.decoding import no_collection, share_strings
 from baton.trace.formats.durable import atomic_file
-from baton.trace.numbers import Floats, decode_hook, encode_hook
-from baton.trace.records import Call, Credit, Edge, Event, Payload, Reward
+from baton.trace.records import Call, Credit, Edge, Event, Floats, Payload, Reward, decode_hook, encode_hook
 from baton.trace.trace import FORMAT_VERSION, End, Header, Record, Trace
 
 MAX_LINE_BYTES = 64 * 2**20

@@ -14,8 +14,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from msgspec import NODEFAULT, Struct, ValidationError, convert, structs
 
 from baton.errors import nearest
-from baton.trace.numbers import Floats, Ints, decode_hook
-from baton.trace.records import Sampling
+from baton.trace.records import Floats, Ints, Sampling, decode_hook
 from baton.trace.validation.problem import clip, shown
 from baton.trace.validation.ranges import Fault, faults_in
 

@@ -19,8 +19,7 @@ from msgspec.json import Decoder
 from numpy.typing import NDArray
 
 from baton.errors import FormatError, nearest
-from baton.trace.numbers import decode_hook
-from baton.trace.records import Call, Credit, Edge, Event, Payload, Reward
+from baton.trace.records import Call, Credit, Edge, Event, Payload, Reward, decode_hook
 from baton.trace.trace import FORMAT_VERSION, End, Header
 from baton.trace.validation.parts import KINDS, Parts
 from baton.trace.validation.problem import Found, clip, shown

@@ -9,8 +9,7 @@ from typing import Any
 from msgspec import MsgspecError, Struct, msgpack, structs
 
 from baton.trace.formats.decoding import no_collection
-from baton.trace.numbers import decode_hook, encode_hook
-from baton.trace.records import Event
+from baton.trace.records import Event, decode_hook, encode_hook
 from baton.trace.trace import End, Header
 from baton.trace.validation.fields import field_faults
 from baton.trace.validation.parts import KINDS, Parts, label

@@ -12,7 +12,7 @@ from typing import Literal
 from msgspec import Struct
 
 from baton.measure.safety.taint import Labels
-from baton.trace.numbers import Floats
+from baton.trace.records import Floats
 from baton.trace.trace import Trace
 
 

@@ -11,8 +11,7 @@ from typing import Any
 import msgspec
 
 from baton.errors import BatonError, CorruptError, UsageError
-from baton.trace.numbers import Floats
-from baton.trace.records import Call, is_content_address
+from baton.trace.records import Call, Floats, is_content_address
 from baton.trace.trace import Trace
 from baton.view.web.attached import Attached
 from baton.view.web.worth import Records

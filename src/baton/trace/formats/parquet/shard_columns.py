@@ -11,8 +11,7 @@ from msgspec import Struct
 
 from baton.errors import TraceError
 from baton.trace.formats.parquet.shard_schema import COLUMNS, PayloadLine, TraceLine, arrow, arrow_schema
-from baton.trace.numbers import Floats, Ints
-from baton.trace.records import Call, Credit, Edge, Event, Reward, Sampling
+from baton.trace.records import Call, Credit, Edge, Event, Floats, Ints, Reward, Sampling
 from baton.trace.trace import Trace
 
 if TYPE_CHECKING:

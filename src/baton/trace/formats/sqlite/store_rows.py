@@ -15,8 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from baton.errors import CorruptError, TraceError
-from baton.trace.numbers import Floats, Ints
-from baton.trace.records import Call, Credit, Edge, Event, Payload, Reward
+from baton.trace.records import Call, Credit, Edge, Event, Floats, Ints, Payload, Reward
 from baton.trace.trace import End, Header, Record
 
 APPLICATION_ID = 0x6261746E  # "batn"

@@ -32,8 +32,7 @@ from baton.trace.formats.survey.survey_write import (
     reward_sums,
 )
 from baton.trace.graph.order import causal_order
-from baton.trace.numbers import decode_hook
-from baton.trace.records import Edge, Event, Reward
+from baton.trace.records import Edge, Event, Reward, decode_hook
 from baton.trace.trace import Header, Trace
 from baton.trace.vocabulary import REWARD_FAMILIES, RewardFamily, Topology
 

@@ -23,8 +23,7 @@ from msgspec import Struct, field
 
 from baton.errors import TraceError
 from baton.trace.formats.jsonl import all_finite, encode_record
-from baton.trace.numbers import Floats, Ints
-from baton.trace.records import Call, Credit, Event, Payload, Reward
+from baton.trace.records import Call, Credit, Event, Floats, Ints, Payload, Reward
 from baton.trace.trace import Trace
 
 BATON_VERSION = 1
