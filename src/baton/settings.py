@@ -314,7 +314,13 @@ def _rename(table: dict[str, Any], renamed: Mapping[str, str], where: str) -> No
             set_at(table, new, here.pop(last), where)
             found.append(f"{old} is called {new} now")
     if found:
-        logging.getLogger("baton").warning("%s: %s.", where, ", and ".join(found))
+        _tell_once(f"{where}: {', and '.join(found)}.")
+
+
+@cache
+def _tell_once(notice: str) -> None:
+    """A recipe is read several times by one command; its reader is told once."""
+    logging.getLogger("baton").warning(notice)
 
 
 class _Decoder:
