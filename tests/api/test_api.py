@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 import baton
+from baton.trace.formats import read_all
 
 SMALL = {
     "rollout.groups": 2, "rollout.group_size": 2, "warm.episodes": 20, "warm.steps": 2, "eval.episodes": 2,
@@ -138,3 +140,38 @@ def test_train_with_objects_then_evaluate_and_go_on(task: baton.Task, tmp_path: 
     assert again["after"]["return"] == run.after["return"]
     longer = baton.resume(run, settings={"train.steps": 2})
     assert [line["step"] for line in longer.metrics] == [1, 2]
+
+
+def test_what_a_team_is_made_of_may_be_objects_in_training_too(task: baton.Task, tmp_path: Path) -> None:
+    from baton.team.aggregate import Fused
+    from baton.team.surface.lines import Lines
+
+    class Longest:
+        """The longest claim."""
+
+        name, pure = "longest", True
+
+        def fuse(self, claims: Any, params: Any = None) -> Fused:
+            text = max((claim.text for claim in claims), key=len)
+            return Fused(text, (1 / len(claims),) * len(claims), {})
+
+    @baton.tool(pure=True, instant=True)
+    def halve(number: int) -> str:
+        """Half of a number."""
+        return str(number / 2)
+
+    def num_events(trace: baton.Trace) -> float:
+        """How many events there are."""
+        return float(len(trace.events))
+
+    run = baton.train(
+        "grpo", task=task, policy="tiny", surface=Lines(), tools=[halve], aggregators=[Longest()],
+        metrics=[num_events], steps=1, settings=SMALL, out=tmp_path / "run",
+    )  # fmt: skip
+    recipe = (run.out / "recipe.toml").read_text()
+    assert 'surface = "lines-2"' in recipe  # another than the shipped one, for all that Baton knows
+    assert '"halve"' in recipe
+    assert '"longest"' in recipe
+    assert "num_events" in json.dumps(run.after)
+    traces = list(read_all(run.out / "traces"))
+    assert "longest" in json.dumps([trace.header.meta for trace in traces])

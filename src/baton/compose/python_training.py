@@ -21,6 +21,7 @@ from baton.reward.rule import Rule
 from baton.settings import plain
 from baton.tasks.task import Task
 from baton.team.protocol import Engine
+from baton.team.surface.parsing import Surface
 from baton.team.team import Topology
 
 if TYPE_CHECKING:
@@ -80,7 +81,11 @@ def train(
     credit: Credit | Sequence[Credit] | None = None,
     loss: Loss | LossKind | str | None = None,
     critic: Critic | Callable[..., Critic] | str | None = None,
+    surface: Surface | str | None = None,
+    tools: Sequence[Any] = (),
+    aggregators: Sequence[Any] = (),
     monitors: Sequence[Any] = (),
+    metrics: Sequence[Any] = (),
     steps: int | None = None,
     seed: int | None = None,
     settings: Mapping[str, Any] | None = None,
@@ -94,7 +99,9 @@ def train(
     line of metrics. A recipe that is a file may name code and servers only with `trust`.
     """
     own, changes = _components(task, topology, policy, reward)
-    changes |= _registered(credit, critic, monitors)
+    changes |= _registered(
+        credit, critic, surface, tools=tools, aggregators=aggregators, monitors=monitors, metrics=metrics
+    )
     if loss is not None:
         changes["loss"] = _loss_table(loss)
     if steps is not None:
@@ -168,7 +175,8 @@ def _place(run: str | Path | TrainedRun, trust: bool, components: Mapping[str, A
     Folder(out).told()  # says so if there is none
     recipe_in(out, trust=trust)
     given: dict[str, Any] = dict.fromkeys(("task", "topology", "policy", "reward")) | dict(components)
-    _registered(given.pop("credit", None), given.pop("critic", None), given.pop("monitors", ()))
+    lists = {name: given.pop(name, ()) for name in _LISTS}
+    _registered(given.pop("credit", None), given.pop("critic", None), given.pop("surface", None), **lists)
     return out, _components(**given)[0]
 
 
@@ -207,26 +215,35 @@ def as_rules(given: Rule | Sequence[Rule] | RewardRecipe) -> RewardRecipe:
 
 
 def _registered(
-    credit: Credit | Sequence[Credit] | None, critic: Any, monitors: Sequence[Any]
+    credit: Credit | Sequence[Credit] | None, critic: Any, surface: Any, **lists: Sequence[Any]
 ) -> dict[str, Any]:
-    """The recipe's credit, critic and monitors. Those that are objects get a name in this process, by which the recipe
-    knows them; another process registers or gives them again."""
+    """The recipe's credit, critic, surface, tools, aggregators, monitors and metrics. Those that are objects get a name
+    in this process, by which the recipe knows them; another process registers or gives them again."""
     changes: dict[str, Any] = {}
     if credit is not None:
         several = [credit] if isinstance(credit, str | Estimator | Mapping) else list(credit)
         changes["credit"] = [
-            dict(one)
-            if isinstance(one, Mapping)
-            else {"estimator": one if isinstance(one, str) else _named("estimator", one, one.name)}
+            dict(one) if isinstance(one, Mapping) else {"estimator": _named("estimator", one)}
             for one in several
         ]
     if critic is not None:
-        changes["critic"] = {"kind": critic if isinstance(critic, str) else _named("critic", critic)}
-    if monitors:
-        changes["train.monitors"] = [
-            one if isinstance(one, str) else _named("monitor", one) for one in monitors
-        ]
+        changes["critic"] = {"kind": _named("critic", critic)}
+    if surface is not None:
+        changes["team.surface"] = _named("surface", surface)
+    for name, parts in lists.items():
+        if parts:
+            kind, setting = _LISTS[name]
+            changes[setting] = [_named(kind, part) for part in parts]
     return changes
+
+
+_LISTS = {
+    "tools": ("tool", "team.tools"),
+    "aggregators": ("aggregator", "team.aggregators"),
+    "monitors": ("monitor", "train.monitors"),
+    "metrics": ("metric", "eval.metrics"),
+}
+"""Argument of `train` -> the kind of its parts, and the recipe's setting that lists them."""
 
 
 def _loss_table(loss: Loss | LossKind | str) -> dict[str, Any]:
@@ -234,13 +251,16 @@ def _loss_table(loss: Loss | LossKind | str) -> dict[str, Any]:
     from baton.learn.loss import LossKind
 
     if isinstance(loss, str | LossKind):
-        return {"kind": loss if isinstance(loss, str) else _named("loss", loss, loss.name)}
+        return {"kind": _named("loss", loss)}
     return plain(loss)
 
 
-def _named(kind: str, thing: Any, name: str | None = None) -> str:
-    """The name by which this process knows an object."""
-    base = name or f"given-{getattr(thing, '__name__', type(thing).__name__)}"
+def _named(kind: str, thing: Any) -> str:
+    """The name by which this process knows an object; a name stays as it is."""
+    if isinstance(thing, str):
+        return thing
+    own = getattr(thing, "name", None)
+    base = own if isinstance(own, str) else f"given-{getattr(thing, '__name__', type(thing).__name__)}"
     made, count = base, 1
     while registry.knows(kind, made):
         if _GIVEN.get((kind, made)) is thing or registry.resolve(kind, made) == thing:
