@@ -12,10 +12,10 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, overload
 
-from baton.compose import python_runs
+from baton.compose import python_runs, python_training
 from baton.compose.known import measure_gold, reward_gold
 from baton.compose.python_runs import as_given, traces_in
-from baton.compose.python_training import RewardLike, TrainedRun, as_rules, evaluate, resume_training, train
+from baton.compose.python_training import RewardLike, TrainedRun, as_rules, evaluate
 from baton.compose.waking import run_waking
 from baton.credit.estimator import Estimator
 from baton.errors import UsageError
@@ -27,6 +27,7 @@ from baton.reward.reward_recipe import load_reward_recipe, with_rewards
 from baton.tasks.task import Task
 from baton.trace.gold import Gold
 from baton.trace.trace import Trace
+from baton.view.report.training_report import write_report
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -54,9 +55,23 @@ def _now(work: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
     return done
 
 
+def _with_report(work: Callable[P, TrainedRun]) -> Callable[P, TrainedRun]:
+    """Training that leaves a `report.html` in the run's folder, as the command does."""
+
+    @wraps(work)
+    def done(*args: P.args, **kwargs: P.kwargs) -> TrainedRun:
+        run = work(*args, **kwargs)
+        write_report(run.out)
+        return run
+
+    return done
+
+
 run = _now(python_runs.run)
 replay = _now(python_runs.replay)
 fork = _now(python_runs.fork)
+train = _with_report(python_training.train)
+_resume_training = _with_report(python_training.resume_training)
 _resume_runs = _now(python_runs.resume)
 _credit = _now(python_runs.credit)
 
@@ -68,7 +83,7 @@ def resume(path: str | Path | TrainedRun, *args: Any, **kwargs: Any) -> list[Tra
     training run gives itself, trained: `baton.resume(path, settings={"train.steps": 80})`.
     """
     if isinstance(path, TrainedRun) or (Path(path) / "run.json").is_file():
-        return resume_training(path, *args, **kwargs)
+        return _resume_training(path, *args, **kwargs)
     return _resume_runs(path, *args, **kwargs)
 
 

@@ -132,6 +132,7 @@ def test_train_with_objects_then_evaluate_and_go_on(task: baton.Task, tmp_path: 
     assert [line["step"] for line in lines] == [1] == [line["step"] for line in run.metrics]
     assert run.before is not None
     assert run.after is not None
+    assert "report" in (run.out / "report.html").read_text().lower()
     assert baton.run(task, policy=run.engines).events
     assert baton.evaluate(run)["after"]["return"] == run.after["return"]
     with pytest.raises(baton.BatonError, match="given as an object"):
