@@ -179,7 +179,7 @@ async def remembers(me: Agent, kept: list[int] = []) -> None:  # noqa: B006  # o
 async def listens(me: Agent) -> None:
     hand = await me.spawn("hand", "guess")
     await me.wait([hand] if hand else [])
-    await me.stop(me.run.assignment.task_id + str(id(me)))
+    await me.stop(f"{me.run.assignment.task_id}, {next(COUNT)}")
 
 
 def test_a_topology_of_ones_own() -> None:
