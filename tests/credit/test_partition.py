@@ -13,7 +13,8 @@ from baton.credit.core.covering import check_disjoint
 from baton.credit.core.tree import tree_value
 from baton.credit.estimator import Prefix, make_credit
 from baton.credit.estimators.group import mean_only
-from baton.credit.estimators.partition import partition, telescope
+from baton.credit.estimators.partition import partition
+from baton.credit.estimators.telescope import telescope
 from baton.credit.project import project
 from baton.trace import Trace
 from baton.trace.acts import unit_of

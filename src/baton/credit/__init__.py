@@ -15,6 +15,7 @@ from baton.credit.estimators import (
     spawn_fork,
     spawn_log,
     stop_replay,
+    telescope,
     turn,
 )
 from baton.trace.outcome import team_return
@@ -35,5 +36,6 @@ __all__ = [
     "spawn_log",
     "stop_replay",
     "team_return",
+    "telescope",
     "turn",
 ]
