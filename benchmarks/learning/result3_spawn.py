@@ -22,7 +22,7 @@ from baton.trace.outcome import team_return
 
 ARMS = {
     "naive: spawned less not spawned": ("credit.0.estimator=spawn-naive", "credit.0.group_by=task"),
-    "whole team (GRPO)": ("credit.0.estimator=group", "credit.0.group_by=task"),
+    "team advantage": ("credit.0.estimator=group", "credit.0.group_by=task"),
     "paired forks": (),
 }
 ALIKE = ("credit.0.normalise=true",)

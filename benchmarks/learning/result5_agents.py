@@ -22,7 +22,7 @@ from baton.trace.outcome import team_return
 SHARED, OWN = "one return for all", "a return for each role"
 ARMS = {
     (SHARED, "by agent (Dr. MAS)"): ("dr-mas", "agent-group", (0.0003, 0.001), 12),
-    (SHARED, "global (GRPO)"): ("dr-mas", "group", (0.0003, 0.001), 12),
+    (SHARED, "global"): ("dr-mas", "group", (0.0003, 0.001), 12),
     (OWN, "by agent (Dr. MAS)"): ("m-grpo", "agent-group", (0.0003,), 8),
     (OWN, "global"): ("m-grpo", "agent-pooled", (0.0003,), 8),
 }

@@ -156,9 +156,9 @@ def test_every_loss_says_where_it_is_from() -> None:
 
 
 def test_a_recipe_names_a_published_loss_and_changes_it() -> None:
-    assert loss_of(load("grpo", ["loss.kind=grpo"])).levels == ("turn",)
+    assert loss_of(load("team-advantage", ["loss.kind=grpo"])).levels == ("trace",)
     assert loss_of(load("grpo", ["loss.kind=grpo", "loss.scale=[]"])).levels == ()
-    dapo = loss_of(load("grpo", ["loss.kind=dapo", "loss.low=0.1", "loss.kl=0.5"]))
+    dapo = loss_of(load("team-advantage", ["loss.kind=dapo", "loss.low=0.1", "loss.kl=0.5"]))
     assert (dapo.limits, dapo.kl, dapo.rule.per_token) == ((0.1, 0.28), 0.5, PPO.per_token)
     assert loss_of(load("grpo", ["loss.kind=dr_grpo"])).denominator(10, 3) == 3 * 1024
     assert loss_of(load("grpo", ["loss.kind=dr_grpo", "loss.length=64"])).denominator(10, 3) == 3 * 64

@@ -202,7 +202,7 @@ def test_a_step_changes_the_weights(trainer: Trainer) -> None:
 
 def test_it_needs_a_critic() -> None:
     with pytest.raises(UsageError, match='options = "all" asks a critic'):
-        check_idle(load("grpo", ["train.options=all"]))
+        check_idle(load("team-advantage", ["train.options=all"]))
 
 
 @pytest.mark.parametrize("change", ["loss.kind=gspo", "loss.low=0.1"])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
@@ -14,6 +16,7 @@ from baton import registry
 from baton.cli.printing import aligned, print_json
 from baton.compose.corpus_recipes import train_line
 from baton.errors import UsageError, nearest
+from baton.learn.method import find_method, marks_of, page, sign
 from baton.learn.recipe import RECIPES, Cells, Recipe, built_in, load, resolved
 from baton.trace.vocabulary import CreditUnit, RewardFamily, Topology
 from baton.view.terminal.screen import emit
@@ -37,6 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", nargs="?", help="print this recipe and how to run it")
     parser.add_argument("--json", action="store_true", help="as JSON, every setting written out")
     parser.add_argument(
+        "--page", action="store_true", help="NAME's page: the paper's formula, Baton's, every difference"
+    )
+    parser.add_argument(
         "--decision", metavar="D", help=f"that trains it: {', '.join(_DECISIONS)} (or O1 to O5)"
     )
     parser.add_argument("--credit", metavar="U", help=f"that gives credit to: {', '.join(_WORDS['credit'])}")
@@ -49,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--regime", metavar="A", help="A frozen sub-agents, B joint, C with a central critic")
     parser.epilog = (
         "examples:\n  baton recipes --decision stop\n  baton recipes --credit agent --regime B\n"
-        "  baton recipes dr-mas\n  baton recipes dr-mas > mine.toml\n"
+        "  baton recipes dr-mas\n  baton recipes dr-mas > mine.toml\n  baton recipes dr-mas --page\n"
     )
 
 
@@ -58,7 +64,12 @@ def run(args: argparse.Namespace) -> int:
     if args.name is not None:
         if wanted:
             raise UsageError("a recipe's name and a filter together. Give one of them.")
+        if args.page:
+            sys.stdout.write(page(args.name))
+            return 0
         return _one(args.name, as_json=args.json)
+    if args.page:
+        raise UsageError("--page is of one recipe. Type: baton recipes NAME --page")
     recipes = built_in() | {name: load(name) for name in registry.every("recipe") if name not in RECIPES}
     found = {name: recipe for name, recipe in recipes.items() if _matches(recipe.cells, wanted)}
     if args.json:
@@ -89,11 +100,27 @@ def _matches(cells: Cells, wanted: Mapping[str, str]) -> bool:
 def _one(name: str, *, as_json: bool) -> int:
     recipe = load(name)  # a name that is not there is an error with the nearest
     if as_json:
-        return print_json(_document(name, recipe) | {"recipe": msgspec.to_builtins(recipe)})
+        told = {"recipe": msgspec.to_builtins(recipe), "method": msgspec.to_builtins(find_method(name))}
+        return print_json(_document(name, recipe) | told)
     shown = "\n".join(map(printable, _written(name, recipe).splitlines()))
     emit([[(line, "dim" if line.startswith("#") else "")] for line in shown.split("\n")])
+    emit(_marks(name, recipe))
     emit([[], [(f"# Type: {train_line(name)}", "bold")]])
     return 0
+
+
+def _marks(name: str, recipe: Recipe) -> list[Line]:
+    """What is the same as in the paper and what is not, as comments: the whole can be kept as a recipe."""
+    method = find_method(name)
+    if method is None:
+        return []
+    told = [
+        f"{sign(mark)} {mark.part}: {mark.paper} [{mark.tag}]"
+        + ("" if mark.same else f" -> {mark.here}. {mark.why}")
+        for mark in marks_of(method, recipe)
+    ] or ["Baton's own: there is no paper to compare with."]
+    lines = [line for each in told for line in textwrap.wrap(each, 116, subsequent_indent="    ")]
+    return [[], *([(f"# {printable(line)}", "dim")] for line in lines)]
 
 
 def _written(name: str, recipe: Recipe) -> str:

@@ -149,8 +149,8 @@ LOSSES: dict[str, LossKind] = {
             evidence="M",
         ),
         PPO,
-        # The mean over calls of the mean over their tokens.
-        structs.replace(PPO, name="grpo", scale=("turn",), source="arXiv 2402.03300"),
+        # The mean over rollouts of the mean over their tokens: an output of the paper is a whole rollout here.
+        structs.replace(PPO, name="grpo", scale=("trace",), source="arXiv 2402.03300"),
         # A constant length; set it to yours.
         structs.replace(PPO, name="dr_grpo", length=1024, source="arXiv 2503.20783"),
         # An asymmetric clip, and the mean over tokens.
