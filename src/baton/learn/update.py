@@ -160,7 +160,7 @@ def scaled(rows: Sequence[Row], levels: Sequence[Level]) -> list[Row]:
     For levels (l1, l2, ...) every group has the same total weight, within it every trace, within that every agent,
     within that every turn, within that every token: the mean of means. Levels left out are pooled. Weights average 1
     over all trained tokens, so the global token count stays the denominator. () is the mean over tokens (DAPO, arXiv
-    2503.14476), ("trace",) the mean over rollouts of their token means (GRPO, arXiv 2402.03300: its outputs are rollouts
+    2503.14476), ("trace",) the mean over rollouts of their token means (GRPO, arXiv 2402.03300: an output is a rollout
     here), ("turn",) the mean over calls of theirs, ("trace", "agent") WideSeek-R1's (1/G) sum (1/N) sum (1/tokens) sum
     [C].
     """
