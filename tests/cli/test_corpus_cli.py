@@ -133,20 +133,44 @@ def test_claims(capsys: pytest.CaptureFixture[str]) -> None:
 def test_cards_are_uniform(capsys: pytest.CaptureFixture[str]) -> None:
     cards = printed(capsys, "cards").split("\n\n")
     assert len(cards) == 13
+    assert cards[0].startswith("puppeteer  ")
     for card in cards:
         names = [line[2:16].strip() for line in card.splitlines()[1:] if line[2:16].strip()]
-        assert names[:8] == [
-            "who, when",
-            "topology",
-            "learns",
-            "reward",
-            "credit",
-            "group",
-            "loss",
-            "evidence",
-        ]
+        assert names[:7] == ["who, when", "claim", "reward", "credit", "form", "result", "limitation"]
+        assert {"learns", "reward rule", "credit rule", "group", "loss", "evidence"} <= set(names)
     assert printed(capsys, "cards", "parl").startswith("kimi-k2-5  ")
     assert len(json.loads(printed(capsys, "cards", "--all", "--json"))) > 30
+
+
+def test_tables_of_the_survey(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert "m-grpo" in printed(capsys, "list", "--decisions", "aggregate")
+    assert "category x verified" in printed(capsys, "stats")
+    assert "The survey maps 39 records; 45" in printed(capsys, "map")
+    assert "2025 undated" in printed(capsys, "timeline")
+    assert "anthropic-trustworthy" in printed(capsys, "evidence", "docs")
+    assert printed(capsys, "ledger").count("read in") == 6
+    assert printed(capsys, "borderline").count("\n  because") == 11
+    assert "(broad)" in printed(capsys, "claims", "message-credit")
+    assert "Did you mean 'docs'?" in refused(capsys, "evidence", "doc")
+    for part in ("map", "timeline", "evidence", "ledger", "borderline", "envelopes", "cards"):
+        assert json.loads(printed(capsys, part, "--json"))
+
+
+def test_where_a_trace_stands_among_the_envelopes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    out = str(tmp_path / "sum")
+    assert main(["run", "shard-sum", "--set", "task.num_shards=17", "--out", out]) == 0
+    capsys.readouterr()
+    said = printed(capsys, "envelopes", out)
+    assert "  sub-agents    17: fits kimi-k2.5" in said
+    assert "  steps         53: fits academic" in said  # 17 spawns, reads and returns; a wait and a stop
+    found = json.loads(printed(capsys, "envelopes", out, "--json"))["traces"][0]["place"]
+    assert (found["sub_agents"], found["by_team"]) == (17, "kimi-k2.5")
+    for seed in range(1, 6):
+        main(["run", "shard-sum", "--seed", str(seed), "--out", out])
+    capsys.readouterr()
+    said = printed(capsys, "envelopes", out)
+    assert "6 traces" in said
+    assert "the largest team, shard-sum-centralized-0" in said
 
 
 def test_bib(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def test_filters_meet_the_counts() -> None:
 def test_filters_on_other_fields() -> None:
     assert len(select(CORPUS.papers, {"year": ["2025-2026"]})) == 59
     assert [p.key for p in select(CORPUS.papers, {"title": ["dr. mas"]})] == ["dr-mas"]
-    assert [p.key for p in select(CORPUS.papers, {"decisions": ["stop"]})] == ["puppeteer"]
+    assert [p.key for p in select(CORPUS.papers, {"also_decides": ["stop"]})] == ["puppeteer"]
     assert len(select(CORPUS.papers, {"thirteen": ["yes"]})) == 13
     assert all(p.affiliation is None for p in select(CORPUS.papers, {"affiliation": ["NA"]}))
     both = select(CORPUS.papers, {"credit": ["message", "turn"], "year": ["2026"]})

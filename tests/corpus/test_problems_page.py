@@ -61,6 +61,26 @@ def test_commands_in_the_text_exist(line: str) -> None:
     check(line, whole=False)
 
 
+def test_p5_and_the_page_on_learning_give_the_same_figures() -> None:
+    """Result 6: how far below the optimum at 3, 6, 12 and 30 workers, and where each size is trained."""
+    learning = (ROOT / "docs" / "learning.md").read_text("utf-8")
+    row = next(line for line in learning.splitlines() if "`result6_sizes.py`" in line)
+    told = re.search(
+        r"it is ([\d.]+) % below the optimum there, ([\d.]+) % with 6, ([\d.]+) % with 12 and ([\d.]+) % with 30; "
+        r".* stays within ([\d.]+) %",
+        row,
+    )
+    assert told is not None, row
+    p5 = " ".join(SECTIONS[4].split())
+    here = re.search(
+        r"it is ([\d.]+) % below the optimum there, and ([\d.]+), ([\d.]+) and ([\d.]+) % below with 6, 12 and 30; "
+        r"trained at each size it stays within ([\d.]+) %",
+        p5,
+    )
+    assert here is not None, p5
+    assert here.groups() == told.groups()
+
+
 def test_links_lead_somewhere() -> None:
     for page in ("problems.md", "corpus.md"):
         text = (ROOT / "docs" / page).read_text("utf-8")

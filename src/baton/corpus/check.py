@@ -12,7 +12,17 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
-from baton.corpus.record import TAGS, VOCABULARIES, Card, Correction, Excluded, Paper
+from baton.corpus.record import (
+    TAGS,
+    VOCABULARIES,
+    Card,
+    Correction,
+    Covers,
+    EntryCard,
+    Excluded,
+    Paper,
+    Sparse,
+)
 from baton.errors import nearest
 
 _PATTERNS = {
@@ -25,7 +35,13 @@ _PATTERNS = {
     "recipe": (r"[a-z0-9]+(-[a-z0-9]+)*", "small letters, digits and single hyphens"),
 }
 _ACCOUNTS = ("recipe", "unpublished", "not_written")
-_PARTS: dict[str, type[Struct]] = {"card": Card, "ours": Correction}
+_PARTS: dict[str, type[Struct]] = {
+    "card": Card,
+    "entry_card": EntryCard,
+    "covers": Covers,
+    "sparse": Sparse,
+    "ours": Correction,
+}
 
 
 class CheckedRow(Struct, frozen=True, kw_only=True):
@@ -119,8 +135,10 @@ def _paper(paper: Paper, file: str) -> Iterator[str]:
         yield f"{accounts[0]} is for entries with an RL method; this one trains nothing of its own."
     if paper.same_mechanism is not None and paper.recipe is None:
         yield "same_mechanism needs a recipe."
-    if (paper.recipe is not None or paper.thirteen) and paper.card is None:
-        yield "it has a recipe or is one of the thirteen, so it needs a table [paper.card]."
+    if paper.recipe is not None and paper.card is None:
+        yield "it has a recipe, so it needs a table [paper.card]."
+    if paper.thirteen != (paper.entry_card is not None):
+        yield "one of the thirteen has both, thirteen = true and a table [paper.entry_card]; any other has neither."
     for correction in paper.ours:
         yield from _correction(paper, correction)
 

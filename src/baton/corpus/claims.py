@@ -62,7 +62,11 @@ def _sparse(corpus: Corpus, rows: list[Paper], found: str) -> ClaimFinding:
 
 
 def _stop(corpus: Corpus) -> ClaimFinding:
-    rows = [paper for paper in corpus.papers if "stop" in paper.decisions and paper.rl == "yes"]
+    rows = [
+        paper
+        for paper in corpus.papers
+        if "stop" in (*paper.decisions, *paper.also_decides) and paper.rl == "yes"
+    ]
     found = f"trained by RL: {_names(rows)}"
     return _finding("does not hold" if rows else "holds", found, rows)
 

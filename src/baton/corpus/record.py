@@ -23,6 +23,8 @@ Standing = Literal["core", "supporting", "case"]
 Verified = Literal["yes", "partial"]
 Decision = Literal["spawn", "delegate", "communicate", "aggregate", "stop"]
 Evaluation = Literal["E1", "E2", "E3", "E4"]
+SourceClass = Literal["paper", "submission", "company_report", "docs", "case_study", "benchmark"]
+Support = Literal["direct", "indirect", "none"]
 Stage = Literal["abstract", "full_text", "artifact", "duplicate"]
 Ground = Literal[
     "no_training", "single_agent", "off_topic", "background", "thin", "not_instrumented", "overlap"
@@ -38,7 +40,9 @@ VOCABULARIES: dict[str, tuple[str, ...]] = {
     "standing": get_args(Standing),
     "verified": get_args(Verified),
     "decisions": get_args(Decision),
+    "also_decides": get_args(Decision),
     "evaluates": get_args(Evaluation),
+    "source_class": get_args(SourceClass),
     "stage": get_args(Stage),
     "ground": get_args(Ground),
 }
@@ -71,6 +75,38 @@ class Card(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     caution: str | None = None
 
 
+class EntryCard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One of the survey's thirteen cards (appendix A): what it says of an entry, in Baton's words."""
+
+    number: int
+    """Its place among the thirteen, from the orchestrator's credit down to frameworks."""
+    claim: str
+    reward: str
+    credit: str
+    form: str
+    result: str
+    limitation: str
+
+
+class Covers(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A row of the survey's coverage map (figure 3): what an entry studies directly, or bears on indirectly."""
+
+    reward: Support
+    credit: Support
+    orchestration: Support
+    evaluation: Support
+    safety: Support
+
+
+class Sparse(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Why an entry stands in one of the two sparsest cells, message and orchestrator (table 21)."""
+
+    reading: Literal["strict", "broad"]
+    """Strict: credit that is trained, or nearly that. Broad: a reward or a design on that unit (the claim ledger)."""
+    why: str
+    boundary: str
+
+
 class Paper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A retained record, or one that Baton adds beside the pool."""
 
@@ -95,14 +131,23 @@ class Paper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     scenario: Scenario
     standing: Standing
     verified: Verified
+    source_class: SourceClass = "paper"
+    """The evidence class of what was read, which says what the entry may support (`baton.corpus.evidence`)."""
     decisions: tuple[Decision, ...] = ()
-    """Baton's reading: which of O1 to O5 the training is about. Empty: none that is known."""
+    """Which of O1 to O5 the survey discusses it under (section 8.2)."""
+    also_decides: tuple[Decision, ...] = ()
+    """Baton's reading: which others its training is about."""
+    covers: Covers | None = None
+    """Its row of the survey's coverage map; None: it has none there."""
+    sparse: Sparse | None = None
+    borderline: str | None = None
+    """Why it was kept though it stands on the border of the pool (C.3)."""
     evaluates: tuple[Evaluation, ...] = ()
     """Baton's reading, for benchmarks: which of E1 to E4 it reports."""
     counterfactual: bool = False
     """Baton's reading: credit compares with something that did not happen."""
     thirteen: bool = False
-    """Among the thirteen core methods, frameworks and industrial systems that `cards` prints."""
+    """Has one of the survey's thirteen cards."""
     about: str
     note: str | None = None
     recipe: str | None = None
@@ -113,6 +158,7 @@ class Paper(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """No formula is published in the sources Baton was written from; what is known of it."""
     not_written: str | None = None
     """The formula is public and Baton has no recipe; why."""
+    entry_card: EntryCard | None = None
     card: Card | None = None
     ours: tuple[Correction, ...] = ()
 
@@ -137,6 +183,8 @@ class Excluded(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ground: Ground
     """Baton's word for the kind of reason."""
     why: str
+    borderline: str | None = None
+    """Why it was left out though it stands on the border of the pool (C.3)."""
 
 
 def tag(paper: Paper, field: str, *, ours: bool = False) -> str:

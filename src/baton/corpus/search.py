@@ -88,7 +88,8 @@ def _nearest(wanted: str, records: tuple[Paper | Excluded, ...]) -> str:
 # A controlled field is matched exactly, `NA` for none; a text is matched where it occurs, in any case; a year may be
 # a range. Several values of one field are alternatives, several fields are conditions.
 
-PAPER_FIELDS = tuple(name for name in Paper.__struct_fields__ if name not in ("card", "ours"))
+_PARTS = ("covers", "sparse", "entry_card", "card", "ours")
+PAPER_FIELDS = tuple(name for name in Paper.__struct_fields__ if name not in _PARTS)
 EXCLUDED_FIELDS = Excluded.__struct_fields__
 
 YES_OR_NO = ("sole_author", "counterfactual", "thirteen")

@@ -6,7 +6,18 @@ import textwrap
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from baton.compose.corpus_recipes import train_line
-from baton.corpus import TAGS, Card, ClaimFinding, Covered, Excluded, Paper, Stats, SurveyClaim, tag
+from baton.corpus import (
+    TAGS,
+    Card,
+    ClaimFinding,
+    Covered,
+    EntryCard,
+    Excluded,
+    Paper,
+    Stats,
+    SurveyClaim,
+    tag,
+)
 from baton.view.terminal.screen import columns
 from baton.view.terminal.trace_tree import Line
 from baton.view.text import count
@@ -28,6 +39,7 @@ def stats_lines(found: Stats) -> list[Line]:
     for title, table in (
         ("reward x credit", found.reward_by_credit),
         ("form x credit", found.form_by_credit),
+        ("category x verified", found.category_by_verified),
     ):
         lines += [[], [(title, "bold")], *_crossed(table)]
     return lines
@@ -72,11 +84,21 @@ def record_lines(record: Paper | Excluded, installed: Collection[str], *, in_poo
     lines += named("about", record.about)
     lines += named("note", record.note)
     lines += named("tags", "  ".join(f"{field}{_TIE}{tag(record, field)}" for field in TAGS))
+    lines += named("source class", record.source_class)
     lines += named("decisions", " ".join(record.decisions))
+    if record.also_decides:
+        lines += named("also decides", f"{' '.join(record.also_decides)} (Baton's reading)")
     lines += named("evaluates", " ".join(record.evaluates))
     for correction in record.ours:
         lines += named("survey says", f"{correction.field}: {correction.survey}")
         lines += named("Baton says", f"{correction.ours}. {correction.why}", "yellow")
+    if record.sparse is not None:
+        lines += named(
+            "tagged for", f"{record.sparse.why} {record.sparse.boundary} ({record.sparse.reading})"
+        )
+    lines += named("borderline", record.borderline)
+    if record.entry_card is not None:
+        lines += _entry_card(record.entry_card)
     if record.card is not None:
         lines += _card(record.card)
     return lines + _runs(record, installed)
@@ -94,29 +116,49 @@ def _runs(paper: Paper, installed: Collection[str]) -> list[Line]:
     return lines + named("recipe", paper.not_written and f"none. {paper.not_written}")
 
 
-def claim_lines(found: Sequence[tuple[SurveyClaim, ClaimFinding]], titles: Mapping[str, str]) -> list[Line]:
+def claim_lines(
+    found: Sequence[tuple[SurveyClaim, ClaimFinding]], records: Mapping[str, Paper | Excluded]
+) -> list[Line]:
+    """Every claim with the rows behind it; a row of a sparse cell with why it stands there."""
     lines: list[Line] = []
     for claim, finding in found:
         lines.append([(f"{finding.verdict.upper()}  ", _VERDICTS[finding.verdict]), (claim.name, "bold")])
         lines += named("survey says", claim.says)
         lines += named("records say", finding.found)
         lines += named("but", claim.boundary, "dim")
-        lines += [
-            line for key in finding.rows for line in named("row", f"{key}  {titles.get(key, '')}", "dim")
-        ]
+        cell = claim.name.removesuffix("-credit")
+        for record in (records[key] for key in finding.rows):
+            lines += named("row", f"{record.key}  {record.title}", "dim")
+            if isinstance(record, Paper) and record.sparse is not None and record.credit == cell:
+                lines += named("", f"{record.sparse.why} {record.sparse.boundary} ({record.sparse.reading})")
         lines.append([])
     return lines[:-1]
 
 
 def card_lines(papers: Sequence[Paper], installed: Collection[str]) -> list[Line]:
+    """The survey's card where it has one, what Baton reads otherwise, and the method as a composition."""
     lines: list[Line] = []
     for paper in papers:
-        assert paper.card is not None
         lines += [[(f"{paper.key}  ", "bold"), (paper.title, "")]]
         lines += named("who, when", f"{paper.first_author}, {paper.year}, {paper.venue}")
-        lines += named("topology", tag(paper, "form"))
-        lines += [*_card(paper.card, whole=True), *_runs(paper, installed), []]
+        if paper.entry_card is None:
+            lines += named("form", tag(paper, "form"))
+        else:
+            lines += _entry_card(paper.entry_card)
+        for correction in paper.ours:
+            lines += named(
+                "Baton reads", f"{correction.field}: {correction.ours}. {correction.why}", "yellow"
+            )
+        if paper.card is not None:
+            lines += _card(paper.card, whole=True)
+        lines += [*_runs(paper, installed), []]
     return lines[:-1]
+
+
+def _entry_card(card: EntryCard) -> list[Line]:
+    """What the survey says of an entry, part by part."""
+    parts = ("claim", "reward", "credit", "form", "result", "limitation")
+    return [line for part in parts for line in named(part, getattr(card, part))]
 
 
 def _card(card: Card, *, whole: bool = False) -> list[Line]:
@@ -124,7 +166,8 @@ def _card(card: Card, *, whole: bool = False) -> list[Line]:
     unknown = "not known" if whole else None
     lines: list[Line] = []
     for field in ("learns", "reward", "credit", "group", "loss"):
-        lines += named(field, getattr(card, field) or unknown)
+        known = getattr(card, field) or unknown
+        lines += named(f"{field} rule" if field in ("reward", "credit") else field, known)
     return lines + named("evidence", card.evidence) + named("caution", card.caution)
 
 
