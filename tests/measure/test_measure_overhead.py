@@ -21,8 +21,6 @@ from baton.measure.metrics.overhead import (
     coordination_efficiency,
     overhead,
     overhead_of,
-    protocol_seconds,
-    protocol_tokens,
 )
 from baton.trace.gold import Gold
 from baton.trace.trace import Trace
@@ -66,12 +64,6 @@ def test_overhead_per_resource() -> None:
     assert overhead(team, single, "tool_calls").value is None
     assert overhead(team, [], "calls").value is None
     assert overhead(team, team, "tokens").value == 0
-
-
-def test_protocol_share() -> None:
-    one = team_of(workers=2, tokens=10)  # lead's two calls are a spawn and an aggregate, the rest returns
-    assert protocol_tokens(one).value == pytest.approx(0.5)
-    assert protocol_seconds(one).value == pytest.approx(0.5)
 
 
 def test_transmission() -> None:

@@ -9,12 +9,14 @@ from functools import partial
 
 from msgspec import structs
 
+from baton import registry
 from baton.cli import add_repeated, add_trust
 from baton.cli.printing import print_json
 from baton.compose.again import own_settings, team_again
 from baton.compose.known import measure_gold, task_behind
 from baton.errors import BatonError, UsageError, nearest
 from baton.measure.figure import Figure, not_measured
+from baton.measure.meaning import Embed, Meaning
 from baton.measure.measured import MeasuredTrace
 from baton.measure.metric import find_metric
 from baton.measure.report.document import Document, ReportTable, as_html, as_markdown, document
@@ -40,6 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paths", nargs="+", metavar="PATH", help="files that hold traces")
     add_repeated(parser, "--trace", "ID", "only this one")
     add_repeated(parser, "--metric", "M", "a metric of your own as well, by name or module:attr")
+    parser.add_argument(
+        "--embed",
+        metavar="F",
+        help="compare what texts mean by this function of texts (module:attr) that gives a vector for each",
+    )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="everything, as JSON")
     form.add_argument("--md", action="store_true", help="tables in Markdown")
@@ -65,7 +72,8 @@ def run(args: argparse.Namespace) -> int:
     if (args.consequential or args.untrusted) and not args.safety:
         raise UsageError("--consequential and --untrusted are for --safety. Type: --safety")
     metrics = [find_metric(name) for name in args.metric]
-    team = _readings(args.paths, trust=args.trust)
+    meaning = Meaning(embed=None if args.embed is None else _embedding(args.embed))
+    team = _readings(args.paths, trust=args.trust, meaning=meaning)
     if not team:
         raise UsageError(f"{', '.join(args.paths)}: no trace in there.")
     team = _chosen(team, args.trace)
@@ -87,7 +95,19 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _readings(paths: Sequence[str], *, trust: bool) -> list[MeasuredTrace]:
+def _embedding(name: str) -> Embed:
+    """A function of texts by module:attr. It is typed and not read from a trace, so it may be imported."""
+    found = registry.imported("embedding", name) if registry.is_reference(name) else None
+    if not callable(found):
+        raise UsageError(
+            f"--embed {name} is a {type(found).__name__}; expected a function of a list of texts that gives a vector "
+            "for each."
+        )
+    embed: Embed = found
+    return embed
+
+
+def _readings(paths: Sequence[str], *, trust: bool, meaning: Meaning | None = None) -> list[MeasuredTrace]:
     """Every trace once. Two runs may well have the same name; the same trace given twice is no second measurement."""
     found: dict[str, list[Trace]] = {}
     twice: dict[str, None] = {}
@@ -102,7 +122,7 @@ def _readings(paths: Sequence[str], *, trust: bool) -> list[MeasuredTrace]:
         names = ", ".join([*map(printable, list(twice)[:_NAMED]), *(["…"] if len(twice) > _NAMED else [])])
         print(f"baton measure: given more than once and counted once: {names}", file=sys.stderr)
     return [
-        MeasuredTrace(trace, measure_gold(trace, trust=trust))
+        MeasuredTrace(trace, measure_gold(trace, trust=trust), meaning)
         for traces in found.values()
         for trace in traces
     ]

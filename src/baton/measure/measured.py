@@ -13,6 +13,7 @@ from typing import Literal
 
 from baton.errors import TraceError
 from baton.measure.figure import NotMeasured
+from baton.measure.meaning import Meaning
 from baton.trace.acts import ancestors_of
 from baton.trace.gold import Gold, verifier
 from baton.trace.graph.arrays import Graph
@@ -29,9 +30,11 @@ CostKind = Literal["tokens", "seconds"]
 class MeasuredTrace:
     """One trace and what is known of its instance."""
 
-    def __init__(self, trace: Trace, gold: Gold | None = None) -> None:
+    def __init__(self, trace: Trace, gold: Gold | None = None, meaning: Meaning | None = None) -> None:
         self.trace = trace
         self.gold = Gold() if gold is None else gold
+        self.meaning = Meaning() if meaning is None else meaning
+        """How texts are compared where the same may be said in other words."""
 
     @cached_property
     def events(self) -> tuple[Event, ...]:

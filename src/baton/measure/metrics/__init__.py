@@ -1,4 +1,4 @@
-"""The figures by family: success, parallelism, collaboration, overhead, stopping, votes, failure modes.
+"""The figures by family: success, parallelism, collaboration, debate, overhead, stopping, votes, failure modes.
 
 Importing this fills `METRICS`: every module lists its own.
 """
@@ -7,8 +7,12 @@ from baton.measure.metric import METRICS
 from baton.measure.metrics import (
     amplification,
     collaboration,
+    debate,
+    delegation,
+    leakage,
     overhead,
     parallel,
+    protocol,
     stop_regret,
     success,
     votes,
@@ -18,8 +22,12 @@ __all__ = [
     "METRICS",
     "amplification",
     "collaboration",
+    "debate",
+    "delegation",
+    "leakage",
     "overhead",
     "parallel",
+    "protocol",
     "stop_regret",
     "success",
     "votes",

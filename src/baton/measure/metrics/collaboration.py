@@ -1,7 +1,8 @@
 """E3, collaboration quality: milestones, redundancy, duplicate messages, attribution of faults.
 
 Redundancy = 1 - distinct subtasks/subtask executions. A message is a duplicate when its receiver was sent
-the same words before, by anyone. Attribution: who and when a fault was put in, against whom and what the
+the same before, by anyone. Both are counted twice: by the words, and by what they mean (`baton.measure.meaning`),
+which is what the survey asks for. Attribution: who and when a fault was put in, against whom and what the
 credit records blame most. Value of messages: messages.py; voters and aggregation: votes.py.
 """
 
@@ -29,13 +30,8 @@ def milestones(reading: MeasuredTrace) -> float:
 
 @metric("redundancy", "E3", bounds=(0.0, 1.0))
 def redundancy(reading: MeasuredTrace) -> float:
-    """1 - distinct subtasks/subtask executions."""
-    sent = [
-        event for event in reading.events
-        if (event.type == "spawn" or event.decision == "delegate") and event.status not in NO_EFFECT
-    ]  # fmt: skip
-    if not sent:
-        raise NotMeasured("no subtask was given to anybody")
+    """1 - distinct subtasks/subtask executions, by the gold data or else by their words."""
+    sent = _subtasks(reading)
     subtask_of = reading.gold.subtask_of
     if subtask_of is not None:
         distinct = {subtask_of(reading.said(event)) for event in sent}
@@ -44,14 +40,54 @@ def redundancy(reading: MeasuredTrace) -> float:
     return 1 - len(distinct) / len(sent)
 
 
+@metric("semantic_redundancy", "E3", bounds=(0.0, 1.0))
+def semantic_redundancy(reading: MeasuredTrace) -> float:
+    """1 - subtasks that ask for something else/subtask executions, whatever the words."""
+    sent = _subtasks(reading)
+    distinct = set(reading.meaning.distinct([reading.said(event) for event in sent]))
+    return 1 - len(distinct) / len(sent)
+
+
 @metric("duplicate_messages", "E3", bounds=(0.0, 1.0))
 def duplicate_messages(reading: MeasuredTrace) -> float:
-    """Messages whose receiver had been sent the same before, of all messages."""
+    """Messages whose receiver had been sent the same words before, of all messages."""
+    sent = _messages(reading)
+    distinct = {(event.to, event.decision == "delegate", _content(reading, event)) for event in sent}
+    return 1 - len(distinct) / len(sent)
+
+
+@metric("semantic_duplicates", "E3", bounds=(0.0, 1.0))
+def semantic_duplicates(reading: MeasuredTrace) -> float:
+    """Messages that tell their receiver nothing it had not been told before, whatever the words, of all messages."""
+    sent = _messages(reading)
+    told: dict[tuple[str | None, bool], list[str]] = {}
+    for event in sent:
+        told.setdefault((event.to, event.decision == "delegate"), []).append(reading.said(event))
+    new = sum(len(set(reading.meaning.distinct(texts))) for texts in told.values())
+    return 1 - new / len(sent)
+
+
+def _subtasks(reading: MeasuredTrace) -> list[Event]:
+    """What was given to somebody to do."""
+    found = delegations(reading)
+    if not found:
+        raise NotMeasured("no subtask was given to anybody")
+    return found
+
+
+def delegations(reading: MeasuredTrace) -> list[Event]:
+    """Spawns and delegations that took effect."""
+    return [
+        event for event in reading.events
+        if (event.type == "spawn" or event.decision == "delegate") and event.status not in NO_EFFECT
+    ]  # fmt: skip
+
+
+def _messages(reading: MeasuredTrace) -> list[Event]:
     sent = [e for e in reading.events if e.type == "message" and e.status not in NO_EFFECT]
     if not sent:
         raise NotMeasured("no message was sent")
-    distinct = {(event.to, event.decision == "delegate", _content(reading, event)) for event in sent}
-    return 1 - len(distinct) / len(sent)
+    return sent
 
 
 def _content(reading: MeasuredTrace, event: Event) -> str:

@@ -1,7 +1,7 @@
 """E4, protocol overhead: what being a team costs, against one agent, resource by resource.
 
-O_x = (x_team - x_single)/x_single for tokens, turns, calls, tool calls and seconds apart. Protocol share =
-cost of decision, spawn, message (delegations too) and aggregate events over that of all.
+O_x = (x_team - x_single)/x_single for tokens, turns, calls, tool calls and seconds apart. What of a team's cost is
+protocol: protocol.py; what a delegation costs: delegation.py.
 Coordination efficiency = S/(turns/turns_single), as arXiv 2512.08296 has it.
 """
 
@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from baton.measure.figure import Figure, NotMeasured, not_measured, ratio, told
-from baton.measure.measured import CostKind, MeasuredTrace
+from baton.measure.measured import MeasuredTrace
 from baton.measure.metric import metric
-
-_PROTOCOL = frozenset({"orchestrator_decision", "spawn", "message", "aggregate"})
 
 
 @metric("tokens", "E4", unit="tokens")
@@ -75,19 +73,3 @@ def overhead(team: Iterable[MeasuredTrace], single: Iterable[MeasuredTrace], res
 def coordination_efficiency(success: float, turns: float, turns_single: float) -> float:
     """S/(turns/turns_single): success for each turn that a single agent would have taken."""
     return success / (turns / turns_single)
-
-
-def _protocol(reading: MeasuredTrace, kind: CostKind) -> float:
-    return reading.share((event for event in reading.trace.events if event.type in _PROTOCOL), kind)
-
-
-@metric("protocol_tokens", "E4", bounds=(0.0, 1.0))
-def protocol_tokens(reading: MeasuredTrace) -> float:
-    """Protocol share in tokens: decisions, spawns, messages and aggregates, of all."""
-    return _protocol(reading, "tokens")
-
-
-@metric("protocol_seconds", "E4", bounds=(0.0, 1.0))
-def protocol_seconds(reading: MeasuredTrace) -> float:
-    """Protocol share in seconds: decisions, spawns, messages and aggregates, of all."""
-    return _protocol(reading, "seconds")

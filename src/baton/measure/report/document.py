@@ -63,6 +63,14 @@ def document(report: MeasureReport) -> Document:
     for family, about in FAMILIES.items():
         names = [name for name, row in Rows.items() if row.family == family]
         tables.append(_figures(f"{family} {about}", names, columns, report.best_of))
+    if report.by_topology:
+        tables.append(_topologies(report.by_topology))
+    if report.delegation:
+        tables.append(_plain("Tokens per delegation, by role", "tokens", report.delegation))
+    if report.endings:
+        rounds = {f"diversity in round {number}": figure for number, figure in report.diversity.items()}
+        ended = {f"ended by {way}": figure for way, figure in report.endings.items()}
+        tables.append(_plain("Debates: how positions moved, and how they ended", "value", rounds | ended))
     if report.own:
         tables.append(_own(report.own))
     if report.versus_single:
@@ -111,6 +119,17 @@ def _figures(
         first = next(iter(columns.values())).figures[name]
         rows.append((*row, first.why_not or Rows[name].about))
     return ReportTable(title=title, head=(*head, "what it is, or why it is not measured"), rows=tuple(rows))
+
+
+def _topologies(groups: Mapping[str, TraceGroup]) -> ReportTable:
+    """A row for each figure that some topology has; what it is stands in the tables of the families."""
+    rows = [
+        (_words(name) + (f" ({Rows[name].unit})" if Rows[name].unit else ""),
+         *(shown(group.figures[name]) for group in groups.values()), Rows[name].family)
+        for name in Rows if any(group.figures[name].value is not None for group in groups.values())
+    ]  # fmt: skip
+    columns = (f"{topology} ({group.traces:,})" for topology, group in groups.items())
+    return ReportTable(title="By topology", head=("figure", *columns, "family"), rows=tuple(rows))
 
 
 def _own(own: Mapping[str, OwnFigure]) -> ReportTable:

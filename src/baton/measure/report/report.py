@@ -13,9 +13,10 @@ from msgspec import Struct, field
 from baton.measure.figure import Figure, mean, not_measured
 from baton.measure.measured import MeasuredTrace
 from baton.measure.metric import Family, Metric
-from baton.measure.metrics import METRICS, collaboration, overhead, success, votes
+from baton.measure.metrics import METRICS, collaboration, debate, overhead, success, votes
 from baton.measure.metrics import stop_regret as stopping
 from baton.measure.metrics.amplification import naive_ratio
+from baton.measure.metrics.delegation import tokens_by_role
 from baton.measure.metrics.mast import MastFinding, Mode, failures, rates
 from baton.measure.metrics.message_worth import MessageValue, message_values, useful_message_share
 from baton.measure.metrics.scale import by_band
@@ -75,12 +76,26 @@ class MeasureReport(Struct, frozen=True, kw_only=True):
     """Trace -> failure modes that fired in it."""
     notes: tuple[str, ...] = ()
     safety: SafetyReport | None = None
+    by_topology: dict[str, TraceGroup] = field(default_factory=dict)
+    """The same figures by topology, where traces of several are given."""
+    delegation: dict[str, Figure] = field(default_factory=dict)
+    """Role of the receiver -> tokens per delegation."""
+    diversity: dict[int, Figure] = field(default_factory=dict)
+    """Round of a debate, from 1 -> the chance that two voters differ."""
+    endings: dict[debate.Ending, Figure] = field(default_factory=dict)
+    """How debates ended -> their share."""
     own: dict[str, OwnFigure] = field(default_factory=dict)
     """Metrics that were asked for by name, of this or another package."""
 
 
 _OVER_TRACES: dict[str, tuple[ReportRow, Callable[[Sequence[MeasuredTrace]], Figure]]] = {
     "success": (ReportRow("E1", "", "S: share of traces whose answer is verified right."), success.success),
+    "consensus_kappa": (
+        ReportRow(
+            "E3", "", "Fleiss' kappa: agreement of voters beyond what chance would bring, over traces."
+        ),
+        debate.consensus_kappa,
+    ),
     "voters_n_eff": (
         ReportRow("E3", "voters", "n/(1 + (n - 1) rho) of those whose results were aggregated."),
         votes.voters,
@@ -185,11 +200,17 @@ def measure(
         versus = _versus(ours, alone)
         if not is_matched(versus["token_match"]):
             notes.append("the single agent is not token-matched: it did not spend what the team spent")
+    # Before the notes are taken: it may add one.
+    by_topology = _by_topology(team, again, notes)
     return MeasureReport(
         checklist=checklist([reading.trace for reading in team]),
         all=_group(team, again),
         bands={band: _group(some, again) for band, some in by_band(team).items() if some},
         single=_group(single, None) if single else None,
+        by_topology=by_topology,
+        delegation=tokens_by_role(team),
+        diversity=debate.diversity_by_round(team),
+        endings=_endings(team),
         best_of=best_of(team, samples) if samples else None,
         versus_single=versus,
         found={r.trace.trace_id: fired for r in team if (fired := [one for one in failures(r) if one.fired])},
@@ -212,6 +233,25 @@ def _order(reading: MeasuredTrace) -> tuple[str, str, int]:
 def _group(readings: Sequence[MeasuredTrace], again: Mapping[int, Replayed] | None) -> TraceGroup:
     run_again = None if again is None else [again[id(reading)] for reading in readings]
     return TraceGroup(traces=len(readings), figures=figures_of(readings, run_again), failures=rates(readings))
+
+
+def _by_topology(
+    team: Sequence[MeasuredTrace], again: Mapping[int, Replayed] | None, notes: list[str]
+) -> dict[str, TraceGroup]:
+    """Figures by topology where there are several; says so where they did not work on the same tasks."""
+    found: dict[str, list[MeasuredTrace]] = {}
+    for reading in team:
+        found.setdefault(reading.trace.header.topology, []).append(reading)
+    if len(found) < 2:
+        return {}
+    if len({frozenset(reading.trace.header.task_id for reading in some) for some in found.values()}) > 1:
+        notes.append("the topologies did not work on the same tasks: their figures compare tasks as well")
+    return {topology: _group(some, again) for topology, some in sorted(found.items())}
+
+
+def _endings(team: Sequence[MeasuredTrace]) -> dict[debate.Ending, Figure]:
+    found = debate.endings(team)
+    return found if any(figure.value is not None for figure in found.values()) else {}
 
 
 def _versus(team: Sequence[MeasuredTrace], single: Sequence[MeasuredTrace]) -> dict[str, Figure]:

@@ -1,0 +1,179 @@
+"""E4, protocol overhead: tokens that serve the team's working together, of all; coordination, returns and tools apart.
+
+What a turn wrote is split by its acts: the completion's tokens that said a spawn, a message, a wait, an aggregate or a
+stop are coordination, those of a return are returns, those of a tool call are tool management. What it read is split by
+its entries: what the team told it is coordination or returns, what tools answered is tool management; a prompt's
+tokens are shared over its entries by their letters. Not protocol: instructions, the task as it was set, an agent's own
+notes. Where a trace does not say what a turn read and wrote, all of it counts as what the turn's event is.
+
+Seconds are split by what a turn wrote, since that is what takes time; what tools took is their work.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Final, Literal
+
+import msgspec
+from msgspec import Struct
+
+from baton.measure.figure import NotMeasured
+from baton.measure.measured import MeasuredTrace
+from baton.measure.metric import metric
+from baton.trace.records import Call, Event
+
+Use = Literal["coordination", "returns", "tools"]
+_USES: Final[Mapping[str, Use]] = {
+    "orchestrator_decision": "coordination",
+    "spawn": "coordination",
+    "despawn": "coordination",
+    "message": "coordination",
+    "aggregate": "coordination",
+    "return": "returns",
+    "tool_call": "tools",
+}
+Shares = dict[Use, float]
+
+
+class _Entry(Struct, frozen=True):
+    """One part of a prompt, as calls keep them."""
+
+    speaker: str
+    text: str
+
+
+_ENTRIES = msgspec.json.Decoder(list[_Entry])
+
+
+class Turns:
+    """The turns of one trace, and what each read and wrote for the team."""
+
+    def __init__(self, reading: MeasuredTrace) -> None:
+        self.reading = reading
+        self.events: dict[str, list[Event]] = {}
+        for event in reading.events:
+            if event.call is not None:
+                self.events.setdefault(event.call, []).append(event)
+        self.returned: dict[str, list[tuple[str, str]]] = {}
+        """Agent -> (who returned, what) of all that was returned to it."""
+        for event in reading.events:
+            text = reading.trace.text(event.content_ref) if event.type == "return" else None
+            if text is not None and event.to is not None:
+                self.returned.setdefault(event.to, []).append((event.agent, text))
+
+    def written(self, call: Call) -> Shares | None:
+        """The shares of a completion that said acts of each use; None: the trace does not say which tokens did."""
+        num = _completion(call)
+        if not num or any(event.span is None for event in self.events.get(call.id, ())):
+            return None
+        found: dict[Use, set[int]] = {}
+        for event in self.events.get(call.id, ()):
+            if event.span is not None and event.type in _USES:
+                # A set: acts that were said in the same words do not count them twice.
+                found.setdefault(_USES[event.type], set()).update(range(*event.span))
+        return {use: min(1.0, len(tokens) / num) for use, tokens in found.items()}
+
+    def read(self, call: Call) -> Shares | None:
+        """The shares of what was new in a prompt; None: its text is not there."""
+        text = self.reading.trace.text(call.prompt_ref)
+        try:
+            entries = _ENTRIES.decode(text) if text else None
+        except msgspec.DecodeError:
+            entries = None
+        if entries is None:
+            return None
+        whole = sum(len(entry.text) for entry in entries)
+        found: dict[Use, list[int]] = {}
+        first = call.parent is None and call.agent == self.reading.lineage.root
+        for entry in entries:
+            if entry.speaker == "user" and first:
+                first = False  # the task as it was set
+                continue
+            use = self._use(call.agent, entry)
+            if use is not None:
+                found.setdefault(use, []).append(len(entry.text))
+        return {use: sum(letters) / whole for use, letters in found.items()} if whole else {}
+
+    def _use(self, agent: str, entry: _Entry) -> Use | None:
+        if entry.speaker == "tool":
+            return "tools"
+        if entry.speaker != "user":
+            return None
+        for who, what in self.returned.get(agent, ()):
+            if entry.text.startswith(who) and entry.text.endswith(what):
+                return "returns"
+        return "coordination"
+
+
+def protocol(reading: MeasuredTrace) -> Shares:
+    """Share of all tokens by use."""
+    whole = reading.cost(reading.trace.events, "tokens")
+    if whole <= 0:
+        raise NotMeasured("the trace cost no tokens at all")
+    turns = Turns(reading)
+    spent: dict[Use, list[float]] = {}
+    for event in reading.events:
+        for use, tokens in _tokens(turns, event).items():
+            spent.setdefault(use, []).append(tokens)
+    return {use: math.fsum(tokens) / whole for use, tokens in spent.items()}
+
+
+def _tokens(turns: Turns, event: Event) -> Shares:
+    """What is charged to an event, by use. A call is charged to one of its events."""
+    if not event.tokens:
+        return {}
+    call = turns.reading.trace.call_by_id.get(event.call or "")
+    wrote = turns.written(call) if call is not None else None
+    saw = turns.read(call) if call is not None else None
+    if call is None or wrote is None or saw is None:
+        return {_USES[event.type]: float(event.tokens)} if event.type in _USES else {}
+    written = min(event.tokens, _completion(call))
+    uses = wrote.keys() | saw.keys()
+    return {use: written * wrote.get(use, 0.0) + (event.tokens - written) * saw.get(use, 0.0) for use in uses}
+
+
+def _completion(call: Call) -> int:
+    if call.completion_ids is not None:
+        return len(call.completion_ids)
+    return call.completion_tokens or 0
+
+
+@metric("protocol_tokens", "E4", bounds=(0.0, 1.0))
+def protocol_tokens(reading: MeasuredTrace) -> float:
+    """Protocol share in tokens: coordination, returns and tool management, written and read, of all."""
+    return min(1.0, math.fsum(protocol(reading).values()))
+
+
+@metric("coordination_tokens", "E4", bounds=(0.0, 1.0))
+def coordination_tokens(reading: MeasuredTrace) -> float:
+    """Of the protocol: spawns, delegations, messages, waits, aggregates and stops, of all tokens."""
+    return protocol(reading).get("coordination", 0.0)
+
+
+@metric("return_tokens", "E4", bounds=(0.0, 1.0))
+def return_tokens(reading: MeasuredTrace) -> float:
+    """Of the protocol: what was returned, written and read, of all tokens."""
+    return protocol(reading).get("returns", 0.0)
+
+
+@metric("tool_tokens", "E4", bounds=(0.0, 1.0))
+def tool_tokens(reading: MeasuredTrace) -> float:
+    """Of the protocol: tool management, calls written and results read, of all tokens."""
+    return protocol(reading).get("tools", 0.0)
+
+
+@metric("protocol_seconds", "E4", bounds=(0.0, 1.0))
+def protocol_seconds(reading: MeasuredTrace) -> float:
+    """Protocol share in seconds: turns by what they wrote for the team, of all durations."""
+    whole = reading.cost(reading.trace.events, "seconds")
+    if whole <= 0:
+        raise NotMeasured("the trace cost no seconds at all")
+    turns = Turns(reading)
+    spent = []
+    for event in reading.events:
+        call = reading.trace.call_by_id.get(event.call or "")
+        wrote = turns.written(call) if call is not None else None
+        share = float(event.type in _USES) if wrote is None else math.fsum(wrote.values())
+        spent.append((event.duration_s or 0.0) * min(1.0, share))
+    return min(1.0, math.fsum(spent) / whole)

@@ -1,0 +1,122 @@
+"""Protocol overhead and tokens per delegation, counted again from the calls' texts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from planted import Scene, reading, team_of
+
+from baton.cli import main
+from baton.measure.measured import MeasuredTrace
+from baton.measure.metrics.delegation import delegated, tokens_by_role, tokens_per_delegation
+from baton.measure.metrics.protocol import (
+    coordination_tokens,
+    protocol_seconds,
+    protocol_tokens,
+    return_tokens,
+    tool_tokens,
+)
+from baton.trace.formats import read
+from baton.trace.trace import Trace
+
+TOPOLOGIES = ("centralized", "planner_executor_critic", "debate", "swarm", "hierarchical", "harness")
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trace]:
+    folder: Path = tmp_path_factory.mktemp("protocol")
+    for topology in TOPOLOGIES:
+        assert (
+            main(["run", "shard-sum", "--topology", topology, "--seed", "5", "--out", str(folder / topology)])
+            == 0
+        )
+    return {topology: read(folder / topology) for topology in TOPOLOGIES}
+
+
+def counted(trace: Trace) -> dict[str, float]:
+    """By the texts: a token of shard-sum's scripted play is a letter, and a line that is no command is a note.
+
+    What is read is shared by letters over a prompt's entries, of which "X returned: ..." are returns.
+    """
+    root = trace.events[0].agent
+    spent = {"coordination": 0.0, "returns": 0.0, "tools": 0.0}
+    whole = 0.0
+    for call in trace.calls:
+        said, read_ = len(call.completion_ids or ()), len(call.prompt_ids or ())
+        whole += said + read_
+        for line in (trace.text(call.completion_ref) or "").splitlines():
+            verb = line.split(" ")[0]
+            if verb in ("spawn", "wait", "stop", "return", "call"):
+                use = {"return": "returns", "call": "tools"}.get(verb, "coordination")
+                spent[use] += len(line)
+        entries = json.loads(trace.text(call.prompt_ref) or "[]")
+        letters = sum(len(entry["text"]) for entry in entries)
+        for k, entry in enumerate(entries):
+            mine = call.agent == root and call.id.endswith(":1") and k == 1
+            if entry["speaker"] == "system" or mine:
+                continue
+            use = (
+                "tools" if entry["speaker"] == "tool" else "returns" if " returned: " in entry["text"] else ""
+            )
+            spent[use or "coordination"] += read_ * len(entry["text"]) / letters
+    return {use: tokens / whole for use, tokens in spent.items()}
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_protocol_shares_counted_again_from_the_texts(topology: str, traces: dict[str, Trace]) -> None:
+    one, expected = MeasuredTrace(traces[topology]), counted(traces[topology])
+    # The runtime's spans are of lines; a line's own end is nobody's.
+    assert coordination_tokens(one).value == pytest.approx(expected["coordination"], abs=1e-9)
+    assert return_tokens(one).value == pytest.approx(expected["returns"], abs=1e-9)
+    assert tool_tokens(one).value == pytest.approx(expected["tools"], abs=1e-9)
+    assert protocol_tokens(one).value == pytest.approx(sum(expected.values()))
+    assert 0 < (protocol_tokens(one).value or 0) < 1  # debate and swarm as well
+    assert 0 < (protocol_seconds(one).value or 0) <= 1
+
+
+def test_without_texts_a_turn_counts_as_what_its_event_is() -> None:
+    one = team_of(workers=3, tokens=10)  # five turns: a spawn, three returns, an aggregate
+    assert coordination_tokens(one).value == pytest.approx(0.4)
+    assert return_tokens(one).value == pytest.approx(0.6)
+    assert tool_tokens(one).value == 0
+    assert protocol_tokens(one).value == pytest.approx(1.0)
+    assert protocol_seconds(one).value == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_delegations_share_the_tokens_of_all_sub_agents(topology: str, traces: dict[str, Trace]) -> None:
+    trace = traces[topology]
+    one = MeasuredTrace(trace)
+    found = delegated(one)
+    root = trace.events[0].agent
+    spent = sum((e.tokens or 0) for e in trace.events if e.agent != root)
+    assert sum(d.tokens for d in found) == spent
+    given = [e for e in trace.events if e.type == "spawn" or e.decision == "delegate"]
+    assert tokens_per_delegation(one).value == pytest.approx(spent / len(given))
+    for role, figure in tokens_by_role([one]).items():
+        mine = [d.tokens for d in found if d.role == role]
+        assert figure.value == pytest.approx(sum(mine) / len(mine))
+
+
+def test_a_second_delegation_starts_a_new_count() -> None:
+    def play(stage: Scene) -> None:
+        lead = stage.team.agent("lead", role="orchestrator")
+        odd = lead.spawn("w:1", role="worker", task="a")
+        other = lead.spawn("w:2", role="critic", task="b")
+        for tokens in (30, 5):
+            stage.says(odd, tokens=tokens)
+            if tokens == 30:
+                odd.send(lead, "x")
+                lead.delegate(odd, "again")
+        odd.returns("x")
+        stage.says(other, tokens=7)
+        other.returns("y")
+        lead.stop("x")
+
+    one = reading(play)
+    assert [d.tokens for d in delegated(one)] == [30, 7, 5]
+    assert tokens_per_delegation(one).value == pytest.approx(14)
+    assert {role: f.value for role, f in tokens_by_role([one]).items()} == {"worker": 17.5, "critic": 7}
+    assert tokens_per_delegation(reading(lambda stage: stage.team.agent("a").stop("x"))).value is None
