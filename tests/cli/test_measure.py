@@ -166,3 +166,32 @@ def test_a_trace_given_twice_counts_once(capsys: pytest.CaptureFixture[str], tmp
     said = capsys.readouterr()
     assert "2 traces measured" in said.out
     assert said.err == ""
+
+
+def test_topologies_stand_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for topology in ("debate", "swarm"):
+        assert main(["run", "shard-sum", "--topology", topology, "--out", str(tmp_path / topology)]) == 0
+    capsys.readouterr()
+    assert main(["measure", str(tmp_path / "debate"), str(tmp_path / "swarm")]) == 0
+    out = capsys.readouterr().out
+    assert "By topology" in out
+    assert "debate (1)" in out
+    assert "swarm (1)" in out
+    assert "Tokens per delegation, by role" in out
+    assert "ended by agreement" in out
+
+
+def test_an_embedding_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = "def all_alike(texts):\n    return [[1.0, 2.0] for _ in texts]\n"
+    (tmp_path / "my_embedding.py").write_text(module)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert main(["run", "shard-sum", "--out", str(tmp_path / "run")]) == 0
+    capsys.readouterr()
+    assert main(["measure", str(tmp_path / "run"), "--embed", "my_embedding:all_alike", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["all"]["figures"]
+    assert found["semantic_redundancy"]["value"] == 0.75  # four subtasks that all mean the same to it
+    assert found["redundancy"]["value"] == 0
+    assert main(["measure", str(tmp_path / "run"), "--embed", "nowhere"]) == 2
+    assert "module:attr" in capsys.readouterr().err

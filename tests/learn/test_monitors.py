@@ -121,14 +121,40 @@ def answered(texts: Sequence[str], answer: str, trace_id: str) -> Trace:
     return recorded(play, trace_id)
 
 
-def test_aggregation_leakage() -> None:
+def test_aggregation_leakage_is_text_copied_as_progress() -> None:
+    parts = (
+        "the river rose by two metres after the long storm",
+        "three cellars near the old market were flooded",
+    )
+    own = [answered(parts, "A storm: high water at the river and in some houses of the town.", "own")]
+    copied = [answered(parts, ". ".join(parts), "copied")]
+    assert "aggregation-leakage" in observed([own] * 3 + [copied] * 3)[-1]
+    assert "aggregation-leakage" not in observed([own] * 6)[-1]
+    assert "aggregation-leakage" not in observed([copied] * 6)[-1], "the team began so"
+    votes = [answered(("a", "b", "b"), "b", f"v{n}") for n in range(4)]
+    assert "aggregation-leakage" not in observed([own] * 3 + [votes] * 3)[-1], "an answer is no copy"
+
+
+def test_a_run_of_an_earlier_version_goes_on_under_the_new_name() -> None:
+    watch = Watch(small())
+    watch.load_state_dict(
+        {"first": {"leakage": [0.5] * 3}, "last": {"leakage": [1.0] * 3}, "firing": ["aggregation-leakage"]}
+    )
+    state = watch.state_dict()
+    assert state["first"]["one_source"] == [0.5] * 3
+    assert state["last"]["one_source"] == [1.0] * 3
+    assert state["firing"] == ["one-source"]
+    assert "copied" not in state["first"]
+
+
+def test_one_source() -> None:
     split = [("a", "b", "b"), ("b", "a", "b"), ("a", "a", "b"), ("b", "b", "a")]
     votes = [answered(each, max(set(each), key=each.count), f"v{n}") for n, each in enumerate(split)]
     first = [answered(each, each[0], f"f{n}") for n, each in enumerate(split)]
-    assert "aggregation-leakage" in observed([votes] * 3 + [first] * 3)[-1]
-    assert "aggregation-leakage" not in observed([votes] * 6)[-1]
+    assert "one-source" in observed([votes] * 3 + [first] * 3)[-1]
+    assert "one-source" not in observed([votes] * 6)[-1]
     agree = [answered(("a", "a"), "a", f"a{n}") for n in range(4)]
-    assert "aggregation-leakage" not in observed([votes] * 3 + [agree] * 3)[-1]
+    assert "one-source" not in observed([votes] * 3 + [agree] * 3)[-1]
 
 
 @pytest.mark.parametrize("told", [True, False])

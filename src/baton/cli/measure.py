@@ -97,7 +97,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _embedding(name: str) -> Embed:
     """A function of texts by module:attr. It is typed and not read from a trace, so it may be imported."""
-    found = registry.imported("embedding", name) if registry.is_reference(name) else None
+    if not registry.is_reference(name):
+        raise UsageError(f"--embed {name}: expected module:attr, such as --embed my_package:embed.")
+    found = registry.imported("embedding", name)
     if not callable(found):
         raise UsageError(
             f"--embed {name} is a {type(found).__name__}; expected a function of a list of texts that gives a vector "

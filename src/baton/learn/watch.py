@@ -4,7 +4,8 @@
     serial-collapse       hardly anybody is spawned any more, though agents were spawned before (O1)
     dominant-agent        one sub-agent does nearly all the work of those that were spawned (O2)
     over-communication    messages grow while the return does not (O3)
-    aggregation-leakage   the final answer is one source's, whatever the others said (O4)
+    aggregation-leakage   what sub-agents returned is handed on word for word as if it were progress (O4)
+    one-source            the final answer is one source's, whatever the others said (O4)
     large-steps           each step changes the policy a lot, and the return falls
     reward-hacking        the survey's five modes (`baton.reward.monitors`), on some of the traces
 
@@ -34,6 +35,8 @@ from baton.learn.recipe import Recipe
 from baton.learn.stage import failures, first_line
 from baton.learn.update import UpdateReport
 from baton.measure.figure import student_t
+from baton.measure.measured import MeasuredTrace
+from baton.measure.metrics.leakage import aggregation_leakage
 from baton.reward import monitors as hacking
 from baton.trace.acts import last_said
 from baton.trace.graph.lineage import NO_EFFECT, Lineage
@@ -109,6 +112,8 @@ _MOVED = 0.2
 """KL of an answer over one step that is a lot: a tenth of it is usual."""
 _RISE = 0.2
 """A share that is this much above that of the first steps has risen."""
+_ONE_SOURCE_BEFORE = "leakage"
+"""What the figure of one-source was called in runs of version 0.2 and before."""
 
 
 class Warned(Struct, frozen=True, kw_only=True):
@@ -158,12 +163,14 @@ class Watch:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state_dict` gave."""
-        first, last = state["first"], state["last"]
+        first, last = (_as_now(state[part]) for part in ("first", "last"))
         for each in self._monitors.values():
             if isinstance(each, Comparing):
                 each.first = {name: list(first[name]) for name in each.compares if name in first}
                 each.last = {name: list(last[name]) for name in each.compares if name in last}
         self._firing = list(state["firing"])
+        if _ONE_SOURCE_BEFORE in state["first"]:
+            self._firing = ["one-source" if name == "aggregation-leakage" else name for name in self._firing]
         own = state.get("own", {})  # version 0.1 had no monitors but its own
         for name, monitor in self._remembering():
             if name in own:
@@ -171,6 +178,11 @@ class Watch:
 
     def _remembering(self) -> list[tuple[str, Any]]:
         return [(name, each) for name, each in self._monitors.items() if hasattr(each, "state_dict")]
+
+
+def _as_now(figures: Mapping[str, Sequence[float]]) -> dict[str, Sequence[float]]:
+    """Figures by the names they have now."""
+    return {"one_source" if name == _ONE_SOURCE_BEFORE else name: kept for name, kept in figures.items()}
 
 
 class Comparing:
@@ -283,16 +295,37 @@ class OverCommunication(Comparing):
 
 
 class AggregationLeakage(Comparing):
-    """The final answer is one source's, whatever the others said (O4)."""
+    """Sub-agents' text is handed on word for word as if it were progress (O4), the survey's aggregation leakage."""
 
     name = "aggregation-leakage"
-    compares = ("leakage",)
+    compares = ("copied",)
 
     def figures(self, metrics: Mapping[str, Any], traces: Sequence[Trace]) -> dict[str, float | None]:  # noqa: ARG002  # every monitor's
-        return {"leakage": _leakage(traces)}
+        return {"copied": _mean(aggregation_leakage(MeasuredTrace(trace)).value for trace in traces)}
 
     def judge(self) -> str | None:
-        pair = self.compared("leakage")
+        pair = self.compared("copied")
+        if pair is None or pair[1] < 0.8 or pair[1] - pair[0] < _RISE:
+            return None
+        return (
+            f"{pair[1]:.0%} of the words in fused texts stand just so in what sub-agents returned (in the first steps: "
+            f"{pair[0]:.0%}). Pay for what fusing adds (the reward rule aggregation), price tokens (reward.recipe = "
+            '"success-less-tokens"), or credit aggregation on its own (a [[credit]] entry with decisions = '
+            '["aggregate"]).'
+        )
+
+
+class OneSource(Comparing):
+    """The final answer is one source's, whatever the others said (O4). Called aggregation-leakage up to 0.2."""
+
+    name = "one-source"
+    compares = ("one_source",)
+
+    def figures(self, metrics: Mapping[str, Any], traces: Sequence[Trace]) -> dict[str, float | None]:  # noqa: ARG002  # every monitor's
+        return {"one_source": _one_source(traces)}
+
+    def judge(self) -> str | None:
+        pair = self.compared("one_source")
         if pair is None or pair[1] < 0.9 or pair[1] - pair[0] < _RISE:
             return None
         return (
@@ -369,6 +402,7 @@ MONITORS: Mapping[str, Callable[[Recipe], Monitor] | Callable[..., Sequence[Warn
     "dominant-agent": DominantAgent,
     "over-communication": OverCommunication,
     "aggregation-leakage": AggregationLeakage,
+    "one-source": OneSource,
     "large-steps": LargeSteps,
     "reward-hacking": RewardHacking,
 }
@@ -407,7 +441,7 @@ def _dominance(trace: Trace) -> float | None:
     return (max(work.values()) / work.total() - equal) / (1 - equal)
 
 
-def _leakage(traces: Sequence[Trace]) -> float | None:
+def _one_source(traces: Sequence[Trace]) -> float | None:
     """The share of the source (by birth) that most answers follow, among those given where sources disagreed."""
     followed: Counter[int] = Counter()
     disagreed = 0

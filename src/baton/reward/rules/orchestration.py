@@ -159,8 +159,8 @@ class Split(Rule, tag="split", frozen=True, kw_only=True):
 class Aggregation(Rule, tag="aggregation", frozen=True, kw_only=True):
     """Aggregation quality: r = score(fused) - max_i score(i), i what went in. [M]
 
-    Below zero: something right was lost in fusing (aggregation leakage). On decisions: each aggregate; on
-    the team: their mean.
+    Below zero: a right answer was lost in fusing. On decisions: each aggregate; on the team: their mean.
+    (The survey's aggregation leakage is another thing: sub-agents' text copied as progress; `baton measure`.)
     Source: E3 of the survey, arXiv 2605.02801 [M].
     """
 
