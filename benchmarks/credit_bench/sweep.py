@@ -7,13 +7,13 @@ credit of a choice is Q(z, a) - V(z). An estimator that cannot be asked for it s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 from baton.credit import ESTIMATORS
-from baton.credit.estimator import Credits, Prefix
+from baton.credit.estimator import Credits
 from baton.engine.scripted import ScriptedEngine
 from baton.errors import BatonError
+from baton.games.exact_value import ExactValue
 from baton.games.library.spawn_bandit import SpawnBandit
 from baton.games.on_team import read_state
 from baton.tasks.game_task import GameTask
@@ -52,8 +52,8 @@ async def _swept(num_groups: int, group_size: int) -> tuple[list[Figure], dict[s
         groups.append((traces, Forks(team, assignment)))
     figures, reasons = [], {}
     critic: dict[str, dict[str, Any]] = {
-        "gae": {"value": _exact_value(game)},
-        "telescope": {"value": _exact_value(game)},
+        "gae": {"value": ExactValue(game, game.logging_policy)},
+        "telescope": {"value": ExactValue(game, game.logging_policy)},
         "coma": {"q": lambda prefix, option: _q(game, _step(prefix.trace)["state"], option)},
     }
     rows = {name: (name, critic.get(name, {})) for name in ESTIMATORS} | _AGAIN
@@ -115,19 +115,6 @@ def _step(trace: Trace) -> dict[str, Any]:
 def _q(game: SpawnBandit, state: str, option: str) -> float:
     z = int(read_state(state)[0])
     return game.base[z] + (game.lift[z] - game.cost if option.startswith("spawn") else 0.0)
-
-
-def _exact_value(game: SpawnBandit) -> Callable[[Prefix], float]:
-    """V before the choice; after it, with the luck that came of it, the return."""
-
-    def value(prefix: Prefix) -> float:
-        step = _step(prefix.trace)
-        if any("step" in event.extra for event in prefix.trace.events[: prefix.num_events]):
-            return float(step["reward"])
-        policy = game.logging_policy(read_state(step["state"]))
-        return sum(p * _q(game, step["state"], option) for option, p in policy.items())
-
-    return value
 
 
 def _advantage(game: SpawnBandit, step: dict[str, Any]) -> float:

@@ -15,7 +15,7 @@ from baton.credit.estimators.stop_replay import continued, shadows, stop_value
 from baton.credit.estimators.stop_value import decisions_of, stop_chance, stop_options, stopped
 from baton.games.game import State
 from baton.games.library import make_game
-from baton.games.on_team import read_state
+from baton.games.on_team import read_state, steps_of
 from baton.games.solve import solve
 from baton.team.action import Action, Wait
 from baton.team.budget import Limits
@@ -29,8 +29,8 @@ def state_of(event: Event) -> State:
 
 
 def earned_before(trace: Trace, event: Event) -> float:
-    told = (other for other in trace.events if "step" in other.extra and other.seq < event.seq)
-    return fsum(other.extra["step"]["reward"] for other in told)
+    told = (step for step in steps_of(trace.events) if trace.events[step.event].seq < event.seq)
+    return fsum(step.reward for step in told)
 
 
 def by_target(credits: Credits) -> list[dict[str, Credit]]:

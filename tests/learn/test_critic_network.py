@@ -17,7 +17,7 @@ from baton.credit.core.acts import turn_rewards, turns
 from baton.credit.estimator import CreditError, Prefix
 from baton.credit.estimators.gae import gae, token_gae
 from baton.errors import UsageError
-from baton.games.on_team import read_state
+from baton.games.on_team import read_state, steps_of
 from baton.games.reference import reference
 from baton.games.solve import evaluate
 from baton.learn.critics.network import NetworkCritic, _lessons, returns_to_go
@@ -196,11 +196,10 @@ def errors(critic: NetworkCritic, traces: list[Trace], exact: dict[Any, float]) 
     off, known = [], []
     for trace in traces:
         earned = 0.0
-        for turn in turns(trace):
-            step = trace.events[turn.start].extra["step"]
-            known.append(earned + exact[read_state(step["state"])])
+        for turn, step in zip(turns(trace), steps_of(trace.events), strict=True):
+            known.append(earned + exact[step.state])
             off.append(critic.value(Prefix(trace, turn.start)) - known[-1])
-            earned += step["reward"]
+            earned += step.reward
     return float(np.sqrt(np.mean(np.square(off)))), float(np.std(known))
 
 

@@ -14,6 +14,7 @@ from baton.credit.project import project
 from baton.errors import UsageError
 from baton.games.game import Game, State
 from baton.games.game_trace import played, regret_of_trace
+from baton.games.on_team import steps_of
 from baton.games.solve import Solution, solve
 from baton.registry import TRUST
 from baton.team.action import Stop
@@ -98,7 +99,7 @@ def _ledger(trace: Trace) -> RegretLedger:
     play = played(trace)
     found = regret_of_trace(trace, _solution)
     solution = _solution(play.game)
-    events = [event.id for event in trace.events if "step" in event.extra]
+    events = [trace.events[step.event].id for step in steps_of(trace.events)]
     losses = tuple(
         LostChoice(
             event=event,

@@ -19,7 +19,7 @@ from baton.errors import TraceError
 from baton.games.game import Game, State
 from baton.games.ledger import GameRegret, trace_regret
 from baton.games.library import make_game
-from baton.games.on_team import begin, read_state
+from baton.games.on_team import begin, steps_of
 from baton.games.solve import Solution, solve
 from baton.trace.trace import Trace, meta_table
 
@@ -64,9 +64,9 @@ def played(trace: Trace, game: Game | None = None) -> Played:
                 "game", [str(spec["task"]).removeprefix(PREFIX)], f"trace {trace.trace_id!r}"
             )
             game = _game(spec["task"].removeprefix(PREFIX), msgspec.json.encode(spec["settings"]))
-        told = [event.extra["step"] for event in trace.events if "step" in event.extra]
-        steps = [(read_state(step["state"]), step["option"], step["reward"]) for step in told]
-        end = read_state(told[-1]["next"]) if told else begin(game, spec["stream"])
+        told = steps_of(trace.events)
+        steps = [(step.state, step.option, step.reward) for step in told]
+        end = told[-1].after if told else begin(game, spec["stream"])
     except (KeyError, TypeError, AttributeError, msgspec.MsgspecError) as error:
         raise TraceError(
             f"trace {trace.trace_id}: what it says of its game cannot be read: {type(error).__name__}: {error}. It was "

@@ -1,9 +1,12 @@
 """A game on the team runtime: the orchestrator's policy chooses, chance answers, agents come and go.
 
 Every choice is one event of the orchestrator, of the type its verb has, labelled with the decision
-its state asks for; `extra["step"]` holds state, option, reward and what followed, so that the play can
-be read off the trace alone. Agents that commands spawn or speak to are real ones; they report when
-the orchestrator waits, when chance has spoken, before reports are fused, and when play is over.
+its state asks for; `extra["step"]` holds state and option. Where one thing alone can follow, it holds the
+reward and the next state as well; where chance decides, those are nature's: the draw is an event of its own
+right after the choice, a result that nobody chose (`extra["draw"]`), so that credit can tell a choice from
+its luck. The play can be read off the trace alone (`steps_of`). Agents that commands spawn or speak to are
+real ones; they report when the orchestrator waits, when chance has spoken, before reports are fused, and when
+play is over.
 
 Invariant: what follows is a function of the instance and of the choices. The k-th lottery of a run
 draws with the instance's k-th key whoever plays, so policies and forks share their luck.
@@ -12,7 +15,7 @@ draws with the instance's k-th key whoever plays, so policies and forks share th
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -23,9 +26,10 @@ from baton.games.game import Branch, Choice, Game, State, lottery
 from baton.team.action import VERBS, Action, Aggregate, Cancel, Delegate, Send, Spawn, Stop, Wait
 from baton.team.agent import Agent
 from baton.team.clock import uniform
-from baton.team.recording import Said
+from baton.team.recording import Said, draw_id
 from baton.team.surface import Lines, Parsed, Surface, Tools
 from baton.team.verbs import Forbidden, do
+from baton.trace.records import Event
 from baton.trace.vocabulary import EdgeType
 
 _REMEMBERED = 65_536
@@ -41,6 +45,49 @@ def state_key(state: State) -> str:
 def read_state(key: str) -> State:
     """The state a key stands for."""
     return _tuples(msgspec.json.decode(key))  # type: ignore[no-any-return]  # nested as it was
+
+
+class TracedStep(Struct, frozen=True, kw_only=True):
+    """One choice of a play and what followed, as a trace tells them."""
+
+    event: int
+    """The place of the choice in the trace's events."""
+    drawn: int
+    """The place of the event that tells what followed: nature's draw, or the choice itself."""
+    state: State
+    option: str
+    reward: float
+    after: State
+
+
+def steps_of(events: Iterable[Event]) -> list[TracedStep]:
+    """The steps that events tell, in order. A choice whose draw is not among them is left out.
+
+    Traces from before nature had events of its own have reward and next state with every choice.
+    """
+    found: list[TracedStep] = []
+    open_: tuple[int, dict[str, Any]] | None = None
+    for place, event in enumerate(events):
+        if "step" in event.extra:
+            open_ = (place, event.extra["step"])
+            told = event.extra["step"] if "next" in event.extra["step"] else None
+        else:
+            told = event.extra.get("draw")
+        if told is None or open_ is None:
+            continue
+        at, step = open_
+        found.append(
+            TracedStep(
+                event=at,
+                drawn=place,
+                state=read_state(step["state"]),
+                option=step["option"],
+                reward=told["reward"],
+                after=read_state(told["next"]),
+            )
+        )
+        open_ = None
+    return found
 
 
 def _tuples(value: Any) -> Any:
@@ -128,10 +175,14 @@ class GamePlay:
         """Whether agents that are out report before the next choice."""
         self._fused: set[str] = set()
         self._answer = ""
+        self._own_draws = True
+        """Whether draws are events of their own. Not where a trace from before that is run again."""
 
     async def orchestrate(self, me: Agent) -> None:
         """The orchestrator's program."""
         in_vain = 0
+        if (recording := me.run.writer.recording) is not None:
+            self._own_draws = not any(map(self._has_draw_within, recording.events.values()))
         for text in self.board.game.reports(self.state):
             await me.spawn(self.board.game.roles[0], f"say {text}")
         while not me.done():
@@ -192,10 +243,16 @@ class GamePlay:
         if option is None or view.decision is None:
             raise Forbidden(f"that is not open to you now. Choose one of: {'; '.join(view.options)}")
         step = self._recorded(me, option) or self._drawn(me, option)
-        told = {"state": view.key, "option": option, "reward": step.reward, "next": state_key(step.after)}
+        told = {"state": view.key, "option": option}
+        followed = {"reward": step.reward, "next": state_key(step.after)}
+        drawn = step.by_chance and self._own_draws
         said = structs.replace(said, decision=view.decision)
-        if not await self._do(me, action, said, extra | {"step": told}):
+        event_id = me.next_event_id()
+        if not await self._do(me, action, said, extra | {"step": told if drawn else told | followed}):
             return
+        if drawn:
+            text = f"reward {step.reward:g}, then {followed['next']}"
+            me.run.writer.emit_draw(me, event_id, text=text, extra={"draw": followed})
         self._num_draws += step.by_chance
         self._num_steps += 1
         self._due = self._due or step.by_chance or isinstance(action, Wait)
@@ -215,17 +272,30 @@ class GamePlay:
             return None
         if not run.replicate or ((self._changed or me.diverged) and not writer.strict):
             return None
-        event = writer.recording.events.get(me.next_event_id())
+        events = writer.recording.events
+        event = events.get(me.next_event_id())
         told = event.extra.get("step") if event is not None else None
-        if told is None or (told["state"], told["option"]) != (self.view.key, option):
+        drawn = events.get(draw_id(me.next_event_id()))
+        followed = told if told is None or "next" in told or drawn is None else drawn.extra.get("draw")
+        if (
+            told is None
+            or (told["state"], told["option"]) != (self.view.key, option)
+            or followed is None
+            or "next" not in followed
+        ):
             self._changed = True
             return None
         return GameStep(
             option=option,
-            reward=told["reward"],
-            after=read_state(told["next"]),
+            reward=followed["reward"],
+            after=read_state(followed["next"]),
             by_chance=self.board.is_lottery(self.state, option),
         )
+
+    def _has_draw_within(self, event: Event) -> bool:
+        """Whether a choice and what chance made of it were recorded as one event, as they were up to 0.2."""
+        step = event.extra.get("step", {})
+        return "next" in step and self.board.is_lottery(read_state(step["state"]), step["option"])
 
     async def _do(self, me: Agent, action: Action, said: Said, extra: dict[str, Any]) -> bool:
         """Carry an option out on the team. False: the budget or a bar said no, and that is written."""

@@ -27,6 +27,8 @@ from baton.trace.records import Call, Edge, Event, Payload, Reward
 from baton.trace.trace import End, Header, Record, Trace, meta_as
 from baton.trace.vocabulary import Decision, EdgeType, EventType, Status
 
+NATURE = "nature"
+"""Who draws where a task leaves something to chance. Like a tool that answers in its own name, it is no agent."""
 _SHORT = 256
 _GROUP = 256
 _SECONDS = 0.1
@@ -75,6 +77,11 @@ class Said(Struct, frozen=True, kw_only=True):
     seed_key: str | None = None
     decision: Decision | None = None
     """Which decision this was, where the task says so; None: the verb's own."""
+
+
+def draw_id(event_id: str) -> str:
+    """The id of what nature drew after a choice: like that of a tool's result, the choice's own and `r`."""
+    return f"{event_id}r"
 
 
 class TraceWriter:
@@ -221,6 +228,25 @@ class TraceWriter:
             extra=extra or {},
         )
         self._write(event)
+        return event
+
+    def emit_draw(self, agent: Agent, after: str, *, text: str, extra: dict[str, Any]) -> Event:
+        """What nature drew after an agent's choice: an event of nobody's, which the agent's next one depends on."""
+        event = Event(
+            id=draw_id(after),
+            t=self.driver.now,
+            type="tool_result",
+            agent=NATURE,
+            seq=len(self.events) + 1,
+            to=agent.id,
+            tool=NATURE,
+            content_ref=self.text(text),
+            trusted=True,
+            extra=extra,
+        )
+        self._write(event)
+        self._edge(after, event.id, "causal")
+        agent.causes.append((event.id, "causal"))
         return event
 
     def _write(self, event: Event) -> None:

@@ -120,5 +120,5 @@ def _callers(trace: Trace) -> dict[str, str]:
         for edge in trace.edges
         if edge.dst in own_name
         and edge.src in trace.position
-        and (source := trace.event(edge.src)).type == "tool_call"
+        and ((source := trace.event(edge.src)).type == "tool_call" or "draw" in trace.event(edge.dst).extra)
     }

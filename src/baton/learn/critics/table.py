@@ -33,6 +33,7 @@ from typing import Any, Literal, Self, TypeVar
 from msgspec import Struct, structs
 
 from baton.credit.estimator import CreditError, Prefix, RewardOf
+from baton.games.on_team import steps_of
 from baton.learn.options import Asked, chances_of
 from baton.learn.policy import samplers
 from baton.learn.recipe import CriticPart, Recipe
@@ -57,6 +58,8 @@ class ChoicePoint(Struct, frozen=True, kw_only=True):
     asked: Asked
     reward: float
     """Earned between this choice and the next."""
+    drawn: int
+    """The number of the event that tells what followed: nature's draw, or the choice itself."""
 
 
 def situation(trace: Trace, place: int) -> bytes:
@@ -76,6 +79,7 @@ def _unseen(event: Event) -> Asked:
 def choice_points(trace: Trace, reward: RewardOf = team_return) -> list[ChoicePoint]:
     """The choices of a trace, in its order. Answers that could not be carried out are no choices."""
     found: list[ChoicePoint] = []
+    steps = {step.event: step for step in steps_of(trace.events)}
     for place, event in enumerate(trace.events):
         if event.call is None or event.options is None or event.choice is None or event.status != "ok":
             continue
@@ -91,7 +95,8 @@ def choice_points(trace: Trace, reward: RewardOf = team_return) -> list[ChoicePo
                 choice=event.choice,
                 chances=chances,
                 asked=asked,
-                reward=float(event.extra.get("step", {}).get("reward", 0.0)),
+                reward=float(step.reward) if (step := steps.get(place)) is not None else 0.0,
+                drawn=place if step is None else step.drawn,
             )
         )
     if found:
@@ -272,7 +277,7 @@ class TableCritic:
         return value - left**2 * self.temperature * math.log(chance)
 
     def value(self, prefix: Prefix) -> float:
-        """What was earned so far and what is expected from here on."""
+        """What was earned so far and what is expected from here on; between a choice and nature's draw, by Q."""
         points = self._points.get(prefix.trace.trace_id)
         if points is None:
             points = choice_points(prefix.trace, self.reward)
@@ -280,6 +285,10 @@ class TableCritic:
         for point in points:
             if point.place >= prefix.num_events:
                 return earned + self._values.get(point.situation, 0.0)
+            if point.drawn >= prefix.num_events:
+                cells = self._cells.get(point.situation)
+                seen = cells is not None and cells[point.choice].count
+                return earned + (self._mean(cells[point.choice]) if cells and seen else 0.0)
             earned += point.reward
         return earned
 

@@ -29,15 +29,20 @@ def check_meaning(parts: Parts) -> None:
 
 def _check_answers(parts: Parts) -> None:
     """A result answers the tool_calls of its tool that point to it: by return or tool_dependency
-    edges, else by any edge that is not merely temporal."""
+    edges, else by any edge that is not merely temporal. What nature drew (`draw` in its extra) answers the
+    choice that an edge comes from."""
     count = len(parts.events)
     call, result = _answers(parts)
     answered = np.zeros(count, dtype=np.bool_)
     answered[result] = True
     excused = {edge.dst for edge in parts.edges if edge.src in parts.broken} if parts.broken else set()
     events, results = parts.events, parts.of_type("tool_result")
+    has_draws = any("draw" in events[index].extra for index in results.tolist())
+    caused = {edge.dst for edge in parts.edges if edge.type == "causal"} if has_draws else set()
     for index in results[~answered[results]].tolist():
         event = events[index]
+        if "draw" in event.extra and event.id in caused:
+            continue
         if event.status != "invalid" and event.id not in excused and not parts.lost:
             was, expected = "no edge from one", f"an edge from a tool_call of {event.tool or 'its tool'}"
             parts.report("meaning/result-without-call", "event", index, None, was, expected)
