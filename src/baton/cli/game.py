@@ -200,9 +200,11 @@ def _regret_of_traces(args: argparse.Namespace) -> int:
 
 def _show(head: str, out: Mapping[str, GameRegret | SampledLedger]) -> int:
     print(head)
-    print(f"{'policy':<13} {'value':>16} {'regret':>16} " + " ".join(f"{c:>16}" for c in CHOICES))
+    print(
+        f"{'policy':<13} {'value':>16} {'regret':>16} " + " ".join(f"{c:>16}" for c in (*CHOICES, "invalid"))
+    )
     for name, ledger in out.items():
-        numbers = [ledger.value, ledger.regret, *(ledger.parts[c] for c in CHOICES)]
+        numbers = [ledger.value, ledger.regret, *(ledger.parts[c] for c in CHOICES), ledger.invalid]
         print(f"{name:<13} " + " ".join(f"{_figure(number):>16}" for number in numbers))
     return 0
 

@@ -115,8 +115,12 @@ def _ledger(trace: Trace) -> RegretLedger:
         optimum=found.optimum,
         value=found.value,
         luck=found.luck,
-        parts={str(choice): part if part > _ROUNDING else 0.0 for choice, part in found.parts.items()},
-        visits={str(choice): n for choice, n in found.visits.items()},
+        parts={
+            str(name): part if part > _ROUNDING else 0.0
+            for name, part in (found.parts | {"invalid": found.invalid}).items()
+        },
+        visits={**found.visits, "invalid": found.num_invalid},
+        charge=found.charge,
         losses=losses,
     )
 

@@ -2,7 +2,8 @@
 
 A play that was cut off (its orchestrator gave up, or a budget ran out) counts as quit there: the game's
 own `quit` from then on, at what that is worth on average. So every finished trace has a return and a
-ledger, regret is never negative, and the parts still add up.
+ledger, regret is never negative, and the parts still add up. What the quit lost stands with the decision that was to
+be made there; where invalid answers ended play, with them.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from baton.games.ledger import GameRegret, trace_regret
 from baton.games.library import make_game
 from baton.games.on_team import begin, steps_of
 from baton.games.solve import Solution, solve
+from baton.trace.acts import chosen
+from baton.trace.records import Event
 from baton.trace.trace import Trace, meta_table
 
 PREFIX = "game:"
@@ -88,13 +91,34 @@ def regret_of_trace(trace: Trace, solution_of: Callable[[Game], Solution] = solv
     play = played(trace)
     solution = solution_of(play.game)
     ledger = trace_regret(solution, play.steps)
+    num_invalid = sum(map(is_invalid, trace.events))
+    charge = num_invalid * solution.answer_price if num_invalid else 0.0
+    ledger = structs.replace(ledger, invalid=charge, charge=charge, num_invalid=num_invalid)
     if not play.cut_off:
         return ledger
-    choice, worth = play.game.decision(play.end), play.quit_value
+    worth = play.quit_value
+    lost = solution.values[play.end] - worth
+    ledger = structs.replace(ledger, value=ledger.value + worth, luck=ledger.luck + solution.values[play.end])
+    if _ended_by_invalid(trace):
+        return structs.replace(ledger, invalid=charge + lost)
+    choice = play.game.decision(play.end)
     return structs.replace(
         ledger,
-        value=ledger.value + worth,
-        parts=ledger.parts | {choice: ledger.parts[choice] + solution.values[play.end] - worth},
+        parts=ledger.parts | {choice: ledger.parts[choice] + lost},
         visits=ledger.visits | {choice: ledger.visits[choice] + 1},
-        luck=ledger.luck + solution.values[play.end],
     )
+
+
+def is_invalid(event: Event) -> bool:
+    """Whether an event is something that a policy said and that could not be carried out."""
+    return event.status == "invalid" and chosen(event)
+
+
+def _ended_by_invalid(trace: Trace) -> bool:
+    """Whether the leading agent was stopped for its invalid answers, and not by a budget."""
+    before: dict[str, Event] = {}
+    for event in trace.events:
+        if event.status == "forced" and event.decision == "stop" and event.agent in before:
+            return is_invalid(before[event.agent])
+        before[event.agent] = event
+    return False

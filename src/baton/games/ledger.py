@@ -1,8 +1,12 @@
-"""The regret ledger: V* - V_pi, split exactly over the five decisions.
+"""The regret ledger: V* - V_pi, split exactly over the five decisions, and what answers that are no choice cost.
 
 Performance-difference lemma (Kakade and Langford, ICML 2002): V* - V_pi = E_pi sum_t [V*(s_t) -
 Q*(s_t, a_t)], with s_t the orchestrator's information state and worker policies fixed. Every state
 belongs to one decision, so grouping the sum by decision loses nothing.
+
+An answer that cannot be carried out is no choice of any decision, and asking again would make it free. It is charged
+apart, as `invalid`: each at the game's own price of an answer (`Solution.answer_price`, what a choice of random play
+costs on average), and where such answers ended play, what quitting there lost in value.
 
 Invariant: the parts sum to the total. In expectation the total is computed apart from the parts
 (backward, not by occupancy), so their difference is a check and not a definition.
@@ -33,16 +37,22 @@ class GameRegret(Struct, frozen=True, kw_only=True):
     visits: dict[Choice, float]
     """How many choices of each kind were made."""
     luck: float = 0.0
-    """Of one trace: what chance added. value = optimum - regret + luck; zero in expectation."""
+    """Of one trace: what chance added. value = optimum - (regret - charge) + luck; zero in expectation."""
+    invalid: float = 0.0
+    """Of one trace: what answers that could not be carried out cost; the charge, and what was lost by quitting."""
+    charge: float = 0.0
+    """The part of `invalid` that no return shows: so many answers at the game's price of one."""
+    num_invalid: int = 0
 
     @property
     def regret(self) -> float:
-        return fsum(self.parts.values())
+        return fsum((*self.parts.values(), self.invalid))
 
     @property
     def residual(self) -> float:
-        """How far the parts are from adding up."""
-        return fsum((self.optimum, -self.value, self.luck, *(-part for part in self.parts.values())))
+        """How far the parts are from adding up to what was lost in value."""
+        lost = (*self.parts.values(), self.invalid, -self.charge)
+        return fsum((self.optimum, -self.value, self.luck, *(-part for part in lost)))
 
 
 class SampledLedger(Struct, frozen=True, kw_only=True):
@@ -53,6 +63,7 @@ class SampledLedger(Struct, frozen=True, kw_only=True):
     value: tuple[float, float]
     regret: tuple[float, float]
     parts: dict[Choice, tuple[float, float]]
+    invalid: tuple[float, float]
     visits: dict[Choice, float]
 
 
@@ -116,6 +127,7 @@ def summarise(ledgers: Sequence[GameRegret]) -> SampledLedger:
         value=_interval([ledger.value for ledger in ledgers]),
         regret=_interval([ledger.regret for ledger in ledgers]),
         parts={choice: _interval([ledger.parts[choice] for ledger in ledgers]) for choice in CHOICES},
+        invalid=_interval([ledger.invalid for ledger in ledgers]),
         visits={choice: fsum(ledger.visits[choice] for ledger in ledgers) / episodes for choice in CHOICES},
     )
 

@@ -7,6 +7,7 @@ enumerate is refused with the limit, never solved approximately.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from math import fsum
 
 from baton.errors import UsageError
@@ -41,6 +42,15 @@ class Solution:
         q = self.q(state)
         top = max(q.values())
         return next(option for option, value in q.items() if value >= top - _TIE)
+
+    @cached_property
+    def answer_price(self) -> float:
+        """What an answer that is no choice is charged: what a choice of random play costs on average in this game,
+        (V* - V of random play) / choices of random play."""
+        game = self.game
+        random = evaluate(game, lambda state: dict.fromkeys(options := game.options(state), 1 / len(options)))
+        choices = fsum(mass for state, mass in random.visits.items() if game.options(state))
+        return (self.value - random.value) / choices if choices else 0.0
 
     def policy(self, state: State) -> dict[str, float]:
         """The optimal policy."""

@@ -85,13 +85,14 @@ def ledger_of(game: Game | None, trace: Trace) -> GameRegret | None:
 
 
 def regrets(game: Game | None, traces: Sequence[Trace]) -> dict[str, float] | None:
-    """Mean regret, in all and by decision; None where there is no solver."""
+    """Mean regret, in all, by decision and of invalid answers; None where there is no solver."""
     found = [ledger for trace in traces if (ledger := ledger_of(game, trace)) is not None]
     if not found:
         return None
     parts: dict[str, float] = {
         choice: math.fsum(ledger.parts[choice] for ledger in found) / len(found) for choice in CHOICES
     }
+    parts["invalid"] = math.fsum(ledger.invalid for ledger in found) / len(found)
     return {"total": math.fsum(parts.values()), **parts}
 
 
@@ -141,7 +142,7 @@ def references(game: Game | None) -> list[dict[str, Any]]:
     policies = {who: reference(name, game, solution) for who, name in _REFERENCES.items()}
     for who, policy in (policies | {"single-agent": best_alone(game)}).items():
         ledger = expected_regret(solution, policy)
-        parts: dict[str, float] = {choice: ledger.parts[choice] for choice in CHOICES}
+        parts: dict[str, float] = {**{choice: ledger.parts[choice] for choice in CHOICES}, "invalid": 0.0}
         lines.append(
             {
                 "step": 0,

@@ -17,6 +17,8 @@ from baton.view.report.run_files import json_lines, json_object
 from baton.view.text import printable
 
 DECISIONS = ("spawn", "delegate", "communicate", "aggregate", "stop")
+REGRETS = (*DECISIONS, "invalid")
+"""What regret adds up from: the five decisions, and answers that could not be carried out."""
 
 _ORDER = ("untrained", "trained", "best of", "alone", "single agent", "greedy play", "random play", "optimum")
 _LABELS = {
@@ -38,7 +40,7 @@ class Standing(Struct, frozen=True, kw_only=True):
     mean: float | None
     half: float | None
     regret: dict[str, float | None]
-    """What it lost against the optimum, in all (`total`) and by decision."""
+    """What it lost against the optimum: in all (`total`), by decision, and by invalid answers."""
     tokens: float | None
     """Tokens per episode."""
     invalid: float | None
@@ -181,7 +183,7 @@ def _standing(who: str, line: Mapping[str, Any]) -> Standing:
         episodes=None if episodes is None else int(episodes),
         mean=figure(line, "return", "mean"),
         half=figure(line, "return", "half"),
-        regret={name: figure(line, "regret", name) for name in ("total", *DECISIONS)},
+        regret={name: figure(line, "regret", name) for name in ("total", *REGRETS)},
         tokens=figure(line, "tokens"),
         invalid=figure(line, "invalid"),
         failed=figure(line, "failed"),

@@ -6,13 +6,13 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
 
-from baton.view.report.run_figures import DECISIONS, Standing, TrainingRun, standing, standings
+from baton.view.report.run_figures import DECISIONS, REGRETS, Standing, TrainingRun, standing, standings
 from baton.view.report.svg import Series, areas, bar, curves, shown
 from baton.view.terminal.training_result import matched
 from baton.view.text import count, duration, number, percent, printable
 
 _NONE = '<span class="none">not measured</span>'
-_HUES = {name: hue for hue, name in enumerate(DECISIONS)}
+_HUES = {name: hue for hue, name in enumerate(REGRETS)}
 _STATUS = ("running", "finished", "stopped", "diverged")
 
 
@@ -107,7 +107,7 @@ def _comparison(run: TrainingRun) -> str:
     values = [row.mean for row in rows if row.mean is not None]
     most = max([0.0, *values])
     failed = ("failed",) if any(row.failed for row in rows) else ()
-    head = ("", "return", "", "regret", *DECISIONS, "tokens", "invalid", *failed, "episodes")
+    head = ("", "return", "", "regret", *REGRETS, "tokens", "num invalid", *failed, "episodes")
     body = []
     for row in rows:
         if row.why_not:
@@ -152,7 +152,7 @@ def _regrets(row: Standing) -> list[str]:
     """In all and by decision; one cell where nothing of it was measured."""
     if all(value is None for value in row.regret.values()):
         return [f'<td colspan="{len(row.regret)}">{_NONE}']
-    return [f"<td>{_regret(row.regret[name])}" for name in ("total", *DECISIONS)]
+    return [f"<td>{_regret(row.regret[name])}" for name in ("total", *REGRETS)]
 
 
 def _regret(value: float | None) -> str:
@@ -191,7 +191,7 @@ def _learning(run: TrainingRun) -> str:
 def _decisions(run: TrainingRun) -> str:
     parts = [
         Series(name=name, values=run.series("regret", name), hue=_HUES[name])
-        for name in DECISIONS
+        for name in REGRETS
         if any(value is not None for value in run.series("regret", name))
     ]
     if not parts:
@@ -203,7 +203,8 @@ def _decisions(run: TrainingRun) -> str:
     small = [curves(part.name, steps, [part], small=True) for part in parts]
     return (
         "<p>What each choice cost against the best choice at that moment, read off the traces with the exact "
-        "solution: no luck is in it, and the five add up to the whole. Below, each decision on its own scale.</p>"
+        "solution: no luck is in it. An answer that could not be carried out is charged what a choice of random play "
+        "costs on average. The five and these add up to the whole. Below, each on its own scale.</p>"
         + _plots(plots, "two")
         + _plots(small, "five")
     )
@@ -217,7 +218,7 @@ def _ledger(run: TrainingRun) -> str:
     found = [value for each in (before, after) if each for value in each.regret.values() if value is not None]
     most = max([0.0, *(v for v in found)])
     body = []
-    for name in (*DECISIONS, "total"):
+    for name in (*REGRETS, "total"):
         was, now = before.regret[name], None if after is None else after.regret[name]
         worse = was is not None and now is not None and now > was
         cells = [

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from baton.compose.waking import Unread, silence
-from baton.view.report.run_figures import DECISIONS, TrainingRun, figure, standing
+from baton.view.report.run_figures import REGRETS, TrainingRun, figure, standing
 from baton.view.terminal.training_result import course, worth
 from baton.view.text import duration, number, printable
 
@@ -109,7 +109,7 @@ class Display:
     def _plain(self, line: Mapping[str, Any], done: int) -> str:
         parts = [f"step {done:>{len(str(self._total))}}/{self._total}", f"return {_return(line)}"]
         if figure(line, "regret", "total") is not None:
-            split = " ".join(f"{name} {worth(figure(line, 'regret', name))}" for name in DECISIONS)
+            split = " ".join(f"{name} {worth(figure(line, 'regret', name))}" for name in REGRETS)
             parts.append(f"regret {worth(figure(line, 'regret', 'total'))} ({split})")
         parts.append(f"{number(round(figure(line, 'tokens_per_second') or 0.0))} tokens/s")
         return "  ".join([*parts, self._left(done)])
@@ -152,7 +152,7 @@ class Display:
             body.add_row("regret", Text("not measured", style="dim"))
         else:
             body.add_row("regret", worth(figure(line, "regret", "total")), _drawn(run, "regret", "total"))
-            for name in DECISIONS:
+            for name in REGRETS:
                 body.add_row(f"  {name}", worth(figure(line, "regret", name)), _drawn(run, "regret", name))
         sizes = [(name, figure(line, "sizes", name)) for name in ("agents", "messages", "invalid")]
         team = ", ".join(f"{value:.2f} {name}" for name, value in sizes if value is not None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from baton.view.report.run_figures import DECISIONS, Standing, TrainingRun, standing, standings
+from baton.view.report.run_figures import REGRETS, Standing, TrainingRun, standing, standings
 from baton.view.terminal.figures import NOT_MEASURED
 from baton.view.terminal.trace_tree import Line
 from baton.view.text import count, duration, number, percent
@@ -19,10 +19,10 @@ def standing_table(rows: Sequence[Standing]) -> list[Line]:
     there are any."""
     shown = [row for row in rows if row.who.startswith(_SHOWN)]
     measured = any(value is not None for row in shown for value in row.regret.values())
-    regrets = ("total", *DECISIONS) if measured else ("total",)
+    regrets = ("total", *REGRETS) if measured else ("total",)
     episodes = next((row.episodes for row in shown if row.who in ("trained", "untrained")), None)
     title = "held out" if episodes is None else f"{episodes:,} held-out episodes"
-    header = [title, "return", "", "regret", *regrets[1:], "tokens", "invalid"]
+    header = [title, "return", "", "regret", *regrets[1:], "tokens", "num invalid"]
     table = [header, *([row.who, *_cells(row, regrets)] for row in shown)]
     if any(row.failed for row in shown):
         failed = [_per_episode(row.failed) for row in shown]
@@ -60,7 +60,7 @@ def _ledger(run: TrainingRun) -> list[Line]:
     lines: list[Line] = [[(f"{'regret':<13}untrained → trained            over {steps}", "bold")]]
     parts = [
         (name, before.regret[name], after.regret[name], run.series("regret", name))
-        for name in (*DECISIONS, "total")
+        for name in (*REGRETS, "total")
     ]
     total = run.normalised(run.series("regret", "total"))
     was, now = run.normalised([before.regret["total"], after.regret["total"]])

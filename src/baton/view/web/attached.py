@@ -27,15 +27,19 @@ class LostChoice(Struct, frozen=True, kw_only=True):
 
 
 class RegretLedger(Struct, frozen=True, kw_only=True):
-    """Where a trace lost against the optimum: value = optimum - regret + luck."""
+    """Where a trace lost against the optimum: value = optimum - regret + luck, but for what is charged for invalid
+    answers, which no return shows."""
 
     game: str
     optimum: float
     value: float
     luck: float
     parts: dict[str, float]
-    """The regret of each decision; they sum to that of the trace."""
+    """The regret of each decision, and `invalid`; they sum to that of the trace."""
     visits: dict[str, float]
+    """How many of each were made."""
+    charge: float
+    """The part of `invalid` that no return shows: so many answers at the game's price of one."""
     losses: tuple[LostChoice, ...]
 
 
