@@ -52,6 +52,7 @@ def test_regret_table(capsys: pytest.CaptureFixture[str]) -> None:
         "communicate",
         "aggregate",
         "stop",
+        "invalid",
     ]
     assert row.split()[0] == "fixed-3"
     assert float(row.split()[2]) == pytest.approx(float(row.split()[3]))
