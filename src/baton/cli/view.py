@@ -119,7 +119,7 @@ def _ledger(trace: Trace) -> RegretLedger:
             str(name): part if part > _ROUNDING else 0.0
             for name, part in (found.parts | {"invalid": found.invalid}).items()
         },
-        visits={**found.visits, "invalid": found.num_invalid},
+        visits={str(choice): n for choice, n in found.visits.items()} | {"invalid": found.num_invalid},
         charge=found.charge,
         losses=losses,
     )
