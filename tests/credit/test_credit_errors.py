@@ -92,24 +92,27 @@ def test_chain_errors_are_the_deviation_of_the_advantages() -> None:
     assert alone["a"] == (0.5, None)
 
 
-def test_telescope_without_a_critic_states_the_deviation_of_a_split() -> None:
+@pytest.mark.parametrize("compare", ["likeness", "prefix"])
+def test_telescope_without_a_critic_states_the_deviation_of_a_split(compare: str) -> None:
     """Rollouts part at w1's word: x is worth 1/2 more. The stated variance is that of the credit over groups."""
     draw = np.random.default_rng(1)
-    values, stated = [], []
+    off, stated = [], []
     for _ in range(400):
-        words = ["x"] * 4 + ["y"] * 4
+        words = ["x", *draw.choice(["x", "y"], 7)] if compare == "likeness" else ["x"] * 4 + ["y"] * 4
+        if set(words) == {"x"}:
+            continue
         totals = [0.5 * (w == "x") + float(draw.normal(0, 0.2)) for w in words]
         group = [
             make_trace(f"t{i}", total, workers=1, said=[w])
             for i, (total, w) in enumerate(zip(totals, words, strict=True))
         ]
-        credit = ESTIMATORS["telescope"](group, unit="message")[0][0]
-        values.append(credit.value)
+        credit = ESTIMATORS["telescope"](group, unit="message", compare=compare)[0][0]
+        off.append(credit.value - 0.25)
         assert credit.stderr is not None
         stated.append(credit.stderr**2)
-    assert np.mean(values) == pytest.approx(0.25, abs=0.02)
-    assert math.sqrt(np.mean(stated)) == pytest.approx(np.std(values), rel=0.12)
-    spawned = ESTIMATORS["telescope"](group, unit="orchestrator")[0][0]
+    assert np.mean(off) == pytest.approx(0.0, abs=0.02)
+    assert math.sqrt(np.mean(stated)) == pytest.approx(math.sqrt(np.mean(np.square(off))), rel=0.15)
+    spawned = ESTIMATORS["telescope"](group, unit="orchestrator", compare=compare)[0][0]
     assert (spawned.value, spawned.stderr) == (0.0, None)  # nobody did anything else there
 
 

@@ -122,7 +122,7 @@ def test_without_a_critic_the_group_is_one() -> None:
     ]
     value = tree_value(group)
     assert [value(Prefix(group[0], n)) for n in range(7)] == [0.5, 0.5, 0.5, 0.5, 1.0, 1.0, 1.0]
-    found = telescope(group, unit="message")
+    found = telescope(group, unit="message", compare="prefix")
     assert [(c.target, c.value) for mine in found for c in mine] == [("w1#4", 0.5), ("w1#4", -0.5)]
     assert partition(group[0], value=value).luck == {"environment": 0.0, "outcome": 0.0, "estimation": 0.0}
     with pytest.raises(CreditError, match="not of the group"):

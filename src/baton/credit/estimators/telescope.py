@@ -1,19 +1,47 @@
-"""Credit by telescoping: how far each event moved the expected return, by a critic or by the group alone."""
+"""Credit by telescoping: how far each event moved the expected return, by a critic or by the group alone.
+
+    c_e = V(G<=e) - V(G<e)
+
+With a critic this is `baton.credit.estimators.partition`, on one unit. Without one the group is all there is. Rollouts
+that began exactly alike are few where answers vary, and a mean that holds the rollout's own return credits the first
+place where rollouts part, whatever it was worth. So the two values are made differently:
+
+    V(G<e)    is V_{-i}, borrowed from the other rollouts by what they have in common with this one up to there
+              (`baton.credit.core.borrow`): the same whatever R_i is, so it can be wrong without a bias
+    V(G<=e)   is the mean return of the rollouts that are exactly the same up to e, this one among them
+
+Where rollouts share their prefixes this is the mean below less the mean before; where nothing can be borrowed it is
+leave-one-out. What later events are worth is noise in it for e. It can be taken out (`later` below 1) as far as V
+explains it, at a price: where e made the later event what it was, and no other rollout is like e, its worth goes to the
+later one. Source: ours [I].
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Literal
 
 from msgspec.structs import replace
 
 from baton.credit.core.baseline import seen, std
+from baton.credit.core.borrow import Borrowed, borrowed
+from baton.credit.core.likeness import Likeness
 from baton.credit.core.tree import Tree, event_steps, tree_value
-from baton.credit.estimator import Credits, Group, Prefix, RewardOf, Value, estimator, returns
+from baton.credit.estimator import Credits, Group, Prefix, RewardOf, Value, estimator, make_credit, returns
 from baton.credit.estimators.partition import partition
+from baton.settings import Share
+from baton.trace.acts import acts
 from baton.trace.outcome import team_return
+from baton.trace.records import ROUNDING, Credit
 from baton.trace.vocabulary import CreditUnit
+
+EXACT = "told by rollouts in exactly this context"
+BORROWED = "told by rollouts that are alike and not the same"
+ALONE = "told by nothing but the return: no other rollout is like this one"
+NO_CHOICE = "no rollout of the group did anything else"
+"""What the value of an event without a critic rests on: one of these stands in each record's `assumes`."""
 
 
 @estimator(
@@ -21,7 +49,7 @@ from baton.trace.vocabulary import CreditUnit
     "orchestrator",
     "message",
     "tool_call",
-    needs=["values or shared_prefixes"],
+    needs=["values or group"],
     source="exact partition, ours; asked for in arXiv 2605.02801",
     evidence="I",
 )
@@ -31,17 +59,28 @@ def telescope(
     unit: CreditUnit = "orchestrator",
     value: Value | None = None,
     reward: RewardOf = team_return,
+    compare: Literal["likeness", "prefix"] = "likeness",
+    later: Share = 1.0,
 ) -> Credits:
-    """c_e = V(G<=e) - V(G<e): how far each event moved the expected return. All events sum to R - baseline.
+    """c_e = V(G<=e) - V(G<e): how far each event moved the expected return.
 
-    Without a critic, `value` is the mean return of the rollouts of this group that begin alike, which tells
-    events apart only where rollouts part (forks, or small action spaces).
-    Standard error, without a critic: with m of the n rollouts through the event, and s their spreads,
-    (1 - m/n) sqrt(s_m^2/m + s_rest^2/(n-m)); None where no rollout did anything else. With a critic: what the
-    group's returns cannot tell of it, sqrt(e_k^2 + e_{k+1}^2) with e_k^2 = mean (R - V)^2 / n over the n prefixes of
-    k events; None where no other rollout got that far.
+    With a critic `value`, all events and luck sum to R - V(empty). Without one, V(G<=e) is the mean return of the
+    rollouts that are the same up to e, and V(G<e) is borrowed from the other rollouts that are alike. `later` says
+    how much of what the values say later events were worth counts for e too: all of it (1) has no bias, none (0)
+    has the least noise. `compare="prefix"` takes means of the rollouts that begin exactly alike, itself among them, as
+    0.1 did: where answers vary it credits the first place where rollouts part.
+    Standard error without a critic: with s^2 the spread of returns about V(G<=e) and m of the n - 1 others that did
+    the same up to e, sqrt(s^2 (1 - 2m/(n-1)) / (m+1) + Var V(G<e)); with "prefix", of means on either side,
+    (1 - m/n) sqrt(s_m^2/m + s_rest^2/(n-m)). With a critic: what the group's returns cannot tell of it,
+    sqrt(e_k^2 + e_{k+1}^2) with e_k^2 = mean (R - V)^2 / n over the n prefixes of k events. None: no rollout did
+    anything else there, or no other got that far.
     Source: exact partition [I].
     """
+    if value is None and compare == "likeness":
+        # Taken by name, so that not even rounding depends on the order they are given in.
+        order = sorted(range(len(group)), key=lambda place: group[place].trace_id)
+        by_name = _by_likeness([group[place] for place in order], unit, reward, later)
+        return [mine for _, mine in sorted(zip(order, by_name, strict=True), key=lambda each: each[0])]
     critic = _asked_once(tree_value(group, reward) if value is None else value)
     totals = returns(group, reward)
     split = [partition(trace, value=critic, reward=reward) for trace in group]
@@ -57,6 +96,65 @@ def telescope(
         ]
         for trace, found, known in zip(group, split, errors, strict=True)
     ]
+
+
+def _by_likeness(group: Group, unit: CreditUnit, reward: RewardOf, later: float) -> Credits:
+    totals = returns(group, reward, at_least=2, what="telescope without a critic")
+    likeness = Likeness(group)
+    found = borrowed(likeness, totals)
+    # After each prefix: the return, less what V says of the events to come where that is not to count.
+    to_come = [
+        total - (1 - later) * (mine[-1] - mine) for total, mine in zip(totals, found.values, strict=True)
+    ]
+    rounding = ROUNDING * max(1.0, *map(abs, totals))
+    out: Credits = []
+    for rollout, trace in enumerate(group):
+        mine: list[Credit] = []
+        for place, event in acts(trace, unit):
+            told = _told(likeness, found, rollout, place)
+            worth, error = 0.0, math.nan
+            if told != NO_CHOICE:
+                same = likeness.tree.members[likeness.tree.paths[rollout][place + 1]]
+                worth = math.fsum(to_come[j][place + 1] for j in same) / len(same)
+                worth -= found.values[rollout][place]
+                error = _error(found, rollout, place, len(same) - 1)
+            notes = (
+                (told, *_NOTES)
+                if later == 1.0
+                else (told, *_NOTES, "e did not make later events what they were")
+            )
+            mine.append(
+                make_credit(
+                    "telescope",
+                    unit,
+                    event.id,
+                    worth if abs(worth) > rounding else 0.0,
+                    stderr=error if error > rounding else None,
+                    assumes=notes,
+                )
+            )
+        out.append(mine)
+    return out
+
+
+_NOTES = ("error: of one draw, and of the values borrowed",)
+
+
+def _error(found: Borrowed, rollout: int, place: int, num_same: int) -> float:
+    """Of a mean over those that did the same, less a value that the same returns went into as others'."""
+    spread, num_others = found.spreads[rollout][place + 1], len(found.values) - 1
+    own = spread / (num_same + 1) * (1 - 2 * num_same / num_others)
+    return math.sqrt(max(0.0, own + found.variances[rollout][place]))
+
+
+def _told(likeness: Likeness, found: Borrowed, rollout: int, place: int) -> str:
+    """What the credit of an event rests on."""
+    before, after = likeness.tree.paths[rollout][place : place + 2]
+    if len(likeness.tree.members[after]) == likeness.num_rollouts:
+        return NO_CHOICE
+    if len(likeness.tree.members[before]) > 1:
+        return EXACT
+    return BORROWED if found.known[rollout][place + 1] else ALONE
 
 
 def _asked_once(value: Value) -> Value:
