@@ -44,6 +44,7 @@ def test_all_of_them(capsys: pytest.CaptureFixture[str]) -> None:
         (["--reward", "orchestration"], "parl", "dr-mas"),
         (["--topology", "debate"], "spiral", "parl"),
         (["--regime", "c"], "mappo", "ippo"),
+        *((["--regime", "C"], name, "wideseek-r1") for name in ("m-grpo", "matpo", "spiral", "marshal")),
         (["--regime", "B", "--credit", "agent"], "dr-mas", "mappo"),
     ],
 )

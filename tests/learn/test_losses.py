@@ -64,6 +64,13 @@ def test_gspo_clips_the_whole_sequence() -> None:
     assert slopes(given, Loss(kind="gspo", low=0.1, high=0.1)) == pytest.approx([-1, -1, 0, 0])
 
 
+def test_an_action_s_ratio_is_the_product_of_its_tokens() -> None:
+    """The sums of the log-ratios are 0.15 and 0.45; only e^.45 is out of bounds."""
+    given = tokens([0.2, -0.05, 0.2, 0.25], [1.0, 1.0, 1.0, 1.0], sequence=torch.tensor([0, 0, 1, 1]))
+    found = slopes(given, Loss(kind="action"))
+    assert found == pytest.approx([-2 * math.exp(0.15)] * 2 + [0, 0])  # each token's loss is its row's
+
+
 def test_gspo_refuses_thinned_rows() -> None:
     rng = np.random.default_rng(0)
     rows = [make_row([1, 2, 3, 4, last], 2, rng=rng, sample="one draw, two branches") for last in (5, 6)]
@@ -164,6 +171,6 @@ def test_a_recipe_names_a_published_loss_and_changes_it() -> None:
     assert loss_of(load("grpo", ["loss.kind=dr_grpo", "loss.length=64"])).denominator(10, 3) == 3 * 64
     masked = loss_of(load("spiral", ["loss.correction=mask", "loss.correction_high=3"]))
     assert (masked.correction, masked.correction_low, masked.correction_high) == ("mask", 0.5, 3.0)
-    assert loss_of(load("rema")).levels == ()
+    assert loss_of(load("rema")).levels == ("trace", "turn")
     with pytest.raises(UsageError, match="there is no loss 'xyz'"):
         loss_of(load("grpo", ["loss.kind=xyz"]))

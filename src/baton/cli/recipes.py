@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--topology", metavar="T", help=f"for teams that are: {', '.join(_WORDS['topology'])}"
     )
-    parser.add_argument("--regime", metavar="A", help="A frozen sub-agents, B joint, C with a central critic")
+    parser.add_argument("--regime", metavar="A", help="A frozen sub-agents, B joint, C policies apart")
     parser.epilog = (
         "examples:\n  baton recipes --decision stop\n  baton recipes --credit agent --regime B\n"
         "  baton recipes dr-mas\n  baton recipes dr-mas > mine.toml\n  baton recipes dr-mas --page\n"
@@ -160,7 +160,7 @@ def _table(found: Mapping[str, Recipe]) -> list[Line]:
     legend = (
         "  ".join(f"{code} {word}" for code, word in _REWARDS.items()),
         "  ".join(f"{code} {word}" for code, word in _CODES["decision"].items()),
-        "A frozen sub-agents  B joint  C decoupled with a central critic",
+        "A frozen sub-agents  B joint  C policies apart, a central critic or a baseline for each role",
         "[P] paper  [C] authors' code  [A] abstract  [M] textbook  [I] inferred by Baton",
     )
     return [

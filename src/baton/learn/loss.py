@@ -93,15 +93,26 @@ def clipped_ratio(tokens: Tokens, low: float, high: float) -> Tensor:
 
 def sequence_ratio(tokens: Tokens, low: float, high: float) -> Tensor:
     """GSPO: one ratio for a whole row, the geometric mean of its tokens' ratios, clipped as PPO's."""
+    total, count = _log_ratios(tokens, "gspo")
+    return _clipped(torch.exp(total / count.clamp(min=1))[tokens.sequence], tokens.advantage, low, high)
+
+
+def action_ratio(tokens: Tokens, low: float, high: float) -> Tensor:
+    """MARFT: an answer is one action, so one ratio for a whole row, the product of its tokens', clipped as PPO's."""
+    total, _ = _log_ratios(tokens, "action")
+    return _clipped(torch.exp(total)[tokens.sequence], tokens.advantage, low, high)
+
+
+def _log_ratios(tokens: Tokens, name: str) -> tuple[Tensor, Tensor]:
+    """Of each row, the sum of its tokens' log-ratios, and how many tokens it has."""
     if not tokens.whole:
         raise UsageError(
-            "gspo needs whole sequences, and some rows gave tokens to the fork they were sampled in. "
+            f"{name} needs whole sequences, and some rows gave tokens to the fork they were sampled in. "
             'Set pack.duplicates = "row_exact", or take a token-level loss (ppo, cispo).'
         )
     difference = tokens.new - tokens.old
     count = torch.bincount(tokens.sequence).to(difference.dtype)
-    mean = torch.zeros_like(count).index_add(0, tokens.sequence, difference) / count.clamp(min=1)
-    return _clipped(torch.exp(mean)[tokens.sequence], tokens.advantage, low, high)
+    return torch.zeros_like(count).index_add(0, tokens.sequence, difference), count
 
 
 def weighted_by_ratio(tokens: Tokens, low: float, high: float) -> Tensor:
@@ -165,6 +176,17 @@ LOSSES: dict[str, LossKind] = {
             formula="-min(s A, clip(s, 1-low, 1+high) A), s = exp(mean of new - old over the sequence)",
             source="arXiv 2507.18071",
             evidence="P",
+        ),
+        LossKind(
+            name="action",
+            per_token=action_ratio,
+            whole_sequences=True,
+            low=0.2,
+            high=0.2,
+            scale=("turn",),
+            formula="-min(s A, clip(s, 1-low, 1+high) A), s = exp(sum of new - old over the sequence)",
+            source="MARFT, arXiv 2504.16129",
+            evidence="C",
         ),
         # MiniMax-M1 clips from above only (low = 1) and does not print its bound; 5 is ours [I].
         LossKind(

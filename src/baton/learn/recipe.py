@@ -60,7 +60,8 @@ class Cells(_Part, frozen=True, kw_only=True):
     credit: tuple[str, ...] = ()
     decisions: tuple[DecisionName, ...] = ()
     regime: Literal["A", "B", "C", ""] = ""
-    """A: sub-agents frozen. B: joint, shared baseline. C: decoupled policies with a central critic."""
+    """A: sub-agents frozen. B: joint, shared baseline. C: policies apart, with a central critic or a baseline for each
+    role."""
 
 
 class TaskPart(_Part, frozen=True, kw_only=True):
@@ -175,7 +176,7 @@ class LossPart(_Part, frozen=True, kw_only=True):
     """See `baton.learn.loss`; the same words. None: as the named loss has it."""
 
     kind: str = "ppo"
-    """ppo, gspo, cispo, reinforce, masked; ppo as published: grpo, dr_grpo, dapo; or a loss of another package."""
+    """ppo, gspo, action, cispo, reinforce, masked; ppo as published: grpo, dr_grpo, dapo; or a loss of another package."""
     low: float | None = None
     high: float | None = None
     against_now: bool = False
