@@ -15,6 +15,7 @@ from baton.team.protocol import Answer, Request
 from baton.team.running import replay, run
 from baton.team.team import Assignment, Team
 from baton.team.topology import make_topology
+from baton.trace.records import Reward
 from baton.trace.trace import Trace
 
 ASSIGNMENT = Assignment(task_id="t", prompt="p")
@@ -114,3 +115,24 @@ def test_branches_written_before_replay() -> None:
         old = structs.replace(trace.header, meta=trace.header.meta | {"run": run_meta | {"replicate": 2001}})
         before = structs.replace(trace, header=old)
         assert asyncio.run(replay(before, team, ASSIGNMENT)) == before
+
+
+def test_only_the_best_of_the_newest_branches_grows() -> None:
+    """AT-GRPO: K samples of a turn, of which the one whose team earned most is gone on with; the first of equals."""
+    asked: list[str] = []
+    team = coins(3, asked)
+    first = [asyncio.run(run(coins(seed, asked), ASSIGNMENT, trace_id=f"t{seed}")) for seed in (3, 3, 3)]
+    first = [paid(trace, value) for trace, value in zip(first, (0.5, 2.0, 2.0), strict=True)]
+    first = [
+        structs.replace(trace, header=structs.replace(trace.header, trace_id=f"r{number}"))
+        for number, trace in enumerate(first)
+    ]
+    made = asyncio.run(branched(first, (4, 3), Forks(team, ASSIGNMENT), grow="best"))
+    names = [trace.trace_id for trace in made]
+    # Forks have no reward here, so the original is the best of its branches each time.
+    assert names == ["r0", "r1", "r2", "r1.1-1", "r1.1-2", "r1.1-3", "r1.2-1", "r1.2-2"]
+
+
+def paid(trace: Trace, value: float) -> Trace:
+    reward = Reward(family="shared", unit="team", target=trace.trace_id, value=value)
+    return structs.replace(trace, rewards=(reward,))

@@ -26,6 +26,7 @@ METHODS = {
     "agent-q-mix": "[C]", "spiral": "[C]", "marshal": "[C]", "at-grpo": "[C]", "fold-grpo": "[A/C]",
     "softrankpo": "[A/I]", "c3": "[C]", "debate-as-reward": "[A]", "coma": "[M]", "difference": "[M]", "shapley": "[M]",
     "vdn": "[M]", "qmix": "[M]", "mappo": "[M]", "ippo": "[M]", "message": "[I]",
+    "gigpo": "[C]", "turn-ppo": "[A]",
     "grpo": "[P]", "team-advantage": "[I]", "flagship": "[I]", "spawn": "[I]", "stop": "[I]",
     "stop-value": "[I]",
 }  # fmt: skip

@@ -5,6 +5,7 @@ Importing this fills `ESTIMATORS`: every module of `estimators` lists its own.
 
 from baton.credit.estimator import ESTIMATORS, CreditError, Estimator, find
 from baton.credit.estimators import (
+    anchor,
     event,
     gae,
     group,
@@ -24,6 +25,7 @@ __all__ = [
     "ESTIMATORS",
     "CreditError",
     "Estimator",
+    "anchor",
     "event",
     "find",
     "gae",

@@ -176,7 +176,7 @@ class LossPart(_Part, frozen=True, kw_only=True):
     """See `baton.learn.loss`; the same words. None: as the named loss has it."""
 
     kind: str = "ppo"
-    """ppo, gspo, action, cispo, reinforce, masked; ppo as published: grpo, dr_grpo, dapo; or a loss of another package."""
+    """ppo, gspo, action, cispo, reinforce, masked; ppo as published: grpo, dr_grpo, dapo; or another package's."""
     low: float | None = None
     high: float | None = None
     against_now: bool = False
@@ -207,6 +207,8 @@ class RolloutPart(_Part, frozen=True, kw_only=True):
     """Rollouts of each."""
     fan_out: tuple[Count, ...] = ()
     """Branches of each rollout after its first turn, of each of those after the second, and so on (a tree)."""
+    grow: Literal["all", "best"] = "all"
+    """Which of them have branches of their own: all, or of those from one turn the one that earned most by the task."""
     overlap: bool = False
     """Play the next step's rollouts with the weights of before while training on this one's. False: strictly
     on-policy. On one GPU the two compute by turns, so that little is gained."""

@@ -17,6 +17,7 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Literal
 
 from msgspec import Struct
 
@@ -26,6 +27,7 @@ from baton.forest.rows import Row
 from baton.learn.options import with_propensities
 from baton.learn.policy import Policy, samplers
 from baton.learn.recipe import Recipe
+from baton.learn.scoring import outcome_of
 from baton.learn.stage import Episode, Stage
 from baton.team.forks import Forks
 from baton.team.protocol import NOT_ASKED, Answer, Engine, EngineError, Entry, Request
@@ -144,7 +146,9 @@ class Rollouts:
         if rollout.fan_out:
             forks = self.forks()
             groups = list(
-                await asyncio.gather(*(branched(group, rollout.fan_out, forks) for group in groups))
+                await asyncio.gather(
+                    *(branched(group, rollout.fan_out, forks, grow=rollout.grow) for group in groups)
+                )
             )
         return groups
 
@@ -170,6 +174,11 @@ def check_rollouts(recipe: Recipe) -> None:
             f"rollout.overlap trains on rollouts that are one step old, and rollout.staleness is {rollout.staleness}. "
             "Set staleness to 1 or more, or overlap to false."
         )
+    if rollout.grow == "best" and not rollout.fan_out:
+        raise UsageError(
+            'rollout.grow = "best" chooses among branches, and rollout.fan_out has none, so it would do nothing. '
+            "Write fan_out = [4, 4], for one, or leave grow out."
+        )
     if rollout.replay and rollout.staleness < 1 + rollout.overlap:
         raise UsageError(
             f"rollout.replay trains on rollouts of earlier steps, and rollout.staleness is {rollout.staleness}, which "
@@ -177,16 +186,23 @@ def check_rollouts(recipe: Recipe) -> None:
         )
 
 
-async def branched(group: Sequence[Trace], fan_out: Sequence[int], forks: Forks) -> list[Trace]:
+async def branched(
+    group: Sequence[Trace], fan_out: Sequence[int], forks: Forks, *, grow: Literal["all", "best"] = "all"
+) -> list[Trace]:
     """All rollouts of one instance's tree: of each, `fan_out[k]` branches after its turn number k + 1.
 
     What C3 and MALT compare, and AT-GRPO's samples from one state, are such branches. A branch is a fork of its trace:
-    the turns before are the recorded ones, token by token, and the update trains them once.
+    the turns before are the recorded ones, token by token, and the update trains them once. With `grow="best"` only
+    the best of the newest branches has branches of its own, the first of equals.
     """
-    grown = list(group)
+    grown, newest = list(group), list(group)
     for depth, width in enumerate(fan_out, start=1):
-        every = await asyncio.gather(*(_branches(trace, depth, width, forks) for trace in grown))
-        grown = [trace for each in every for trace in each]
+        if grow == "best":
+            newest = await _branches(max(newest, key=outcome_of), depth, width, forks)
+            grown += newest[1:]
+        else:
+            every = await asyncio.gather(*(_branches(trace, depth, width, forks) for trace in grown))
+            grown = [trace for each in every for trace in each]
     return grown
 
 

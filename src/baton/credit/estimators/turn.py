@@ -5,9 +5,11 @@ values backed up the tree of rollouts (MALT).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from statistics import fmean
 from typing import Literal
+
+from msgspec import structs
 
 from baton.credit.core.acts import of_turns, turn_rewards, turns
 from baton.credit.core.baseline import BY_SPREAD, EPS, OF_BASELINE, centred, pooled, std
@@ -34,19 +36,38 @@ def turn_group(
     """A = (r - mean) / (std + eps) over the same turn of the same agent, r = share x R + own rewards.
 
     `state="index"` takes an agent's t-th turns as the same; `"context"` only those with the very same prompt,
-    as where N samples are drawn from one state. A turn without another to compare with gets 0.
+    as where N samples are drawn from one state. A turn without another to compare with gets 0. What branches of a
+    rollout share was drawn once: it counts once, with the return of the first of them, and has that credit in all.
     Source: AT-GRPO, arXiv 2510.11062 [C].
     """
     draws = []
+    copies: dict[Hashable, list[tuple[int, str]]] = {}
     for place, (trace, total) in enumerate(zip(group, returns(group, reward), strict=True)):
         own = turn_rewards(trace)
         for turn in turns(trace):
-            key = (turn.agent, turn.index if state == "index" else context_key(trace, turn.call))
-            draws.append((key, place, turn.call, share * total + own.get(turn.call, 0.0)))
+            shared = copies.setdefault(_draw(trace, turn.call, place), [])
+            shared.append((place, turn.call))
+            if len(shared) == 1:
+                key = (turn.agent, turn.index if state == "index" else context_key(trace, turn.call))
+                draws.append((key, place, turn.call, share * total + own.get(turn.call, 0.0)))
     by_index = state == "index"
     note = "an agent's t-th turns start from the same state" if by_index else "same prompt, same state"
     alone = "alone in its group, nothing to compare with"
-    return _in_order(group, compared("turn-group", "turn", group, draws, eps, note, alone=alone))
+    credits = compared("turn-group", "turn", group, draws, eps, note, alone=alone)
+    first = {(place, credit.target): credit for place, mine in enumerate(credits) for credit in mine}
+    for shared in copies.values():
+        for place, call in shared[1:]:
+            credits[place].append(structs.replace(first[shared[0]], target=call))
+    return _in_order(group, credits)
+
+
+def _draw(trace: Trace, call_id: str, place: int) -> Hashable:
+    """Names what was drawn: branches of a rollout share the key and the prompt of every turn before they part."""
+    call = trace.call_by_id.get(call_id)
+    key = None if call is None or call.sampling is None else call.sampling.key
+    if call is None or key is None:
+        return place, call_id
+    return key, call.policy_version, context_key(trace, call_id)
 
 
 @estimator("return-to-go", "turn", needs=["group"], source="MARSHAL, ICLR 2026", evidence="C")

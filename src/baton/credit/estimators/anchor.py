@@ -1,0 +1,71 @@
+"""Credit on turns by the states that rollouts come back to (GiGPO).
+
+Rollouts of one task often stand in the very same state, early and late. Turns taken there are compared with each other
+on what followed, whichever rollout they are of, and that is added to how the whole rollout did.
+
+Invariant: a turn in a state that nobody else stood in has the credit of its rollout, and no other.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from baton.credit.core.acts import turn_rewards, turns
+from baton.credit.core.baseline import Advantage, centred, normalised
+from baton.credit.core.tree import context_key
+from baton.credit.estimator import Credits, Group, RewardOf, estimator, returns, write_credits
+from baton.settings import NotNegative, Share
+from baton.trace.outcome import team_return
+
+_EPS = 1e-6
+"""Added to the spread, as in the authors' code."""
+
+
+@estimator("anchor-group", "turn", needs=["group"], source="GiGPO, arXiv 2505.10978", evidence="C")
+def anchor_group(
+    group: Group,
+    *,
+    reward: RewardOf = team_return,
+    gamma: Share = 0.95,
+    step_weight: NotNegative = 1.0,
+    scale: Literal["std", "none"] = "std",
+    eps: NotNegative = _EPS,
+) -> Credits:
+    """A_it = A_E(i) + w A_S(i,t): the rollout's advantage, and the turn's among all turns in the same state.
+
+    A_E = (R - mean R) / (std R + eps) over the rollouts, R all that a rollout earned. A_S is the same of the discounted
+    return to go, r_t + gamma G_{t+1}, over the turns of all rollouts whose whole prompt is the same; it is 0 where
+    nobody else stood there. `scale="none"` does not divide. A turn's own rewards count when they happen, the team's
+    return at the last turn.
+    Standard error: none is told; the two comparisons share their returns.
+    Source: GiGPO, arXiv 2505.10978 [C]: gamma 0.95, w = 1, the spread with n - 1 and 1e-6.
+    """
+    totals = returns(group, reward, at_least=2, what="anchor-group")
+    own = [turn_rewards(trace) for trace in group]
+    episode = _compared(
+        [total + sum(mine.values()) for total, mine in zip(totals, own, strict=True)], scale, eps
+    )
+    pools: dict[tuple[str, bytes], list[tuple[int, str, float]]] = {}
+    for place, (trace, total) in enumerate(zip(group, totals, strict=True)):
+        ahead = total
+        for number, turn in enumerate(reversed(turns(trace))):
+            ahead = own[place].get(turn.call, 0.0) + (gamma if number else 1.0) * ahead
+            key = (turn.role or "", context_key(trace, turn.call))
+            pools.setdefault(key, []).append((place, turn.call, ahead))
+    step: dict[tuple[int, str], float] = {}
+    for pool in pools.values():
+        found = _compared([value for _, _, value in pool], scale, eps)
+        step |= {(place, call): each.value for (place, call, _), each in zip(pool, found, strict=True)}
+    rows = (
+        [
+            (turn.call, episode[place].value + step_weight * step[place, turn.call], None)
+            for turn in turns(trace)
+        ]
+        for place, trace in enumerate(group)
+    )
+    notes = ("the same prompt is the same state", "later turns are as good wherever they follow")
+    return write_credits("anchor-group", "turn", rows, *notes)
+
+
+def _compared(values: list[float], scale: str, eps: float) -> list[Advantage]:
+    return normalised(values, eps) if scale == "std" else centred(values)
