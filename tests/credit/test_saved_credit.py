@@ -56,8 +56,8 @@ GIVEN: dict[str, dict[str, Any]] = {
 PURE = sorted(name for name, found in ESTIMATORS.items() if "runtime" not in found.needs)
 OURS = {
     "agent-group", "anchor-group", "branch-scope", "coma", "critical-steps", "difference", "gae", "group",
-    "leave-one-out", "maporl", "mean", "qmix", "rank", "reinforce-cost", "return-to-go", "role-ema", "role-group", "siblings",
-    "telescope", "token-gae", "tool-group", "tree-backup", "turn-group", "vdn",
+    "leave-one-out", "maporl", "mean", "qmix", "rank", "reinforce-cost", "return-to-go", "role-ema", "role-group",
+    "siblings", "telescope", "token-gae", "tool-group", "tree-backup", "turn-group", "vdn",
 }  # fmt: skip
 
 
