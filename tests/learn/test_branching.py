@@ -7,6 +7,7 @@ import asyncio
 from msgspec import structs
 
 from baton.engine.scripted import ScriptedEngine
+from baton.learn.recipe import RolloutPart
 from baton.learn.rollouts import branched
 from baton.team.clock import uniform
 from baton.team.forks import Forks
@@ -40,7 +41,7 @@ def coins(seed: int, asked: list[str]) -> Team:
 def tree_of(seed: int, fan_out: tuple[int, ...], asked: list[str]) -> tuple[Team, dict[str, Trace]]:
     team = coins(seed, asked)
     trace = asyncio.run(run(team, ASSIGNMENT, trace_id="t"))
-    made = asyncio.run(branched([trace], fan_out, Forks(team, ASSIGNMENT)))
+    made = asyncio.run(branched([trace], RolloutPart(fan_out=tuple(fan_out)), Forks(team, ASSIGNMENT)))
     return team, {each.trace_id: each for each in made}
 
 

@@ -15,7 +15,7 @@ from baton.credit.estimators.mixing import check_monotone, slopes
 from baton.engine.scripted import ScriptedEngine
 from baton.learn.crediting import Crediting
 from baton.learn.critics.agents import AgentsCritic
-from baton.learn.recipe import CreditPart, Recipe, load
+from baton.learn.recipe import CreditPart, Recipe, RolloutPart, load
 from baton.learn.rollouts import branched, lockstep
 from baton.learn.scoring import Judging, Scoring, outcome_of
 from baton.learn.stage import Episode, Stage
@@ -92,7 +92,7 @@ def test_a_rollout_that_cannot_be_read_earns_nothing() -> None:
     stage = stage_of("marsrl")
     scoring = Scoring(reward_of(recipe_of("marsrl").reward))
     good = play(stage, 1)
-    mute = ScriptedEngine("mute", lambda request: "hm" if request.role == "executor" else "return accept")
+    mute = ScriptedEngine("mute", lambda request: "hm" if request.role == "solver" else "return accept")
     bad = asyncio.run(stage.play(dict.fromkeys(stage.roles, mute), [Episode(name="bad", instance=0, seed=0)]))
 
     async def gold(traces: list[Trace]) -> list[Trace]:
@@ -100,7 +100,7 @@ def test_a_rollout_that_cannot_be_read_earns_nothing() -> None:
         return scoring.score(traces, known)
 
     read, unread = asyncio.run(gold([*good, *bad]))
-    assert own(read, "marsrl") == {"executor1": 1.0, "critic1": 1.0}
+    assert own(read, "marsrl") == {"solver1": 1.0, "verifier1": 1.0}
     assert set(own(unread, "marsrl").values()) == {0.0}
 
 
@@ -113,7 +113,7 @@ def test_branches_share_what_came_before() -> None:
     engines = dict.fromkeys(stage.roles, odd)
     trace = asyncio.run(stage.play(engines, [Episode(name="t", instance=3, seed=1)]))[0]
     forks = Forks(stage.team(engines, stage.assignment(3), 1), lambda t: stage.assignment(3))
-    tree = asyncio.run(branched([trace], [3, 2], forks))
+    tree = asyncio.run(branched([trace], RolloutPart(fan_out=(3, 2)), forks))
     assert len(tree) == 6
     assert len({each.trace_id for each in tree}) == 6
     said = [[each.text(each.call_by_id[turn.call].completion_ref) for turn in turns(each)] for each in tree]

@@ -19,7 +19,9 @@ from baton.errors import UsageError, nearest
 from baton.learn.critics.critic import learns, make_critic
 from baton.learn.loss import Loss
 from baton.learn.models.start import starting_adapters, starting_models
+from baton.learn.phases import Phase, spans, with_all_credits
 from baton.learn.policy import Load
+from baton.learn.preference import check_labels
 from baton.learn.recipe import PolicyPart, Recipe, RewardPart
 from baton.learn.recipe_checks import (
     check_asked,
@@ -70,14 +72,14 @@ def make_trainer(
     `restored`: a checkpoint's weights follow, so adapters need no supervised start; and what the run began with cannot
     be changed any more, so nothing of it is refused for doing nothing.
     """
-    stage, scoring = check_trainable(recipe, own, restored=restored)
+    stage, phases = check_trainable(recipe, own, restored=restored)
+    asked = with_all_credits(recipe, [phase.span for phase in phases])
     parts = Components(
         stage=stage,
         load=_loading(own, starting_models(recipe, stage, progress), recipe),
         adapt=None if restored else starting_adapters(recipe, stage, progress),
-        scoring=scoring,
-        loss=own.loss or loss_of(recipe),
-        critic=lambda policies, reward: make_critic(recipe, policies, reward),
+        phases=phases,
+        critic=lambda policies, reward: make_critic(asked, policies, reward),
         watch=Watch(recipe),
     )
     return Trainer(recipe, parts)
@@ -85,19 +87,29 @@ def make_trainer(
 
 def check_trainable(
     recipe: Recipe, own: Own = OWN_NOTHING, *, restored: bool = False
-) -> tuple[Stage, Scoring]:
-    """Refuse what cannot be trained by, before any weights are made; where it is played and how it is scored."""
+) -> tuple[Stage, tuple[Phase, ...]]:
+    """Refuse what cannot be trained by, before any weights are made; where it is played, and the run's phases."""
     check_numbers(recipe)
     check_names(recipe)
-    if not restored:
-        check_idle(recipe)
+    found = spans(recipe)
     stage = make_stage(recipe, task=own.task, topology=own.topology)
-    check_credit(recipe, stage)
+    phases: list[Phase] = []
+    for span in found:
+        now = span.recipe
+        if not restored:
+            check_idle(now)
+        check_credit(now, stage)
+        loss = own.loss or loss_of(now)
+        if not restored:
+            check_labels(now, loss.rule)
+        same = next((each for each in phases if each.span.recipe.reward == now.reward), None)
+        # One reward's schedule goes on from phase to phase.
+        scoring = same.scoring if same else Scoring(own.reward or reward_of(now.reward))
+        check_balance(now, scoring.rules)
+        phases.append(Phase(span=span, scoring=scoring, loss=loss))
     if not restored:
-        check_asked(recipe)
-    scoring = Scoring(own.reward or reward_of(recipe.reward))
-    check_balance(recipe, scoring.rules)
-    return stage, scoring
+        check_asked(with_all_credits(recipe, found))
+    return stage, tuple(phases)
 
 
 def reward_of(part: RewardPart) -> RewardRecipe | None:
@@ -244,6 +256,11 @@ def _facts(recipe: Recipe) -> dict[str, Any]:
         "task": recipe.task.name,
         "seed": recipe.train.seed,
         "steps": recipe.train.steps,
+        **(
+            {"phases": [{"name": each.name, "first": each.first} for each in spans(recipe)]}
+            if recipe.phases
+            else {}
+        ),
     }
 
 

@@ -131,6 +131,18 @@ def _inject(
     return layers
 
 
+def copied(model: Any) -> Any:
+    """A copy that has the adapters as they are now, over the same base in memory."""
+    source = _find(model, None)
+    shared = {id(each): each for each in model.parameters() if not each.requires_grad}
+    made = copy.deepcopy(model, shared)
+    layers = {name: module for name, module in made.named_modules() if isinstance(module, LoraLayer)}
+    known = _known[made] = _Adapters(layers, source.names)
+    known.active = source.active
+    known.switch(None)
+    return made
+
+
 def names_of(model: Any) -> tuple[str, ...]:
     """The adapters of a model; none where nothing was attached."""
     known = _known.get(model)

@@ -67,6 +67,9 @@ class LossKind(Struct, frozen=True, kw_only=True):
     """Whether the ratio to `old` is in it. A loss without one is corrected for who sampled instead."""
     whole_sequences: bool = False
     """Whether a ratio is taken over a whole row, so that rows which gave tokens to another are refused."""
+    labels: Literal["none", "chosen", "pairs"] = "none"
+    """Whether it learns from labels instead of advantages: from chosen answers alone, or from pairs of a chosen and a
+    rejected one (see `baton.learn.preference`)."""
     bounds: Literal["ratio", "log_ratio", "none"] = "ratio"
     """What `low` and `high` bound: the ratio, between 1 - low and 1 + high, or its logarithm, between low and high."""
     low: float = 0.0
@@ -209,6 +212,27 @@ LOSSES: dict[str, LossKind] = {
             source="Kimi PARL, as described",
             evidence="A",
         ),
+        # Of labels: `baton.learn.preference` makes rows of them whose policy gradient is that of these.
+        LossKind(
+            name="sft",
+            per_token=reinforce,
+            uses_ratio=False,
+            labels="chosen",
+            bounds="none",
+            formula="-log pi of chosen answers",
+            source="MALT, arXiv 2412.01928",
+            evidence="P",
+        ),
+        LossKind(
+            name="dpo",
+            per_token=reinforce,
+            uses_ratio=False,
+            labels="pairs",
+            bounds="none",
+            formula="-log sigmoid(beta [log pi/ref (chosen) - log pi/ref (rejected)])",
+            source="arXiv 2305.18290",
+            evidence="P",
+        ),
     )
 }
 """What Baton ships. Advantages, with or without a deviation, are credit's."""
@@ -244,6 +268,8 @@ class Loss(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Levels that count alike (see `baton.learn.update.scaled`)."""
     length: int | None = None
     """Divide by sequences times this, instead of by tokens."""
+    beta: float = 0.1
+    """Of preferences: how much a difference to the reference counts."""
 
     def __post_init__(self) -> None:
         low, high = self.limits
@@ -345,7 +371,7 @@ def total(tokens: Tokens, loss: Loss, denominator: float) -> tuple[Tensor, dict[
     rule, (low, high) = loss.rule, loss.limits
     each = rule.per_token(tokens, low, high)
     watch: dict[str, Tensor] = {}
-    if not loss.samples_needed:
+    if not loss.samples_needed and rule.labels == "none":
         limit = loss.correction_high or (5.0 if loss.correction == "mask" else 2.0)
         weight = correction_of(tokens, loss.correction, loss.correction_low, limit)
         each = each * weight

@@ -21,6 +21,7 @@ from typing import Annotated, Any, Final, Literal
 from msgspec import Meta, Struct, field
 
 from baton import registry
+from baton.errors import UsageError, nearest
 from baton.games.game import CHOICES
 from baton.games.game_trace import PREFIX
 from baton.learn.models.tiny import Tiny
@@ -36,6 +37,7 @@ from baton.settings import (
     parse_table,
     plain,
     read_table,
+    set_at,
     with_changes,
 )
 
@@ -176,7 +178,8 @@ class LossPart(_Part, frozen=True, kw_only=True):
     """See `baton.learn.loss`; the same words. None: as the named loss has it."""
 
     kind: str = "ppo"
-    """ppo, gspo, action, cispo, reinforce, masked; ppo as published: grpo, dr_grpo, dapo; or another package's."""
+    """ppo, gspo, action, cispo, reinforce, masked; ppo as published: grpo, dr_grpo, dapo; sft and dpo of labels; or
+    another package's."""
     low: float | None = None
     high: float | None = None
     against_now: bool = False
@@ -188,6 +191,8 @@ class LossPart(_Part, frozen=True, kw_only=True):
     kl: NotNegative = 0.0
     scale: tuple[Literal["group", "trace", "agent", "turn"], ...] | None = None
     length: Count | None = None
+    beta: Positive | None = None
+    """Of dpo."""
 
 
 class PackPart(_Part, frozen=True, kw_only=True):
@@ -209,6 +214,10 @@ class RolloutPart(_Part, frozen=True, kw_only=True):
     """Branches of each rollout after its first turn, of each of those after the second, and so on (a tree)."""
     grow: Literal["all", "best"] = "all"
     """Which of them have branches of their own: all, or of those from one turn the one that earned most by the task."""
+    branch_after: Literal["turn", "agent"] = "turn"
+    """agent: branches are drawn after all that the first agent says before another speaks, and so on."""
+    expand: Count | None = None
+    """At each depth of the tree, how many of an instance's rollouts are branched, wrong ones first; None: all."""
     overlap: bool = False
     """Play the next step's rollouts with the weights of before while training on this one's. False: strictly
     on-policy. On one GPU the two compute by turns, so that little is gained."""
@@ -255,6 +264,18 @@ class TrainPart(_Part, frozen=True, kw_only=True):
     """What watches the run beside Baton's own monitors."""
 
 
+class PhasePart(_Part, frozen=True, kw_only=True):
+    """Some steps of a run in which others learn, or from something else (see `baton.learn.phases`)."""
+
+    name: str
+    steps: Count | None = None
+    """How many; None, and only of the last: all that are left."""
+    learn: tuple[str, ...] = ()
+    """Policies that learn; empty: all that are not frozen."""
+    set: dict[str, Any] = field(default_factory=dict)
+    """Settings that are otherwise in these steps, by path: "train.learning_rate" = 1e-4, "loss.kind" = "dpo"."""
+
+
 class EvalPart(_Part, frozen=True, kw_only=True):
     """What is measured before and after."""
 
@@ -287,6 +308,8 @@ class Recipe(_Part, frozen=True, kw_only=True):
     rollout: RolloutPart = RolloutPart()
     train: TrainPart = TrainPart()
     eval: EvalPart = EvalPart()
+    phases: tuple[PhasePart, ...] = ()
+    """One after the other; empty: the whole run is one."""
 
     def rate_setting(self, policy: str) -> str:
         """Which setting is a policy's rate of learning."""
@@ -343,7 +366,33 @@ def extensions(recipe: Recipe) -> list[tuple[str, str]]:
         *(("monitor", name) for name in recipe.train.monitors),
         *(("metric", name) for name in recipe.eval.metrics),
     ]
-    return list(dict.fromkeys(found))
+    inner = [each for phase in recipe.phases for each in extensions(in_phase(recipe, phase))]
+    return list(dict.fromkeys([*found, *inner]))
+
+
+PHASE_SETTINGS: Final = (
+    "reward", "credit", "loss",
+    "rollout.group_size", "rollout.fan_out", "rollout.branch_after", "rollout.expand", "rollout.cut_weight",
+    "train.learning_rate", "train.epochs", "train.batches", "train.clip_norm", "train.decisions",
+    "train.freeze_by_turns", "train.invalid", "train.target_temperature", "train.forget", "train.decision_only",
+)  # fmt: skip
+"""What a phase may set, with all below it, and `policies.NAME.learning_rate`: all that one step can have otherwise than
+the step before it."""
+
+
+def in_phase(recipe: Recipe, phase: PhasePart) -> Recipe:
+    """The recipe as it is in a phase, which has no phases itself."""
+    where = f"phase {phase.name!r}"
+    rates = [f"policies.{name}.learning_rate" for name in recipe.policies]
+    table = {key: value for key, value in plain(recipe).items() if key != "phases"}
+    for path, value in phase.set.items():
+        if path not in rates and not any(f"{path}.".startswith(f"{each}.") for each in PHASE_SETTINGS):
+            raise UsageError(
+                f"{where} sets {path!r}, and that is the same in the whole run. "
+                f"{nearest(path, [*PHASE_SETTINGS, *rates])}"
+            )
+        set_at(table, path, value, where)
+    return decode(Recipe, table, where)
 
 
 def _recipe(table: dict[str, Any], where: str, changes: Sequence[str], *, trust: bool) -> Recipe:

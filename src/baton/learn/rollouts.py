@@ -15,9 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Literal
 
 from msgspec import Struct
 
@@ -26,7 +25,7 @@ from baton.errors import UsageError
 from baton.forest.rows import Row
 from baton.learn.options import with_propensities
 from baton.learn.policy import Policy, samplers
-from baton.learn.recipe import Recipe
+from baton.learn.recipe import Recipe, RolloutPart
 from baton.learn.scoring import outcome_of
 from baton.learn.stage import Episode, Stage
 from baton.team.forks import Forks
@@ -65,9 +64,17 @@ class RolloutGroup(Struct, frozen=True, kw_only=True):
 class Rollouts:
     """Plays a run's steps."""
 
-    def __init__(self, recipe: Recipe, stage: Stage, policies: Mapping[str, Policy]) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        stage: Stage,
+        policies: Mapping[str, Policy],
+        part_at: Callable[[int], RolloutPart] | None = None,
+    ) -> None:
         check_rollouts(recipe)
         self.recipe = recipe
+        self._part_at = part_at or (lambda _: recipe.rollout)
+        """How much is played for a step: phases of a run may differ in that."""
         self.stage = stage
         self.policies = policies
         self._pool: ThreadPoolExecutor | None = None
@@ -120,8 +127,10 @@ class Rollouts:
     def forks(self) -> Forks:
         """Runs traces again under the weights that answer now."""
         # Nobody looks whether forks were answered, so that none may be left unasked.
-        team = self.stage.team(self.engines(patient=True), self.stage.assignment(0), 0)
-        return Forks(team, self._assigned)
+        return self._forks(self.engines(patient=True))
+
+    def _forks(self, engines: Mapping[str, Engine]) -> Forks:
+        return Forks(self.stage.team(engines, self.stage.assignment(0), 0), self._assigned)
 
     def _assigned(self, trace: Trace) -> Assignment:
         told = trace.header.meta["train"]
@@ -139,21 +148,24 @@ class Rollouts:
         ]
 
     async def _played(self, number: int) -> list[Sequence[Trace]]:
-        rollout = self.recipe.rollout
-        traces = await self.stage.play(self.engines(), self._episodes(number))
-        size = rollout.group_size
-        groups: list[Sequence[Trace]] = [traces[at : at + size] for at in range(0, len(traces), size)]
-        if rollout.fan_out:
-            forks = self.forks()
-            groups = list(
-                await asyncio.gather(
-                    *(branched(group, rollout.fan_out, forks, grow=rollout.grow) for group in groups)
-                )
-            )
-        return groups
+        """Groups side by side: the branches of one are played while the first rollouts of another still are."""
+        rollout = self._part_at(number)
+        episodes, size = self._episodes(number), rollout.group_size
+        engines = self.engines()
+        forks = self._forks(engines) if rollout.fan_out else None
+
+        async def one(mine: Sequence[Episode]) -> Sequence[Trace]:
+            traces = await self.stage.play_all(engines, mine)
+            return traces if forks is None else await branched(traces, rollout, forks)
+
+        groups = await asyncio.gather(
+            *(one(episodes[at : at + size]) for at in range(0, len(episodes), size))
+        )
+        self.stage.check(engines, [trace for group in groups for trace in group])
+        return list(groups)
 
     def _episodes(self, number: int) -> list[Episode]:
-        rollout, seed = self.recipe.rollout, self.recipe.train.seed
+        rollout, seed = self._part_at(number), self.recipe.train.seed
         return [
             Episode(
                 name=f"step-{number:04d}/{group:02d}-{member:02d}",
@@ -186,31 +198,50 @@ def check_rollouts(recipe: Recipe) -> None:
         )
 
 
-async def branched(
-    group: Sequence[Trace], fan_out: Sequence[int], forks: Forks, *, grow: Literal["all", "best"] = "all"
-) -> list[Trace]:
+async def branched(group: Sequence[Trace], rollout: RolloutPart, forks: Forks) -> list[Trace]:
     """All rollouts of one instance's tree: of each, `fan_out[k]` branches after its turn number k + 1.
 
     What C3 and MALT compare, and AT-GRPO's samples from one state, are such branches. A branch is a fork of its trace:
-    the turns before are the recorded ones, token by token, and the update trains them once. With `grow="best"` only
-    the best of the newest branches has branches of its own, the first of equals.
+    the turns before are the recorded ones, token by token, and the update trains them once. With `grow = "best"` only
+    the best of the newest branches has branches of its own, the first of equals. With `branch_after = "agent"` all that
+    one agent says before another speaks is taken for one turn. With `expand` only so many are branched at each depth,
+    those first that came out worst, so that whoever comes next sees mistakes (MarsRL).
     """
     grown, newest = list(group), list(group)
-    for depth, width in enumerate(fan_out, start=1):
-        if grow == "best":
-            newest = await _branches(max(newest, key=outcome_of), depth, width, forks)
+    by_agent = rollout.branch_after == "agent"
+    for depth, width in enumerate(rollout.fan_out, start=1):
+        if rollout.grow == "best":
+            newest = await _branches(max(newest, key=outcome_of), depth, width, forks, by_agent=by_agent)
             grown += newest[1:]
-        else:
-            every = await asyncio.gather(*(_branches(trace, depth, width, forks) for trace in grown))
-            grown = [trace for each in every for trace in each]
+            continue
+        chosen = set(range(len(grown)) if rollout.expand is None else _worst(grown, rollout.expand))
+        every = await asyncio.gather(
+            *(
+                _branches(trace, depth, width if place in chosen else 1, forks, by_agent=by_agent)
+                for place, trace in enumerate(grown)
+            )
+        )
+        grown = [trace for each in every for trace in each]
     return grown
 
 
-async def _branches(trace: Trace, depth: int, width: int, forks: Forks) -> list[Trace]:
+def _worst(traces: Sequence[Trace], count: int) -> list[int]:
+    """Places of the traces that earned least by the task, the first ones among equals."""
+    return sorted(range(len(traces)), key=lambda place: (outcome_of(traces[place]), place))[:count]
+
+
+async def _branches(
+    trace: Trace, depth: int, width: int, forks: Forks, *, by_agent: bool = False
+) -> list[Trace]:
     said = turns(trace)
-    if len(said) <= depth:  # nothing follows that could be drawn again
+    ends = [
+        place
+        for place, turn in enumerate(said)
+        if not by_agent or place + 1 == len(said) or said[place + 1].agent != turn.agent
+    ]
+    if len(ends) <= depth or width == 1:  # nothing follows that could be drawn again
         return [trace]
-    at = trace.events[said[depth - 1].start].id
+    at = trace.events[said[ends[depth - 1]].start].id
     made = await asyncio.gather(
         *(
             forks.fork(

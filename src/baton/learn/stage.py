@@ -159,9 +159,17 @@ class Stage(Struct, frozen=True, kw_only=True):
 
     async def play(self, engines: Mapping[str, Engine], episodes: Sequence[Episode]) -> list[Trace]:
         """All episodes side by side. Raises where a model broke, or all calls of a policy failed."""
-        traces = list(await asyncio.gather(*(self._one(engines, episode) for episode in episodes)))
-        check_answered(traces, {role: self._known_as(engine) for role, engine in engines.items()})
+        traces = await self.play_all(engines, episodes)
+        self.check(engines, traces)
         return traces
+
+    async def play_all(self, engines: Mapping[str, Engine], episodes: Sequence[Episode]) -> list[Trace]:
+        """All episodes side by side; nobody looks yet whether they were answered."""
+        return list(await asyncio.gather(*(self._one(engines, episode) for episode in episodes)))
+
+    def check(self, engines: Mapping[str, Engine], traces: Sequence[Trace]) -> None:
+        """Raise where a model broke, or all calls of a policy failed."""
+        check_answered(traces, {role: self._known_as(engine) for role, engine in engines.items()})
 
     async def _one(self, engines: Mapping[str, Engine], episode: Episode) -> Trace:
         assignment = self.assignment(episode.instance, episode.split)

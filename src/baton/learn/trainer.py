@@ -12,7 +12,6 @@ cut off and resumed gives the numbers of one that was not.
 from __future__ import annotations
 
 import asyncio
-import copy
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -28,13 +27,14 @@ from baton.forest.rows import Row, rows_of
 from baton.learn.crediting import Credited, Crediting, advantages, learned_weights, stop_settings
 from baton.learn.critics.critic import Critic, learns
 from baton.learn.lora import Adapted
-from baton.learn.loss import Loss
 from baton.learn.options import option_rows, trained_decisions, with_propensities
+from baton.learn.phases import Phase, at_step, reference_of, reference_state
 from baton.learn.policy import Adapt, Load, Policy, make_policies, samplers
-from baton.learn.recipe import Recipe
+from baton.learn.preference import backward_of_pairs, labelled
+from baton.learn.recipe import Recipe, RolloutPart
 from baton.learn.rollouts import ReplayBuffer, RolloutGroup, Rollouts, batches_of
 from baton.learn.run.checkpoint import Saved
-from baton.learn.scoring import EVERY, Judging, Scoring, alone, balanced, norm_of
+from baton.learn.scoring import EVERY, Judging, alone, balanced, norm_of
 from baton.learn.stage import Stage
 from baton.learn.update import Gradients, Packed, UpdateReport
 from baton.learn.watch import Watch, interval, learned, rewards, sizes
@@ -68,8 +68,8 @@ class Components(Struct, frozen=True, kw_only=True):
     """Gives a policy's model and tokenizer."""
     adapt: Adapt | None = None
     """Gives a new adapter its first weights."""
-    scoring: Scoring
-    loss: Loss
+    phases: tuple[Phase, ...]
+    """The run's, in order: how each scores, and what it minimises."""
     critic: Critic | Callable[[Mapping[str, Policy], RewardOf], Critic]
     """A critic, or what makes one of the policies and the team's return."""
     watch: Watch
@@ -82,35 +82,77 @@ class Trainer:
         if recipe.train.threads is not None:
             torch.set_num_threads(recipe.train.threads)
         self.recipe = recipe
+        """As it is in the phase that the run is in."""
         self.stage = parts.stage
-        self.scoring = parts.scoring
+        self.phases = parts.phases
         self.policies = make_policies(recipe, self.stage.roles, parts.load, parts.adapt)
-        self.judging = Judging(self.stage, self.scoring.rules)
         self.critic: Critic = (
-            parts.critic(self.policies, self.scoring.team_return) if callable(parts.critic) else parts.critic
+            parts.critic(self.policies, self.team_return) if callable(parts.critic) else parts.critic
         )
-        given = {"reward": self.scoring.team_return, "in_scope": self.judging.in_scope, **self.critic.given()}
-        given |= stop_settings(self.stage.game, self.policies, recipe.pack.max_tokens)
-        self.crediting = Crediting(recipe, given)
-        self.rollouts = Rollouts(recipe, self.stage, self.policies)
+        self.rollouts = Rollouts(recipe, self.stage, self.policies, self._rollout_part)
         self.buffer = ReplayBuffer(recipe.rollout.staleness)
         self.watch = parts.watch
-        packed = Packed(**structs.asdict(recipe.pack))
-        self.gradients = {
-            name: Gradients(policy.model, parts.loss, packed, reference=_reference(recipe, policy))
-            for name, policy in self.policies.items()
-            if policy.learns
-        }
+        self._given = self.critic.given()
+        self._given |= stop_settings(self.stage.game, self.policies, recipe.pack.max_tokens)
+        self._packed = Packed(**structs.asdict(recipe.pack))
+        self._references: dict[str, Any] = {}
+        """Policy -> what the phase takes KL and preferences to, where it does."""
+        self._enter(0)
         self.step_number = 0
         self.total_tokens = 0
         self._norms: dict[str, dict[str, float]] = {}
         """Of this step: hybrid reward -> term -> norm of its gradient, where measured."""
+
+    # -- phases ---------------------------------------------------------------------------------
+
+    def _enter(self, number: int, references: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+        """Train by a phase from now on; `references` are those that it began with, where that was before."""
+        before, phase = getattr(self, "crediting", None), self.phases[number]
+        self.phase_number = number
+        self.recipe = phase.span.recipe
+        self.scoring = phase.scoring
+        self.judging = Judging(self.stage, self.scoring.rules)
+        given = {**self._given, "reward": self.team_return, "in_scope": self.judging.in_scope}
+        self.crediting = Crediting(self.recipe, given)
+        if before is not None and before.recipe.credit == self.recipe.credit:
+            self.crediting.load_state_dict(before.state_dict())
+        learners = {name: policy for name, policy in self.policies.items() if policy.learns}
+        needed = phase.loss.kl or phase.loss.rule.labels == "pairs"
+        self._references = (
+            {
+                name: _of_base(policy) if number == 0 else reference_of(policy)
+                for name, policy in learners.items()
+            }
+            if needed
+            else {}
+        )
+        for name, state in (references or {}).items():
+            self._references[name].load_state_dict(dict(state))
+        self.gradients = {
+            name: Gradients(policy.model, phase.loss, self._packed, reference=self._references.get(name))
+            for name, policy in learners.items()
+        }
+        self.set_rates()
+
+    def _rollout_part(self, step: int) -> RolloutPart:
+        """How much is played for a step."""
+        return self.phases[at_step(self.phases, step)].span.recipe.rollout
+
+    def team_return(self, trace: Trace) -> float:
+        """What a team earned, by the rules of the phase."""
+        return self.scoring.team_return(trace)
+
+    def _learners(self) -> list[str]:
+        """Policies that the phase trains."""
+        return list(self.phases[self.phase_number].span.learners)
 
     # -- one step -------------------------------------------------------------------------------
 
     def step(self) -> Step:
         """Play, score, credit and update once."""
         number = self.step_number + 1
+        if (now := at_step(self.phases, number)) != self.phase_number:
+            self._enter(now)
         began = time.monotonic()
         groups = self.rollouts.take(number)
         played = time.monotonic()
@@ -145,6 +187,8 @@ class Trainer:
             "update_seconds": ended - played,
             "tokens_per_second": (tokens + again_tokens) / max(1e-9, ended - began),
         }
+        if name := self.phases[self.phase_number].span.name:
+            metrics["phase"] = name
         self.scoring.observe(traces, self._norms)
         metrics["warnings"] = [structs.asdict(each) for each in self.watch.observe(metrics, traces)]
         return Step(metrics=metrics, traces=traces)
@@ -186,7 +230,7 @@ class Trainer:
         """Of the gradient that these credits would cause, over all policies."""
         rows = self._sampled_rows(groups)
         squares = 0.0
-        for policy in (policy for policy in self.policies.values() if policy.learns):
+        for policy in map(self.policies.__getitem__, self._learners()):
             mine = [row for row in rows if row.policy == policy.engine.name and np.any(row.advantages)]
             if mine and policy.optimizer is not None:
                 policy.optimizer.zero_grad()
@@ -203,7 +247,7 @@ class Trainer:
     ) -> tuple[list[UpdateReport], list[float], list[float]]:
         """Reports and gradient norms of all optimiser steps, and how far each policy was moved by its own."""
         rows = self._option_rows(groups) if self.recipe.train.options == "all" else self._sampled_rows(groups)
-        learners = [name for name, policy in self.policies.items() if policy.learns]
+        learners = self._learners()
         turns = self.recipe.train.freeze_by_turns
         if turns:
             learners = [learners[(number - 1) // turns % len(learners)]]
@@ -212,7 +256,9 @@ class Trainer:
         moved: list[float] = []
         for name in learners:
             policy = self.policies[name]
-            mine = [row for row in rows if row.policy == policy.engine.name]
+            mine = labelled(
+                [row for row in rows if row.policy == policy.engine.name], self.gradients[name].loss.rule
+            )
             if not mine or not any(np.any(row.advantages) for row in mine):
                 continue
             batches = batches_of(mine, self.recipe.train.batches) * self.recipe.train.epochs
@@ -267,7 +313,11 @@ class Trainer:
         policy.optimizer.zero_grad()
         # After the first step these are no longer the weights that sampled, and losses correct for that.
         version = f"{policy.version}+{done}" if done else str(policy.version)
-        report = self.gradients[policy.name].backward(batch, version=version)
+        gradients = self.gradients[policy.name]
+        if gradients.loss.rule.labels == "pairs":
+            report = backward_of_pairs(gradients, batch)
+        else:
+            report = gradients.backward(batch, version=version)
         norm = float(torch.nn.utils.clip_grad_norm_(policy.parameters(), self.recipe.train.clip_norm))
         if not math.isfinite(norm) or not math.isfinite(report.loss):
             policy.optimizer.zero_grad()
@@ -289,7 +339,7 @@ class Trainer:
         return report, norm
 
     def _rows(self, trace: Trace, group: RolloutGroup) -> list[Row]:
-        learning = {role for policy in self.policies.values() if policy.learns for role in policy.roles}
+        learning = {role for name in self._learners() for role in self.policies[name].roles}
         names = {call.id for call in trace.calls if call.role in learning}
         found = advantages(trace, decision_only=self.recipe.train.decision_only)
         found = {call: values for call, values in found.items() if call in names}
@@ -303,7 +353,12 @@ class Trainer:
 
     def remembered(self) -> dict[str, Any]:
         """Everything but weights and optimisers."""
+        kept = (
+            self._references if self.phase_number else {}
+        )  # those of the first phase are where the run began
+        references = {name: reference_state(self.policies[name], each) for name, each in kept.items()}
         return {
+            **({"references": references} if references else {}),
             "total_tokens": self.total_tokens,
             "critic": self.critic.state_dict(),
             "crediting": self.crediting.state_dict(),
@@ -318,8 +373,8 @@ class Trainer:
 
     def set_rates(self) -> None:
         """Give optimisers the recipe's rates of learning: those that were restored have the ones of before."""
-        for policy in self.policies.values():
-            rate = policy.part.learning_rate
+        for name, policy in self.policies.items():
+            rate = self.recipe.policies[name].learning_rate
             for group in policy.optimizer.param_groups if policy.optimizer is not None else ():
                 group["lr"] = self.recipe.train.learning_rate if rate is None else rate
 
@@ -327,6 +382,10 @@ class Trainer:
         """What `remembered` and `kept_groups` gave, at their step."""
         told = saved.remembered
         self.step_number = told["step"]
+        if now := at_step(
+            self.phases, self.step_number
+        ):  # the first was entered with the weights of the beginning
+            self._enter(now, told.get("references"))
         self.buffer.groups = [group for group in saved.groups if group.step <= self.step_number]
         if ahead := [group for group in saved.groups if group.step > self.step_number]:
             self.rollouts.recall(ahead)
@@ -337,11 +396,9 @@ class Trainer:
         self.watch.load_state_dict(told["watch"])
 
 
-def _reference(recipe: Recipe, policy: Policy) -> Any:
-    """What KL is taken to: the weights the run started from; of adapters, their base."""
-    if not recipe.loss.kl:
-        return None
-    return Adapted(policy.model, None) if policy.part.train == "lora" else copy.deepcopy(policy.model)
+def _of_base(policy: Policy) -> Any:
+    """The weights that a run starts from; of adapters, their base."""
+    return Adapted(policy.model, None) if policy.part.train == "lora" else reference_of(policy)
 
 
 def _regrouped(groups: Sequence[RolloutGroup], traces: Sequence[Trace]) -> list[RolloutGroup]:

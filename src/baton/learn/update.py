@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from msgspec import Struct, field, structs
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from baton.errors import UsageError, nearest
@@ -76,6 +77,10 @@ class Gradients:
         self._checked: set[str] = set()
         if loss.kl and reference is None:
             raise UsageError("kl is set, and there is no reference. Give a reference model, or set kl to 0.")
+        if loss.rule.labels == "pairs" and reference is None:
+            raise UsageError(
+                f"loss {loss.kind} compares with a reference, and there is none. Give a reference model."
+            )
 
     def backward(self, rows: Sequence[Row], *, version: str | None = None) -> UpdateReport:
         """Add the gradients of the rows' loss. `version` is that of the weights being trained."""
@@ -125,6 +130,20 @@ class Gradients:
             loss, watch = total(tokens, self.loss, denominator)
             loss.backward()  # type: ignore[no-untyped-call]  # torch's
         return float(loss.detach()), watch
+
+    @torch.no_grad()
+    def row_logprobs(self, model: Any, rows: Sequence[Row]) -> NDArray[np.float64]:
+        """The log-probability of each row's trained tokens together, under the policy's model or its reference."""
+        found = np.zeros(len(rows))
+        number = {id(row): n for n, row in enumerate(rows)}
+        for part in split(rows, self.packed.max_tokens, "forest"):
+            batch = pack(part)
+            current = make_pass(batch.layout, model.dtype, model.device, self.packed.attention)
+            with tree_attention(model, current):
+                each, _ = edge_logprobs(model, batch, current.layout)
+            sums = np.bincount(batch.sequence, each.double().cpu().numpy()[batch.of], len(part))
+            found[[number[id(row)] for row in part]] = sums
+        return found
 
     @torch.no_grad()
     def moved(self, rows: Sequence[Row]) -> float | None:

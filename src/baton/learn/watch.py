@@ -98,6 +98,7 @@ def learned(
         "entropy": mean("entropy"),
         "kl": mean("kl"),
         "clip_fraction": mean("clipped"),
+        **({} if (share := mean("preferred")) is None else {"preferred": share}),
         "moved": float(np.mean(moved)) if moved else None,
         "computed_tokens": float(sum(report.num_computed for report in reports)),
         "row_tokens": float(sum(report.num_row_tokens for report in reports)),

@@ -9,30 +9,45 @@ from __future__ import annotations
 from baton.settings import Count
 from baton.team.agent import Agent, Role
 from baton.team.team import Topology
+from baton.team.topology.refinement import refinement, result_of
 from baton.trace.records import Sampling
 
 
 def planner_executor_critic(
-    *, rounds: Count = 3, tools: tuple[str, ...] = (), max_tokens: Count = 1024, max_turns: Count = 20
+    *,
+    rounds: Count = 3,
+    tools: tuple[str, ...] = (),
+    max_tokens: Count = 1024,
+    max_turns: Count = 20,
+    refiners: tuple[str, str, str] | None = None,
+    always: bool = False,
 ) -> Topology:
-    """Up to `rounds` attempts; the last one stands."""
+    """Up to `rounds` attempts; the last one stands.
+
+    `refiners` names a solver, a verifier and a corrector, who is another agent than the solver, in place of planner,
+    executor and critic (see `baton.team.topology.refinement`); `always`: it corrects whatever the verdict.
+    """
+    if refiners is not None:
+        return refinement(
+            refiners, rounds=rounds, always=always, tools=tools, max_tokens=max_tokens, max_turns=max_turns
+        )
     sampling = Sampling(max_tokens=max_tokens)
 
     async def lead(me: Agent) -> None:
         task = me.inbox[-1].text
         planner = await me.spawn("planner", task)
-        plan = await _result(me, planner)
+        plan = await result_of(me, planner)
         executor = await me.spawn("executor", f"{task}\nplan: {plan}")
-        draft = await _result(me, executor)
+        draft = await result_of(me, executor)
         critic = await me.spawn("critic", f"{task}\ndraft: {draft}")
         for _ in range(rounds - 1):
-            verdict = await _result(me, critic)
+            verdict = await result_of(me, critic)
             if verdict.startswith("accept") or executor is None or critic is None:
                 break
             await me.delegate(executor, f"{task}\nplan: {plan}\ncritique: {verdict}")
-            draft = await _result(me, executor)
+            draft = await result_of(me, executor)
             await me.delegate(critic, f"{task}\ndraft: {draft}")
-        await _result(me, critic)
+        await result_of(me, critic)
         await me.stop(draft)
 
     def role(name: str, instructions: str, *verbs: str) -> Role:
@@ -60,11 +75,3 @@ def planner_executor_critic(
         ),
         programs={"lead": lead},
     )
-
-
-async def _result(me: Agent, agent: str | None) -> str:
-    """What an agent returned; empty when it could not be spawned."""
-    if agent is None:
-        return ""
-    await me.wait([agent])
-    return me.results.get(agent, ("", ""))[1]
