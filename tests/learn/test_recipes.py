@@ -85,6 +85,9 @@ def small(name: str) -> Recipe:
             fan_out=tuple(2 for _ in recipe.rollout.fan_out),
         ),
         train=structs.replace(recipe.train, steps=2),
+        phases=tuple(
+            structs.replace(phase, steps=None if phase.steps is None else 1) for phase in recipe.phases
+        ),
     )
 
 

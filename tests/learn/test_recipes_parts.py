@@ -11,10 +11,8 @@ from baton.compose.stage_from_recipe import make_stage
 from baton.compose.training import reward_of
 from baton.credit.core.acts import turns
 from baton.credit.estimator import CreditError
-from baton.credit.estimators.mixing import check_monotone, slopes
 from baton.engine.scripted import ScriptedEngine
 from baton.learn.crediting import Crediting
-from baton.learn.critics.agents import AgentsCritic
 from baton.learn.recipe import CreditPart, Recipe, RolloutPart, load
 from baton.learn.rollouts import branched, lockstep
 from baton.learn.scoring import Judging, Scoring, outcome_of
@@ -127,26 +125,6 @@ def _reference(stage: Stage, request: object) -> str:
     from baton.tasks.shard_sum import play as reference
 
     return reference(request)  # type: ignore[arg-type]  # as the engine asks it
-
-
-def test_values_of_agents_mix_into_the_teams() -> None:
-    stage = stage_of("qmix")
-    traces = play(stage, 8)
-    for number, trace in enumerate(traces):
-        value = float(number % 2)
-        rewards = tuple(structs.replace(reward, value=value) for reward in trace.rewards)
-        traces[number] = structs.replace(trace, rewards=rewards)
-    critic = AgentsCritic(stage.roles, steps=300, learning_rate=0.03, reward=outcome_of)
-    critic.observe(traces)
-    total = sum(critic.q(traces[0], agent) for agent in ("hub", "peer1", "peer2"))
-    assert total == pytest.approx(0.5, abs=0.05)  # all did the same, and half of them earned 1
-    mix = critic.mix(traces[0])
-    values = [critic.q(traces[0], agent) for agent in ("hub", "peer1", "peer2")]
-    assert mix(values) == pytest.approx(0.5, abs=0.1)
-    check_monotone(slopes(mix, values), ["hub", "peer1", "peer2"])
-    again = AgentsCritic(stage.roles, steps=1, learning_rate=0.03, reward=outcome_of)
-    again.load_state_dict(critic.state_dict())
-    assert again.q(traces[0], "peer1") == critic.q(traces[0], "peer1")
 
 
 def test_running_means_are_kept_and_centred_credit_sums_to_nothing() -> None:

@@ -146,6 +146,11 @@ def begin(
     """A new run in a new folder."""
     folder = Folder(out)
     folder.check_free()
+    for span in spans(recipe):
+        if progress is not None and span.first > recipe.train.steps:
+            progress(
+                f"phase {span.name} begins with step {span.first}, and the run ends with step {recipe.train.steps}"
+            )
     trainer = make_trainer(recipe, own, progress=progress)
     game = trainer.stage.game
     solution = None if game is None else optimum_of(game)
@@ -256,12 +261,15 @@ def _facts(recipe: Recipe) -> dict[str, Any]:
         "task": recipe.task.name,
         "seed": recipe.train.seed,
         "steps": recipe.train.steps,
-        **(
-            {"phases": [{"name": each.name, "first": each.first} for each in spans(recipe)]}
-            if recipe.phases
-            else {}
-        ),
+        **({"phases": _reached(recipe)} if recipe.phases else {}),
     }
+
+
+def _reached(recipe: Recipe) -> list[dict[str, Any]]:
+    """The phases that the run gets to, and the first step of each."""
+    return [
+        {"name": each.name, "first": each.first} for each in spans(recipe) if each.first <= recipe.train.steps
+    ]
 
 
 def _recipe(out: Path, changes: Sequence[str] = (), *, trust: bool) -> Recipe:

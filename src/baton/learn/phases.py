@@ -54,7 +54,7 @@ class Phase(Struct, frozen=True, kw_only=True, eq=False):
 
 
 def spans(recipe: Recipe) -> list[Span]:
-    """The spans of a recipe, in order; refused where one would never begin or teaches nobody."""
+    """The spans of a recipe, in order. A run may end before the last: more steps go on with it."""
     learning = tuple(name for name, part in recipe.policies.items() if part.train != "frozen")
     if not recipe.phases:
         return [Span(name="", first=1, learners=learning, recipe=recipe)]
@@ -71,12 +71,6 @@ def spans(recipe: Recipe) -> list[Span]:
                 + ("steps, and the last one goes on to the end of the run. Leave its steps out, and set train.steps."
                    if is_last else f"no steps, and others follow it. Write how many: phases.{number}.steps = 10.")
             )  # fmt: skip
-        if first > recipe.train.steps:
-            raise UsageError(
-                f"phase {part.name!r} would begin with step {first}, and train.steps is {recipe.train.steps}, so it "
-                f"never would. Set train.steps to {first} or more, or fewer steps before it: "
-                f"--set phases.{number - 1}.steps=1"
-            )
         found.append(
             Span(
                 name=part.name,
