@@ -128,7 +128,7 @@ def test_only_the_best_of_the_newest_branches_grows() -> None:
         structs.replace(trace, header=structs.replace(trace.header, trace_id=f"r{number}"))
         for number, trace in enumerate(first)
     ]
-    made = asyncio.run(branched(first, (4, 3), Forks(team, ASSIGNMENT), grow="best"))
+    made = asyncio.run(branched(first, RolloutPart(fan_out=(4, 3), grow="best"), Forks(team, ASSIGNMENT)))
     names = [trace.trace_id for trace in made]
     # Forks have no reward here, so the original is the best of its branches each time.
     assert names == ["r0", "r1", "r2", "r1.1-1", "r1.1-2", "r1.1-3", "r1.2-1", "r1.2-2"]

@@ -15,6 +15,7 @@ from baton.games.game_trace import PREFIX
 from baton.games.library import GAMES, make_game
 from baton.settings import arguments
 from baton.tasks.game_task import GameTask
+from baton.tasks.kuhn_poker import KuhnPoker
 from baton.tasks.reasoning import FAMILIES, ReasoningTask
 from baton.tasks.reasoning import PREFIX as REASONING
 from baton.tasks.shard_sum import ShardSum
@@ -53,6 +54,7 @@ def _reasoning(family: str) -> Callable[..., Task]:
 
 TASKS: dict[str, Callable[..., Task]] = {
     ShardSum.name: ShardSum,
+    KuhnPoker.name: KuhnPoker,
     **{f"{PREFIX}{name}": _game(name) for name in GAMES},
     **{f"{REASONING}{name}": _reasoning(name) for name in FAMILIES},
 }

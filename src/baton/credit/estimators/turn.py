@@ -11,7 +11,7 @@ from typing import Literal
 
 from msgspec import structs
 
-from baton.credit.core.acts import of_turns, turn_rewards, turns
+from baton.credit.core.acts import Counts, agent_returns, of_turns, turn_rewards, turns
 from baton.credit.core.baseline import BY_SPREAD, EPS, OF_BASELINE, centred, pooled, std
 from baton.credit.core.tree import Tree, context_key, turn_steps
 from baton.credit.estimator import CreditError, Credits, Group, RewardOf, estimator, returns, write_credits
@@ -77,20 +77,22 @@ def return_to_go(
     reward: RewardOf = team_return,
     gamma: Share = 1.0,
     per: Literal["agent", "role"] = "agent",
+    counts: Counts = "team",
 ) -> Credits:
     """A_t = G_t - mean G, G_t = r_t + gamma G_{t+1} along a player's own turns; the return is at its last.
 
-    The mean is over all turns of the player in all rollouts (the authors' code takes unique values, which
-    distorts it). With no rewards on turns, G is the discounted return.
+    The return is the team's, or with `counts` what the player itself won, as in games against each other. The mean is
+    over all turns of the player in all rollouts (the authors' code takes unique values, which distorts it). With no
+    rewards on turns, G is the discounted return.
     Source: MARSHAL, ICLR 2026 [C].
     """
     samples: dict[str, list[tuple[int, Turn, float]]] = {}
-    for place, (trace, total) in enumerate(zip(group, returns(group, reward), strict=True)):
-        own = turn_rewards(trace)
-        for mine in of_turns(turns(trace), "agent").values():
+    for place, trace in enumerate(group):
+        own, ends = turn_rewards(trace), agent_returns(trace, reward, counts)
+        for agent, mine in of_turns(turns(trace), "agent").items():
             ahead = 0.0
             for turn in reversed(mine):
-                last = total if turn is mine[-1] else 0.0
+                last = ends.get(agent, 0.0) if turn is mine[-1] else 0.0
                 ahead = own.get(turn.call, 0.0) + last + gamma * ahead
                 player = turn.agent if per == "agent" else turn.role or ""
                 samples.setdefault(player, []).append((place, turn, ahead))
