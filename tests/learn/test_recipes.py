@@ -149,7 +149,7 @@ def test_recipes_of_one_team_share_its_supervised_start() -> None:
         starts.add(
             msgspec.json.encode([same.task, same.team, same.policies, same.warm], order="deterministic")
         )
-    assert len(starts) <= 11
+    assert len(starts) <= 14  # games, sums by each team, and poker
 
 
 def test_the_methods_own_settings() -> None:
