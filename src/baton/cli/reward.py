@@ -16,6 +16,8 @@ from baton.compose.known import reward_gold
 from baton.compose.runs import traces_at
 from baton.errors import FormatError, UsageError, nearest
 from baton.reward import Finding, load_reward_recipe, reward_recipes, watch, with_rewards
+from baton.reward.process_model import held_out, learn_process_model, quality_of
+from baton.reward.reading import outcome
 from baton.trace.formats import format_of_name, write
 from baton.trace.records import Reward
 from baton.trace.trace import Trace
@@ -44,8 +46,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "example:\n  baton reward runs/sum --recipe parl"
     )
     parser.add_argument("paths", nargs="+", metavar="TRACE", help="files that hold traces")
+    parser.add_argument("--recipe", metavar="R", help="a built-in recipe, or a path to a .toml")
     parser.add_argument(
-        "--recipe", metavar="R", required=True, help="a built-in recipe, or a path to a .toml"
+        "--learn",
+        metavar="FILE",
+        help="learn a process model from how these traces came out, for the rule scorer, and write it here",
     )
     parser.add_argument(
         "--gold",
@@ -61,6 +66,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if (args.recipe is None) == (args.learn is None):
+        raise UsageError(
+            "give one of --recipe R (what the traces are worth) and --learn FILE (a process model)."
+        )
+    if args.learn is not None:
+        return _learn(args)
     recipe = load_reward_recipe(args.recipe, trust=args.trust)
     given = _given(args.gold) if args.gold is not None else {}
     if args.out is not None:
@@ -94,6 +105,39 @@ def run(args: argparse.Namespace) -> int:
         return print_json(document)
     emit([line for pair in zip(traces, scored, strict=True) for line in _table(*pair)])
     emit([line for finding in findings for line in _finding(finding)])
+    return 0
+
+
+def _learn(args: argparse.Namespace) -> int:
+    """Learn a process model from four traces in five, and say how it does on the fifth."""
+    if Path(args.learn).exists():
+        raise UsageError(f"{args.learn} is there already. Give another --learn.")
+    traces = traces_at(*args.paths)
+    given = _given(args.gold) if args.gold is not None else {}
+    outcomes = [
+        outcome(
+            trace, reward_gold(trace, given.get("", {}) | given.get(trace.trace_id, {}), trust=args.trust)
+        )[0]
+        for trace in traces
+    ]
+    kept = held_out(traces)
+    sides = [
+        [(t, o) for t, o, out in zip(traces, outcomes, kept, strict=True) if out is side]
+        for side in (False, True)
+    ]
+    mine, others = sides
+    model = learn_process_model([t for t, _ in mine], [o for _, o in mine])
+    model.save(args.learn)
+    print(f"{args.learn}: {len(model.weights)} features, learned from {len(mine)} traces")
+    if others:
+        base = sum(o for _, o in mine) / len(mine)
+        found = quality_of(model, [t for t, _ in others], [o for _, o in others], base)
+        auc = "not measured" if found.auc is None else f"{found.auc:.3f}"
+        print(
+            f"{found.traces} held out, {found.prefixes} prefixes: squared error {found.brier:.3f} (of always saying "
+            f"{base:.2f}: {found.brier_of_base_rate:.3f}), right order at the same turn {auc} (0.5 is chance)"
+        )
+    print(f'use it: [[rules]] rule = "scorer", model = "{args.learn}"')
     return 0
 
 

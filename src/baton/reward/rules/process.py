@@ -7,13 +7,14 @@ so neither pays for more steps as such.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import ClassVar, Literal
 
 from baton.errors import TraceError
+from baton.reward.process_model import load_process_model
 from baton.reward.reading import call_of
 from baton.reward.rule import Rule
-from baton.trace.acts import turns
+from baton.trace.acts import Turn, turns
 from baton.trace.gold import Gold
 from baton.trace.graph.lineage import Lineage, in_seq_order
 from baton.trace.records import Reward
@@ -67,26 +68,45 @@ class Scorer(Rule, tag="scorer", frozen=True, kw_only=True):
 
     The differences sum to f(whole) - f(nothing), so a step that changes nothing earns nothing (potential-based
     shaping, Ng, Harada and Russell 1999). difference = false gives f(prefix after it) itself. A prefix
-    ends where the next turn begins.
+    ends where the next turn begins. f is the process model in the file `model` (`baton reward TRACE... --learn
+    FILE` learns one), else the gold data's `scorer`.
     Source: potential-based shaping, Ng, Harada and Russell 1999 [M].
     """
 
     family: ClassVar[RewardFamily] = "process"
     name: str = "scorer"
     difference: bool = True
+    model: str | None = None
+    """File of a learned process model (`baton.reward.process_model`)."""
 
     def score(self, trace: Trace, gold: Gold | None = None) -> list[Reward]:
-        if gold is None or gold.scorer is None:
-            raise TraceError(f"{self.name} needs a scorer of prefixes: give gold data with `scorer`.")
+        if self.model is None and (gold is None or gold.scorer is None):
+            raise TraceError(
+                f"{self.name} needs a scorer of prefixes: give it a `model` (baton reward TRACE... --learn FILE makes "
+                "one), or gold data with `scorer`."
+            )
         said_by = turns(trace)
         if not said_by:
             raise TraceError(f"trace {trace.trace_id}: {self.name} scores turns and no call is recorded.")
+        if self.model is not None:
+            along = load_process_model(self.model).along(trace)
+            before = along[:-1] if self.difference else [0.0] * len(said_by)
+            return [
+                self.reward("turn", turn.call, value - earlier)
+                for turn, value, earlier in zip(said_by, along[1:], before, strict=True)
+            ]
+        assert gold is not None
+        assert gold.scorer is not None
+        return self._asked(trace, said_by, gold.scorer)
+
+    def _asked(self, trace: Trace, said_by: Sequence[Turn], scorer: Callable[[Trace], float]) -> list[Reward]:
+        """By asking a function about one prefix after the other."""
         starts = [trace.events[turn.start].seq for turn in said_by]
         end = max(event.seq for event in trace.events)
-        before = float(gold.scorer(trace.prefix(starts[0] - 1))) if self.difference else 0.0
+        before = float(scorer(trace.prefix(starts[0] - 1))) if self.difference else 0.0
         records = []
         for turn, upto in zip(said_by, (*(start - 1 for start in starts[1:]), end), strict=True):
-            after = float(gold.scorer(trace.prefix(upto)))
+            after = float(scorer(trace.prefix(upto)))
             records.append(self.reward("turn", turn.call, after - before if self.difference else after))
             before = after
         return records
