@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec import structs
 
-from baton.cli import add_trust
+from baton.cli import add_repeated, add_trust
 from baton.cli.printing import aligned, print_json
+from baton.compose.judging import judge_traces, judges_of
 from baton.compose.known import reward_gold
 from baton.compose.runs import traces_at
 from baton.errors import FormatError, UsageError, nearest
-from baton.reward import Finding, load_reward_recipe, reward_recipes, watch, with_rewards
+from baton.reward import Finding, Gold, RewardRecipe, load_reward_recipe, reward_recipes, watch, with_rewards
 from baton.reward.process_model import held_out, learn_process_model, quality_of
 from baton.reward.reading import outcome
 from baton.trace.formats import format_of_name, write
@@ -25,6 +27,7 @@ from baton.view.terminal.screen import emit
 from baton.view.terminal.trace_tree import Line
 from baton.view.text import nearest_name, printable
 
+_NAMED = 3
 # The parts of Gold that are plain data.
 _DATA = {
     "answer": str | None,
@@ -60,12 +63,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--monitor", action="store_true", help="look for the five ways of gaming a reward as well"
     )
+    add_repeated(
+        parser,
+        "--judge",
+        "[NAME=]SPEC",
+        "ask this model (openai:MODEL@URL, torch:DIR) for what the recipe wants judged",
+    )
+    parser.add_argument("--ask", metavar="TEXT", help="what to ask the judges, for a number from 0 to 10")
     add_trust(parser)
     parser.add_argument("--json", action="store_true", help="every record as JSON")
     parser.add_argument("--out", metavar="PATH", help="write the traces with their new records here")
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.ask is not None and not args.judge:
+        raise UsageError("--ask is what a judge is asked. Name one: --judge openai:MODEL@URL")
     if (args.recipe is None) == (args.learn is None):
         raise UsageError(
             "give one of --recipe R (what the traces are worth) and --learn FILE (a process model)."
@@ -86,6 +98,8 @@ def run(args: argparse.Namespace) -> int:
         )
         for trace in traces
     }
+    if args.judge:
+        traces = _judge(recipe, traces, [gold[trace.trace_id] for trace in traces], args)
     scored = [recipe.score(trace, gold[trace.trace_id]) for trace in traces]
     findings = watch(traces, gold) if args.monitor else []
     if args.out is not None:
@@ -106,6 +120,19 @@ def run(args: argparse.Namespace) -> int:
     emit([line for pair in zip(traces, scored, strict=True) for line in _table(*pair)])
     emit([line for finding in findings for line in _finding(finding)])
     return 0
+
+
+def _judge(
+    recipe: RewardRecipe, traces: Sequence[Trace], gold: Sequence[Gold], args: argparse.Namespace
+) -> list[Trace]:
+    """The traces with the judges' verdicts on them; what they gave none on is said."""
+    found = judge_traces(recipe, traces, gold, judges_of(args.judge, args.ask))
+    for one in found.unjudged[:_NAMED]:
+        where = printable(f"{one.trace_id}:{one.event}")
+        print(f"baton reward: {one.judge} gave no verdict on {where}: {printable(one.why)}", file=sys.stderr)
+    if len(found.unjudged) > _NAMED:
+        print(f"baton reward: and {len(found.unjudged) - _NAMED} more", file=sys.stderr)
+    return list(found.traces)
 
 
 def _learn(args: argparse.Namespace) -> int:

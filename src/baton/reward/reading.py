@@ -97,7 +97,7 @@ def verdicts(trace: Trace, gold: Gold | None, event: Event, what: str) -> dict[s
     order = sorted(recorded, key=lambda reward: (reward.by or "", reward.unit, reward.target, reward.value))
     found: dict[str, float] = {}
     for n, reward in enumerate(order, 1):
-        judge = reward.by or "judge"
+        judge = (reward.by or "judge").partition(" # ")[0]  # after it, the judge's own words
         found[f"{judge} {n}" if judge in found else judge] = reward.value
     return found
 
