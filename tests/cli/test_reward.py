@@ -84,7 +84,7 @@ def test_gold_from_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) ->
 def test_monitors(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     run = made(tmp_path / "run")
     out = typed(capsys, run, "--recipe", "shared", "--monitor")
-    assert out.count("quiet") == 5
+    assert out.count("quiet") == 10
     out = typed(capsys, GOLDEN / "debate.jsonl", "--recipe", "shared", "--monitor")
     assert "FIRED  pseudo_parallelism" in out
     found = json.loads(typed(capsys, run, "--recipe", "shared", "--monitor", "--json"))["findings"]

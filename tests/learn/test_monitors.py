@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from msgspec import structs
 from small_run import small
 
 from baton.compose.stage_from_recipe import make_stage
@@ -14,6 +15,7 @@ from baton.learn.stage import Episode
 from baton.learn.watch import Watch
 from baton.trace.recorded_agent import RecordedAgent
 from baton.trace.recorder import Recorder
+from baton.trace.records import Reward
 from baton.trace.trace import Trace
 
 Play = Callable[[Recorder, RecordedAgent], None]
@@ -195,3 +197,24 @@ def test_large_steps() -> None:
     assert not spoken([0.02] * 6, falls), "it falls for another reason"
     assert not spoken([0.9] * 6, [0.3] * 6), "large steps that do no harm"
     assert not spoken([None] * 6, falls)
+
+
+def test_judges_that_drift_with_the_policy() -> None:
+    """A policy that learns to please its judge: verdicts stay high while what they judge gets worse."""
+
+    def judged(verdict: float, won: float) -> list[Trace]:
+        trace = structs.replace(answered(("a", "b"), "a", "j"), rewards=())
+        final = next(e for e in trace.events if e.decision == "stop")
+        mine = (
+            Reward(family="shared", unit="team", target=trace.trace_id, value=won),
+            Reward(
+                family="debate", unit="orchestrator", target=final.id, value=verdict, name="verdict", by="m"
+            ),
+        )
+        return [structs.replace(trace, rewards=mine)]
+
+    assert "judge-drift" in observed([judged(0.8, 0.7)] * 3 + [judged(0.9, 0.3)] * 3)[-1]
+    assert "judge-drift" not in observed([judged(0.5, 0.4)] * 3 + [judged(0.9, 0.8)] * 3)[-1], (
+        "both got better"
+    )
+    assert "judge-drift" not in observed([judged(0.9, 0.3)] * 6)[-1], "it was so from the start"

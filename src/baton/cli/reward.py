@@ -60,9 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help=f"what is known of the instance, as JSON: {', '.join(_DATA)}; or that by trace id",
     )
-    parser.add_argument(
-        "--monitor", action="store_true", help="look for the five ways of gaming a reward as well"
-    )
+    parser.add_argument("--monitor", action="store_true", help="look for ways of gaming a reward as well")
     add_repeated(
         parser,
         "--judge",
@@ -101,9 +99,10 @@ def run(args: argparse.Namespace) -> int:
     if args.judge:
         traces = _judge(recipe, traces, [gold[trace.trace_id] for trace in traces], args)
     scored = [recipe.score(trace, gold[trace.trace_id]) for trace in traces]
-    findings = watch(traces, gold) if args.monitor else []
+    paid = list(map(with_rewards, traces, scored))
+    findings = watch(paid, gold) if args.monitor else []
     if args.out is not None:
-        write(list(map(with_rewards, traces, scored)), args.out)
+        write(paid, args.out)
     if args.json:
         document = {
             "recipe": recipe,

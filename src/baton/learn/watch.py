@@ -7,7 +7,8 @@
     aggregation-leakage   what sub-agents returned is handed on word for word as if it were progress (O4)
     one-source            the final answer is one source's, whatever the others said (O4)
     large-steps           each step changes the policy a lot, and the return falls
-    reward-hacking        the survey's five modes (`baton.reward.monitors`), on some of the traces
+    judge-drift           judges give answers more and more beyond what they are worth (R6)
+    reward-hacking        the ways of gaming each family of rewards (`baton.reward.monitors`), on some of the traces
 
 Each compares the last steps with the run's own first ones: a team that never spawned is not called collapsed, and a
 game whose agents are always idle does not ride free; failed-calls alone looks at the step itself. A monitor speaks when
@@ -38,6 +39,7 @@ from baton.measure.figure import student_t
 from baton.measure.measured import MeasuredTrace
 from baton.measure.metrics.leakage import aggregation_leakage
 from baton.reward import monitors as hacking
+from baton.reward.paid_monitors import judge_gap
 from baton.trace.acts import last_said
 from baton.trace.graph.lineage import NO_EFFECT, Lineage
 from baton.trace.outcome import cut_off, final_event, plain
@@ -361,8 +363,28 @@ class LargeSteps(Comparing):
         )
 
 
+class JudgeDrift(Comparing):
+    """Judges give the team's answers more and more beyond what they are worth: judge and policy drift together (R6)."""
+
+    name = "judge-drift"
+    compares = ("judge_gap",)
+
+    def figures(self, metrics: Mapping[str, Any], traces: Sequence[Trace]) -> dict[str, float | None]:  # noqa: ARG002  # every monitor's
+        return {"judge_gap": judge_gap(traces)}
+
+    def judge(self) -> str | None:
+        pair = self.compared("judge_gap")
+        if pair is None or pair[1] - pair[0] < _RISE:
+            return None
+        return (
+            f"judges give answers {pair[1]:+.2f} beyond the truth (in the first steps: {pair[0]:+.2f}). Hold some "
+            "verdicts against the truth (a term success beside the judges), mix kinds of judges (the rule verifiers), "
+            "or change the judge."
+        )
+
+
 class RewardHacking(Comparing):
-    """The survey's five modes of gaming a reward, each a warning of its own name."""
+    """The ways of gaming a reward, each a warning of its own name."""
 
     compares = get_args(hacking.Mode)
 
@@ -374,7 +396,7 @@ class RewardHacking(Comparing):
         found = []
         for finding in every:
             pair = self.compared(finding.mode) if finding.fired else None
-            if pair is not None and pair[1] >= hacking.FIRES_FROM and pair[1] - pair[0] >= _RISE:
+            if pair is not None and pair[1] >= finding.threshold and pair[1] - pair[0] >= _RISE:
                 told = f"{finding.message} (The first steps: {pair[0]:.0%}; the last: {pair[1]:.0%}.)"
                 found.append(Warned(monitor=finding.mode.replace("_", "-"), message=told))
         return found
@@ -405,6 +427,7 @@ MONITORS: Mapping[str, Callable[[Recipe], Monitor] | Callable[..., Sequence[Warn
     "aggregation-leakage": AggregationLeakage,
     "one-source": OneSource,
     "large-steps": LargeSteps,
+    "judge-drift": JudgeDrift,
     "reward-hacking": RewardHacking,
 }
 """What Baton ships, and runs in every training."""

@@ -1,4 +1,7 @@
-"""Monitors: the survey's five hacking modes, each a pure function from traces to a finding.
+"""Monitors: the ways in which a reward is gamed, each a pure function from traces to a finding.
+
+The survey's five hacking modes are here; those that look at what was paid (a process scorer, a role's rubric, the
+weights of a hybrid), so that every family of rewards has its own, are in `paid_monitors`.
 
 A score runs from 0 (nothing of it) to 1; a finding fires from its threshold on and names the events that
 show it. A score of None means there was nothing to measure. Thresholds and forms are ours [I]; the modes
@@ -15,6 +18,7 @@ from typing import Literal
 from msgspec import Struct
 
 from baton.errors import TraceError
+from baton.reward import paid_monitors
 from baton.reward.reading import judged, outcome, verdict
 from baton.reward.rules.tool_use import repeats
 from baton.trace.acts import last_said, results_of, said_in, used
@@ -26,8 +30,9 @@ from baton.trace.records import Event
 from baton.trace.trace import Trace
 
 Mode = Literal[
-    "pseudo_parallelism", "free_riding", "communication_padding", "tool_spam", "verifier_collusion"
-]
+    "pseudo_parallelism", "free_riding", "communication_padding", "tool_spam", "verifier_collusion",
+    "step_padding", "scorer_gaming", "rubric_mismatch", "drowned_term", "weight_drift",
+]  # fmt: skip
 Interval = tuple[float, float]
 
 FIRES_FROM = 0.5
@@ -40,7 +45,16 @@ _ADVICE: dict[Mode, str] = {
     "tool_spam": "Reward with tool_use, which pays for use downstream and prices every call.",
     "verifier_collusion": "Reward verifiers for being right (solver_verifier), mix kinds of verifiers (verifiers), and "
     "hold some verdicts against ground truth.",
+    "step_padding": "Pay differences that add up (scorer with difference = true, milestones), or price turns "
+    "(step_cost).",
+    "scorer_gaming": "Learn the scorer again from traces of the present policy (baton reward --learn), or weigh it "
+    "less.",
+    "rubric_mismatch": "Tie the role's reward to the outcome (main_sub, solver_verifier), or change its rubric.",
+    "drowned_term": 'Balance the terms (balance = "variance" or "gradient"), or anneal the large one.',
+    "weight_drift": "Bound it (max_ratio), or fix the weights once they have settled.",
 }
+_FIRES: dict[Mode, float] = {"scorer_gaming": 0.6, "rubric_mismatch": 0.6, "drowned_term": 0.9}
+"""Where a half is chance, or where a large term is usual."""
 
 
 class Finding(Struct, frozen=True, kw_only=True):
@@ -61,7 +75,7 @@ class Finding(Struct, frozen=True, kw_only=True):
 
 
 def watch(traces: Sequence[Trace], gold: Mapping[str, Gold] | None = None) -> list[Finding]:
-    """All five over the same traces. `gold`: trace id -> what is known of its instance.
+    """All of them over the same traces. `gold`: trace id -> what is known of its instance.
 
     A monitor that the traces cannot feed (nothing timed, text withheld) says so in its message.
     """
@@ -71,6 +85,11 @@ def watch(traces: Sequence[Trace], gold: Mapping[str, Gold] | None = None) -> li
         "communication_padding": lambda: communication_padding(traces),
         "tool_spam": lambda: tool_spam(traces),
         "verifier_collusion": lambda: verifier_collusion(traces, gold),
+        "step_padding": lambda: _of("step_padding", paid_monitors.step_padding(traces)),
+        "scorer_gaming": lambda: _of("scorer_gaming", paid_monitors.scorer_gaming(traces, gold)),
+        "rubric_mismatch": lambda: _of("rubric_mismatch", paid_monitors.rubric_mismatch(traces, gold)),
+        "drowned_term": lambda: _of("drowned_term", paid_monitors.drowned_term(traces, gold)),
+        "weight_drift": lambda: _of("weight_drift", paid_monitors.weight_drift(traces)),
     }
     found: list[Finding] = []
     for mode, look in monitors.items():
@@ -242,6 +261,10 @@ def verifier_collusion(
     score = len(events) / num_wrong if num_wrong else None
     seen = f"{len(events)} of {num_wrong} wrong answers were accepted."
     return _finding("verifier_collusion", score, threshold, events, seen)
+
+
+def _of(mode: Mode, seen: paid_monitors.Seen) -> Finding:
+    return _finding(mode, seen.score, _FIRES.get(mode, FIRES_FROM), seen.events, seen.message)
 
 
 def _finding(mode: Mode, score: float | None, threshold: float, events: Sequence[str], seen: str) -> Finding:
