@@ -88,7 +88,7 @@ def test_monitors(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     out = typed(capsys, GOLDEN / "debate.jsonl", "--recipe", "shared", "--monitor")
     assert "FIRED  pseudo_parallelism" in out
     found = json.loads(typed(capsys, run, "--recipe", "shared", "--monitor", "--json"))["findings"]
-    assert [finding["fired"] for finding in found] == [False] * 5
+    assert [finding["fired"] for finding in found] == [False] * 10
 
 
 def test_mistakes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

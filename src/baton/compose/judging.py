@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct, structs
 
 from baton.engine import make_engine
-from baton.engine.judge import QUESTION, Asked, ModelJudge, Unjudged
+from baton.engine.judge import QUESTION, ToJudge, ModelJudge, Unjudged
 from baton.errors import TraceError, UsageError
 from baton.reward.hybrid import Hybrid
 from baton.reward.reading import VERDICT
@@ -49,7 +49,7 @@ def judge_traces(
     """The traces with all verdicts that the recipe asks for; those of earlier judges of the same names go."""
     wanted: list[list[str]] = [_wanted(recipe, *pair) for pair in zip(traces, gold, strict=True)]
     asked = [
-        Asked(trace=trace, event=event)
+        ToJudge(trace=trace, event=event)
         for trace, events in zip(traces, wanted, strict=True)
         for event in events
     ]
@@ -79,7 +79,7 @@ def judge_traces(
     return Judged(traces=tuple(made), unjudged=tuple(unjudged))
 
 
-async def _all(judges: Sequence[ModelJudge], asked: Sequence[Asked]) -> list[list[Reward | Unjudged]]:
+async def _all(judges: Sequence[ModelJudge], asked: Sequence[ToJudge]) -> list[list[Reward | Unjudged]]:
     found = list(await asyncio.gather(*(judge.verdicts(asked) for judge in judges)))
     for judge in judges:
         if close := getattr(judge.engine, "close", None):

@@ -30,7 +30,7 @@ _LONGEST = 20_000
 """Letters of what was said that a judge is shown."""
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class ToJudge(Struct, frozen=True, kw_only=True):
     """One thing to be judged."""
 
     trace: Trace
@@ -57,7 +57,7 @@ class ModelJudge:
         self.question = question
         self.temperature = temperature
 
-    async def verdicts(self, asked: Sequence[Asked]) -> list[Reward | Unjudged]:
+    async def verdicts(self, asked: Sequence[ToJudge]) -> list[Reward | Unjudged]:
         """A record for each, from 0 to 1."""
         answers = await self.engine.answer([self._request(one) for one in asked])
         found: list[Reward | Unjudged] = []
@@ -77,10 +77,10 @@ class ModelJudge:
             )
         return found
 
-    def _unjudged(self, one: Asked, why: str) -> Unjudged:
+    def _unjudged(self, one: ToJudge, why: str) -> Unjudged:
         return Unjudged(judge=self.name, trace_id=one.trace.trace_id, event=one.event, why=why)
 
-    def _request(self, one: Asked) -> Request:
+    def _request(self, one: ToJudge) -> Request:
         event = one.trace.event(one.event)
         said = (one.trace.text(event.content_ref) or "")[:_LONGEST]
         entries = [
