@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct, structs
 
 from baton.engine import make_engine
-from baton.engine.judge import QUESTION, ToJudge, ModelJudge, Unjudged
+from baton.engine.judge import QUESTION, ModelJudge, ToJudge, Unjudged
 from baton.errors import TraceError, UsageError
 from baton.reward.hybrid import Hybrid
 from baton.reward.reading import VERDICT
