@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from statistics import pstdev
 
 import pytest
 from credit_teams import by_target, group_of, make_trace
@@ -115,12 +116,12 @@ def test_siblings_are_compared_at_the_same_context() -> None:
         make_trace("d", 0.2, workers=1, said=["z"]),
     ]
     found = [by_target(c) for c in siblings(group)]
-    assert found[0] == pytest.approx({"w1#4": 0.75 - 0.1})
-    assert found[1] == found[0]
-    assert found[2] == pytest.approx({"w1#4": 0.0 - (0.75 + 0.2) / 2})
-    (credit,) = siblings(group)[0]
-    assert credit.stderr == pytest.approx(math.sqrt(0.125 / 2 + 0.02 / 2))
-    assert siblings(group)[2][0].stderr is None  # one continuation tells nothing of its spread
+    for mine, own in zip(found, (1.0, 0.5, 0.0, 0.2), strict=True):
+        assert mine["w1#4"] == pytest.approx(
+            own - (1.7 - own) / 3
+        )  # each draw counts, also the two that say x
+    (credit,) = (c for c in siblings(group)[0] if c.target == "w1#4")
+    assert credit.stderr == pytest.approx(math.sqrt(1 + 1 / 3) * pstdev([0.5, 0.0, 0.2]) * math.sqrt(1.5))
     seen = [by_target(c) for c in siblings(group, context="observation")]
     assert seen == found
 

@@ -238,13 +238,15 @@ def siblings(
     reward: RewardOf = team_return,
     context: Literal["prefix", "observation"] = "prefix",
 ) -> Credits:
-    """A_j = signal_j - mean of its siblings' signals; signal = mean return of the rollouts below message j.
+    """A_j = signal_j - mean of the other draws' signals; signal = mean return of the rollouts that go on from draw j.
 
-    Siblings are all that the same agent did instead in the same context: the whole trace before it
-    (`context="prefix"`), or all that the agent itself was shown (`"observation"`). Events without siblings get no
-    credit; what an intervention put there is a sibling and gets none itself. Standard error: the continuations
-    of j, and the spread of its siblings (of one sibling, its continuations). None: either side was run once.
-    Source: C3, arXiv 2603.06859 [C], [P].
+    Draws are all that the same agent said or did in the same context: the whole trace before it
+    (`context="prefix"`), or all that the agent itself was shown (`"observation"`). Each counts once, also where two say
+    the same; forks of a trace are continuations of one draw up to where it was drawn anew. An event that was drawn
+    once has no credit; what an intervention put there is a draw and gets none itself. Standard error: of the
+    continuations of j, or of one draw by the spread of those that said the same, else of all others; and of the mean of
+    the others. None: there are fewer than two others, or all came out alike.
+    Source: C3, arXiv 2603.06859 [P], [C]; which draws are one, by the recorded random keys [I].
     """
     totals = returns(group, reward, at_least=2, what="siblings")
     tree = Tree.of([event_steps(trace) for trace in group]) if context == "prefix" else None
@@ -252,34 +254,68 @@ def siblings(
         _by_prefix(trace, tree.paths[rollout]) if tree is not None else _by_observation(trace)
         for rollout, trace in enumerate(group)
     ]
-    below: dict[Hashable, dict[Hashable, dict[int, float]]] = {}  # context -> alternative -> rollout -> R
-    for rollout, found in enumerate(places):
-        for where, which in found.values():
-            below.setdefault(where, {}).setdefault(which, {})[rollout] = totals[rollout]
-    rows: list[list[tuple[str, float, float | None]]] = [[] for _ in group]
-    for trace, found, mine in zip(group, places, rows, strict=True):
+    families = _families(group)
+    drawn: dict[Hashable, dict[Hashable, _Drawn]] = {}  # context -> draw
+    for rollout, (trace, found) in enumerate(zip(group, places, strict=True)):
         for event_id, (where, which) in found.items():
-            if unit_of(trace.event(event_id)) != unit:
-                continue
-            others = [list(seen.values()) for key, seen in below[where].items() if key != which]
-            if others:
-                mine.append((event_id, *_against(list(below[where][which].values()), others)))
-    if not any(rows):
+            draw = _draw_of(trace.event(event_id), families[rollout], which)
+            drawn.setdefault(where, {}).setdefault(draw, _Drawn(which, [])).returns.append(totals[rollout])
+    rows: list[list[tuple[str, float, float | None]]] = [[] for _ in group]
+    parted = False
+    for rollout, (trace, found) in enumerate(zip(group, places, strict=True)):
+        for event_id, (where, which) in found.items():
+            event, draws = trace.event(event_id), drawn[where]
+            if unit_of(event) == unit and len(draws) > 1:
+                parted = parted or len({each.which for each in draws.values()}) > 1
+                own = _draw_of(event, families[rollout], which)
+                others = [each for draw, each in draws.items() if draw != own]
+                rows[rollout].append((event_id, *_against(draws[own], others)))
+    if not parted:
         raise CreditError(
             f"no two of these {len(group)} rollouts part at a {unit} event in the same context, so there are no "
             "siblings to compare. Fork a trace at such an event (`baton fork TRACE --at EVENT --replace TEXT`) and "
             "give the forks too, or use context='observation'."
         )
-    return write_credits("siblings", unit, rows, f"same {context}, same state")
+    return write_credits("siblings", unit, rows, f"same {context}, same state", "every draw counts once")
 
 
-def _against(mine: list[float], others: list[list[float]]) -> tuple[float, float | None]:
-    signals = [fmean(values) for values in others]
-    value = fmean(mine) - fmean(signals)
-    against = signals if len(signals) > 1 else others[0]
-    if len(mine) < 2 or len(against) < 2:
+class _Drawn(NamedTuple):
+    """One draw in a context: what it came to, and the returns of the rollouts that went on from it."""
+
+    which: Hashable
+    returns: list[float]
+
+
+def _families(group: Group) -> list[str]:
+    """For each rollout, the trace that it is a fork of a fork of."""
+    parents = {trace.trace_id: trace.header.meta.get("forked_from") for trace in group}
+    found = []
+    for trace in group:
+        name, seen = trace.trace_id, {trace.trace_id}
+        while isinstance(parent := parents.get(name), str) and parent not in seen:
+            name = parent
+            seen.add(name)
+        found.append(name)
+    return found
+
+
+def _draw_of(event: Event, family: str, which: Hashable) -> Hashable:
+    """Rollouts that are no forks of one trace never share a draw; forks do, where the random key is the same one."""
+    return (family, event.seed_key, which)
+
+
+def _against(own: _Drawn, others: list[_Drawn]) -> tuple[float, float | None]:
+    signals = [fmean(each.returns) for each in others]
+    value = fmean(own.returns) - fmean(signals)
+    if len(signals) < 2:
         return value, None
-    return value, (std(mine) ** 2 / len(mine) + std(against) ** 2 / len(against)) ** 0.5
+    alike = [signal for signal, each in zip(signals, others, strict=True) if each.which == own.which]
+    if len(own.returns) > 1:
+        error = std(own.returns) / math.sqrt(len(own.returns))
+    else:
+        error = std(alike if len(alike) > 1 else signals)  # of others alone: its own return is given
+    both = math.hypot(error, std(signals) / math.sqrt(len(signals)))
+    return value, both if both > 0 else None
 
 
 def _by_prefix(trace: Trace, path: list[int]) -> dict[str, Place]:
