@@ -13,9 +13,10 @@ from talks import talk
 
 from baton.credit import CreditError
 from baton.credit.core.borrow import group_value
+from baton.credit.core.resting import ALONE, BORROWED, EXACT, resting
 from baton.credit.estimator import Prefix
 from baton.credit.estimators.partition import partition
-from baton.credit.estimators.telescope import ALONE, BORROWED, EXACT, telescope
+from baton.credit.estimators.telescope import telescope
 
 Draw = np.random.Generator
 Play = Callable[[Draw], tuple[list[tuple[str, str]], float, list[float]]]
@@ -193,3 +194,16 @@ def test_returns_that_are_all_alike_give_no_credit() -> None:
     draw = np.random.default_rng(1)
     group = [talk(f"t{i}", 0.1, chatty(draw)[0]) for i in range(5)]
     assert {c.value for mine in telescope(group, unit="message") for c in mine} == {0.0}
+
+
+def test_how_much_is_zero_borrowed_or_told_by_the_return_alone_is_counted() -> None:
+    plays = [("p", "x"), ("q", "x"), ("r", "x"), ("s", "y"), ("u", "y"), ("v", "z")]
+    group = [
+        talk(f"t{i}", b == "x", [("start", "same"), ("a", a), ("b", b)]) for i, (a, b) in enumerate(plays)
+    ]
+    found = resting(group, telescope(group, unit="message"))
+    assert found.events == 18
+    assert found.zero == pytest.approx(1 / 3)  # all start alike
+    assert found.borrowed == pytest.approx(5 / 18)
+    assert found.alone == pytest.approx(1 / 18)  # nobody else said z
+    assert resting(group, [[] for _ in group]).zero == 1.0

@@ -19,10 +19,12 @@ from baton.compose.credit_traces import TraceRunner, credited, credits_of
 from baton.compose.runs import traces_at
 from baton.compose.waking import run_waking
 from baton.credit import ESTIMATORS, find
+from baton.credit.core.resting import Resting, resting
 from baton.credit.estimator import Credits, Estimator
 from baton.errors import UsageError, nearest
 from baton.registry import TRUST, imported, is_reference
 from baton.settings import read_value
+from baton.trace.acts import EVENT_UNITS
 from baton.trace.formats import find_format, format_of_name, write
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import CREDIT_UNITS
@@ -91,7 +93,8 @@ def run(args: argparse.Namespace) -> int:
             {"trace_id": trace.trace_id, "credits": [structs.asdict(credit) for credit in mine]}
             for trace, mine in zip(traces, credits, strict=True)
         ]
-        return print_json({"estimator": _about(estimator), "traces": rows})
+        told = structs.asdict(resting(traces, credits))
+        return print_json({"estimator": _about(estimator), "rests": told, "traces": rows})
     _print_table(traces, credits)
     return 0
 
@@ -191,6 +194,21 @@ def _print_table(traces: Sequence[Trace], credits: Credits) -> None:
     notes = sorted({note for mine in credits for credit in mine for note in credit.assumes})
     if notes:
         emit([[(f"assumes: {printable('; '.join(notes))}", "dim")]])
+    if any(credit.unit in EVENT_UNITS for mine in credits for credit in mine):
+        emit([[(_rests(resting(traces, credits)), "dim")]])
+
+
+def _rests(found: Resting) -> str:
+    told = (
+        f"of {found.events:,} events: {found.zero:.0%} without credit, {found.borrowed:.0%} told by rollouts that are "
+        f"alike, {found.alone:.0%} by the return alone"
+    )
+    if not found.is_bare:
+        return told
+    return (
+        f"{told}. Warning: these groups tell hardly any event from another. Give more rollouts, compare over instances "
+        "(--group-by task), or give a critic (--set value=module:function, where the estimator takes one)."
+    )
 
 
 def _list(unit: str | None, as_json: bool) -> int:

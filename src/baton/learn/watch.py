@@ -6,14 +6,15 @@
     over-communication    messages grow while the return does not (O3)
     aggregation-leakage   what sub-agents returned is handed on word for word as if it were progress (O4)
     one-source            the final answer is one source's, whatever the others said (O4)
+    bare-credit           most credit rests on the return alone: no rollout of a group is like another
     large-steps           each step changes the policy a lot, and the return falls
     judge-drift           judges give answers more and more beyond what they are worth (R6)
     reward-hacking        the ways of gaming each family of rewards (`baton.reward.monitors`), on some of the traces
 
 Each compares the last steps with the run's own first ones: a team that never spawned is not called collapsed, and a
-game whose agents are always idle does not ride free; failed-calls alone looks at the step itself. A monitor speaks when
-it begins to see something, not at every step that it still does. Thresholds are ours [I]; the modes are the survey's,
-but for failed-calls and large-steps.
+game whose agents are always idle does not ride free; failed-calls and bare-credit look at the step itself. A monitor
+speaks when it begins to see something, not at every step that it still does. Thresholds are ours [I]; the modes are
+the survey's, but for failed-calls, bare-credit and large-steps.
 
 A monitor of your own is a function `(metrics, traces) -> warnings`, or a class that is made with the recipe and has
 such a method `observe`, with `state_dict` and `load_state_dict` where it remembers something. A recipe adds it by
@@ -31,6 +32,7 @@ import numpy as np
 from msgspec import Struct
 
 from baton import registry
+from baton.credit.core.resting import Resting
 from baton.errors import TraceError
 from baton.learn.recipe import Recipe
 from baton.learn.stage import failures, first_line
@@ -419,8 +421,24 @@ def failed_calls(metrics: Mapping[str, Any], traces: Sequence[Trace]) -> list[Wa
     ]
 
 
+def bare_credit(metrics: Mapping[str, Any], traces: Sequence[Trace]) -> list[Warned]:  # noqa: ARG001  # every monitor's
+    """Most credit of this step rests on the return alone."""
+    if "credit_rests" not in metrics or not (found := Resting(**metrics["credit_rests"])).is_bare:
+        return []
+    return [
+        Warned(
+            monitor="bare-credit",
+            message=f"of {found.events} events {found.alone:.0%} have a credit that rests on the return alone, because "
+            f"no other rollout of their group is like them ({found.zero:.0%} have none): no decision is told from "
+            'another. Play larger groups (rollout.group_size), compare over instances (group_by = "task"), train a '
+            'critic (critic.kind), or fork (estimator = "spawn-fork", "message-replay").',
+        )
+    ]
+
+
 MONITORS: Mapping[str, Callable[[Recipe], Monitor] | Callable[..., Sequence[Warned]]] = {
     "failed-calls": failed_calls,
+    "bare-credit": bare_credit,
     "serial-collapse": SerialCollapse,
     "dominant-agent": DominantAgent,
     "over-communication": OverCommunication,

@@ -28,6 +28,7 @@ from msgspec.structs import replace
 from baton.credit.core.baseline import seen, std
 from baton.credit.core.borrow import Borrowed, borrowed
 from baton.credit.core.likeness import Likeness
+from baton.credit.core.resting import ALONE, BORROWED, EXACT, NO_CHOICE
 from baton.credit.core.tree import Tree, event_steps, tree_value
 from baton.credit.estimator import Credits, Group, Prefix, RewardOf, Value, estimator, make_credit, returns
 from baton.credit.estimators.partition import partition
@@ -36,12 +37,6 @@ from baton.trace.acts import acts
 from baton.trace.outcome import team_return
 from baton.trace.records import ROUNDING, Credit
 from baton.trace.vocabulary import CreditUnit
-
-EXACT = "told by rollouts in exactly this context"
-BORROWED = "told by rollouts that are alike and not the same"
-ALONE = "told by nothing but the return: no other rollout is like this one"
-NO_CHOICE = "no rollout of the group did anything else"
-"""What the value of an event without a critic rests on: one of these stands in each record's `assumes`."""
 
 
 @estimator(
@@ -130,7 +125,7 @@ def _by_likeness(group: Group, unit: CreditUnit, reward: RewardOf, later: float)
                     event.id,
                     worth if abs(worth) > rounding else 0.0,
                     stderr=error if error > rounding else None,
-                    assumes=notes,
+                    assumes=tuple(notes),
                 )
             )
         out.append(mine)
