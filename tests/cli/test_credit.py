@@ -252,7 +252,7 @@ def test_credit_that_runs_the_trace_again(capsys: pytest.CaptureFixture[str], tm
     assert "was not made by `baton run`" in refused(capsys, elsewhere, "--estimator", "message-replay")
 
 
-def test_what_credit_rests_on_is_printed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_what_credit_grounds_on_is_printed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "talks.jsonl"
     plays = [("aa", "x"), ("bb", "x"), ("cc", "y"), ("dd", "y")]
     write([talk(f"t{i}", float(b == "x"), [("a", a), ("b", b)]) for i, (a, b) in enumerate(plays)], path)
@@ -261,7 +261,7 @@ def test_what_credit_rests_on_is_printed(capsys: pytest.CaptureFixture[str], tmp
     assert (
         "of 8 events: 0% without credit, 50% told by rollouts that are alike, 0% by the return alone" in out
     )
-    assert json.loads(credit(capsys, *args, "--json"))["rests"]["borrowed"] == 0.5
+    assert json.loads(credit(capsys, *args, "--json"))["grounds"]["borrowed"] == 0.5
     plays = [(str(i), f"{i} {i}", f"and {i}x") for i in range(4)]
     write([talk(f"t{i}", i, list(zip("abc", said, strict=True))) for i, said in enumerate(plays)], path)
     assert "Warning: these groups tell hardly any event from another." in credit(capsys, *args)

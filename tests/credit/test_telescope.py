@@ -13,7 +13,7 @@ from talks import talk
 
 from baton.credit import CreditError
 from baton.credit.core.borrow import group_value
-from baton.credit.core.resting import ALONE, BORROWED, EXACT, resting
+from baton.credit.core.grounds import ALONE, BORROWED, EXACT, grounds_of
 from baton.credit.estimator import Prefix
 from baton.credit.estimators.partition import partition
 from baton.credit.estimators.telescope import telescope
@@ -152,7 +152,7 @@ def test_nothing_in_common_is_leave_one_out() -> None:
     assert [credit.assumes[0] for credit in found[0]] == [EXACT, ALONE]  # before the first word all are alike
 
 
-def test_what_a_credit_rests_on_is_said() -> None:
+def test_what_a_credit_grounds_on_is_said() -> None:
     plays = [("p", "x"), ("q", "x"), ("r", "x"), ("s", "y"), ("u", "y")]
     group = [talk(f"t{i}", b == "x", [("a", a), ("b", b)]) for i, (a, b) in enumerate(plays)]
     assert {mine[1].assumes[0] for mine in telescope(group, unit="message")} == {BORROWED}
@@ -201,9 +201,9 @@ def test_how_much_is_zero_borrowed_or_told_by_the_return_alone_is_counted() -> N
     group = [
         talk(f"t{i}", b == "x", [("start", "same"), ("a", a), ("b", b)]) for i, (a, b) in enumerate(plays)
     ]
-    found = resting(group, telescope(group, unit="message"))
+    found = grounds_of(group, telescope(group, unit="message"))
     assert found.events == 18
     assert found.zero == pytest.approx(1 / 3)  # all start alike
     assert found.borrowed == pytest.approx(5 / 18)
     assert found.alone == pytest.approx(1 / 18)  # nobody else said z
-    assert resting(group, [[] for _ in group]).zero == 1.0
+    assert grounds_of(group, [[] for _ in group]).zero == 1.0

@@ -224,8 +224,8 @@ def test_credit_that_rests_on_the_return_alone() -> None:
     watch = Watch(small())
     line = {"return": {"mean": 0.5, "half": 0.0}}
     rests = {"events": 40, "zero": 0.1, "borrowed": 0.05, "alone": 0.8}
-    (warned,) = watch.observe({**line, "credit_rests": rests}, [])
+    (warned,) = watch.observe({**line, "credit_grounds": rests}, [])
     assert warned.monitor == "bare-credit"
     assert "of 40 events 80% have a credit that rests on the return alone" in warned.message
-    assert watch.observe({**line, "credit_rests": {**rests, "borrowed": 0.8, "alone": 0.1}}, []) == []
+    assert watch.observe({**line, "credit_grounds": {**rests, "borrowed": 0.8, "alone": 0.1}}, []) == []
     assert watch.observe(line, []) == []  # a run of an earlier version has no such figure

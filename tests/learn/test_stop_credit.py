@@ -33,7 +33,7 @@ def test_regret_falls() -> None:
     assert np.mean(regrets[-3:]) < 0.5 * regrets[0]
     assert all(step.metrics["credit"]["stop"]["num"] > 48 for step in steps)
     assert all(step.metrics["fork_tokens"] > 0 for step in steps)
-    assert all(0 <= step.metrics["credit_rests"]["zero"] < 1 for step in steps)
+    assert all(0 <= step.metrics["credit_grounds"]["zero"] < 1 for step in steps)
 
 
 @pytest.mark.parametrize("game", ["sequential-test", "batch-search", "parallel-pandora"])

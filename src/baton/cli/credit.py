@@ -19,7 +19,7 @@ from baton.compose.credit_traces import TraceRunner, credited, credits_of
 from baton.compose.runs import traces_at
 from baton.compose.waking import run_waking
 from baton.credit import ESTIMATORS, find
-from baton.credit.core.resting import Resting, resting
+from baton.credit.core.grounds import Grounds, grounds_of
 from baton.credit.estimator import Credits, Estimator
 from baton.errors import UsageError, nearest
 from baton.registry import TRUST, imported, is_reference
@@ -93,8 +93,8 @@ def run(args: argparse.Namespace) -> int:
             {"trace_id": trace.trace_id, "credits": [structs.asdict(credit) for credit in mine]}
             for trace, mine in zip(traces, credits, strict=True)
         ]
-        told = structs.asdict(resting(traces, credits))
-        return print_json({"estimator": _about(estimator), "rests": told, "traces": rows})
+        told = structs.asdict(grounds_of(traces, credits))
+        return print_json({"estimator": _about(estimator), "grounds": told, "traces": rows})
     _print_table(traces, credits)
     return 0
 
@@ -195,10 +195,10 @@ def _print_table(traces: Sequence[Trace], credits: Credits) -> None:
     if notes:
         emit([[(f"assumes: {printable('; '.join(notes))}", "dim")]])
     if any(credit.unit in EVENT_UNITS for mine in credits for credit in mine):
-        emit([[(_rests(resting(traces, credits)), "dim")]])
+        emit([[(_grounds(grounds_of(traces, credits)), "dim")]])
 
 
-def _rests(found: Resting) -> str:
+def _grounds(found: Grounds) -> str:
     told = (
         f"of {found.events:,} events: {found.zero:.0%} without credit, {found.borrowed:.0%} told by rollouts that are "
         f"alike, {found.alone:.0%} by the return alone"

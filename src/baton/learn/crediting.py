@@ -24,7 +24,7 @@ import numpy as np
 from msgspec import Struct, structs
 
 from baton.credit import ESTIMATORS, find
-from baton.credit.core.resting import Resting, resting
+from baton.credit.core.grounds import Grounds, grounds_of
 from baton.credit.estimator import Estimator
 from baton.credit.estimators.group import Ema
 from baton.credit.project import project
@@ -112,7 +112,7 @@ class Credited(Struct, frozen=True, kw_only=True):
     fork_tokens: int
     by_decision: dict[str, tuple[float, int]]
     """Mean absolute credit, and how many events had one."""
-    resting: Resting
+    grounds: Grounds
     """How many events had none, or one that others told."""
 
 
@@ -154,7 +154,7 @@ class Crediting:
             traces=credited,
             fork_tokens=0 if forks is None else forks.cost.tokens,
             by_decision=_by_decision(credited),
-            resting=resting(traces, [layers[trace.trace_id] for trace in traces]),
+            grounds=grounds_of(traces, [layers[trace.trace_id] for trace in traces]),
         )
 
     async def _estimates(

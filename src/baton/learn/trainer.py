@@ -181,7 +181,7 @@ class Trainer:
             "rewards": rewards(traces),
             "weights": self.scoring.weights(),
             "credit": {k: {"mean_abs": m, "num": n} for k, (m, n) in credited.by_decision.items()},
-            "credit_rests": structs.asdict(credited.resting),
+            "credit_grounds": structs.asdict(credited.grounds),
             "sizes": sizes(traces),
             **learned(reports, norms, moved),
             "rollout_seconds": played - began,

@@ -32,7 +32,7 @@ import numpy as np
 from msgspec import Struct
 
 from baton import registry
-from baton.credit.core.resting import Resting
+from baton.credit.core.grounds import Grounds
 from baton.errors import TraceError
 from baton.learn.recipe import Recipe
 from baton.learn.stage import failures, first_line
@@ -423,7 +423,7 @@ def failed_calls(metrics: Mapping[str, Any], traces: Sequence[Trace]) -> list[Wa
 
 def bare_credit(metrics: Mapping[str, Any], traces: Sequence[Trace]) -> list[Warned]:  # noqa: ARG001  # every monitor's
     """Most credit of this step rests on the return alone."""
-    if "credit_rests" not in metrics or not (found := Resting(**metrics["credit_rests"])).is_bare:
+    if "credit_grounds" not in metrics or not (found := Grounds(**metrics["credit_grounds"])).is_bare:
         return []
     return [
         Warned(

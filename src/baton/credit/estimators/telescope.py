@@ -27,8 +27,8 @@ from msgspec.structs import replace
 
 from baton.credit.core.baseline import seen, std
 from baton.credit.core.borrow import Borrowed, borrowed
+from baton.credit.core.grounds import ALONE, BORROWED, EXACT, NO_CHOICE
 from baton.credit.core.likeness import Likeness
-from baton.credit.core.resting import ALONE, BORROWED, EXACT, NO_CHOICE
 from baton.credit.core.tree import Tree, event_steps, tree_value
 from baton.credit.estimator import Credits, Group, Prefix, RewardOf, Value, estimator, make_credit, returns
 from baton.credit.estimators.partition import partition

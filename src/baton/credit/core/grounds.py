@@ -22,7 +22,7 @@ NO_CHOICE = "no rollout of the group did anything else"
 """What a credit rests on."""
 
 
-class Resting(Struct, frozen=True, kw_only=True):
+class Grounds(Struct, frozen=True, kw_only=True):
     """Of the events that agents chose, how many have what kind of credit."""
 
     events: int
@@ -39,7 +39,7 @@ class Resting(Struct, frozen=True, kw_only=True):
         return self.alone > (1 - self.zero) / 2
 
 
-def resting(traces: Iterable[Trace], credits: Iterable[Sequence[Credit]]) -> Resting:
+def grounds_of(traces: Iterable[Trace], credits: Iterable[Sequence[Credit]]) -> Grounds:
     """Counted over all chosen events of some traces. Of traces that record calls, over the events that calls said."""
     events = zero = borrowed = alone = 0
     for trace, mine in zip(traces, credits, strict=True):
@@ -55,4 +55,4 @@ def resting(traces: Iterable[Trace], credits: Iterable[Sequence[Credit]]) -> Res
         borrowed += sum(BORROWED in notes.get(place, ()) for place in told)
         alone += sum(ALONE in notes.get(place, ()) for place in told)
     most = max(events, 1)
-    return Resting(events=events, zero=zero / most, borrowed=borrowed / most, alone=alone / most)
+    return Grounds(events=events, zero=zero / most, borrowed=borrowed / most, alone=alone / most)
