@@ -10,7 +10,7 @@ from baton.cli import add_policy, add_repeated
 from baton.compose.run_settings import Settings, parse_policies, parse_settings
 from baton.compose.runs import default_id, run_into
 from baton.compose.stores import resume_command, store_to_write
-from baton.compose.team_from_settings import make_team
+from baton.compose.team_from_settings import make_team, with_room
 from baton.compose.trust import resume_needs_trust
 from baton.compose.waking import run_waking
 from baton.engine import FORMS
@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if not 0 <= args.seed < 2**63:
         raise UsageError(f"--seed {args.seed}: expected a whole number from 0 to 2^63 - 1.")
-    settings = Settings(
+    typed = Settings(
         task=args.task,
         topology=args.topology,
         policies=parse_policies(args.policy) or {"default": "reference"},
@@ -77,6 +77,7 @@ def run(args: argparse.Namespace) -> int:
         **parse_settings(args.set),
     )
     path = store_to_write(args.out)
+    settings = with_room(typed)
     team, assignment = make_team(settings)
     working = run_into(path, settings, team, assignment, watching=watching, trace_id=default_id(settings))
     try:

@@ -18,7 +18,7 @@ from baton.compose.credit_traces import credited, credits_of
 from baton.compose.run_settings import Settings, name_of, parse_settings
 from baton.compose.runs import default_id, go_on, one_trace, run_into, traces_at, unfinished
 from baton.compose.stores import store_to_resume, store_to_write
-from baton.compose.team_from_settings import Given, make_team, task_named
+from baton.compose.team_from_settings import Given, make_team, task_named, with_room
 from baton.credit import Estimator, find
 from baton.engine.scripted import ScriptedEngine
 from baton.errors import UsageError
@@ -95,6 +95,7 @@ async def run(
         tools=tuple(each for each in tools if not isinstance(each, str)),
         aggregators=tuple(each for each in aggregators if not isinstance(each, str)),
     )
+    told = with_room(told, given)
     made, assignment = make_team(told, given)
     if out is not None:
         name = default_id(told).translate({ord("<"): None, ord(">"): None})

@@ -101,6 +101,25 @@ def make_team(
     return team, assignment
 
 
+def with_room(settings: Settings, given: Given = NOTHING) -> Settings:
+    """The settings of a new run with room for the longest answer that its task may need, where no limit is set.
+
+    It is written into the settings, so that a trace is run again with the room it had, whatever the rule was then.
+    """
+    task = given.task or task_of(settings)
+    needed = task.longest_answer()
+    told = "max_tokens" in settings.topology_settings or any(
+        key.rpartition(".")[2] == "max_tokens" for key in settings.sampling
+    )
+    if needed is None or told or given.topology is not None or is_given(settings.topology):
+        return settings
+    build = registry.resolve("topology", settings.topology)
+    usual = signature(build).parameters.get("max_tokens") if callable(build) else None
+    if usual is None or not isinstance(usual.default, int) or needed <= usual.default:
+        return settings
+    return structs.replace(settings, topology_settings={**settings.topology_settings, "max_tokens": needed})
+
+
 def task_of(settings: Settings) -> Task:
     """The task that a run's settings name."""
     return task_named(settings.task, settings.task_settings, "task")

@@ -19,6 +19,8 @@ from baton.team.tools.tool import Tool, tool
 from baton.trace.trace import Trace
 
 MOST = 1_000_000
+_COMMAND_TOKENS = 128  # of a script, whose tokens are characters
+_ANSWER_TOKENS = 256
 
 
 class ShardSum(Task):
@@ -81,6 +83,10 @@ class ShardSum(Task):
     def solve(self, instance: Instance) -> str | None:
         return str(sum(map(sum, instance.data)))
 
+    def longest_answer(self) -> int:
+        """One command for each shard, in the longer of the two surfaces: whoever leads or reads all names them all."""
+        return _ANSWER_TOKENS + _COMMAND_TOKENS * self.num_shards
+
     def reference_play(self) -> Play:
         """It plays in every topology, and finds in what its agent was told which shards and numbers it is about."""
         return play
@@ -96,7 +102,8 @@ def play(request: Request) -> str:
         return "return read every shard, then add the numbers up"
     if request.role in ("critic", "verifier"):
         return "return accept"
-    if request.role in _SPAWNS and len(shards) > 1:
+    # A main agent reads a single shard itself; those that only lead spawn somebody even for one.
+    if request.role in _SPAWNS and (len(shards) > 1 or request.role != "main"):
         return _lead(request, shards)
     return _work(request, shards)
 

@@ -118,6 +118,13 @@ class Task(ABC):
         """A right answer, where one can be computed; None: there is no solver."""
         return None
 
+    def longest_answer(self) -> int | None:
+        """Tokens that one answer may need in the scripted play, where that grows with the task; None: it does not.
+
+        A run that sets no limit of its own gives every answer at least this much room.
+        """
+        return None
+
     def reference_play(self) -> Play | None:
         """Scripted play that reads only what its agent was told, as a model would; None: there is none.
 

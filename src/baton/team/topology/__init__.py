@@ -1,4 +1,4 @@
-"""The six topologies, by the survey's names. Each is a small file on the same runtime.
+"""The six topologies by the survey's names, and mixtures of them. Each is a small file on the same runtime.
 
 A topology is a function of its settings; one of your own is found by name like those that are shipped.
 """
@@ -20,6 +20,7 @@ from baton.team.topology.centralized import centralized as _centralized
 from baton.team.topology.debate import debate as _debate
 from baton.team.topology.hierarchical import hierarchical as _hierarchical
 from baton.team.topology.managed_harness import harness as _harness
+from baton.team.topology.mixed import mixed as _mixed
 from baton.team.topology.planner_executor_critic import planner_executor_critic as _planner_executor_critic
 from baton.team.topology.swarm import swarm as _swarm
 
@@ -32,6 +33,7 @@ TOPOLOGIES: dict[str, Callable[..., Topology]] = {
     "swarm": _swarm,
     "hierarchical": _hierarchical,
     "harness": _harness,
+    "mixed": _mixed,
 }
 
 

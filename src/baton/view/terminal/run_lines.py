@@ -9,6 +9,7 @@ from typing import Any
 from baton.trace.outcome import final_event
 from baton.trace.trace import Trace
 from baton.view.terminal.live import live_line
+from baton.view.text import count
 
 _MOST_CHARACTERS = 200
 
@@ -23,6 +24,7 @@ def describe(trace: Trace) -> str:
         lines.append(f"answer   {_printable(answer)}{forced}")
     if trace.rewards:
         lines.append("reward   " + ", ".join(f"{r.channel} {r.value:g}" for r in trace.rewards))
+    lines += _cut(trace)
     agents = 1 + sum(e.type == "spawn" for e in trace.events)
     costs = trace.costs
     lines.append(
@@ -30,6 +32,25 @@ def describe(trace: Trace) -> str:
         f"{costs.get('tokens', 0):,.0f} tokens, {costs.get('wall_clock_s', 0):.2f} s on the team's clock"
     )
     return "\n".join(lines)
+
+
+def _cut(trace: Trace) -> list[str]:
+    """Says so where answers ended at their limit of tokens: what was left to say was not carried out."""
+    cut = [call for call in trace.calls if call.finish_reason == "length"]
+    if not cut:
+        return []
+    limits: dict[str, int] = {}
+    for call in cut:
+        if call.sampling is not None and call.sampling.max_tokens is not None:
+            role = call.role or call.agent
+            limits[role] = max(limits.get(role, 0), call.sampling.max_tokens)
+    where = ", ".join(f"{role} {limit:,}" for role, limit in limits.items())
+    more = 2 * max(limits.values(), default=1024)
+    return [
+        f"cut      {count(len(cut), 'answer')} at the limit of tokens"
+        + (f" ({where})" if where else "")
+        + f"; what came after was not carried out. For more room: --set max_tokens={more}"
+    ]
 
 
 def _printable(text: str) -> str:
