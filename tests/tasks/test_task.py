@@ -6,14 +6,24 @@ import pytest
 
 from baton.errors import UsageError
 from baton.tasks.shard_sum import ShardSum
+from baton.tasks.task import Task
+from baton.tasks.voters import VotersTask
 from baton.team.tools.tool import invoke_now
 from baton.testing.check_tasks import check_task
 from baton.trace.records import Event, Payload
 from baton.trace.trace import Header, Trace
 
 
-@pytest.mark.parametrize("task", [ShardSum(), ShardSum(num_shards=1, per_shard=1)])
-def test_contract(task: ShardSum) -> None:
+@pytest.mark.parametrize(
+    "task",
+    [
+        ShardSum(),
+        ShardSum(num_shards=1, per_shard=1),
+        VotersTask(),
+        VotersTask(skills=(0.7, 0.4), num_classes=5),
+    ],
+)
+def test_contract(task: Task) -> None:
     check_task(task)
 
 

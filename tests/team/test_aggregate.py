@@ -250,7 +250,7 @@ TWO = [Claim("a", "1"), Claim("b", "2")]
         ("log_odds", TWO, {}, "nothing is known of how often 'a'"),
         ("log_odds", TWO, {"accuracies": {"a": 1.0, "b": 0.5}}, "probability 1.0"),
         ("log_odds", [Claim("a", "x", math.nan)], {}, "probability nan"),
-        ("log_odds", [Claim("a", "x", 0.0)], {}, "above 0 and below 1"),
+        ("log_odds", [Claim("a", "x")], {"accuracies": {"a": 0.0}}, "above 0 and below 1"),
         ("log_odds", [Claim("a", "x", 0.6)], {"num_classes": 1}, "at least 2"),
         ("log_odds", [Claim("a", t, 0.6) for t in "xyz"], {"num_classes": 2}, "3 different answers"),
         ("inverse_covariance", [Claim("a", "about 3")], {}, "'a' returned 'about 3'"),

@@ -6,12 +6,15 @@ import argparse
 import shlex
 import sys
 
+from msgspec import structs
+
 from baton.cli import add_policy, add_repeated
 from baton.compose.run_settings import Settings, parse_policies, parse_settings
 from baton.compose.runs import default_id, run_into
 from baton.compose.stores import resume_command, store_to_write
 from baton.compose.team_from_settings import make_team, with_room
 from baton.compose.trust import resume_needs_trust
+from baton.compose.voter_accuracies import estimated_accuracies
 from baton.compose.waking import run_waking
 from baton.engine import FORMS
 from baton.errors import UsageError
@@ -34,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "A task, topology, surface, tool or aggregator of your own is module:attr, or a name that an installed package "
         "gives it.\n\n"
         "settings: rounds=3 (of the topology), task.num_shards=8, limits.tokens=5000, latency.jitter=0,\n"
-        "  sampling.temperature=0.7, sampling.worker.max_tokens=64\n\n"
+        "  sampling.temperature=0.7, sampling.worker.max_tokens=64, fusion.log_odds.accuracies.peer1=0.8\n\n"
         "example:\n  baton run shard-sum --topology centralized --policy reference --out runs/sum"
     )
     parser.add_argument("task", metavar="TASK", help="what to work on")
@@ -56,6 +59,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_repeated(parser, "--tool", "NAME", "one more tool for the team")
     add_repeated(parser, "--aggregator", "NAME", "one more way to fuse answers")
+    add_repeated(
+        parser, "--accuracies", "TRACE", "weigh votes (log_odds) by how often agents were right there"
+    )
     parser.add_argument(
         "--out", metavar="DIR", required=True, help="where the trace goes; more runs may go there"
     )
@@ -77,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
         **parse_settings(args.set),
     )
     path = store_to_write(args.out)
-    settings = with_room(typed)
+    settings = _weighed(with_room(typed), args.accuracies)
     team, assignment = make_team(settings)
     working = run_into(path, settings, team, assignment, watching=watching, trace_id=default_id(settings))
     try:
@@ -92,6 +98,18 @@ def run(args: argparse.Namespace) -> int:
     show = ["baton", "show", args.out, *(("--trace", trace.trace_id) if count > 1 else ())]
     print(f"Type: {shlex.join(show)}")
     return _given_up(trace)
+
+
+def _weighed(settings: Settings, paths: list[str]) -> Settings:
+    """With what past runs tell of how often each agent is right; what was typed goes before it."""
+    if not paths:
+        return settings
+    found = estimated_accuracies(paths, settings.task)
+    print("accuracies  " + ", ".join(f"{agent} {p:.3g}" for agent, p in found.items()))
+    known = settings.fusion.get("log_odds", {})
+    accuracies = {**found, **known.get("accuracies", {})}
+    fusion = {**settings.fusion, "log_odds": {**known, "accuracies": accuracies}}
+    return structs.replace(settings, fusion=fusion)
 
 
 def _given_up(trace: Trace) -> int:

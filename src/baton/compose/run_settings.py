@@ -44,6 +44,8 @@ class Settings(Struct, frozen=True, kw_only=True, omit_defaults=True):
     latency: dict[str, Any] = field(default_factory=dict)
     sampling: dict[str, Any] = field(default_factory=dict)
     """`temperature` for all roles, `worker.temperature` for one."""
+    fusion: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Aggregator -> what it may know, such as the accuracies of agents."""
     tools: tuple[str, ...] = ()
     """Tools beside those of the task."""
     aggregators: tuple[str, ...] = ()
@@ -70,7 +72,7 @@ def parse_settings(pairs: Sequence[str] | Mapping[str, Any]) -> dict[str, dict[s
     `rounds=3` is the topology's; others name their group, such as `limits.tokens=5000`.
     """
     groups: dict[str, dict[str, Any]] = {
-        group: {} for group in ("task", "topology", "limits", "latency", "sampling")
+        group: {} for group in ("task", "topology", "limits", "latency", "sampling", "fusion")
     }
     given = pairs if isinstance(pairs, Mapping) else dict(map(read_change, pairs))
     for key, value in given.items():
@@ -79,8 +81,28 @@ def parse_settings(pairs: Sequence[str] | Mapping[str, Any]) -> dict[str, dict[s
             group, name = "topology", key
         if group not in groups:
             raise UsageError(f"setting {key!r}: there is no group {group!r}. {nearest(group, groups)}")
-        groups[group][name] = value
+        if group == "fusion":
+            _set_fusion(groups[group], key, name, value)
+        else:
+            groups[group][name] = value
     return {f"{name}_settings" if name in ("task", "topology") else name: g for name, g in groups.items()}
+
+
+def _set_fusion(fusion: dict[str, Any], key: str, name: str, value: Any) -> None:
+    """`METHOD.NAME=VALUE`, or `METHOD.NAME.AGENT=VALUE`: an agent's name may have dots in it."""
+    method, _, rest = name.partition(".")
+    parameter, dot, agent = rest.partition(".")
+    if not parameter:
+        raise UsageError(
+            f"setting {key!r}: expected fusion.METHOD.NAME, such as fusion.log_odds.accuracies.peer1=0.8."
+        )
+    known = fusion.setdefault(method, {})
+    if not dot:
+        known[parameter] = value
+    elif isinstance(known.setdefault(parameter, {}), dict):
+        known[parameter][agent] = value
+    else:
+        raise UsageError(f"setting {key!r}: {parameter} is given already, as {known[parameter]!r}.")
 
 
 def parse_policies(given: Sequence[str]) -> dict[str, str]:

@@ -74,6 +74,8 @@ def make_team(
     task = given.task or task_of(settings)
     assignment = task.assignment(task.instance(settings.seed, settings.split))
     assignment = assignment.with_tools((*_looked_up(settings.tools), *given.tools))
+    if settings.fusion:
+        assignment = structs.replace(assignment, fusion={**assignment.fusion, **settings.fusion})
     chosen = given.topology or settings.topology
     topology = topology_for(task, chosen, settings.topology_settings, assignment.tools, "topology")
     topology = _sampled(topology, settings.sampling)

@@ -20,6 +20,7 @@ from baton.tasks.reasoning import FAMILIES, ReasoningTask
 from baton.tasks.reasoning import PREFIX as REASONING
 from baton.tasks.shard_sum import ShardSum
 from baton.tasks.task import Task
+from baton.tasks.voters import VotersTask
 
 
 def _game(name: str) -> Callable[..., Task]:
@@ -55,6 +56,7 @@ def _reasoning(family: str) -> Callable[..., Task]:
 TASKS: dict[str, Callable[..., Task]] = {
     ShardSum.name: ShardSum,
     KuhnPoker.name: KuhnPoker,
+    VotersTask.name: VotersTask,
     **{f"{PREFIX}{name}": _game(name) for name in GAMES},
     **{f"{REASONING}{name}": _reasoning(name) for name in FAMILIES},
 }

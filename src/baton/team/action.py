@@ -5,9 +5,9 @@ Every verb is one struct. `decision` says which of the learned decisions a verb 
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 from baton.trace.vocabulary import Decision
 
@@ -67,10 +67,14 @@ class Aggregate(Struct, frozen=True, tag="aggregate", tag_field="verb", forbid_u
     decision: ClassVar[Decision] = "aggregate"
 
 
-class Return(Struct, frozen=True, tag="return", tag_field="verb", forbid_unknown_fields=True):
+class Return(
+    Struct, frozen=True, tag="return", tag_field="verb", forbid_unknown_fields=True, omit_defaults=True
+):
     """Hand a result to whoever gave the task."""
 
     text: str
+    confidence: Annotated[float, Meta(ge=0, le=1)] | None = None
+    """Probability that it is right, where the agent says so."""
     decision: ClassVar[Decision] = "none"
 
 

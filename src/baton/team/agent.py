@@ -49,6 +49,8 @@ class Role(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Start from the spawner's whole context instead of an empty one (a branch, as in context folding)."""
     returns: Literal["summary", "transcript"] = "summary"
     """What the spawner sees of a finished branch: the returned text alone, or all that was said."""
+    confidence: bool = False
+    """Asked to say how sure it is of what it returns. Anybody may; one who is asked is told how."""
     memory: Literal["all", "latest"] = "all"
     """latest: each turn reads the system entry and the last thing it was told, where that says all that matters (a
     game's state). After an answer that was not valid it reads the same again."""
@@ -160,6 +162,8 @@ class Item(Struct, frozen=True, gc=False):
     speaker: Literal["system", "user", "tool"] = "user"
     result: str | None = None
     """What the sender returned, where this ends its task."""
+    confidence: float | None = None
+    """How sure it said it is."""
 
 
 class Waiting(Struct):
@@ -175,7 +179,7 @@ class Agent:
     """One member of a running team."""
 
     __slots__ = (
-        "acknowledged", "answered", "born", "causes", "children", "chosen", "context", "coroutine", "cut",
+        "acknowledged", "answered", "born", "causes", "children", "chosen", "confidence", "context", "coroutine", "cut",
         "depth", "died", "diverged", "failures", "id", "inbox", "invalid", "last_event", "num_calls",
         "num_children", "num_events", "op", "parent", "reservation", "results", "role", "run", "slot",
         "state", "timer", "turns", "unread", "waits_for", "waits_for_tools",
@@ -211,6 +215,8 @@ class Agent:
         """What the next event depends on besides the agent's own last one."""
         self.results: dict[str, tuple[str, str]] = {}
         """Who returned what to this agent: sender -> (event, text), the latest of each."""
+        self.confidence: dict[str, float] = {}
+        """How sure of it those said to be who said so."""
         self.waits_for: Waiting | None = None
         self.waits_for_tools = False
         self.reservation: Any = None

@@ -142,6 +142,8 @@ class _LogOddsParams(Struct, frozen=True, forbid_unknown_fields=True):
     """How many answers are possible; None: as many as were given, and at least two."""
     accuracies: dict[str, float] = {}
     """Agent -> probability that it is right; goes before the claim's own confidence."""
+    surest: float = 0.99
+    """How sure a claim counts as, at most, and 1 - this at least: one who claims 1 does not outvote everybody."""
 
 
 class _CovarianceParams(Struct, frozen=True, forbid_unknown_fields=True):
@@ -200,7 +202,9 @@ class LogOdds:
                 f"log_odds: num_classes is {num_classes} and there are {len(answers)} different answers; "
                 "expected at least as many classes, and at least 2."
             )
-        odds = [_log_odds(claim, settings.accuracies, num_classes) for claim in claims]
+        if not 0.5 < settings.surest < 1:
+            raise AggregateError(f"log_odds: surest is {settings.surest}; expected above 0.5 and below 1.")
+        odds = [_log_odds(claim, settings, num_classes) for claim in claims]
         # fsum: the order of arrival must not decide by a rounding error.
         scores = {claims[m[0]].text: math.fsum(odds[i] for i in m) for m in answers.values()}
         text = max(scores, key=scores.__getitem__)
@@ -325,8 +329,12 @@ def _answers(claims: Sequence[Claim], normalise: bool) -> dict[str, list[int]]:
     return found
 
 
-def _log_odds(claim: Claim, accuracies: Mapping[str, float], num_classes: int) -> float:
-    p = accuracies.get(claim.agent, claim.confidence)
+def _log_odds(claim: Claim, settings: _LogOddsParams, num_classes: int) -> float:
+    p = settings.accuracies.get(claim.agent)
+    if p is None and claim.confidence is not None:
+        p = claim.confidence
+        if 0 <= p <= 1:
+            p = min(settings.surest, max(1 - settings.surest, p))
     if p is None:
         raise AggregateError(
             f"log_odds: nothing is known of how often {claim.agent!r} is right. Give its claim a confidence, "

@@ -58,8 +58,10 @@ def with_text(action: Action, text: str) -> Action:
     match action:
         case Spawn() | Delegate():
             return structs.replace(action, task=text)
-        case Send() | Return():
-            return structs.replace(action, text=text)
+        case Send():
+            return Send(action.agent, text)
+        case Return():  # as sure as it was, of something else; who says nothing is sure of nothing
+            return Return(text, action.confidence if text else None)
         case Stop():
             return Stop(text)
         case CallTool() | Wait() | Cancel() | Aggregate():

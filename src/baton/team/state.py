@@ -111,6 +111,9 @@ class RunState:
         to.inbox.append(item)
         if item.result is not None:
             to.results[item.sender] = (item.event, item.result)
+            to.confidence.pop(item.sender, None)
+            if item.confidence is not None:
+                to.confidence[item.sender] = item.confidence
         waiting = to.waits_for
         if waiting is not None and waiting.mode == "any" and item.sender in waiting.names:
             self.go_on(to)

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct, field
 
 from baton.errors import UsageError, nearest
-from baton.team.action import VERBS
+from baton.team.action import VERBS, Return
 from baton.team.agent import Agent, Program, Role
 from baton.team.aggregate import AGGREGATORS, Aggregator, make_aggregators
 from baton.team.budget import Limits
@@ -112,14 +112,20 @@ class Harness(Struct, frozen=True, kw_only=True, dict=True):
             lines.append(f"You may spawn: {', '.join(role.spawns) or 'nobody'}.")
         if "aggregate" in role.verbs:
             lines.append(f"You may aggregate by: {', '.join(role.aggregators or self.aggregators)}.")
+        if role.confidence:
+            shown = self.surface.render(Return("25", 0.8))
+            lines.append(f"Say how sure you are of what you return, from 0 to 1: {shown}")
         return "\n".join(lines)
 
     @cached_property
     def schemas(self) -> dict[str, tuple[dict[str, Any], ...]]:
         """Role -> the same as tool schemas, for models that take them."""
         return {
-            role.name: self.surface.schemas(
-                self.verbs[role.name], role.spawns, [self.tools[name] for name in role.tools]
+            role.name: _asked_for_confidence(
+                self.surface.schemas(
+                    self.verbs[role.name], role.spawns, [self.tools[name] for name in role.tools]
+                ),
+                role,
             )
             for role in self.roles
         }
@@ -140,10 +146,25 @@ class Harness(Struct, frozen=True, kw_only=True, dict=True):
         for role in seen:  # later than the rest: what was recorded before it keeps its hash
             if role["memory"] == "all":
                 del role["memory"]
+            if not role["confidence"]:
+                del role["confidence"]
         body = [self.surface_name, self.template, seen, self.commands, self.tools.digest()]
         if self.aggregators is not AGGREGATORS:
             body.append(sorted(self.aggregators))
         return blake2b(msgspec.json.encode(body, order="deterministic"), digest_size=12).hexdigest()
+
+
+def _asked_for_confidence(schemas: tuple[dict[str, Any], ...], role: Role) -> tuple[dict[str, Any], ...]:
+    """The schemas with a place for how sure a role is of what it returns, where it is asked for that."""
+    if role.confidence:
+        for schema in schemas:
+            if schema["function"]["name"] == "return":
+                schema["function"]["parameters"]["properties"]["confidence"] = {
+                    "type": "number",
+                    "minimum": 0,
+                    "maximum": 1,
+                }
+    return schemas
 
 
 class Topology(Struct, frozen=True, kw_only=True):

@@ -288,12 +288,14 @@ async def _aggregate(
             raise Forbidden(f"{name!r} has returned nothing to you. {nearest(name, me.results)}")
     try:
         method = aggregator(action.method, run.harness.aggregators)
-        claims = [Claim(agent=name, text=me.results[name][1]) for name in names]
+        claims = [Claim(name, me.results[name][1], me.confidence.get(name)) for name in names]
         fused = method.fuse(claims, run.assignment.fusion.get(action.method, {}))
     except BatonError as error:
         raise Forbidden(str(error)) from None
     causes: list[tuple[str, EdgeType]] = [(me.results[name][0], "aggregate") for name in names]
     detail: dict[str, Any] = {"method": action.method, "sources": list(names), "weights": list(fused.weights)}
+    if "posterior" in fused.detail:
+        detail["posterior"] = fused.detail["posterior"]
     text = fused.text
     decision: Decision = "aggregate"
     if not method.pure:  # a model has to write it: the choice to have it written is an event of its own
@@ -319,6 +321,8 @@ async def _aggregate(
 async def _return(run: RunState, me: Agent, action: Return, said: Said | None, extra: dict[str, Any]) -> None:
     if me.parent is None:
         raise Forbidden("nobody gave you a task to return from; stop instead")
+    if action.confidence is not None:
+        extra = extra | {"confidence": action.confidence}
     event = run.writer.emit(
         me, "return", from_=me.id, to=me.parent.id, text=action.text, said=said, extra=extra
     )
@@ -326,7 +330,17 @@ async def _return(run: RunState, me: Agent, action: Return, said: Said | None, e
     if me.role.returns == "transcript" and me.id not in run.muted:
         text = "\n".join(f"{e.speaker}: {e.text}" for e in me.context.entries if e.speaker != "system")
     me.answered = action.text
-    run.hand_over(me, Item(event.id, "return", me.id, f"{me.id} returned: {text}", result=action.text))
+    if action.confidence is not None:
+        text = f"{text} (confidence {action.confidence:g})"
+    item = Item(
+        event.id,
+        "return",
+        me.id,
+        f"{me.id} returned: {text}",
+        result=action.text,
+        confidence=action.confidence,
+    )
+    run.hand_over(me, item)
 
 
 async def _stop(run: RunState, me: Agent, action: Stop, said: Said | None, extra: dict[str, Any]) -> None:

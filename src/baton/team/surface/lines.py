@@ -4,6 +4,8 @@
     call TOOL {"json": args}  wait [any|all] [A B]      cancel A B
     aggregate METHOD [A B]    return text               stop answer
 
+A return that says how sure it is, from 0 to 1, is `return {"text": "25", "confidence": 0.8}`, with exactly these keys.
+
 A line is a command if its first word is a verb, exactly and in lower case; every other line is
 reasoning and is ignored ("Stop here and think" and "wait, no" are prose; "stop here" is a command).
 Text with line breaks, or with space at its ends, is written as a JSON string, and so is a name
@@ -122,8 +124,10 @@ class Lines:
                 return " ".join(("cancel", *map(_name, agents)))
             case Aggregate(method, sources):
                 return " ".join(("aggregate", _name(method), *map(_name, sources)))
-            case Return(text):
-                return f"return {_say(text)}"
+            case Return(text, None):
+                return f"return {encode_json(text) if _is_sure(text) else _say(text)}"
+            case Return(text, confidence):
+                return f"return {encode_json({'text': text, 'confidence': confidence})}"
             case Stop(answer):
                 return f"stop {_say(answer)}"
 
@@ -189,7 +193,7 @@ def _action(verb: str, rest: str) -> Action:
             method, *sources = _names(rest) or [Aggregate().method]
             return Aggregate(method, tuple(sources))
         case "return":
-            return Return(_text(rest))
+            return _return(rest)
         case _:
             return Stop(_text(rest))
 
@@ -228,6 +232,29 @@ def _wait(rest: str) -> Wait:
         mode = "any" if word[0] == "any" else "all"
         rest = rest[word.end() :]
     return Wait(tuple(_names(rest)), mode)
+
+
+def _return(rest: str) -> Return:
+    if not _is_sure(rest):
+        return Return(_text(rest))
+    said = decode_json(rest)
+    text, confidence = said["text"], said["confidence"]
+    if not isinstance(text, str):
+        raise ValueError("the text is not a JSON string")
+    if isinstance(confidence, bool) or not isinstance(confidence, int | float) or not 0 <= confidence <= 1:
+        raise ValueError("the confidence is not a number from 0 to 1")
+    return Return(text, float(confidence))
+
+
+def _is_sure(rest: str) -> bool:
+    """Whether a text is a result with a confidence: a JSON object with these two keys and no other."""
+    if not rest.startswith("{"):
+        return False
+    try:
+        said = decode_json(rest)
+    except ValueError:
+        return False
+    return isinstance(said, dict) and said.keys() == {"text", "confidence"}
 
 
 def _names(rest: str) -> list[str]:

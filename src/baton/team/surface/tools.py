@@ -189,7 +189,9 @@ def _verb_schema(verb: str, roles: Sequence[str]) -> tuple[str, dict[str, Any]]:
     kind = VERBS[verb]
     _, components = msgspec.json.schema_components([kind])
     schema = msgspec.to_builtins(components[kind.__name__])
-    properties = {name: value for name, value in schema["properties"].items() if name != "verb"}
+    # How sure it is, only a role that is asked for it is told of (see `Harness`).
+    hidden = ("verb", "confidence")
+    properties = {name: value for name, value in schema["properties"].items() if name not in hidden}
     if verb == "spawn" and roles:
         properties["role"] = {"type": "string", "enum": list(roles)}
     required = [name for name in schema["required"] if name != "verb"]

@@ -18,8 +18,12 @@ def centralized(
     worker_tools: tuple[str, ...] | None = None,
     max_tokens: Count = 1024,
     max_turns: Count = 50,
+    confidence: bool = False,
 ) -> Topology:
-    """An orchestrator that may spawn workers, wait for them, fuse what they return, and stop."""
+    """An orchestrator that may spawn workers, wait for them, fuse what they return, and stop.
+
+    With `confidence` workers are asked how sure they are, so that it may aggregate by `log_odds`.
+    """
     worker_tools = tools if worker_tools is None else worker_tools
     sampling = Sampling(max_tokens=max_tokens)
     orchestrator = Role(
@@ -38,5 +42,6 @@ def centralized(
         tools=worker_tools,
         sampling=sampling,
         max_turns=max_turns,
+        confidence=confidence,
     )
     return Topology(name="centralized", root="orchestrator", roles=(orchestrator, worker))

@@ -59,6 +59,7 @@ def debate(
                 tools=tools,
                 sampling=sampling,
                 max_turns=max_turns,
+                confidence=method == "log_odds",  # which weighs them by it
             ),
         ),
         programs={"resolver": resolver},

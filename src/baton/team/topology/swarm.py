@@ -38,6 +38,7 @@ def swarm(
                 tools=tools,
                 sampling=Sampling(max_tokens=max_tokens),
                 max_turns=max_turns,
+                confidence=method == "log_odds",  # which weighs them by it
             ),
         ),
         programs={"hub": hub},
