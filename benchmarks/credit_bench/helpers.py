@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from baton.credit import ESTIMATORS
 from baton.credit.estimator import Credits
-from baton.credit.estimators.spawn_fork import decisions_of
+from baton.credit.estimators.spawn_options import decisions_of
 from baton.engine.scripted import ScriptedEngine
 from baton.games.library.spawn_bandit import SpawnBandit
 from baton.team.clock import uniform

@@ -17,7 +17,7 @@ from typing import Any
 from runs import Job, Record, main, markdown, shown, train
 
 from baton.credit.estimator import Credits, Group, RewardOf, estimator, make_credit, returns
-from baton.credit.estimators.spawn_fork import decisions_of, propensity_of
+from baton.credit.estimators.spawn_options import decisions_of, propensity_of
 from baton.trace.outcome import team_return
 
 ARMS = {

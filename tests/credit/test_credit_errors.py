@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from credit_teams import group_of, make_trace
+from scipy import stats
 from test_saved_credit import GIVEN, OURS, rollouts
 
 from baton.credit import ESTIMATORS
@@ -17,6 +18,16 @@ from baton.credit.estimators.gae import Chain, with_errors
 from baton.credit.estimators.group import Ema, aligned
 from baton.credit.estimators.stop_value import backward, bootstrap_errors
 from baton.trace import Credit, Reward
+
+
+def widening(df: int) -> float:
+    return float(stats.t.ppf(0.975, df) / stats.norm.ppf(0.975))
+
+
+def of_one_draw(values: list[float], place: int) -> float:
+    """The spread of the others, for as few as they are."""
+    others = values[:place] + values[place + 1 :]
+    return float(np.std(others, ddof=1)) * widening(len(others) - 1)
 
 
 def errors_of(name: str, group: Any, **settings: Any) -> list[float | None]:
@@ -48,22 +59,29 @@ def test_a_spread_that_was_not_seen_is_not_known() -> None:
     assert seen([1.0]) is None
     assert seen([0.3, 0.3, 0.3]) is None
     assert seen([0.0, 2.0]) == pytest.approx(math.sqrt(2))
-    assert pooled([("a", 0.0), ("b", 1.0), ("a", 2.0)]) == {"a": pytest.approx(math.sqrt(2)), "b": None}
+    draws = [("a", 0.0), ("b", 1.0), ("a", 2.0), ("a", 5.0), ("b", 1.0), ("b", 7.0)]
+    wide = widening(1)  # two others are one degree of freedom
+    expected = [3 * wide / math.sqrt(2), 6 * wide / math.sqrt(2), 5 * wide / math.sqrt(2)]
+    assert pooled(draws) == pytest.approx(
+        [expected[0], expected[1], expected[2], 2 * wide / math.sqrt(2), expected[1], None]
+    )
 
 
 def test_mixing_errors_go_through_the_slope() -> None:
     totals = [0.0, 1.0, 4.0]
-    spread = float(np.std(totals, ddof=1))
     group = group_of(totals)
-    assert errors_of("vdn", group, q=lambda *_: 0.5) == pytest.approx([spread] * 9)
+    spreads = [of_one_draw(totals, place) for place in range(3)]
+    assert errors_of("vdn", group, q=lambda *_: 0.5) == pytest.approx(np.repeat(spreads, 3), rel=1e-3)
     weigh = {"q": lambda *_: 0.5, "mix": lambda _: lambda values: 3 * values[0] + math.fsum(values[1:])}
-    assert errors_of("qmix", group, **weigh)[:2] == pytest.approx([3 * spread, spread])
+    assert errors_of("qmix", group, **weigh)[:2] == pytest.approx([3 * spreads[0], spreads[0]], rel=1e-3)
 
 
 def test_difference_error_is_that_of_one_draw() -> None:
     totals = [0.0, 1.0, 1.0, 0.5]
     found = errors_of("difference", group_of(totals), without=lambda *_: 0.25)
-    assert found == pytest.approx([float(np.std(totals, ddof=1))] * len(found))
+    agents = len(found) // len(totals)
+    spreads = [of_one_draw(totals, place) for place in range(4)]
+    assert found == pytest.approx(np.repeat(spreads, agents), rel=1e-3)
 
 
 def test_running_mean_is_as_far_off_as_the_group_says() -> None:
@@ -71,7 +89,10 @@ def test_running_mean_is_as_far_off_as_the_group_says() -> None:
     ema = Ema(values={"orchestrator": 1.5, "searcher": 2.0})
     (credit, *_), *_ = ESTIMATORS["role-ema"](group_of(totals), ema=ema)
     assert credit.target == "orchestrator"
-    assert credit.stderr == pytest.approx(math.hypot(0.5, 1 / math.sqrt(3)))
+    assert credit.stderr is not None
+    half, spread = credit.stderr * stats.norm.ppf(0.975), widening(2) / math.sqrt(3)
+    stands = stats.norm(0.5, spread)  # where the running mean may be from what the group is a draw of
+    assert stands.cdf(half) - stands.cdf(-half) == pytest.approx(0.95, abs=1e-3)
 
 
 def test_chain_errors_are_the_deviation_of_the_advantages() -> None:
@@ -154,9 +175,8 @@ def test_maporl_and_reinforce_cost_compare_the_same_place() -> None:
     by_turn: dict[str, Credit] = {c.target: c for c in ESTIMATORS["maporl"](group)[0]}
     assert by_turn["w1:1"].stderr is not None
     assert by_turn["w2:2"].stderr is None  # no rewards there or later: always the same
-    spread = float(np.std([0.0, 1.0, 0.5], ddof=1))
     last = ESTIMATORS["reinforce-cost"](group)[0][-1]
-    assert last.stderr == pytest.approx(spread)
+    assert last.stderr == pytest.approx(of_one_draw([0.0, 1.0, 0.5], 0), rel=1e-3)
 
 
 def test_bootstrap_of_stop_values_is_their_deviation() -> None:
@@ -184,15 +204,16 @@ def test_a_roles_baseline_is_known_from_as_many_rollouts_as_there_are(
     """Agents of a rollout share its return and copies are no draws: four rollouts are four, whatever d."""
     totals = [0.0, 1.0, 4.0, 3.0]
     scale = np.std(np.repeat(totals, d), ddof=1)
-    expected = np.std(totals, ddof=1) * math.sqrt(3) / 4 / scale
     found = ESTIMATORS["role-group"](group_of(totals, workers=workers), unit=unit, d=d, eps=0.0)
-    for mine in found:
+    for place, mine in enumerate(found):
+        others = totals[:place] + totals[place + 1 :]
+        expected = widening(2) * float(stats.sem(others)) * 3 / 4 / scale
         copies = iter(aligned(workers, d))
         for credit in mine:
             if credit.target.startswith("w"):
-                assert credit.stderr == pytest.approx(expected * next(copies))
+                assert credit.stderr == pytest.approx(expected * next(copies), rel=1e-3)
             elif credit.target == "searcher":
-                assert credit.stderr == pytest.approx(expected)
+                assert credit.stderr == pytest.approx(expected, rel=1e-3)
 
 
 def test_agents_of_one_rollout_do_not_tell_how_well_their_baseline_is_known() -> None:

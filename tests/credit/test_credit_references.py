@@ -16,6 +16,7 @@ from credit_teams import group_of
 from scipy import signal, stats
 
 from baton.credit import ESTIMATORS
+from baton.credit.core.baseline import t_95
 from baton.credit.estimators.gae import advantages
 from baton.credit.estimators.shapley_values import closed_part, exact, interaction, sampled, symmetric
 from baton.credit.estimators.spawn_effect import effect_of
@@ -86,7 +87,14 @@ def test_standard_errors_are_scipys() -> None:
     terms = np.random.default_rng(0).normal(size=30)
     assert effect_of(terms).stderr == pytest.approx(stats.sem(terms))
     (credit,), *_ = ESTIMATORS["leave-one-out"](group_of(TOTALS))
-    assert credit.stderr == pytest.approx(np.std(TOTALS, ddof=1) / np.sqrt(len(TOTALS) - 1))
+    others = TOTALS[1:]
+    half = stats.t.ppf(0.975, len(others) - 1) * stats.sem(others)  # 95 % for the mean of the others
+    assert credit.stderr == pytest.approx(half / stats.norm.ppf(0.975), rel=1e-3)
+
+
+@pytest.mark.parametrize("df", [1, 2, 3, 4, 5, 6, 8, 15, 40, 300])
+def test_students_quantile_is_scipys(df: int) -> None:
+    assert t_95(df) == pytest.approx(stats.t.ppf(0.975, df), abs=0.005)
 
 
 def test_generalised_advantages_are_a_filter_of_the_residuals() -> None:

@@ -16,7 +16,7 @@ from spawn_traces import Dropping, spawns_of
 from baton.credit import ESTIMATORS, CreditError
 from baton.credit.estimator import Credits
 from baton.credit.estimators.spawn_effect import combined, controlled, effect_of
-from baton.credit.estimators.spawn_fork import decisions_of
+from baton.credit.estimators.spawn_options import decisions_of
 from baton.team.forks import Forks
 from baton.trace.trace import Trace
 

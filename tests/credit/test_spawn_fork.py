@@ -18,15 +18,9 @@ from baton.credit.estimators.spawn_effect import (
     group_means,
     inverse_propensity,
 )
-from baton.credit.estimators.spawn_fork import (
-    choose_fork,
-    decisions_of,
-    other_branch,
-    pair,
-    propensity_of,
-    spawn_fork,
-)
+from baton.credit.estimators.spawn_fork import choose_fork, fork_one, other_branches, spawn_fork
 from baton.credit.estimators.spawn_log import spawn_doubly_robust
+from baton.credit.estimators.spawn_options import choice_of, decisions_of, propensity_of
 from baton.team.action import Spawn
 from baton.team.forks import Forks
 from baton.team.intervene import Force
@@ -108,9 +102,11 @@ def test_paired_forks_are_exact_on_the_team() -> None:
         event = decisions_of(trace)[0]
         hard = int(trace.header.task_id[-1])
         assert propensity_of(event) == pytest.approx(LOGGED[hard])
-        found = asyncio.run(pair(forks, trace, event, other_branch(forks, event)))
-        assert found.tau in (0.0, 1.0)  # shared luck: a helper never hurts here
-        taus.append(found.tau)
+        found = asyncio.run(fork_one(forks, trace))
+        assert found is not None
+        [tau] = found.contrasted({"spawn worker: help": 1.0, "stop alone": -1.0})
+        assert tau in (0.0, 1.0)  # shared luck: a helper never hurts here
+        taus.append(tau)
     assert abs(fmean(taus) - TRUE_EFFECT) < 0.12
 
 
@@ -163,7 +159,8 @@ def test_spawns_are_read_from_both_surfaces() -> None:
         seen.append([(event.id, event.type, propensity_of(event)) for event in events])
         assert {p for _, _, p in seen[-1]} == {0.5}  # one of two, at random
         for event in events:
-            other = other_branch(forks, event)
+            _, others = other_branches(forks, choice_of(event))
+            [other] = others.values()
             assert isinstance(other, Force)
             assert isinstance(other.action, Spawn) == (event.type != "spawn")
         credits = asyncio.run(spawn_fork(group, runner=forks))

@@ -8,7 +8,7 @@ import pytest
 from credit_teams import group_of, returns_lists, values_of
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import norm, rankdata
+from scipy.stats import norm, rankdata, t
 
 from baton.credit import ESTIMATORS
 from baton.credit.core.baseline import centred, left_out, normal_ranks, normalised, std
@@ -89,7 +89,7 @@ def test_equal_returns_earn_nothing() -> None:
 
 
 def test_standard_errors_are_those_of_a_redrawn_baseline() -> None:
-    """Fix one return, draw the others again: the spread of the advantage is the stated error."""
+    """Fix one return, draw the others again: the spread of the advantage is the stated error, but for Student's t."""
     rng = np.random.default_rng(0)
     n, draws = 6, 4000
     found, stated = [], []
@@ -98,8 +98,8 @@ def test_standard_errors_are_those_of_a_redrawn_baseline() -> None:
         advantage = centred(values)[0]
         found.append(advantage.value)
         stated.append((advantage.stderr or 0.0) ** 2)
-    # The stated variance uses the spread of all n, one of which is held fixed.
-    assert np.sqrt(np.mean(stated)) == pytest.approx(np.std(found), rel=0.1)
+    wide = t.ppf(0.975, n - 2) / norm.ppf(0.975)
+    assert np.sqrt(np.mean(stated)) == pytest.approx(np.std(found) * wide, rel=0.05)
     errors = [a.stderr for a in normal_ranks([1.0, 2.0, 3.0])]
     assert errors[0] == pytest.approx(errors[2])
 
@@ -127,7 +127,7 @@ def test_leave_one_out_gives_the_exact_gradient(p: float, size: int) -> None:
 def test_returns_that_are_alike_have_no_spread(alike: list[float]) -> None:
     """Their mean is off in the last digit, and so was their deviation: 1e-16, which something was divided by."""
     assert std(alike) == 0.0
-    nothing = [(0.0, 0.0)] * len(alike)
+    nothing = [(0.0, None)] * len(alike)  # and they do not tell how far their mean may be off
     assert [tuple(a) for a in centred(alike)] == nothing
     assert [tuple(a) for a in left_out(alike)] == nothing
     assert [tuple(a) for a in normalised(alike)] == nothing

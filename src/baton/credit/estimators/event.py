@@ -179,16 +179,16 @@ def reinforce_cost(
     The cost of a step is 0.1 log(1 + g (t+1)/(T+1)) / log(1+g) x role factor x tokens/1e5 with g = 1, over the
     tokens spent from this decision to the next. T is `horizon`, or the number of decisions. A forced stop
     takes its place in the recursion and gets no credit: it was not chosen.
-    Standard error: the spread over the group of R_t at the same place among an agent's decisions, each being
-    one draw. None: no other rollout came to that place.
+    Standard error: the spread over the other rollouts of R_t at the same place among an agent's decisions, each being
+    one draw. None: fewer than two others came to that place, or came out alike.
     Source: Puppeteer, arXiv 2505.19591 [C], without its flaw of training forced stops as chosen.
     """
     found = [
         _returns_to_go(trace, total, gamma, growth, factors or {}, horizon)
         for trace, total in zip(group, returns(group, reward), strict=True)
     ]
-    errors = pooled(((event.agent, step), value) for mine in found for step, event, value in mine)
-    rows = ([(event.id, value, errors[event.agent, step]) for step, event, value in mine] for mine in found)
+    errors = iter(pooled(((event.agent, step), value) for mine in found for step, event, value in mine))
+    rows = ([(event.id, value, next(errors)) for _, event, value in mine] for mine in found)
     notes = ("no baseline", "tokens until the next decision were spent for this one", BY_SPREAD)
     return write_credits("reinforce-cost", "orchestrator", rows, *notes)
 

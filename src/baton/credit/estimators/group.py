@@ -20,11 +20,15 @@ from baton.credit.core.baseline import (
     EPS,
     OF_BASELINE,
     Advantage,
+    Part,
+    baseline_errors,
     centred,
     left_out,
     normal_ranks,
     normalised,
+    parts,
     pooled,
+    running_error,
     std,
 )
 from baton.credit.estimator import (
@@ -101,16 +105,23 @@ def compared(
     *assumes: str,
     alone: str = "",
 ) -> Credits:
-    """Each (pool, place in the group, target, value) normalised within its pool. `alone`: what one by itself says."""
+    """Each (pool, place in the group, target, value) normalised within its pool. `alone`: what one by itself says.
+
+    The draws are rollouts: what one of them brings into a pool several times tells of its baseline once.
+    """
     pools: dict[Hashable, list[tuple[int, str, float]]] = {}
     for pool, place, target, value in draws:
         pools.setdefault(pool, []).append((place, target, value))
     credits: Credits = [[] for _ in group]
     for mine in pools.values():
         notes = (*assumes, OF_BASELINE, *((alone,) if alone and len(mine) == 1 else ()))
-        found = normalised([value for _, _, value in mine], eps)
-        for (place, target, _), (value, error) in zip(mine, found, strict=True):
-            credits[place].append(make_credit(name, unit, target, value, stderr=error, assumes=notes))
+        values = [value for _, _, value in mine]
+        errors = baseline_errors(parts((place, value) for place, _, value in mine))
+        scale = std(values) + eps if len(values) > 1 else 1.0
+        for (place, target, _), (value, _) in zip(mine, normalised(values, eps), strict=True):
+            error = errors[place]
+            stderr = None if error is None else error / scale
+            credits[place].append(make_credit(name, unit, target, value, stderr=stderr, assumes=notes))
     return credits
 
 
@@ -150,16 +161,16 @@ def difference(
     """D_i = G(z) - G(z_-i, c): the return, less what it would have been with agent i replaced by a default.
 
     `without(trace, agent)` is that counterfactual return: from a model, a table, or forks made before.
-    Standard error: the spread of the agent's differences over the group, each being one draw of its mean
-    difference. None: the agent took part in one rollout, or its differences are all alike.
+    Standard error: the spread of the agent's differences over the other rollouts, each being one draw of its mean
+    difference. None: the agent took part in fewer than three rollouts, or in the others its differences are alike.
     Source: difference rewards, Wolpert & Tumer 2002 [M].
     """
     found = [
         {agent: whole - without(trace, agent) for agent in agents(trace)}
         for trace, whole in zip(group, returns(group, reward), strict=True)
     ]
-    errors = pooled(pair for mine in found for pair in mine.items())
-    rows = ([(agent, value, errors[agent]) for agent, value in mine.items()] for mine in found)
+    errors = iter(pooled(pair for mine in found for pair in mine.items()))
+    rows = ([(agent, value, next(errors)) for agent, value in mine.items()] for mine in found)
     return write_credits("difference", "agent", rows, "the counterfactual returns given are right", BY_SPREAD)
 
 
@@ -193,8 +204,8 @@ def role_group(
     that 99 % of them do not exceed): where there are fewer they are repeated in turn, where there are more
     the later ones are dropped and get no credit. One that stands in the batch m times carries m A, so the
     credits of a role sum to zero over the K x d. On unit `role`, a rollout's value is its mean over the d.
-    Standard error: of the baseline, from the K means of rollouts; copies are no draws, and agents of a rollout share
-    its luck. None: the role took part in one rollout, or the means came out alike and their members did not.
+    Standard error: of the baseline, from the means of the other rollouts; copies are no draws, and agents of a rollout
+    share its luck. None: the role took part in fewer than three rollouts, or the others came out alike.
     Source: M-GRPO, arXiv 2511.13288 [P]; which to repeat and drop is random there and in order here [I].
     """
     if d is not None and d < 1:
@@ -212,7 +223,7 @@ def role_group(
             for (agent, value), times in zip(members, aligned(len(members), width), strict=True)
             if times
         ]
-        values, error = _repeated([(place, value, times) for place, _, value, times in batch], eps)
+        values, errors = _repeated([(place, value, times) for place, _, value, times in batch], eps)
         note = (
             f"rollouts brought to {width} sub-trajectories of {role!r}",
             "a role's agents are alike",
@@ -222,6 +233,7 @@ def role_group(
         for (place, agent, _, times), value in zip(batch, values, strict=True):
             per_place.setdefault(place, []).append(value * times)
             if unit == "agent":
+                error = errors[place]
                 stderr = None if error is None else error * times
                 credits[place].append(
                     make_credit("role-group", "agent", agent, value * times, stderr=stderr, assumes=note)
@@ -230,7 +242,7 @@ def role_group(
             for place, mine in per_place.items():
                 total = math.fsum(mine) / width
                 credits[place].append(
-                    make_credit("role-group", "role", role, total, stderr=error, assumes=note)
+                    make_credit("role-group", "role", role, total, stderr=errors[place], assumes=note)
                 )
     return credits
 
@@ -243,21 +255,19 @@ def _by_role(trace: Trace, reward: RewardOf, counts: Counts) -> dict[str, list[t
     return found
 
 
-def _repeated(batch: list[tuple[int, float, int]], eps: float) -> tuple[list[float], float | None]:
-    """Of (rollout, return, times): advantages normalised over all copies, one for each original; their error."""
+def _repeated(
+    batch: list[tuple[int, float, int]], eps: float
+) -> tuple[list[float], dict[Hashable, float | None]]:
+    """Of (rollout, return, times): advantages normalised over all copies, one for each original; errors by rollout."""
     copies = [value for _, value, times in batch for _ in range(times)]
     found = [advantage.value for advantage in normalised(copies, eps)]
     first = accumulate((times for _, _, times in batch), initial=0)
     values = [found[at] for at, _ in zip(first, batch, strict=False)]
-    rollouts: dict[int, list[float]] = {}
-    for place, value, times in batch:
-        rollouts.setdefault(place, []).extend([value] * times)
+    rollouts = parts((place, value) for place, value, times in batch for _ in range(times))
     # Every rollout fills d places, so the baseline is the plain mean of the rollouts' own.
-    error = centred([fmean(mine) for mine in rollouts.values()])[0].stderr
-    spread = std(copies) if len(copies) > 1 else 0.0
-    if error is None or spread == 0.0:
-        return values, error
-    return values, error / (spread + eps) or None
+    scale = (std(copies) if len(copies) > 1 else 0.0) + eps
+    errors = baseline_errors({place: Part(own.sum / own.num, 1) for place, own in rollouts.items()})
+    return values, {place: None if error is None else error / scale for place, error in errors.items()}
 
 
 class Ema(Struct, kw_only=True):
@@ -285,9 +295,9 @@ def role_ema(
 
     Takes rollouts in their order. Pass an `Ema` to go on from earlier groups; it is brought up to date. A
     role's return is the mean over its agents.
-    Standard error: of the baseline, sqrt((b - m)^2 + s^2/n) with m, s and n the mean, spread and number of the
-    role's returns in this group: how far the running mean is from them (it starts at zero), and how well they
-    are known. None: the role took part in one rollout.
+    Standard error: of the baseline, by the mean m of the role's returns in this group, known to s/sqrt(n): 1.96 of it
+    hold 95 % of where b may stand from what m is a draw of (it starts at zero). None: the role took part in one
+    rollout, or its returns are all alike.
     Source: SPIRAL, ICLR 2026 [C]; the error [I].
     """
     kept = Ema() if ema is None else ema
@@ -307,16 +317,10 @@ def role_ema(
     for mine in found:
         credits.append([])
         for role, value in mine.items():
-            error = _baseline_error(kept.values.get(role, 0.0), pools[role])
+            error = running_error(kept.values.get(role, 0.0), pools[role])
             above = kept.advantage(role, value)
             credits[-1].append(make_credit("role-ema", "role", role, above, stderr=error, assumes=assumes))
     return credits
-
-
-def _baseline_error(baseline: float, values: list[float]) -> float | None:
-    if len(values) < 2:
-        return None
-    return math.hypot(baseline - fmean(values), std(values) / math.sqrt(len(values)))
 
 
 # Credit on tool calls: each against the other calls of the same tool. (`siblings` and `coma` apply too.)

@@ -2,7 +2,7 @@
 
 Q_tot = f(Q_1, ..., Q_n) with df/dQ_i >= 0, so that each agent's best choice is the team's. What agent
 i is told is the team's error through its own slope: (R - Q_tot) df/dQ_i. The error of that is the spread of
-R - Q_tot over the group through the same slope: what it would move were the rollout drawn again.
+R - Q_tot over the other rollouts through the same slope: what it would move were the rollout drawn again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from baton.credit.core.baseline import BY_SPREAD, seen
+from baton.credit.core.baseline import BY_SPREAD, pooled
 from baton.credit.estimator import CreditError, Credits, Group, RewardOf, estimator, returns, write_credits
 from baton.trace.acts import agents
 from baton.trace.outcome import team_return
@@ -66,7 +66,7 @@ def vdn(group: Group, *, q: Callable[[Trace, str], float], reward: RewardOf = te
     """(R - sum_i Q_i) to every agent: Q_tot = sum of Q_i, so each agent's slope is 1.
 
     `q(trace, agent)` is an agent's own value of what it did. Standard error: the spread of R - sum_i Q_i over
-    the group; None for a group of one.
+    the other rollouts; None for fewer than two.
     Source: VDN, arXiv 1706.05296 [M].
     """
     return _mixed("vdn", group, q, lambda _: math.fsum, returns(group, reward))
@@ -91,7 +91,7 @@ def qmix(
 
     `q(trace, agent)` is an agent's own value; `mix(trace)` gives the mixing function of that trace's
     state, over agents in order of birth. A mixing with a negative slope is an error. Standard error: the
-    spread of R - Q_tot over the group, through the slope; None for a group of one.
+    spread of R - Q_tot over the other rollouts, through the slope; None for fewer than two.
     Source: QMIX, arXiv 1803.11485 [M]; over communication in Agent Q-Mix, arXiv 2604.00344 [C].
     """
     return _mixed("qmix", group, q, mix, returns(group, reward))
@@ -111,12 +111,12 @@ def _mixed(
         through = slopes(mixing, values)
         check_monotone(through, names)
         rows.append((names, through, total - mixing(values)))
-    spread = seen([off for _, _, off in rows])
+    errors = pooled(("team", off) for _, _, off in rows)
     told = (
         [
-            (agent, off * slope, None if spread is None else spread * abs(slope))
+            (agent, off * slope, None if error is None else error * abs(slope))
             for agent, slope in zip(names, through, strict=True)
         ]
-        for names, through, off in rows
+        for (names, through, off), error in zip(rows, errors, strict=True)
     )
     return write_credits(name, "agent", told, "the agents' values given are right", BY_SPREAD)

@@ -198,8 +198,8 @@ async def shapley(
         )
     if len(group) == 1:
         return out
-    spread = pooled((credit.target, credit.value) for mine in out for credit in mine)
-    return [[_in_group(credit, spread[credit.target]) for credit in mine] for mine in out]
+    spread = iter(pooled((credit.target, credit.value) for mine in out for credit in mine))
+    return [[_in_group(credit, next(spread)) for credit in mine] for mine in out]
 
 
 def _written(players: list[str], found: Shapley, spent: Cost, assumes: tuple[str, ...]) -> list[Credit]:
@@ -220,5 +220,5 @@ def _written(players: list[str], found: Shapley, spent: Cost, assumes: tuple[str
 
 def _in_group(credit: Credit, spread: float | None) -> Credit:
     if spread is None or credit.stderr is None:
-        return credit
+        return replace(credit, stderr=None)
     return replace(credit, stderr=math.hypot(credit.stderr, spread), assumes=(*credit.assumes, BY_SPREAD))

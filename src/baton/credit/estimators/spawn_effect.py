@@ -1,14 +1,16 @@
 """The effect of spawning from what was logged and what was forked: the arithmetic, without traces.
 
-- Doubly robust, off the forks: m1 - m0 + d (R - m1)/p - (1-d) (R - m0)/(1-p), with p the recorded propensity
-  after masks and m predicted from other rollouts (cross-fitted).
+- Doubly robust, off the forks: Q(o) is m_o + 1[o taken] (R - m_o)/pi(o), with pi the recorded propensity after masks
+  and m predicted from other rollouts (cross-fitted); of two options, m1 - m0 + d (R - m1)/p - (1-d) (R - m0)/(1-p).
+- Its error is that of the design, whose chances are known: sum c(o)^2 E(R - m_o)^2/pi(o) for each decision. A sample
+  of such terms does not show its own variance where an option is rare: the few that took it are most of it.
 - Two samples of one effect are combined by inverse variance, each fold with the variances of the other, so the
   weights do not know the estimates they weigh.
 - Draws that were not equally likely to be drawn count by the inverse of their chance (Hajek's ratio: its bias
   falls with their number, and is none where the chances are alike); its error is the jackknife's.
 - Forks of a part of the log take the log's own guess of the effect as control variate.
-- Centred over the two actions: A_spawn = (1-p) tau, A_noop = -p tau; the mean under the policy is zero, and
-  "do not spawn" earns credit where it was right.
+- Centred over the actions: A(o) = Q(o) - sum pi(o') Q(o'), of two (1-p) tau for a spawn and -p tau for none; the mean
+  under the policy is zero, and "do not spawn" earns credit where it was right.
 Sources: Robins, Rotnitzky and Zhao 1994; Chernozhukov et al. 2018; Hajek 1971; Tukey 1958; control variates over
 two samples (double sampling), Cochran 1977, chapter 12 [M].
 """
@@ -16,7 +18,9 @@ two samples (double sampling), Cochran 1977, chapter 12 [M].
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 from msgspec import Struct
@@ -26,6 +30,7 @@ from baton.credit.estimator import CreditError
 from baton.trace.records import ROUNDING
 
 Array = NDArray[np.float64]
+Option = TypeVar("Option", bound=Hashable)
 
 
 class Effect(Struct, frozen=True, kw_only=True):
@@ -35,6 +40,8 @@ class Effect(Struct, frozen=True, kw_only=True):
     stderr: float | None
     terms: tuple[float, ...]
     """One per decision; their mean, weighed where they are, is the value."""
+    df: float = math.inf
+    """Degrees of freedom of the error: how few draws it was told by."""
 
 
 def centred(tau: ArrayLike, propensity: ArrayLike, spawned: ArrayLike) -> Array:
@@ -70,9 +77,8 @@ def effect_of(terms: ArrayLike, weights: ArrayLike | None = None) -> Effect:
     t, w = _weighed(terms, weights)
     error = math.sqrt(_spread(t, w) / len(t)) if len(t) > 1 else 0.0
     told = error > ROUNDING * max(1.0, float(np.abs(t).max()))
-    return Effect(
-        value=float(np.average(t, weights=w)), stderr=error if told else None, terms=tuple(t.tolist())
-    )
+    value = float(np.average(t, weights=w))
+    return Effect(value=value, stderr=error if told else None, terms=tuple(t.tolist()), df=len(t) - 1)
 
 
 def _weighed(terms: ArrayLike, weights: ArrayLike | None) -> tuple[Array, Array]:
@@ -95,30 +101,116 @@ def group_means(
     rollouts: Sequence[Hashable] | None = None,
     num_folds: int = 2,
 ) -> tuple[Array, Array]:
-    """A plain regression, cross-fitted: mean return of each (group, action) over the other folds.
+    """`option_means` of two options, a spawn and none."""
+    taken = np.asarray(spawned, dtype=bool).tolist()
+    found = option_means(groups, taken, returns, (True, False), rollouts=rollouts, num_folds=num_folds)
+    return found[True], found[False]
+
+
+def option_means(
+    groups: Sequence[Hashable],
+    taken: Sequence[Option],
+    returns: ArrayLike,
+    options: Iterable[Option],
+    *,
+    rollouts: Sequence[Hashable] | None = None,
+    num_folds: int = 2,
+) -> dict[Option, Array]:
+    """A plain regression, cross-fitted: mean return of each (group, option) over the other folds.
 
     A fold is of whole rollouts: decisions of one share their return. `rollouts` says whose each decision is; without it
-    each is its own. Where the other folds have none of a cell, the mean over that action; where they have none, over
+    each is its own. Where the other folds have none of a cell, the mean over that option; where they have none, over
     all; where nobody else is there, zero.
     """
-    d, r = np.asarray(spawned, dtype=bool), np.asarray(returns, dtype=float)
+    r = np.asarray(returns, dtype=float)
     names = {name: i for i, name in enumerate(dict.fromkeys(groups))}
     cell = np.array([names[g] for g in groups])
     whose = range(len(r)) if rollouts is None else rollouts
     folds = {name: i % num_folds for i, name in enumerate(dict.fromkeys(whose))}
     fold = np.array([folds[name] for name in whose])
-    predicted = np.empty((2, len(r)))
-    for held in range(num_folds):
-        other, here = fold != held, fold == held
-        overall = r[other].mean() if other.any() else 0.0
-        for action in (0, 1):
-            taken = other & (d == bool(action))
-            fallback = r[taken].mean() if taken.any() else overall
-            counts = np.bincount(cell[taken], minlength=len(names))
-            sums = np.bincount(cell[taken], r[taken], len(names))
+    predicted: dict[Option, Array] = {}
+    for option in options:
+        chose = np.array([each == option for each in taken], dtype=bool)
+        predicted[option] = np.empty(len(r))
+        for held in range(num_folds):
+            other, here = fold != held, fold == held
+            took = other & chose
+            overall = r[other].mean() if other.any() else 0.0
+            fallback = r[took].mean() if took.any() else overall
+            counts = np.bincount(cell[took], minlength=len(names))
+            sums = np.bincount(cell[took], r[took], len(names))
             means = np.where(counts > 0, sums / np.maximum(counts, 1), fallback)
-            predicted[action, here] = means[cell[here]]
-    return predicted[1], predicted[0]
+            predicted[option][here] = means[cell[here]]
+    return predicted
+
+
+_PRIOR = 4
+"""How many decisions of no option in particular are added to those of each, to tell how far returns are from their
+predictions: an option that was taken once or twice cannot tell for itself."""
+
+
+class Decisions(Struct, frozen=True, kw_only=True):
+    """Like decisions of a log, with what was predicted for each of their options from other rollouts."""
+
+    rollouts: Sequence[Hashable]
+    taken: Sequence[str]
+    chances: Sequence[Mapping[str, float]]
+    returns: Sequence[float]
+    predicted: Mapping[str, Sequence[float]]
+
+    def __post_init__(self) -> None:
+        if any(not 0 < p < 1 for chances in self.chances for p in chances.values()):
+            raise CreditError(
+                "doubly robust credit needs every option to have had a chance: a propensity is not inside (0, 1). "
+                "Sample with epsilon > 0, or use forks there (spawn-fork)."
+            )
+
+    def robust(self, contrast: Mapping[str, float]) -> Robust:
+        """The mean over rollouts of sum c(o) Q(o), c a contrast of the options."""
+        residuals = [self.returns[k] - self.predicted[o][k] for k, o in enumerate(self.taken)]
+        times = Counter(self.rollouts)
+        counts, sums = defaultdict[str, float](float), defaultdict[str, float](float)
+        for rollout, option, x in zip(self.rollouts, self.taken, residuals, strict=True):
+            counts[option] += 1 / times[rollout]  # a rollout counts once, however often it decided
+            sums[option] += x * x / times[rollout]
+        overall = math.fsum(sums.values()) / len(times)
+        squares = {o: (sums[o] + _PRIOR * overall) / (counts[o] + _PRIOR) for o in contrast}
+        terms: dict[Hashable, list[float]] = {}
+        spreads: dict[Hashable, list[float]] = {}
+        for k, (rollout, chances) in enumerate(zip(self.rollouts, self.chances, strict=True)):
+            guess = math.fsum(c * self.predicted[o][k] for o, c in contrast.items())
+            shown = contrast[self.taken[k]] * residuals[k] / chances[self.taken[k]]
+            terms.setdefault(rollout, []).append(guess + shown)
+            # Decisions of one rollout share its luck, so their mean is as far off as one of them.
+            spread = math.fsum(c * c * squares[o] / chances[o] for o, c in contrast.items())
+            spreads.setdefault(rollout, []).append(spread)
+        return Robust(
+            terms=[math.fsum(own) / len(own) for own in terms.values()],
+            weights=[len(own) for own in terms.values()],
+            spreads=[math.fsum(own) / len(own) for own in spreads.values()],
+            df=len(terms) - len(contrast),
+        )
+
+
+class Robust(Struct, frozen=True, kw_only=True):
+    """What each rollout of a log says of a contrast, how much it counts, and its variance by design."""
+
+    terms: list[float]
+    weights: list[int]
+    spreads: list[float]
+    df: float
+
+    def effect(self) -> Effect:
+        """Their mean, whose error is the design's. None: one rollout, or predictions that were never off."""
+        w = np.asarray(self.weights, dtype=float)
+        error = math.sqrt(float((w**2 * self.spreads).sum())) / float(w.sum())
+        told = len(w) > 1 and error > ROUNDING * max(1.0, float(np.abs(self.terms).max()))
+        return Effect(
+            value=float(np.average(self.terms, weights=w)),
+            stderr=error if told else None,
+            terms=tuple(self.terms),
+            df=max(self.df, 1),
+        )
 
 
 def controlled(pairs: ArrayLike, guess: ArrayLike, guess_all: ArrayLike) -> Effect:
@@ -147,12 +239,15 @@ def combined(
     first: Sequence[float],
     second: Sequence[float],
     weights: tuple[ArrayLike | None, ArrayLike | None] = (None, None),
+    *,
+    design: Robust | None = None,
 ) -> Effect:
     """Two samples of one effect as one estimate, each fold weighed by the variances of the other.
 
-    tau = sum w_k mean_k, w_k = (1/v_k) / sum 1/v; `weights` are of the draws within each mean. A sample that came out
-    all alike does not tell its variance; it is taken as the other's over its own number, as if one more draw had shown
-    it. Two such samples are just averaged.
+    tau = sum w_k mean_k, w_k = (1/v_k) / sum 1/v; `weights` are of the draws within each mean. `design`: where the
+    second sample is from, if its error is to be that of the design. A sample that came out all alike does not tell its
+    variance; it is taken as the other's over its own number, as if one more draw had shown it. Two such samples are
+    just averaged. Degrees of freedom by Satterthwaite.
     """
     samples = [_weighed(terms, given) for terms, given in zip((first, second), weights, strict=True)]
     if min(len(first), len(second)) < 4:
@@ -160,6 +255,11 @@ def combined(
             f"combining needs at least 4 of each kind to weigh them; there are {len(first)} and {len(second)}."
         )
     spreads = [_spread(*sample) for sample in samples]
+    free = [len(terms) - 1.0 for terms, _ in samples]
+    if design is not None:
+        stated = design.effect()
+        spreads[1] = max(spreads[1], (stated.stderr or 0.0) ** 2 * len(second))
+        free[1] = stated.df
     nothing = 1e-24 * max(1.0, *(float(np.abs(terms).max()) ** 2 for terms, _ in samples))
     if max(spreads) <= nothing:
         both = np.concatenate([terms for terms, _ in samples])
@@ -168,7 +268,7 @@ def combined(
         v if v > nothing else other / len(terms)
         for v, other, (terms, _) in zip(spreads, spreads[::-1], samples, strict=True)
     ]
-    values, variances = [], []
+    values, variances = [], np.zeros(2)
     for fold in (0, 1):
         here = [(terms[fold::2], each[fold::2]) for terms, each in samples]
         there = [(terms[1 - fold :: 2], each[1 - fold :: 2]) for terms, each in samples]
@@ -180,7 +280,7 @@ def combined(
         trust = np.array([1 / g for g in guess]) / sum(1 / g for g in guess)
         means = [np.average(terms, weights=each) for terms, each in here]
         values.append(float(trust @ means))
-        variances.append(
-            float(sum(t**2 * v / len(h[0]) for t, v, h in zip(trust, spreads, here, strict=True)))
-        )
-    return Effect(value=sum(values) / 2, stderr=math.sqrt(sum(variances)) / 2, terms=tuple(values))
+        variances += [t**2 * v / len(h[0]) for t, v, h in zip(trust, spreads, here, strict=True)]
+    total = float(variances.sum())
+    df = total**2 / float((variances**2 / free).sum())
+    return Effect(value=sum(values) / 2, stderr=math.sqrt(total) / 2, terms=tuple(values), df=df)

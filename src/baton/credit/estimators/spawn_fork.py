@@ -1,27 +1,37 @@
-"""Credit of spawning and of not spawning: both branches, so that the one not taken counts too.
+"""Credit of spawning and of not spawning: all branches, so that those not taken count too.
 
-On-policy data cannot tell what the other branch would have given (Observation 2 of the survey).
-- Paired forks: at one decision of a trace, chosen with logged probability, the prefix is run on both ways
-  under the same random numbers: tau = R1 - R0 - l (cost1 - cost0).
+On-policy data cannot tell what the other branches would have given (Observation 2 of the survey). At one decision of a
+trace, chosen with logged probability, the prefix is run on with every option under the same random numbers:
+
+    A(o) = Q(o) - sum pi(o') Q(o'),   Q = R - l cost;   with two options (1-p) tau for a spawn and -p tau for none
+
+- Where there are more options than the budget lets run, so many are drawn by their chances, and what they show counts
+  by the inverse of the chance to be drawn, so the mean is right (Hansen and Hurwitz 1943).
 - Off the forks, and both together: `baton.credit.estimators.spawn_log`.
-The arithmetic and its sources: `baton.credit.estimators.spawn_effect`. Paired forks over a team's trace [I].
+What the options are: `baton.credit.estimators.spawn_options`. Forks of all branches over a team's trace [I].
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
+from statistics import fmean
 from typing import Literal
 
-import numpy as np
 from msgspec import Struct
 
-from baton.credit.core.baseline import BY_SPREAD, pooled
+from baton.credit.core.baseline import BY_SPREAD, one_draw, widened
 from baton.credit.estimator import CreditError, Credits, Group, RewardOf, estimator, make_credit
-from baton.credit.estimators.spawn_effect import centred, effect_of
-from baton.credit.estimators.stop_value import action_of
+from baton.credit.estimators.spawn_effect import effect_of
+from baton.credit.estimators.spawn_options import (
+    BY_OPTION,
+    Choice,
+    check_decided,
+    choice_of,
+    decisions_of,
+    spawns,
+)
 from baton.settings import Chance, Count
-from baton.team.action import Action, Spawn
 from baton.team.clock import uniform
 from baton.team.forks import Cost, Forks
 from baton.team.intervene import BarAgent, Drop, Force, Intervention
@@ -31,57 +41,8 @@ from baton.trace.records import Event
 from baton.trace.trace import Trace
 
 Without = Literal["drop", "bar"]
-
-
-class SpawnPair(Struct, frozen=True, kw_only=True):
-    """One decision, both ways."""
-
-    tau: float
-    """R1 - R0 - l (cost1 - cost0), averaged over replicates."""
-    stderr: float | None
-    """None: one replicate does not tell, nor do several that came out alike."""
-    differences: tuple[float, ...]
-    cost: Cost = Cost()
-
-
-def decisions_of(trace: Trace) -> list[Event]:
-    """Events at which a policy chose whether to spawn: spawns, and choices among options with a spawn."""
-    return [
-        event
-        for event in trace.events
-        if event.call is not None
-        and event.status == "ok"
-        and (event.type == "spawn" or any(map(_spawns, event.options or ())))
-    ]
-
-
-def _spawns(option: str) -> bool:
-    action = action_of(option)
-    if action is None:  # a log from elsewhere may name its options by their verbs alone
-        return option.split(maxsplit=1)[:1] == ["spawn"]
-    return isinstance(action, Spawn)
-
-
-def check_decided(group: Group) -> None:
-    """Raises where nobody in a group had a choice to spawn."""
-    if not any(decisions_of(trace) for trace in group):
-        raise CreditError(
-            f"in none of these {len(group)} traces did a policy choose whether to spawn, so there is no such credit. A "
-            "choice is a spawn, or an event with a spawn among its `options`."
-        )
-
-
-def propensity_of(event: Event) -> float:
-    """The recorded chance of a spawn at a decision, over all options that spawn."""
-    if event.options is not None and event.option_propensities is not None:
-        chances = zip(event.options, event.option_propensities, strict=True)
-        return math.fsum(p for option, p in chances if _spawns(option))
-    if event.type == "spawn" and event.propensity is not None:
-        return event.propensity
-    raise CreditError(
-        f"event {event.id} has no propensity, so the chance of the branch not taken is not known. Record runs with "
-        "an engine that gives log-probs, or with option_propensities."
-    )
+Gains = Mapping[str, float]
+"""Option -> its value less that of the option taken, unbiased. An option that is not named gained nothing."""
 
 
 def choose_fork(trace: Trace, rate: float, *, seed: int = 0) -> tuple[Event, float] | None:
@@ -102,53 +63,124 @@ def no_spawn(event: Event, without: Without = "drop") -> Intervention:
     return Drop(event.id) if without == "drop" else BarAgent(event.to)
 
 
-async def pair(
+def other_branches(
+    runner: Forks, choice: Choice, without: Without = "drop"
+) -> tuple[Choice, dict[str, Intervention]]:
+    """The branches not taken, by option, and the choice as they have it.
+
+    Options that are no actions of this team (a log from elsewhere names them by their verbs) cannot be made to happen;
+    then a spawn is compared with no spawn at all.
+    """
+    event, others = choice.event, [option for option in choice.chances if option != choice.taken]
+    found: dict[str, Intervention] = {}
+    for option in others if event.options is not None else ():
+        harness = runner.team.harness
+        item = harness.surface.parse(option, frozenset().union(*harness.verbs.values()))[0]
+        if isinstance(item, Parsed):
+            found[option] = Force(event.id, item.action)
+    if len(found) == len(others) and others:
+        return choice, found
+    if not choice.spawned:
+        lacking = next((option for option in others if option not in found), None)
+        raise CreditError(
+            f"{event.id} did not spawn, and "
+            + (
+                "its options name no spawn with a chance"
+                if lacking is None
+                else f"{lacking!r} is no action here"
+            )
+            + ", so there is no other branch."
+        )
+    kinds = choice.by_kind()
+    return kinds, {option: no_spawn(event, without) for option in kinds.chances if not spawns(option)}
+
+
+def drawn_options(choice: Choice, num_options: int, key: str) -> dict[str, float]:
+    """Which of the other options to run, and what each counts for: the inverse of its chance to be drawn.
+
+    All of them, for one each, where the budget allows; else as many draws by their chances, with replacement.
+    """
+    others = {option: p for option, p in choice.chances.items() if option != choice.taken}
+    if len(others) <= num_options:
+        return dict.fromkeys(others, 1.0)
+    rest = math.fsum(others.values())
+    counted: dict[str, float] = {}
+    for number in range(num_options):
+        point, chosen = uniform(f"{key}/{number}") * rest, next(iter(others))
+        for option, p in others.items():
+            chosen, point = option, point - p
+            if point < 0:
+                break
+        counted[chosen] = counted.get(chosen, 0.0) + rest / others[chosen] / num_options
+    return counted
+
+
+class Forked(Struct, frozen=True, kw_only=True):
+    """A decision that was run with its other options."""
+
+    choice: Choice
+    like: Hashable
+    """Task and place among its trace's decisions: what it may be compared with."""
+    q: float
+    """Probability with which it was forked."""
+    gains: tuple[Gains, ...]
+    """One of each replicate."""
+    complete: bool
+    """Whether every option was run."""
+    cost: Cost
+
+    def contrasted(self, weights: Mapping[str, float]) -> list[float]:
+        """For each replicate, the sum of the options' values by these weights, which add up to zero."""
+        return [
+            math.fsum(weight * gain.get(option, 0.0) for option, weight in weights.items())
+            for gain in self.gains
+        ]
+
+
+async def fork_one(
     runner: Forks,
     trace: Trace,
-    event: Event,
-    other: Intervention | Action,
     *,
+    rate: float = 1.0,
+    num_options: int = 4,
     num_replicates: int = 1,
     token_price: float = 0.0,
+    without: Without = "drop",
+    seed: int = 0,
     reward: RewardOf = team_return,
-) -> SpawnPair:
-    """Run a decision both ways. `other`: what happens in the branch not taken (an action is forced there)."""
+) -> Forked | None:
+    """At most one decision of a trace, with its other options. None: none was chosen."""
+    chosen = choose_fork(trace, rate, seed=seed)
+    if chosen is None:
+        return None
+    event, q = chosen
     before = runner.cost
-    change = other if isinstance(other, Drop | BarAgent | Force) else Force(event.id, other)  # type: ignore[arg-type]  # an action
-    sign = 1.0 if event.type == "spawn" else -1.0
-    differences = []
+    choice, ways = other_branches(runner, choice_of(event), without)
+
+    def net(made: Trace) -> float:
+        return reward(made) - token_price * made.costs.get("tokens", 0.0)
+
+    gains = []
     for replicate in range(num_replicates):
         redraw = event.id if replicate else None
         taken = (await runner.fork(trace, replicate=replicate, redraw=redraw)).trace if replicate else trace
-        not_taken = (await runner.fork(trace, (change,), replicate=replicate, redraw=redraw)).trace
-        costs = (taken.costs.get("tokens", 0.0) - not_taken.costs.get("tokens", 0.0)) * token_price
-        differences.append(sign * (reward(taken) - reward(not_taken) - costs))
-    found = effect_of(np.array(differences))
-    return SpawnPair(
-        tau=found.value,
-        stderr=found.stderr,
-        differences=found.terms,
+        key = f"option/{seed}/{trace.trace_id}/{event.id}/{replicate}"
+        gains.append(
+            {
+                option: weight * (net(made.trace) - net(taken))
+                for option, weight in drawn_options(choice, num_options, key).items()
+                for made in [await runner.fork(trace, (ways[option],), replicate=replicate, redraw=redraw)]
+            }
+        )
+    place = [other.id for other in decisions_of(trace)].index(event.id)
+    return Forked(
+        choice=choice,
+        like=(trace.header.task_id, place),
+        q=q,
+        gains=tuple(gains),
+        complete=len(ways) <= num_options,
         cost=Cost(runner.cost.tokens - before.tokens, runner.cost.calls - before.calls),
     )
-
-
-def other_branch(runner: Forks, event: Event, without: Without = "drop") -> Intervention:
-    """The branch not taken: the likeliest recorded option of the other kind, or just no spawn."""
-    spawned = event.type == "spawn"
-    if event.options is not None and event.option_propensities is not None:
-        chances = zip(event.options, event.option_propensities, strict=True)
-        others = [(p, option) for option, p in chances if _spawns(option) != spawned and p > 0]
-        if others:
-            harness = runner.team.harness
-            verbs = frozenset().union(*harness.verbs.values())
-            item = harness.surface.parse(max(others)[1], verbs)[0]
-            if isinstance(item, Parsed):
-                return Force(event.id, item.action)
-    if not spawned:
-        raise CreditError(
-            f"{event.id} did not spawn, and its options name no spawn with a chance, so there is no other branch."
-        )
-    return no_spawn(event, without)
 
 
 @estimator(
@@ -156,7 +188,7 @@ def other_branch(runner: Forks, event: Event, without: Without = "drop") -> Inte
     "orchestrator",
     needs=("runtime", "propensities"),
     decisions=("spawn",),
-    source="both branches at a decision under common random numbers",
+    source="every branch at a decision under common random numbers",
     evidence="I",
 )
 async def spawn_fork(
@@ -165,18 +197,20 @@ async def spawn_fork(
     runner: Forks,
     reward: RewardOf = team_return,
     rate: Chance = 1.0,
+    num_options: Count = 4,
     num_replicates: Count = 1,
     token_price: float = 0.0,
     without: Without = "drop",
     seed: int = 0,
 ) -> Credits:
-    """tau = R1 - R0 - l (cost1 - cost0), A_spawn = (1-p) tau / q, A_noop = -p tau / q; both branches share their luck.
+    """A(o) = (Q(o) - sum pi(o') Q(o')) / q, Q = R - l cost, by forks; with two options (1-p) tau / q and -p tau / q.
 
     At most one spawn decision of a trace is forked, with probability q; the others have credit zero, so that the
-    mean is right. Standard error: of tau over the replicates; from one replicate, the spread of tau over the
-    group's decisions at the same place of the same task, which holds what their effects differ by as well. None:
-    one fork alone, or forks that all came out alike.
-    Source: both branches at a decision under common random numbers [I]; centring over two actions [M].
+    mean is right. Up to `num_options` other options are run there; of more, as many are drawn by their chances and
+    weighed by the inverse. All branches share their luck. Standard error: of A over the replicates; from one
+    replicate, the spread of A over the group's decisions at the same place of the same task, which holds what their
+    effects differ by as well; the chance q is in it. None: one fork alone, or forks that all came out alike.
+    Source: all branches at a decision under common random numbers [I]; drawing options, Hansen and Hurwitz 1943 [M].
     """
     check_decided(group)
     forked = [
@@ -184,6 +218,7 @@ async def spawn_fork(
             runner,
             trace,
             rate=rate,
+            num_options=num_options,
             num_replicates=num_replicates,
             token_price=token_price,
             without=without,
@@ -192,75 +227,50 @@ async def spawn_fork(
         )
         for trace in group
     ]
-    alike = pooled((made.like, made.pair.tau) for made in forked if made is not None)
     out: Credits = []
     for made in forked:
         if made is None:
             out.append([])
             continue
-        error = made.pair.stderr if num_replicates > 1 else alike[made.like]
-        share = (1 - made.p if made.spawned else made.p) / made.q
+        value, error = _worth(made, [other for other in forked if other is not None])
+        if error is not None:  # unbiased for the variance, the choice of what to fork included
+            error = math.sqrt((value**2 * (1 - made.q) / made.q + error**2) / made.q)
+        some = f"{num_options} of {len(made.choice.chances) - 1} other options drawn by their chances and weighed"
+        notes = (
+            "tools in the cone are pure",
+            BY_OPTION,
+            "every option was run" if made.complete else some,
+            f"forked with probability {made.q:g}, and weighed by its inverse",
+            "a decision that was not forked has credit zero",
+            "error: over replicates" if num_replicates > 1 else BY_SPREAD,
+        )
         out.append(
             [
                 make_credit(
                     "spawn-fork",
                     "orchestrator",
-                    made.event.id,
-                    float(centred(made.pair.tau, made.p, made.spawned)) / made.q,
-                    stderr=None if error is None else error * share,
-                    cost=made.pair.cost,
-                    assumes=(
-                        "tools in the cone are pure",
-                        f"forked with probability {made.q:g}, and weighed by its inverse",
-                        "a decision that was not forked has credit zero",
-                        "error: over replicates" if num_replicates > 1 else BY_SPREAD,
-                    ),
+                    made.choice.event.id,
+                    value / made.q,
+                    stderr=error,
+                    cost=made.cost,
+                    assumes=notes,
                 )
             ]
         )
     return out
 
 
-class Forked(Struct, frozen=True, kw_only=True):
-    """A decision that was run both ways."""
-
-    event: Event
-    like: Hashable
-    """Task and place among its trace's decisions: what it may be compared with."""
-    p: float
-    """Recorded chance of a spawn."""
-    q: float
-    """Probability with which it was forked."""
-    spawned: bool
-    pair: SpawnPair
-
-
-async def fork_one(
-    runner: Forks,
-    trace: Trace,
-    *,
-    rate: float = 1.0,
-    num_replicates: int = 1,
-    token_price: float = 0.0,
-    without: Without = "drop",
-    seed: int = 0,
-    reward: RewardOf = team_return,
-) -> Forked | None:
-    """At most one decision of a trace, both ways. None: none was chosen."""
-    chosen = choose_fork(trace, rate, seed=seed)
-    if chosen is None:
-        return None
-    event, q = chosen
-    p = propensity_of(event)
-    made = await pair(
-        runner,
-        trace,
-        event,
-        other_branch(runner, event, without),
-        num_replicates=num_replicates,
-        token_price=token_price,
-        reward=reward,
-    )
-    place = [other.id for other in decisions_of(trace)].index(event.id)
-    like = (trace.header.task_id, place)
-    return Forked(event=event, like=like, p=p, q=q, spawned=event.type == "spawn", pair=made)
+def _worth(made: Forked, forked: list[Forked]) -> tuple[float, float | None]:
+    """The advantage of the option taken, and its error: over replicates, or over like decisions."""
+    weights = made.choice.contrast()
+    own = made.contrasted(weights)
+    if len(own) > 1:
+        found = effect_of(own)
+        return found.value, widened(found.stderr, len(own) - 1)
+    options = frozenset(made.choice.chances)
+    others = [
+        fmean(other.contrasted(weights))
+        for other in forked
+        if other is not made and other.like == made.like and frozenset(other.choice.chances) == options
+    ]
+    return own[0], one_draw(others)

@@ -5,14 +5,25 @@ values backed up the tree of rollouts (MALT).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from statistics import fmean
 from typing import Literal
 
 from msgspec import structs
 
 from baton.credit.core.acts import Counts, agent_returns, of_turns, turn_rewards, turns
-from baton.credit.core.baseline import BY_SPREAD, EPS, OF_BASELINE, centred, pooled, std
+from baton.credit.core.baseline import (
+    BY_SPREAD,
+    EPS,
+    OF_BASELINE,
+    Part,
+    baseline_errors,
+    centred,
+    parts,
+    pooled,
+    std,
+    widened,
+)
 from baton.credit.core.tree import Tree, context_key, turn_steps
 from baton.credit.estimator import CreditError, Credits, Group, RewardOf, estimator, returns, write_credits
 from baton.credit.estimators.group import compared
@@ -20,7 +31,6 @@ from baton.settings import NotNegative, Share
 from baton.trace.acts import Turn
 from baton.trace.graph.lineage import Lineage
 from baton.trace.outcome import team_return
-from baton.trace.records import ROUNDING
 from baton.trace.trace import Trace
 
 
@@ -103,25 +113,11 @@ def return_to_go(
         )
     rows: list[list[tuple[str, float, float | None]]] = [[] for _ in group]
     for pool in samples.values():
-        error = _of_rollouts(pool)
+        errors = baseline_errors(parts((place, value) for place, _, value in pool))
         for (place, turn, _), (value, _) in zip(pool, centred([value for _, _, value in pool]), strict=True):
-            rows[place].append((turn.call, value, error))
+            rows[place].append((turn.call, value, errors[place]))
     notes = ("a player's turns share one baseline", OF_BASELINE)
     return _in_order(group, write_credits("return-to-go", "turn", rows, *notes))
-
-
-def _of_rollouts(pool: Sequence[tuple[int, Turn, float]]) -> float | None:
-    """Error of the mean over all turns: turns of one rollout are no draws of their own. None: it cannot be told."""
-    mean = fmean(value for _, _, value in pool)
-    off: dict[int, list[float]] = {}
-    for place, _, value in pool:
-        off.setdefault(place, []).append(value - mean)
-    if len(off) == 1:
-        return None
-    error = math.sqrt(math.fsum(math.fsum(mine) ** 2 for mine in off.values())) / len(pool)
-    if error > ROUNDING * max(abs(value) for _, _, value in pool):
-        return error
-    return 0.0 if std([value for _, _, value in pool]) == 0.0 else None
 
 
 @estimator("maporl", "turn", needs=["turn_rewards"], source="MAPoRL, arXiv 2502.18439", evidence="C")
@@ -129,13 +125,13 @@ def maporl(group: Group, *, discount: Share = 0.3) -> Credits:
     """R(t,i) = [v(t,i) + sum_{t'>t} g^{t'-t} mean_j v(t',j)] / sum_{t'>=t} g^{t'-t}, g = 0.3.
 
     v(t,i) is the reward on agent i's t-th turn; later turns count by what all agents reached in them.
-    Standard error: the spread over the group of R(t,i), each being one draw. None: no other rollout has an
-    agent i with a t-th turn.
+    Standard error: the spread of R(t,i) over the other rollouts, each being one draw. None: fewer than two others
+    have an agent i with a t-th turn, or came out alike.
     Source: MAPoRL, arXiv 2502.18439 [C].
     """
     found = [_weighted_ahead(trace, discount) for trace in group]
-    errors = pooled(((turn.agent, turn.index), value) for mine in found for turn, value in mine)
-    rows = ([(turn.call, value, errors[turn.agent, turn.index]) for turn, value in mine] for mine in found)
+    errors = iter(pooled(((turn.agent, turn.index), value) for mine in found for turn, value in mine))
+    rows = ([(turn.call, value, next(errors)) for turn, value in mine] for mine in found)
     return write_credits("maporl", "turn", rows, "an agent's t-th turn is round t", "no baseline", BY_SPREAD)
 
 
@@ -193,13 +189,17 @@ def branch_scope(
     """
     totals = returns(group, reward, at_least=2, what="branch-scope")
     mean, scale = fmean(totals), (std(totals) or 1.0) + eps
-    error = std(totals) / math.sqrt(len(totals)) / scale
+    errors = baseline_errors({place: Part(total, 1) for place, total in enumerate(totals)})
     rows = (
         [
-            (turn.call, (min(1.0, max(0.0, total + extra)) - mean) / scale, error)
+            (
+                turn.call,
+                (min(1.0, max(0.0, total + extra)) - mean) / scale,
+                None if (error := errors[place]) is None else error / scale,
+            )
             for turn, extra in process_rewards(trace, in_scope, main_limit_tokens)
         ]
-        for trace, total in zip(group, totals, strict=True)
+        for place, (trace, total) in enumerate(zip(group, totals, strict=True))
     )
     notes = ("returns lie in [0, 1]", "the verdicts on scope are right", OF_BASELINE)
     return write_credits("branch-scope", "turn", rows, *notes)
@@ -282,7 +282,8 @@ def tree_backup(
         for node, turn in zip(path[1:], turns(trace), strict=True):
             value = values[node] - threshold
             below = [values[c] for c in tree.children[node]] + [totals[r] for r in tree.ends[node]]
-            error = std(below) / math.sqrt(len(below)) if len(below) > 1 and not label else None
+            spread = std(below) / math.sqrt(len(below)) if len(below) > 1 and not label else None
+            error = widened(spread or None, len(below) - 1)
             rows[-1].append((turn.call, (1.0 if value > 0 else -1.0) if label else value, error))
     notes = ("same turns before, same state", "children are drawn by the policy")
     return write_credits("tree-backup", "turn", rows, *notes)
