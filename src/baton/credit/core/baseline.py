@@ -93,7 +93,7 @@ def baseline_errors(pool: Mapping[Hashable, Part]) -> dict[Hashable, float | Non
         return dict.fromkeys(pool)
     sums = np.array([part.sum for part in pool.values()], dtype=float)
     nums = np.array([part.num for part in pool.values()], dtype=float)
-    level = sums.sum() / nums.sum()
+    level = math.fsum(sums) / nums.sum()
     sums = sums - level * nums  # about the mean, so that differences keep their digits
     large = max(float(np.abs(sums / nums).max()), abs(float(level)))
     if (nums == nums[0]).all():  # as a plain mean has it
@@ -111,16 +111,17 @@ def _without(sums: Array, nums: Array, place: int) -> float:
     """The jackknife's error of the mean over all entries, over the rollouts but one."""
     others = np.arange(len(sums)) != place
     num = nums[others].sum()
-    means = (sums[others].sum() - sums[others]) / (num - nums[others])
+    means = (math.fsum(sums[others]) - sums[others]) / (num - nums[others])
     count = len(means)
-    spread = (count - 1) / count * float(((means - means.mean()) ** 2).sum())
+    spread = (count - 1) / count * math.fsum((means - math.fsum(means) / count) ** 2)
     return math.sqrt(spread) * float(num / nums.sum())
 
 
 def _of_others(values: Array) -> Array:
-    """For each of some values, the sample deviation of the others."""
-    n, off = len(values), values - values.mean()
-    squares = np.maximum((off**2).sum() - off**2 * n / (n - 1), 0.0)  # about the others' own mean
+    """For each of some values, the sample deviation of the others. Summed exactly: their order does not matter."""
+    n = len(values)
+    off = values - math.fsum(values) / n
+    squares = np.maximum(math.fsum(off**2) - off**2 * n / (n - 1), 0.0)  # about the others' own mean
     rounding = n * (ROUNDING * np.abs(off).max()) ** 2  # what is left of others that are alike
     found: Array = np.sqrt(np.where(squares > rounding, squares, 0.0) / (n - 2))
     return found
