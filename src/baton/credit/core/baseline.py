@@ -99,7 +99,7 @@ def baseline_errors(pool: Mapping[Hashable, Part]) -> dict[Hashable, float | Non
     if (nums == nums[0]).all():  # as a plain mean has it
         errors = _of_others(sums / nums) / math.sqrt(count) * count / (count + 1)
     else:
-        errors = np.array([_without(sums, nums, place) for place in range(count + 1)])
+        errors = np.array([_jackknife(_without(sums, nums, place)) for place in range(count + 1)])
     wider = t_95(count - 1) / NORMAL_95
     return {
         rollout: error * wider if error > ROUNDING * large else None
@@ -107,14 +107,40 @@ def baseline_errors(pool: Mapping[Hashable, Part]) -> dict[Hashable, float | Non
     }
 
 
-def _without(sums: Array, nums: Array, place: int) -> float:
-    """The jackknife's error of the mean over all entries, over the rollouts but one."""
+def _without(sums: Array, nums: Array, place: int) -> Array:
+    """The mean over all entries with one rollout's given and each of the others left out, about that rollout's own."""
     others = np.arange(len(sums)) != place
-    num = nums[others].sum()
-    means = (math.fsum(sums[others]) - sums[others]) / (num - nums[others])
-    count = len(means)
-    spread = (count - 1) / count * math.fsum((means - math.fsum(means) / count) ** 2)
-    return math.sqrt(spread) * float(num / nums.sum())
+    num, left = nums[others].sum(), nums[others].sum() - nums[others]
+    means = np.divide(math.fsum(sums[others]) - sums[others], left, out=np.zeros_like(left), where=left > 0)
+    found: Array = means * num / nums.sum()
+    return found
+
+
+def _jackknife(without: Array) -> float:
+    """The error of an estimate, from what it is without each of its draws."""
+    count = len(without)
+    return math.sqrt((count - 1) / count * math.fsum((without - math.fsum(without) / count) ** 2))
+
+
+def joint_error(pools: Iterable[tuple[Mapping[Hashable, Part], float]], rollout: Hashable) -> float | None:
+    """Of several baselines that are added, each with its weight: the same rollouts are in them, so they go together.
+
+    The first pool has every rollout; one that is not in another brings nothing into it.
+    """
+    given = list(pools)
+    names = list(given[0][0])
+    if len(names) < 3:
+        return None
+    total = np.zeros(len(names) - 1)
+    for pool, weight in given:
+        if len(pool) > 1:
+            here = [pool.get(name, Part(0.0, 0)) for name in names]
+            level = math.fsum(part.sum for part in here) / sum(part.num for part in here)
+            sums = np.array([part.sum - level * part.num for part in here])
+            nums = np.array([part.num for part in here], dtype=float)
+            total += weight * _without(sums, nums, names.index(rollout))
+    error = _jackknife(total)
+    return widened(error, len(names) - 2) if error > ROUNDING * max(1.0, float(np.abs(total).max())) else None
 
 
 def _of_others(values: Array) -> Array:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Literal
 
 from baton.credit.core.acts import turn_rewards, turns
-from baton.credit.core.baseline import Advantage, centred, normalised
+from baton.credit.core.baseline import OF_BASELINE, Advantage, centred, joint_error, normalised, parts, std
 from baton.credit.core.tree import context_key
 from baton.credit.estimator import Credits, Group, RewardOf, estimator, returns, write_credits
 from baton.settings import NotNegative, Share
@@ -37,14 +37,14 @@ def anchor_group(
     return to go, r_t + gamma G_{t+1}, over the turns of all rollouts whose whole prompt is the same; it is 0 where
     nobody else stood there. `scale="none"` does not divide. A turn's own rewards count when they happen, the team's
     return at the last turn.
-    Standard error: none is told; the two comparisons share their returns.
+    Standard error: of both baselines together, which share their rollouts: by jackknife over the others. None: fewer
+    than two others, or others that are all alike.
     Source: GiGPO, arXiv 2505.10978 [C]: gamma 0.95, w = 1, the spread with n - 1 and 1e-6.
     """
     totals = returns(group, reward, at_least=2, what="anchor-group")
     own = [turn_rewards(trace) for trace in group]
-    episode = _compared(
-        [total + sum(mine.values()) for total, mine in zip(totals, own, strict=True)], scale, eps
-    )
+    earned = [total + sum(mine.values()) for total, mine in zip(totals, own, strict=True)]
+    episode = _compared(earned, scale, eps)
     pools: dict[tuple[str, bytes], list[tuple[int, str, float]]] = {}
     for place, (trace, total) in enumerate(zip(group, totals, strict=True)):
         ahead = total
@@ -52,20 +52,30 @@ def anchor_group(
             ahead = own[place].get(turn.call, 0.0) + (gamma if number else 1.0) * ahead
             key = (turn.role or "", context_key(trace, turn.call))
             pools.setdefault(key, []).append((place, turn.call, ahead))
-    step: dict[tuple[int, str], float] = {}
+    whole = (parts(enumerate(earned)), _per(earned, scale, eps))
+    step: dict[tuple[int, str], Advantage] = {}
     for pool in pools.values():
-        found = _compared([value for _, _, value in pool], scale, eps)
-        step |= {(place, call): each.value for (place, call, _), each in zip(pool, found, strict=True)}
+        values = [value for _, _, value in pool]
+        shown = (parts((place, value) for place, _, value in pool), step_weight * _per(values, scale, eps))
+        errors = {place: joint_error((whole, shown), place) for place in {place for place, _, _ in pool}}
+        for (place, call, _), each in zip(pool, _compared(values, scale, eps), strict=True):
+            step[place, call] = Advantage(each.value, errors[place])
     rows = (
         [
-            (turn.call, episode[place].value + step_weight * step[place, turn.call], None)
+            (turn.call, episode[place].value + step_weight * mine.value, mine.stderr)
             for turn in turns(trace)
+            for mine in [step[place, turn.call]]
         ]
         for place, trace in enumerate(group)
     )
-    notes = ("the same prompt is the same state", "later turns are as good wherever they follow")
+    notes = ("the same prompt is the same state", "later turns are as good wherever they follow", OF_BASELINE)
     return write_credits("anchor-group", "turn", rows, *notes)
 
 
 def _compared(values: list[float], scale: str, eps: float) -> list[Advantage]:
     return normalised(values, eps) if scale == "std" else centred(values)
+
+
+def _per(values: list[float], scale: str, eps: float) -> float:
+    """What one unit of a value counts for."""
+    return 1 / (std(values) + eps) if scale == "std" and len(values) > 1 and std(values) > 0 else 1.0
