@@ -1,12 +1,15 @@
 """Training with nothing in between: play, score, credit, update. What `baton train` does, without its engine.
 
 A tiny language model learns a game exactly solved elsewhere: is one message worth its cost? GRPO's advantage over
-rollouts of one instance, clipped ratio, one update per step. The game scores itself; credit goes to every token.
+rollouts of one instance, clipped ratio, one update per step. The game scores itself, less a price for each answer that
+is no command; without it the cheapest thing to learn is to babble until the game plays a default. Credit goes to every
+token.
 
 Type: python examples/bare_loop.py
 """
 
 import asyncio
+from statistics import fmean
 
 import torch
 from msgspec import structs
@@ -24,18 +27,20 @@ from baton.learn.models.tiny import Tiny, make_tiny
 from baton.learn.rollouts import lockstep
 from baton.learn.update import Gradients, Packed
 from baton.tasks.game_task import GameTask
-from baton.team.protocol import Engine
+from baton.team.protocol import Engine, Sampling
 from baton.team.running import run
 from baton.team.team import Team
 from baton.trace import Trace
 from baton.trace.outcome import team_return
 
-NUM_STEPS, NUM_GROUPS, GROUP_SIZE = 12, 8, 8
+NUM_STEPS, NUM_GROUPS, GROUP_SIZE = 24, 16, 8
+HELD_OUT = list(range(20_000, 20_128))
 game = make_game("one-shot-message", {})
 task = GameTask(game)
 own = task.topology()
 # Each turn reads only the state note, so prompts repeat and the prefix forest computes them once.
-roles = tuple(structs.replace(role, memory="latest") for role in own.roles)
+brief = Sampling(max_tokens=16)
+roles = tuple(structs.replace(role, memory="latest", sampling=brief) for role in own.roles)
 topology = structs.replace(own, roles=roles)
 nature = ScriptedEngine("nature", lambda _: "return done")  # the game's other agents are part of the game
 
@@ -52,6 +57,17 @@ async def play(engine: Engine, instances: list[int], name: str) -> list[Trace]:
     return list(await asyncio.gather(*runs))
 
 
+def score(trace: Trace) -> float:
+    """What the game paid, less a price for answers it could not read."""
+    return team_return(trace) - 0.5 * sum(event.status == "invalid" for event in trace.events)
+
+
+def evaluate(engine: Engine, name: str) -> str:
+    """The same instances before and after, none of them trained on."""
+    traces = asyncio.run(play(engine, HELD_OUT, name))
+    return f"{name}: return {fmean(map(team_return, traces)):.3f} of {solve(game).value:.3f}"
+
+
 def main() -> None:
     torch.set_num_threads(1)
 
@@ -66,7 +82,7 @@ def main() -> None:
     engine = TorchEngine(model, tokenizer, name="main")
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.0)
     gradients = Gradients(model, Loss(kind="ppo", low=0.2, high=0.2), Packed())
-    print(f"optimum {solve(game).value:.3f}")
+    print(evaluate(engine, "before"))
 
     for step in range(1, NUM_STEPS + 1):
         # Play: groups of rollouts, each group on one instance.
@@ -74,13 +90,10 @@ def main() -> None:
         traces = asyncio.run(play(engine, instances, f"step-{step}"))
         groups = [traces[at : at + GROUP_SIZE] for at in range(0, len(traces), GROUP_SIZE)]
 
-        # Score: the game wrote its return on the trace.
-        mean = sum(map(team_return, traces)) / len(traces)
-
-        # Credit: one number for each rollout, brought down to the tokens that were said.
+        # Score and credit: one number for each rollout, brought down to the tokens that were said.
         rows = []
         for group in groups:
-            for trace, credits in zip(group, group_relative(group), strict=True):
+            for trace, credits in zip(group, group_relative(group, reward=score), strict=True):
                 rows += rows_of(trace, project(trace, credits))
         rows = [row for row in rows if row.policy == "main"]
 
@@ -90,10 +103,10 @@ def main() -> None:
             report = gradients.backward(rows, version=str(step - 1))
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
-        read = sum(len(row.ids) for row in rows)
-        print(
-            f"step {step:2d}  return {mean:6.3f}  loss {report.loss:7.4f}  {report.num_computed} of {read} tokens"
-        )
+        read, mean = sum(len(row.ids) for row in rows), fmean(map(score, traces))
+        print(f"step {step:2d}  score {mean:6.3f}  {report.num_computed} of {read} tokens computed")
+
+    print(evaluate(engine, "after"))
 
 
 if __name__ == "__main__":

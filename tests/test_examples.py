@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -27,6 +28,18 @@ def test_runs(path: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert done.stdout
+    if path.stem == "bare_loop":
+        _learns(done.stdout)
+
+
+def _learns(said: str) -> None:
+    """The teaching loop gets better where it was not trained, and does not learn to babble."""
+    before, after = (
+        float(re.findall(rf"^{when}: return (\S+) of", said, re.MULTILINE)[0]) for when in ("before", "after")
+    )
+    assert after > before + 0.05
+    read = [int(number) for number in re.findall(r"of (\d+) tokens computed", said)]
+    assert read[-1] < 1.5 * read[0]
 
 
 def test_recording_a_team_takes_less_than_30_lines(tmp_path: Path) -> None:

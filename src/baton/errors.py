@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from baton.installed import install_hint
+
 
 class BatonError(Exception):
     """Anything Baton raises on purpose. The command line prints it as one line and exits 2."""
@@ -30,9 +32,7 @@ class MissingExtraError(BatonError):
     """An optional feature's packages are not installed."""
 
     def __init__(self, feature: str, extra: str) -> None:
-        super().__init__(
-            f"{feature} needs packages that are not installed. Type: pip install 'baton-rl[{extra}]'"
-        )
+        super().__init__(f"{feature} needs packages that are not installed. Type: {install_hint(extra)}")
         self.extra = extra
 
 

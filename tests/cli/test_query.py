@@ -11,6 +11,7 @@ from msgspec import structs
 from sample_traces import event, whole_trace
 
 from baton.cli import main
+from baton.installed import install_hint
 from baton.trace.formats import write
 from baton.trace.formats.parquet.shard_write import seal
 
@@ -166,7 +167,7 @@ def test_without_duckdb_it_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "duckdb", None)
     assert main(["query", str(sealed), "SELECT 1"]) == 2
-    assert "pip install 'baton-rl[query]'" in capsys.readouterr().err
+    assert install_hint("query") in capsys.readouterr().err
 
 
 def test_many_events_load_in_parts(tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:

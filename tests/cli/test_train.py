@@ -12,6 +12,7 @@ import pytest
 
 from baton.cli import main
 from baton.compose.waking import Unread
+from baton.installed import install_hint
 from baton.trace.formats import read_all
 from baton.view.terminal.training_progress import _Console
 
@@ -289,7 +290,7 @@ def test_a_missing_package_is_one_line(
     monkeypatch.setitem(sys.modules, absent, None)
     assert main(["train", "flagship", "--out", str(tmp_path / "run")]) == 2
     error = capsys.readouterr().err.strip()
-    assert error.endswith("Type: pip install 'baton-rl[train]'")
+    assert error.endswith(f"Type: {install_hint('train')}")
     assert len(error.splitlines()) == 1
 
 

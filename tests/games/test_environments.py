@@ -16,6 +16,7 @@ from baton.games.envs import OrchestratorEnv, TeamEnv, flat
 from baton.games.library import GAMES, make_game
 from baton.games.library.dec_tiger import TigerModel
 from baton.games.library.scouts import ScoutsModel
+from baton.installed import install_hint
 
 MODELS = [TigerModel(horizon=5), ScoutsModel()]
 
@@ -111,7 +112,7 @@ def test_missing_extra(absent: str) -> None:
         "except MissingExtraError as error:\n    print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "pip install 'baton-rl[games]'" in done.stdout
+    assert install_hint("games") in done.stdout
 
 
 def test_games_load_no_environment_library() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from typing import Any, Literal
 
@@ -14,6 +15,7 @@ pytest.importorskip("reasoning_gym", reason="needs the extra `reasoning`")
 
 from baton.engine.scripted import ScriptedEngine
 from baton.errors import MissingExtraError, UsageError
+from baton.installed import install_hint
 from baton.reward.rules.orchestration import Split
 from baton.tasks.catalog import make_task
 from baton.tasks.reasoning import FAMILIES, SHORT, ReasoningTask, ScriptedPlay, Worked
@@ -235,5 +237,5 @@ def test_mistakes(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="size = 1, digits = 1; expected a size of at least 2"):
         make_task("reasoning:chain_sum", size=1)
     monkeypatch.setitem(sys.modules, "reasoning_gym", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'baton-rl\[reasoning\]'"):
+    with pytest.raises(MissingExtraError, match=re.escape(install_hint("reasoning"))):
         make_task("reasoning:chain_sum")

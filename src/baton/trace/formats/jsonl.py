@@ -23,6 +23,7 @@ from typing import Any, BinaryIO, Self
 import msgspec
 
 from baton.errors import CorruptError, FormatError, TraceError, UsageError
+from baton.installed import upgrade_hint
 from baton.trace.formats.decoding import no_collection, share_strings
 from baton.trace.formats.durable import atomic_file
 from baton.trace.records import Call, Credit, Edge, Event, Floats, Payload, Reward, decode_hook, encode_hook
@@ -165,7 +166,7 @@ def _check_version(version: int, path: str, number: int) -> None:
     if version > FORMAT_VERSION:
         raise FormatError(
             f"{path}: line {number:,} is of format version {version}; "
-            f"this Baton reads up to {FORMAT_VERSION}. Type: pip install --upgrade baton-rl"
+            f"this Baton reads up to {FORMAT_VERSION}. Type: {upgrade_hint()}"
         )
     if version < 1:
         raise FormatError(

@@ -19,6 +19,7 @@ from msgspec.json import Decoder
 from numpy.typing import NDArray
 
 from baton.errors import FormatError, nearest
+from baton.installed import upgrade_hint
 from baton.trace.records import Call, Credit, Edge, Event, Payload, Reward, decode_hook
 from baton.trace.trace import FORMAT_VERSION, End, Header
 from baton.trace.validation.parts import KINDS, Parts
@@ -181,7 +182,7 @@ class _Gathering:
         if header.version > FORMAT_VERSION:
             raise FormatError(
                 f"line {self.line} says format version {header.version}; "
-                f"this Baton reads up to {FORMAT_VERSION}. Type: pip install --upgrade baton-rl"
+                f"this Baton reads up to {FORMAT_VERSION}. Type: {upgrade_hint()}"
             )
         self.close_trace(whole=True)
         self._begin(header)

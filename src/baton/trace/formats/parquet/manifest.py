@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from baton.errors import CorruptError, FormatError
+from baton.installed import upgrade_hint
 
 MANIFEST = "manifest.json"
 SHARD_PREFIX = "shard-"
@@ -108,7 +109,7 @@ def read_manifest(shard: Path) -> Manifest:
     if content.get("format") != _FORMAT or content.get("version") != _VERSION:
         raise FormatError(
             f"{shard} is a {content.get('format')} of version {content.get('version')}; "
-            f"this Baton reads {_FORMAT} {_VERSION}. Type: pip install -U baton-rl"
+            f"this Baton reads {_FORMAT} {_VERSION}. Type: {upgrade_hint()}"
         )
     manifest = msgspec.convert(content, Manifest)
     if shard.name.startswith(SHARD_PREFIX) and shard.name != manifest.shard_name:

@@ -17,6 +17,7 @@ from urllib.parse import quote
 from msgspec import DecodeError, Struct
 
 from baton.errors import CorruptError, FormatError, UsageError, nearest
+from baton.installed import upgrade_hint
 from baton.trace.formats.decoding import no_collection, share_strings
 from baton.trace.formats.sqlite.store_rows import (
     APPLICATION_ID,
@@ -202,7 +203,7 @@ def check_schema(connection: sqlite3.Connection, path: Path) -> None:
     if version != SCHEMA_VERSION:
         raise FormatError(
             f"{path} is a store of version {version}; this Baton reads version {SCHEMA_VERSION}. "
-            "Type: pip install -U baton-rl"
+            f"Type: {upgrade_hint()}"
         )
 
 

@@ -21,6 +21,7 @@ import numpy as np
 from msgspec import Struct, field, structs
 
 from baton.errors import FormatError
+from baton.installed import upgrade_hint
 from baton.trace.formats.decoding import no_collection
 from baton.trace.formats.survey.survey_write import (
     BATON_VERSION,
@@ -130,7 +131,7 @@ def _ride_off(events: list[dict[str, Any]]) -> tuple[Rider | None, list[dict[str
     if value["baton_version"] > BATON_VERSION:
         raise FormatError(
             f"its {key!r} property is of version {value['baton_version']}; this Baton reads up to "
-            f"{BATON_VERSION}. Type: pip install --upgrade baton-rl"
+            f"{BATON_VERSION}. Type: {upgrade_hint()}"
         )
     rider = _convert(value, Rider, f"the {key!r} property of the first event")
     return rider, [{name: value for name, value in first.items() if name != key}, *events[1:]]
