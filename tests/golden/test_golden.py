@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -23,9 +24,11 @@ def test_there_is_one_for_each_topology() -> None:
 
 
 def test_made_again_they_are_the_same(tmp_path: Path) -> None:
+    """But for the checksum on the end line, which the first writer did not know."""
     make(tmp_path)
     for path in PATHS:
-        assert (tmp_path / path.name).read_bytes() == path.read_bytes(), path.name
+        made = re.sub(rb',"crc":\d+}\n$', b"}\n", (tmp_path / path.name).read_bytes())
+        assert made == path.read_bytes(), path.name
 
 
 @golden

@@ -119,7 +119,7 @@ def test_a_file_takes_several_traces_one_after_the_other(tmp_path: Path) -> None
     for trace_id in ("one", "two"):
         small_team(tmp_path / "a.jsonl", trace_id=trace_id)
     assert [trace.trace_id for trace in read_jsonl(tmp_path / "a.jsonl")] == ["one", "two"]
-    with Recorder(tmp_path / "a.jsonl", task_id="t"), pytest.raises(UsageError, match="is being recorded to"):
+    with Recorder(tmp_path / "a.jsonl", task_id="t"), pytest.raises(UsageError, match="is being written"):
         Recorder(tmp_path / "a.jsonl", task_id="t")
 
 

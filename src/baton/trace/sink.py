@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from baton.errors import UsageError
-from baton.trace.formats.jsonl import JsonlWriter, read_jsonl
+from baton.trace.formats.jsonl import read_jsonl
+from baton.trace.formats.jsonl_writer import JsonlWriter
 from baton.trace.formats.recognition import detect
 from baton.trace.formats.sqlite.store import Store
 from baton.trace.formats.sqlite.store_read import read_store
@@ -52,28 +52,20 @@ class _Memory:
 
 
 class _Jsonl:
-    _open: ClassVar[set[Path]] = set()  # two traces at once in one file would mix their lines
-
     def __init__(self, path: Path, header: Header) -> None:
         self._path = path.resolve()
-        if self._path in self._open:
-            raise UsageError(f"{path} is being recorded to. Give each trace its own, or use one Store.")
         if self._path.exists() and self._path.stat().st_size and detect(self._path) != "jsonl":
             raise UsageError(f"{path} is no JSON Lines file: nothing is added to it. Choose another name.")
         self._trace_id = header.trace_id
-        self._writer = JsonlWriter(self._path, header, flush_every=sys.maxsize)
-        self._writer.flush()
-        self._open.add(self._path)
+        self._writer = JsonlWriter(self._path, header)
 
     def write(self, records: Sequence[Record]) -> None:
         self._writer.write(*records)
-        self._writer.flush()
 
     def end(self, *, costs: dict[str, float], metrics: dict[str, float]) -> None:
         self._writer.end(costs=costs, metrics=metrics)
 
     def close(self) -> None:
-        self._open.discard(self._path)
         self._writer.close()
 
     def trace(self) -> Trace:
@@ -90,12 +82,20 @@ class _Stored:
         store.commit()
 
     def write(self, records: Sequence[Record]) -> None:
-        self._writer.extend(records)
-        self._store.commit()
+        self._commit(lambda: self._writer.extend(records))
 
     def end(self, *, costs: dict[str, float], metrics: dict[str, float]) -> None:
-        self._writer.end(End(costs=costs, metrics=metrics))
-        self._store.commit()
+        self._commit(lambda: self._writer.end(End(costs=costs, metrics=metrics)))
+
+    def _commit(self, append: Callable[[], None]) -> None:
+        """What a recorder was refused is not kept for a later try: its next event has the same name."""
+        before = self._writer.mark()
+        append()
+        try:
+            self._store.commit()
+        except BaseException:
+            self._writer.take_back(before)
+            raise
 
     def close(self) -> None:
         if self._own:

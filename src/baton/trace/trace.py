@@ -44,6 +44,8 @@ class End(Tagged, tag="end", frozen=True, kw_only=True):
     metrics: dict[str, float] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     """Records by kind, as written: a file cut at a line boundary does not add up."""
+    crc: int | None = None
+    """A checksum of a JSON Lines trace, so that a flipped bit is an error; None: of one without."""
 
 
 Record = Event | Edge | Call | Payload | Reward | Credit

@@ -1,9 +1,12 @@
 """Native JSON Lines: one record a line, tagged by `kind`. The form in which traces are exchanged.
 
 A trace is a header line (`"kind":"trace"`), its records in any order, and an end line with the
-costs, the metrics and how many records of each kind there are. Traces may follow each other in
-one file. No end line: the trace is unfinished. Reading is one pass, one trace in memory at a time;
-writing is of whole files at once, or of a trace as it happens.
+costs, the metrics, how many records of each kind there are, and a checksum of them all. Traces may
+follow each other in one file. No end line: the trace is unfinished. Reading is one pass, one trace
+in memory at a time; writing is of whole files at once, or of a trace as it happens (`JsonlWriter`).
+
+The checksum is the sum of the CRC-32 of every line, so it does not mind their order; and what a tool
+wrote anew with other spaces or line ends is summed again as Baton would have written it.
 
 Invariant: what is written is read back equal, whatever order the records came in (events are
 given back in `seq` order); what could not be is refused when it is written.
@@ -14,15 +17,16 @@ from __future__ import annotations
 import codecs
 import os
 import shlex
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from math import isfinite
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO
+from zlib import crc32
 
 import msgspec
 
-from baton.errors import CorruptError, FormatError, TraceError, UsageError
+from baton.errors import CorruptError, FormatError, TraceError
 from baton.installed import upgrade_hint
 from baton.trace.formats.decoding import no_collection, share_strings
 from baton.trace.formats.durable import atomic_file
@@ -33,7 +37,7 @@ MAX_LINE_BYTES = 64 * 2**20
 """No line may be longer: a reader never holds more than this of a file it cannot make sense of."""
 
 Line = Header | Record | End
-Block = tuple[Sequence[int], list[Line]]  # line numbers, and what those lines say
+Block = tuple[Sequence[int], list[Line], list[int]]  # line numbers, what those lines say, and their checksums
 
 _BLOCK_BYTES = 1 << 20
 _DECODER: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line, dec_hook=decode_hook)
@@ -63,23 +67,25 @@ def read_jsonl(path: str | os.PathLike[str], *, tolerate_torn_tail: bool = False
 def _traces(blocks: Iterable[Block], path: str) -> Iterator[Trace]:
     parts: _Parts | None = None
     pool: dict[Any, Any] = {}
-    for numbers, records in blocks:
+    for numbers, records, sums in blocks:
         share_strings(records, pool)
-        for number, record in zip(numbers, records, strict=True):
+        for number, record, crc in zip(numbers, records, sums, strict=True):
             if type(record) is Header:
                 if parts is not None:
                     yield Trace.gathered(parts.header, parts.lists, None)
                 _check_version(record.version, path, number)
-                parts = _Parts(record)
+                parts = _Parts(record, crc)
                 pool.clear()
             elif parts is None:
                 raise FormatError(_misplaced(record, path, number))
             elif type(record) is End:
                 parts.check_counts(record, path, number)
+                parts.check_crc(record, path, number)
                 yield Trace.gathered(parts.header, parts.lists, record)
                 parts = None
             else:
                 parts.lists[type(record)].append(record)
+                parts.crc += crc
     if parts is not None:
         yield Trace.gathered(parts.header, parts.lists, None)
 
@@ -87,8 +93,9 @@ def _traces(blocks: Iterable[Block], path: str) -> Iterator[Trace]:
 class _Parts:
     """A trace while it is read."""
 
-    def __init__(self, header: Header) -> None:
+    def __init__(self, header: Header, crc: int) -> None:
         self.header = header
+        self.crc = crc
         self.lists: dict[type, list[Any]] = {
             kind: [] for kind in (Event, Edge, Call, Payload, Reward, Credit)
         }
@@ -104,6 +111,32 @@ class _Parts:
                     f"{tag!r}; the file holds {len(records):,}. Lines were lost or added after it was "
                     f'written; if that was you, remove "counts" from that line.'
                 )
+
+    def check_crc(self, end: End, path: str, number: int) -> None:
+        if end.crc is None or end.crc == sealed(self.crc, end):
+            return
+        lines = (self.header, *chain.from_iterable(self.lists.values()))
+        if end.crc != sealed(sum(line_crc(encode_record(record)) for record in lines), end):
+            raise CorruptError(
+                f"{path}: trace {self.header.trace_id} does not match the checksum on line {number:,}. It was "
+                f'damaged or changed after it was written; if that was you, remove "crc" from that line.'
+            )
+
+
+def line_crc(line: bytes) -> int:
+    """The checksum of one record's line, newline left out."""
+    return crc32(line[:-1])
+
+
+def sealed(crc: int, end: End) -> int:
+    """The checksum of a trace's lines with that of its end, which is summed as it is without one."""
+    plain = End(costs=_floats(end.costs), metrics=_floats(end.metrics), counts=end.counts)
+    return (crc + line_crc(encode_record(plain))) & 0xFFFFFFFF
+
+
+def _floats(figures: dict[str, float]) -> dict[str, float]:
+    """As they are read back: a whole number may have been written without its point."""
+    return {name: float(value) for name, value in figures.items()}
 
 
 def _blocks(file: BinaryIO, path: str, tolerate_torn_tail: bool) -> Iterator[Block]:
@@ -124,7 +157,7 @@ def _blocks(file: BinaryIO, path: str, tolerate_torn_tail: bool) -> Iterator[Blo
         rest = block[cut:]
     if rest.strip():
         try:
-            yield (number,), [_DECODER.decode(rest)]
+            yield (number,), [_DECODER.decode(rest)], [crc32(rest)]
         except _UNREADABLE as error:
             if not _is_cut_off(rest):
                 raise FormatError(_malformed(rest, path, number, error)) from None
@@ -140,11 +173,11 @@ def _decode_lines(lines: bytes, path: str, first: int) -> Block:
     try:
         records = _DECODER.decode_lines(lines)
         if len(records) == lines.count(b"\n"):
-            return range(first, first + len(records)), records
+            return range(first, first + len(records)), records, list(map(crc32, lines.split(b"\n")[:-1]))
     except _UNREADABLE:
         pass
     # Something is off, if only an empty line: go one by one to say where.
-    numbers, records = [], []
+    numbers, records, sums = [], [], []
     for number, line in enumerate(lines.split(b"\n"), first):
         if len(line) > MAX_LINE_BYTES:
             raise FormatError(_too_long(path, number))
@@ -154,7 +187,8 @@ def _decode_lines(lines: bytes, path: str, first: int) -> Block:
             except _UNREADABLE as error:
                 raise FormatError(_malformed(line, path, number, error)) from None
             numbers.append(number)
-    return numbers, records
+            sums.append(crc32(line))
+    return numbers, records, sums
 
 
 class _Kind(msgspec.Struct):
@@ -231,14 +265,21 @@ def encode_trace(trace: Trace) -> Iterator[bytes]:
 
     Costs and metrics stand on the end line, so an unfinished trace is written without.
     """
-    yield encode_record(trace.header)
-    counts: dict[str, int] = {}
+    yield (line := encode_record(trace.header))
+    crc, counts = line_crc(line), {}
     for kind, records in trace.by_kind().items():
         if records:
             counts[kind] = len(records)
-            yield from map(encode_record, records)
+            for record in records:
+                yield (line := encode_record(record))
+                crc += line_crc(line)
     if trace.finished:
-        yield encode_record(End(costs=trace.costs, metrics=trace.metrics, counts=counts))
+        yield encode_end(End(costs=trace.costs, metrics=trace.metrics, counts=counts), crc)
+
+
+def encode_end(end: End, crc: int) -> bytes:
+    """The last line of a trace whose other lines have this checksum."""
+    return encode_record(msgspec.structs.replace(end, crc=sealed(crc, end)))
 
 
 def write_jsonl(traces: Trace | Iterable[Trace], path: str | os.PathLike[str]) -> None:
@@ -248,85 +289,14 @@ def write_jsonl(traces: Trace | Iterable[Trace], path: str | os.PathLike[str]) -
             file.writelines(encode_trace(trace))
 
 
-class JsonlWriter:
-    """Writes one trace as it happens; add more by opening the same file again.
-
-    A record is in the operating system's hands when `write` returns (it survives the death of this
-    process); `flush(sync=True)` puts it on the disk. `close` without `end` leaves the trace unfinished.
-    """
-
-    def __init__(self, path: str | os.PathLike[str], header: Header, *, flush_every: int = 1) -> None:
-        """`flush_every`: hand records over in batches of this size."""
-        if flush_every < 1:
-            raise UsageError(f"flush_every is {flush_every}; expected 1 or more.")
-        self._path = Path(path)
-        self._file = _open_to_append(self._path)
-        self._flush_every = flush_every
-        self._waiting: list[bytes] = [encode_record(header)]
-        self._counts: Counter[str] = Counter()
-        self._ended = False
-        self.flush()
-
-    def write(self, *records: Record) -> None:
-        if self._ended:
-            raise UsageError(f"{self._path}: the trace has ended; nothing can follow.")
-        for record in records:
-            self._waiting.append(encode_record(record))
-            self._counts[_tag(record)] += 1
-            if len(self._waiting) >= self._flush_every:
-                self.flush()
-
-    def end(self, *, costs: dict[str, float] | None = None, metrics: dict[str, float] | None = None) -> None:
-        """The trace is complete. Writes the end line, syncs, closes."""
-        if not self._ended:
-            end = End(costs=costs or {}, metrics=metrics or {}, counts=dict(self._counts))
-            self._waiting.append(encode_record(end))
-            self._ended = True
-        self.flush(sync=True)
-        self.close()
-
-    def flush(self, *, sync: bool = False) -> None:
-        if self._waiting:
-            # One write call for the batch: another process never sees a line half made by two of them.
-            self._file.write(b"".join(self._waiting))
-            self._waiting.clear()
-        if sync and not self._file.closed:
-            os.fsync(self._file.fileno())
-
-    def close(self) -> None:
-        if not self._file.closed:
-            self.flush()
-            self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def _open_to_append(path: Path) -> BinaryIO:
-    try:
-        file = path.open("ab+", buffering=0)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}.") from None
-    if file.seek(0, os.SEEK_END):
-        file.seek(-1, os.SEEK_END)
-        if file.read(1) != b"\n":
-            file.close()
-            raise FormatError(
-                f"{path}: its last line is cut off, nothing can be added. {drop_last_line(path)}"
-            )
-    return file
-
-
-def _tag(record: Any) -> str:
+def tag_of(record: Any) -> str:
+    """The kind of a record, as its line says it."""
     return str(type(record).__struct_config__.tag)
 
 
 def _name(record: Any) -> str:
     own = getattr(record, "id", None) or getattr(record, "ref", None) or getattr(record, "target", None)
-    return f"{_tag(record)} {own!r}" if own else f"this {_tag(record)}"
+    return f"{tag_of(record)} {own!r}" if own else f"this {tag_of(record)}"
 
 
 def all_finite(value: Any) -> bool:

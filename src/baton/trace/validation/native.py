@@ -12,6 +12,7 @@ from array import array
 from collections.abc import Callable, Iterator
 from itertools import compress
 from typing import Any, Protocol
+from zlib import crc32
 
 import numpy as np
 from msgspec import MsgspecError
@@ -125,12 +126,14 @@ class _Gathering:
             self._take_lines(block.replace(b"\r\n", b"\n"))
             return
         tags = bytes(map(_TAGS.__getitem__, map(type, records)))
+        sums = map(crc32, block.split(b"\n"))
         if self._open and self._parts.end is None and not _BOUNDS & set(tags):
             self._take_many(records, np.frombuffer(tags, dtype=np.uint8))
+            self._parts.crc += sum(sums)
             return
-        for record in records:
+        for record, crc in zip(records, sums, strict=False):  # after the last newline there is an empty line
             self.line += 1
-            self._take(record)
+            self._take(record, crc)
 
     def _take_many(self, records: list[Any], tags: NDArray[np.uint8]) -> None:
         """Records that all belong to the open trace."""
@@ -157,17 +160,18 @@ class _Gathering:
         if not line.strip():
             return
         try:
-            self._take(_decoder.decode(line))
+            self._take(_decoder.decode(line), crc32(line))
             self._parts.in_range.clear()
         except _UNREADABLE as error:
             given = self._loosely(line, error, cut=may_be_cut)
             if given is not None:
                 self._take_broken(given, error)
 
-    def _take(self, record: Any) -> None:
+    def _take(self, record: Any, crc: int) -> None:
         kind = type(record)
         if kind is Header:
             self._take_header(record)
+            self._parts.crc = crc
             return
         if not self._may_stand_here(kind):
             return
@@ -177,6 +181,7 @@ class _Gathering:
         name = _NAMES[kind]
         self._records[name].append(record)
         self._lines[name].append(self.line)
+        self._parts.crc += crc
 
     def _take_header(self, header: Header) -> None:
         if header.version > FORMAT_VERSION:

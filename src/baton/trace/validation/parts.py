@@ -58,6 +58,8 @@ class Parts:
         self.credits: Sequence[Credit] = []
         self.end: End | None = None
         self.end_line: int | None = None
+        self.crc = 0
+        """The sum of the checksums of the lines before the end, in a file of lines."""
         self._columns: dict[str, list[Any]] = {name: [] for name in _READ}
         self.payload_keys: Sequence[str] | None = None
         """What each payload is filed under, where that is not simply its own address."""

@@ -30,6 +30,7 @@ CODES: dict[str, str] = {
     "shape/empty": "an id or name has length 0",
     "structure/unfinished": "the trace has no end record",
     "structure/counts": "the end record counts other records than the file holds",
+    "structure/checksum": "the end record's checksum is of other records than the file holds",
     "structure/after-end": "a record stands after its trace's end record",
     "structure/no-events": "a finished trace has no event",
     "structure/duplicate-trace": "two traces in one file have the same id",

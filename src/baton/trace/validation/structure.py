@@ -5,12 +5,15 @@ Lengths that a trace does not know (token ids not recorded, nothing billed) are 
 
 from __future__ import annotations
 
+from itertools import chain
 from operator import attrgetter
 
 import numpy as np
 
+from baton.trace.formats.jsonl import encode_record, line_crc, sealed
 from baton.trace.graph.order import cycles
 from baton.trace.records import Call
+from baton.trace.trace import End, Header
 from baton.trace.validation.parts import KINDS, Indexes, Parts
 from baton.trace.validation.problem import shown
 
@@ -45,6 +48,18 @@ def _check_end(parts: Parts) -> None:
         if said != there:
             was, expected = f"{there:,} in the file", f"{said:,}, as counted when it was written"
             add("structure/counts", "end", was, expected, position=parts.end_line, field=f"counts.{kind}")
+            return  # a checksum cannot be right then, either
+    if parts.header is not None and not parts.num_broken:
+        _check_crc(parts, parts.header, parts.end)
+
+
+def _check_crc(parts: Parts, header: Header, end: End) -> None:
+    if end.crc is None or sealed(parts.crc, end) == end.crc:
+        return
+    records = (header, *chain.from_iterable(parts.of(kind) for kind in KINDS.values()))
+    if sealed(sum(line_crc(encode_record(record)) for record in records), end) != end.crc:
+        was, expected = "another checksum", f"{end.crc}, as it was when it was written"
+        parts.found.add("structure/checksum", "end", was, expected, position=parts.end_line, field="crc")
 
 
 def _check_unique(parts: Parts, kind: str, name: str) -> None:

@@ -105,6 +105,20 @@ class Writer:
             self._ending = body
             self._store._changed.add(self)
 
+    def mark(self) -> tuple[int, int]:
+        """How far the trace has come, for `take_back`."""
+        return self.num_records, self.num_events
+
+    def take_back(self, mark: tuple[int, int]) -> None:
+        """Drop what was appended since the mark, and an end, after a commit that failed."""
+        store = self._store
+        with store._buffer_lock:
+            first, last = self._first_key + mark[0], self._first_key + self.num_records
+            store._records = [record for record in store._records if not first <= record[0] < last]
+            store._links = [link for link in store._links if not first <= link[0] < last]
+            self.num_records, self.num_events = mark
+            self._ending = None
+
     def _check_open(self) -> None:
         if self._ending is not None:
             raise UsageError(f"trace {self.trace_id!r} has ended; nothing can be appended to it.")
