@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 OUT    ?= runs
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-slow check bench setup clean
+.PHONY: help train test test-long test-slow check bench setup clean
 
 help:            ## Show these targets.
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  +##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -31,10 +31,13 @@ setup: $(VENV)/.dev ## Make the virtual environment for development.
 train: $(VENV)/.run ## Train a team on all five decisions, and show where its regret went (under three minutes).
 	@$(BIN)/baton train flagship --out "$(OUT)/flagship-$$(date +%Y%m%d-%H%M%S)" $(ARGS)
 
-test: $(VENV)/.dev ## Run the tests (under ten minutes on two cores).
+test: $(VENV)/.dev ## Run the tests (under eight minutes on two cores).
 	@$(BIN)/python -m pytest -n 2 $(ARGS)
 
-test-slow: $(VENV)/.dev ## Run the long suites: kill and fault schedules by the thousand.
+test-long: $(VENV)/.dev ## Run the tests that train, start a browser, or repeat much.
+	@$(BIN)/python -m pytest -n 2 -m long $(ARGS)
+
+test-slow: $(VENV)/.dev ## Run the longest suites: kill and fault schedules by the thousand.
 	@$(BIN)/python -m pytest -m slow $(ARGS)
 
 check: $(VENV)/.dev ## Lint, types, the import arrows, and the records of the literature.

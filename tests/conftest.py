@@ -1,13 +1,42 @@
-"""What every test shares: one Hypothesis profile. Helpers are in tests/support, on the path by pyproject.toml."""
+"""What every test shares: Hypothesis profiles, and which tests are long. Helpers are in tests/support."""
 
 from __future__ import annotations
+
+import os
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-# A busy machine is not a failing test.
-settings.register_profile("baton", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("baton")
+# A busy machine is not a failing test. `make test-long` looks at more examples than `make test`.
+quiet = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("baton", quiet, max_examples=40)
+settings.register_profile("long", quiet, max_examples=200)
+settings.load_profile(os.environ.get("BATON_TESTS", "baton"))
+
+LINES = [
+    line
+    for line in (Path(__file__).parent / "long.txt").read_text().splitlines()
+    if line and not line.startswith("#")
+]
+
+
+def is_long(name: str) -> bool:
+    """Whether tests/long.txt names this test."""
+    return any(name.startswith(line) for line in LINES) and not any(
+        name.startswith(line[1:]) for line in LINES if line[0] == "!"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    names = [item.nodeid for item in items]
+    for item in items:
+        if is_long(item.nodeid):
+            item.add_marker(pytest.mark.long)
+    if config.args == config.getini("testpaths"):  # all of them were collected
+        for line in LINES:
+            if not any(name.startswith(line.removeprefix("!")) for name in names):
+                raise pytest.UsageError(f"tests/long.txt: no test begins with {line!r}")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
