@@ -8,6 +8,7 @@ the file at a time; the system takes the lock away from one that died.
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
@@ -16,11 +17,6 @@ from typing import BinaryIO, Self
 from baton.errors import BatonError, FormatError, UsageError
 from baton.trace.formats.jsonl import drop_last_line, encode_end, encode_record, line_crc, tag_of
 from baton.trace.trace import End, Header, Record
-
-try:
-    import fcntl
-except ImportError:  # Windows has none: there, two writers of one file are not told
-    fcntl = None  # type: ignore[assignment]
 
 
 class JsonlWriter:
@@ -136,8 +132,10 @@ def _open_to_append(path: Path) -> tuple[BinaryIO, int]:
 
 
 def _lock(file: BinaryIO, path: Path) -> None:
-    if fcntl is None:
-        return
+    if sys.platform == "win32":
+        return  # there, two writers of one file are not told
+    import fcntl
+
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
