@@ -84,7 +84,7 @@ def test_counting_twice_is_an_error_that_names_both() -> None:
     message = [make_credit("replay", "message", "w1#4", 0.5)]
     for attempt in (
         lambda: project(trace, [*team, *message]),
-        lambda: partition(trace, team, message, value=noisy),
+        lambda: partition(trace, team, [make_credit("replay", "team", "a", 1.0)], value=noisy),
         lambda: check_disjoint(trace, [*message, *team]),
     ):
         with pytest.raises(CreditError, match=r"credited twice.*(group.*replay|replay.*group)"):

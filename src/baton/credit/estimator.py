@@ -20,6 +20,7 @@ from baton import registry
 from baton.errors import TraceError, UsageError, nearest
 from baton.settings import convert, types_of
 from baton.team.forks import Cost
+from baton.trace.acts import EVENT_UNITS
 from baton.trace.outcome import team_return
 from baton.trace.records import Credit
 from baton.trace.trace import Trace
@@ -136,6 +137,9 @@ class Estimator(Struct, frozen=True, kw_only=True):
     """Decisions it is for, which somebody in the team has to make; empty: whatever its units are."""
     critics: tuple[str, ...] = ("table", "network")
     """Kinds of critic that can answer it, where it asks one."""
+    own_scale: bool = False
+    """Whether its credit is not in units of the return (divided by a spread, ranks), so that none can be taken off it,
+    nor it off another's: it cannot be a layer above or below others."""
 
     @property
     def settings(self) -> Mapping[str, inspect.Parameter]:
@@ -157,6 +161,12 @@ class Estimator(Struct, frozen=True, kw_only=True):
     def about(self) -> str:
         """The first line of its docstring."""
         return (inspect.getdoc(self.function) or "").partition("\n")[0]
+
+    def lands_on(self, unit: str | None) -> tuple[CreditUnit, ...]:
+        """The units that credit is asked of it for: the one named; else all that are one event each, or the first."""
+        if unit is not None:
+            return tuple(own for own in self.units if own == unit)
+        return self.units if len(self.units) > 1 and EVENT_UNITS.issuperset(self.units) else self.units[:1]
 
     def bind(self, *, unit: str | None = None, **settings: Any) -> dict[str, Any]:
         """Keyword arguments for `function`, or an error that names the nearest right one."""
@@ -204,6 +214,7 @@ def estimator(
     at_least: int = 2,
     decisions: Iterable[str] = (),
     critics: Iterable[str] = ("table", "network"),
+    own_scale: bool = False,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """List a function as an estimator; the function itself stays as it is."""
 
@@ -220,6 +231,7 @@ def estimator(
             at_least=at_least,
             decisions=tuple(decisions),
             critics=tuple(critics),
+            own_scale=own_scale,
         )
         return function
 

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baton.credit.core.covering import check_disjoint
+from baton.credit.core.layers import by_level
 from baton.credit.estimator import CreditError
 from baton.errors import UsageError, nearest
 from baton.trace.acts import agents, chosen
@@ -39,19 +40,23 @@ def project(
     *,
     spread: Spread = "mean",
     decision_only: bool = False,
+    layered: bool = False,
 ) -> dict[str, Floats]:
     """Per-token advantages of every call with recorded tokens.
 
     `spread="mean"`: every token of a unit carries its credit, as policy gradients use it. `"sum"`: they share it
     equally. Credits on one token add up. `decision_only`: credit on a decision, message or tool call stays on
-    the tokens that said it, off the reasoning around them.
+    the tokens that said it, off the reasoning around them. `layered`: what layers are left with
+    (`baton.credit.core.layers`); a token that a finer one reaches is not reached by a coarser one.
     """
     if spread not in ("mean", "sum"):
         raise UsageError(
             f"spread is {spread!r}; expected 'mean' (each token carries it) or 'sum' (they share it)."
         )
     every = list(credits)
-    check_disjoint(trace, every)
+    levels = by_level(every) if layered else [every]
+    for level in levels:
+        check_disjoint(trace, level)
     reach = _Reach(trace, decision_only)
     found = {call: np.zeros(size) for call, size in reach.sizes.items()}
     if not found:
@@ -59,12 +64,19 @@ def project(
             f"trace {trace.trace_id} records no completion tokens, so credit cannot reach any. "
             "Use an engine that gives token ids (table, torch)."
         )
-    for credit in every:
-        tokens = reach.of(credit)
-        count = sum(map(len, tokens.values()))
-        value = credit.value / count if spread == "sum" and count else credit.value
-        for call, places in tokens.items():
-            found[call][places] += value
+    taken = {call: np.zeros(size, dtype=np.bool_) for call, size in reach.sizes.items()}
+    for level in levels:
+        reached = []
+        for credit in level:
+            tokens = {call: places[~taken[call][places]] for call, places in reach.of(credit).items()}
+            count = sum(map(len, tokens.values()))
+            value = credit.value / count if spread == "sum" and count else credit.value
+            for call, places in tokens.items():
+                found[call][places] += value
+            reached.append(tokens)
+        for tokens in reached:
+            for call, places in tokens.items():
+                taken[call][places] = True
     return {call: Floats.from_buffer(values) for call, values in found.items()}
 
 

@@ -5,6 +5,10 @@ those with a memory of their own (a moving average) keep it from step to step. A
 (no two rollouts part where it looks, nobody was spawned) gives no credit in that step; when no group of a step could,
 three steps running, the run ends with the reason.
 
+Estimators on several levels (decisions, messages, agents, the team) are layers of one partition: a coarser one is left
+with what finer ones did not give, on the events that they left open (`baton.credit.core.layers`). Weights, centring and
+normalising act on what each is left with.
+
 Invariant: no event is credited twice (`baton.credit.core.covering` refuses it). An answer that could not be carried out
 costs something on top of what credit it has, as much as credits usually are in that step, so that the grammar is kept
 under any credit; that price is a layer of its own on the traces (estimator `invalid`), and the two meet on tokens
@@ -25,6 +29,7 @@ from msgspec import Struct, structs
 
 from baton.credit import ESTIMATORS, find
 from baton.credit.core.grounds import Grounds, grounds_of
+from baton.credit.core.layers import what_is_left
 from baton.credit.estimator import Estimator
 from baton.credit.estimators.group import Ema
 from baton.credit.project import project
@@ -134,7 +139,7 @@ class Crediting:
     async def credit(self, groups: Sequence[Sequence[Trace]], runner: Callable[[], Forks]) -> Credited:
         """Credits for all traces of a step, in the order given."""
         traces = [trace for group in groups for trace in group]
-        layers: dict[str, list[Credit]] = {trace.trace_id: [] for trace in traces}
+        estimated: dict[str, list[list[Credit]]] = {trace.trace_id: [] for trace in traces}
         forks: Forks | None = None
         for number, part in enumerate(self.recipe.credit):
             estimator = self._estimators[number]
@@ -142,12 +147,13 @@ class Crediting:
                 forks = runner()
             together = [list(traces)] if part.group_by == "task" else [list(group) for group in groups]
             found = await self._estimates(estimator, number, together, forks)
-            self._add(
-                part,
-                [trace for group in together for trace in group],
-                [each for group in found for each in group],
-                layers,
-            )
+            for group, credits in zip(together, found, strict=True):
+                for trace, mine in zip(group, credits, strict=True):
+                    estimated[trace.trace_id].append([c for c in mine if _wanted(part, trace, c)])
+        left = {trace.trace_id: what_is_left(trace, estimated[trace.trace_id]) for trace in traces}
+        layers: dict[str, list[Credit]] = {trace.trace_id: [] for trace in traces}
+        for number, part in enumerate(self.recipe.credit):
+            _add(part, {name: found[number] for name, found in left.items()}, layers)
         price = self.recipe.train.invalid * _size(layers.values())
         credited = [_with(trace, layers[trace.trace_id], price) for trace in traces]
         return Credited(
@@ -178,8 +184,7 @@ class Crediting:
         self, estimator: Estimator, number: int, group: list[Trace], forks: Forks | None
     ) -> list[list[Credit]]:
         part = self.recipe.credit[number]
-        several = len(estimator.units) > 1 and EVENT_UNITS.issuperset(estimator.units)
-        units = [part.unit] if part.unit else list(estimator.units if several else estimator.units[:1])
+        units = estimator.lands_on(part.unit)
         found: list[list[Credit]] = [[] for _ in group]
         errors: list[TraceError] = []
         for unit in units:
@@ -238,30 +243,22 @@ class Crediting:
         self._emas = [Ema(values=dict(values)) for values in state["emas"]]
         self._barren = list(state["barren"])
 
-    def _add(
-        self,
-        part: CreditPart,
-        traces: Sequence[Trace],
-        found: Sequence[Sequence[Credit]],
-        layers: dict[str, list[Credit]],
-    ) -> None:
-        kept = [
-            (trace, [credit for credit in credits if _wanted(part, trace, credit)])
-            for trace, credits in zip(traces, found, strict=True)
-        ]
-        scale, level = part.weight, 0.0
-        values = [credit.value for _, credits in kept for credit in credits]
-        if part.centre and values:
-            level = math.fsum(values) / len(values)
-        largest = max(map(abs, values), default=0.0)
-        values = [value - level for value in values]
-        size = math.sqrt(math.fsum(v * v for v in values) / len(values)) if values else 0.0
-        if size <= ROUNDING * largest:
-            scale = 0.0  # all alike: what their mean is off by is no credit
-        elif part.normalise:
-            scale = part.weight / size
-        for trace, credits in kept:
-            layers[trace.trace_id] += [structs.replace(c, value=(c.value - level) * scale) for c in credits]
+
+def _add(part: CreditPart, left: Mapping[str, Sequence[Credit]], layers: Mapping[str, list[Credit]]) -> None:
+    """Add what one layer is left with on each trace, as the recipe weighs it."""
+    scale, level = part.weight, 0.0
+    values = [credit.value for credits in left.values() for credit in credits]
+    if part.centre and values:
+        level = math.fsum(values) / len(values)
+    largest = max(map(abs, values), default=0.0)
+    values = [value - level for value in values]
+    size = math.sqrt(math.fsum(v * v for v in values) / len(values)) if values else 0.0
+    if size <= ROUNDING * largest:
+        scale = 0.0  # all alike: what their mean is off by is no credit
+    elif part.normalise:
+        scale = part.weight / size
+    for name, credits in left.items():
+        layers[name] += [structs.replace(c, value=(c.value - level) * scale) for c in credits]
 
 
 def _size(layers: Iterable[Sequence[Credit]]) -> float:
@@ -282,7 +279,10 @@ def _with(trace: Trace, credits: Sequence[Credit], price: float) -> Trace:
 def advantages(trace: Trace, *, decision_only: bool = False) -> dict[str, Floats]:
     """What the credit of a trace comes to on each of its tokens, less what could not be carried out."""
     credit = project(
-        trace, [c for c in trace.credits if c.estimator != _INVALID], decision_only=decision_only
+        trace,
+        [c for c in trace.credits if c.estimator != _INVALID],
+        decision_only=decision_only,
+        layered=True,
     )
     prices = [c for c in trace.credits if c.estimator == _INVALID]
     if not prices:

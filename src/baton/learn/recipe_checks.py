@@ -19,6 +19,7 @@ from baton.errors import UsageError, nearest
 from baton.games.library import GAMES
 from baton.learn.critics.critic import CRITICS
 from baton.learn.decisions import DECISIONS
+from baton.learn.layer_checks import check_layers
 from baton.learn.loss import Loss
 from baton.learn.policy import roles_of
 from baton.learn.recipe import CreditPart, LossPart, PolicyPart, Recipe, RolloutPart, TrainPart, extensions
@@ -195,6 +196,7 @@ def check_credit(recipe: Recipe, stage: Stage) -> None:
     """Whether the recipe's credit fits its team, its policies, its rollouts and its critic."""
     frozen = _frozen_roles(recipe, stage)
     _check_learned(recipe, stage)
+    check_layers(recipe)
     for part in recipe.credit:
         estimator = find(part.estimator)
         _check_decisions(part, estimator, stage)

@@ -55,6 +55,13 @@ class Covering:
             place = self.trace.position.get(target.rpartition(">")[0])
         return [] if place is None else [place]
 
+    def holding(self, credit: Credit) -> list[int]:
+        """The same; of a token that no event's span holds, those of its call."""
+        found = self.of(credit)
+        if found or credit.unit != "token":
+            return found
+        return self._by_call.get(credit.target.rpartition(":")[0], [])
+
     def _holding(self, call: str) -> dict[int, list[int]]:
         """Token -> the events whose span holds it; without a span, an event is all its call said."""
         if call not in self._by_token:
@@ -71,12 +78,12 @@ class Covering:
 def check_disjoint(trace: Trace, credits: Iterable[Credit]) -> None:
     """Raises where one event would be credited twice, naming both estimators."""
     owner: dict[int, Credit] = {}
-    targets: set[tuple[str, str]] = set()
+    targets: dict[tuple[str, str], Credit] = {}
     covering = Covering(trace)
     for credit in credits:
-        if (credit.unit, credit.target) in targets:
-            raise _twice(trace, credit, credit, credit.target)
-        targets.add((credit.unit, credit.target))
+        first = targets.setdefault((credit.unit, credit.target), credit)
+        if first is not credit:
+            raise _twice(trace, first, credit, credit.target)
         for place in covering.of(credit):
             other = owner.setdefault(place, credit)
             if (other.estimator, other.unit) != (credit.estimator, credit.unit):
@@ -90,5 +97,5 @@ def _twice(trace: Trace, one: Credit, other: Credit, where: str) -> CreditError:
     return CreditError(
         f"trace {trace.trace_id}: {where} would be credited twice, by {one.estimator} on {one.unit} {one.target} "
         f"and by {other.estimator} on {other.unit} {other.target}. An event stands in one channel: keep one of the two "
-        "there. `partition(trace, layer, value=...)` fills in the events that a layer leaves open."
+        "there. Estimates on different levels can be layered: `partition(trace, fine, coarse, value=...)`."
     )

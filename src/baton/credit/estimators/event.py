@@ -137,6 +137,7 @@ def _against_policy(trace: Trace, q: Callable[[Prefix, str], float], unit: Credi
     needs=["group"],
     source="Kimi K2.5 PARL, arXiv 2602.02276",
     evidence="A/I",
+    own_scale=True,
 )
 def critical_steps(
     group: Group, *, reward: RewardOf = team_return, price: float = 0.01, eps: NotNegative = EPS

@@ -51,7 +51,7 @@ from baton.trace.vocabulary import CreditUnit
 _SAME_TASK = ("rollouts are independent draws of one task under one policy", OF_BASELINE)
 
 
-@estimator("group", "team", needs=["group"], source="GRPO, arXiv 2402.03300", evidence="P")
+@estimator("group", "team", needs=["group"], source="GRPO, arXiv 2402.03300", evidence="P", own_scale=True)
 def group_relative(group: Group, *, reward: RewardOf = team_return, eps: NotNegative = EPS) -> Credits:
     """A_i = (R_i - mean R) / (std R + eps), over the rollouts of one task.
 
@@ -81,7 +81,14 @@ def leave_one_out(group: Group, *, reward: RewardOf = team_return) -> Credits:
     )
 
 
-@estimator("rank", "team", needs=["group"], source="MPDF / SoftRankPO, arXiv 2509.03817", evidence="A/I")
+@estimator(
+    "rank",
+    "team",
+    needs=["group"],
+    source="MPDF / SoftRankPO, arXiv 2509.03817",
+    evidence="A/I",
+    own_scale=True,
+)
 def rank(group: Group, *, reward: RewardOf = team_return) -> Credits:
     """A_i = Phi^-1((rank_i - 1/2)/G): only the order of returns counts, so no outlier sets the scale.
 
@@ -128,7 +135,9 @@ def compared(
 # Credit on agents: each against its own kind, or against the team without it.
 
 
-@estimator("agent-group", "agent", needs=["group"], source="Dr. MAS, arXiv 2602.08847", evidence="C")
+@estimator(
+    "agent-group", "agent", needs=["group"], source="Dr. MAS, arXiv 2602.08847", evidence="C", own_scale=True
+)
 def agent_group(
     group: Group, *, reward: RewardOf = team_return, counts: Counts = "both", eps: NotNegative = EPS
 ) -> Credits:
@@ -188,7 +197,15 @@ def aligned(count: int, d: int) -> list[int]:
     return [d // count + (place < d % count) if place < d else 0 for place in range(count)]
 
 
-@estimator("role-group", "agent", "role", needs=["group"], source="M-GRPO, arXiv 2511.13288", evidence="P")
+@estimator(
+    "role-group",
+    "agent",
+    "role",
+    needs=["group"],
+    source="M-GRPO, arXiv 2511.13288",
+    evidence="P",
+    own_scale=True,
+)
 def role_group(
     group: Group,
     *,
@@ -326,7 +343,14 @@ def role_ema(
 # Credit on tool calls: each against the other calls of the same tool. (`siblings` and `coma` apply too.)
 
 
-@estimator("tool-group", "tool_call", needs=["tool_rewards"], source="GRPO per tool, ours", evidence="I")
+@estimator(
+    "tool-group",
+    "tool_call",
+    needs=["tool_rewards"],
+    source="GRPO per tool, ours",
+    evidence="I",
+    own_scale=True,
+)
 def tool_group(group: Group, *, eps: NotNegative = EPS) -> Credits:
     """A = (r - mean) / (std + eps) over the calls of one tool in all rollouts, r the reward on the call.
 

@@ -5,8 +5,10 @@
 The sum telescopes. What agents chose is credit, in the one unit each event has; what nobody chose (results of
 tools, people, forced stops) is luck and stays out of gradients. A finer estimator (message replay, paired
 forks, stop values) estimates c_e at its own events and stands there in its place; the difference is luck too,
-so the total holds whatever is stacked. Two estimators on one event are an error. One trace tells nothing of its
-own errors: telescoped credits have a standard error from the `telescope` estimator, which sees a group.
+so the total holds whatever is stacked. Layers on several levels (decisions, messages, agents, the team) may be stacked:
+a coarser one is left with what the finer ones did not give (`baton.credit.core.layers`). Two estimators of one level on
+one event are an error. One trace tells nothing of its own errors: telescoped credits have a standard error from the
+`telescope` estimator, which sees a group.
 Source: the survey (arXiv 2605.02801) asks for such a partition; telescoping is ours [I].
 """
 
@@ -18,7 +20,8 @@ from functools import cached_property
 
 from msgspec import Struct
 
-from baton.credit.core.covering import Covering, check_disjoint
+from baton.credit.core.covering import Covering
+from baton.credit.core.layers import what_is_left
 from baton.credit.estimator import CreditError, Prefix, RewardOf, Value, make_credit
 from baton.trace.acts import unit_of
 from baton.trace.outcome import team_return
@@ -37,7 +40,7 @@ class Partition(Struct, frozen=True, kw_only=True, dict=True):
     """What agents earned; these go to the gradient."""
     luck: dict[str, float]
     """What they did not: `environment` (events nobody chose), `outcome` (the return against the value at the end),
-    `estimation` (stacked estimates against the telescoped terms they stand for)."""
+    `estimation` (stacked estimates against the telescoped terms they stand for, and against each other)."""
 
     @cached_property
     def channels(self) -> dict[str, float]:
@@ -59,16 +62,15 @@ def partition(
     trace: Trace, *layers: Sequence[Credit], value: Value, reward: RewardOf = team_return
 ) -> Partition:
     """Split R - baseline over all events of a trace; `layers` of credits stand in for the events they cover."""
-    stacked = [credit for layer in layers for credit in layer]
-    check_disjoint(trace, stacked)
     covering = Covering(trace)
-    covered = {place for credit in stacked for place in covering.of(credit)}
-    for credit in stacked:
-        if not covering.of(credit):
+    covered = {place for layer in layers for credit in layer for place in covering.holding(credit)}
+    for credit in (credit for layer in layers for credit in layer):
+        if not covering.holding(credit):
             raise CreditError(
                 f"the credit of {credit.estimator} on {credit.unit} {credit.target} covers no event that an agent of "
                 f"trace {trace.trace_id} chose, so it stands for no part of its return."
             )
+    stacked = [credit for layer in what_is_left(trace, layers) for credit in layer]
     total = float(reward(trace))
     values = [float(value(Prefix(trace, count))) for count in range(len(trace.events) + 1)]
     rest, replaced, environment = [], [], []

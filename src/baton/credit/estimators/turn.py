@@ -34,7 +34,9 @@ from baton.trace.outcome import team_return
 from baton.trace.trace import Trace
 
 
-@estimator("turn-group", "turn", needs=["group"], source="AT-GRPO, arXiv 2510.11062", evidence="C")
+@estimator(
+    "turn-group", "turn", needs=["group"], source="AT-GRPO, arXiv 2510.11062", evidence="C", own_scale=True
+)
 def turn_group(
     group: Group,
     *,
@@ -170,7 +172,14 @@ def _in_order(group: Group, credits: Credits) -> Credits:
 _SENDS_OUT = ("spawn", "delegate", "aggregate", "stop")
 
 
-@estimator("branch-scope", "turn", needs=["group"], source="FoldGRPO, arXiv 2510.11967", evidence="A/C")
+@estimator(
+    "branch-scope",
+    "turn",
+    needs=["group"],
+    source="FoldGRPO, arXiv 2510.11967",
+    evidence="A/C",
+    own_scale=True,
+)
 def branch_scope(
     group: Group,
     *,
