@@ -81,9 +81,10 @@ def check_disjoint(trace: Trace, credits: Iterable[Credit]) -> None:
     targets: dict[tuple[str, str], Credit] = {}
     covering = Covering(trace)
     for credit in credits:
-        first = targets.setdefault((credit.unit, credit.target), credit)
-        if first is not credit:
+        first = targets.get((credit.unit, credit.target))
+        if first is not None:
             raise _twice(trace, first, credit, credit.target)
+        targets[credit.unit, credit.target] = credit
         for place in covering.of(credit):
             other = owner.setdefault(place, credit)
             if (other.estimator, other.unit) != (credit.estimator, credit.unit):
