@@ -28,7 +28,7 @@ METHODS = {
     "vdn": "[M]", "qmix": "[M]", "mappo": "[M]", "ippo": "[M]", "message": "[I]",
     "gigpo": "[C]", "turn-ppo": "[A]",
     "grpo": "[P]", "team-advantage": "[I]", "flagship": "[I]", "spawn": "[I]", "stop": "[I]",
-    "stop-value": "[I]",
+    "stop-value": "[I]", "layers": "[I]",
 }  # fmt: skip
 """Method -> what its formula rests on."""
 ALL = sorted(

@@ -12,7 +12,7 @@ from baton.compose.training import reward_of
 from baton.credit.core.acts import turns
 from baton.credit.estimator import CreditError
 from baton.engine.scripted import ScriptedEngine
-from baton.learn.crediting import Crediting
+from baton.learn.crediting import Crediting, _add
 from baton.learn.recipe import CreditPart, Recipe, RolloutPart, load
 from baton.learn.rollouts import branched, lockstep
 from baton.learn.scoring import Judging, Scoring, outcome_of
@@ -152,14 +152,13 @@ def test_credits_that_are_all_alike_leave_nothing_once_centred(normalise: bool) 
     """Not their rounding either, which normalised would be as large as any credit."""
     stage = stage_of("spiral")
     part = structs.replace(recipe_of("spiral").credit[0], centre=True, normalise=normalise)
-    crediting = Crediting(structs.replace(recipe_of("spiral"), credit=(part,)), {"reward": outcome_of})
     trace = play(stage, 1, instance=1)[0]
     credits = [
         Credit(unit="role", target="debater", value=value, estimator="role-ema")
         for value in (0.7, 0.7, 0.7, 0.7, 0.7, 0.1 + 0.6)
     ]
     layers: dict[str, list[Credit]] = {trace.trace_id: []}
-    crediting._add(part, [trace], [credits], layers)
+    _add(part, {trace.trace_id: credits}, layers)
     assert [credit.value for credit in layers[trace.trace_id]] == [0.0] * 6
 
 

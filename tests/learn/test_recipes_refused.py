@@ -14,6 +14,16 @@ from baton.learn.recipe_checks import check_idle
 
 SKILL = ("task.name=game:skill-bandit", "task.settings={}")
 CASES = {
+    "two credits of one level on the same events": (
+        "layers", ["credit.1.estimator=siblings", "credit.1.settings={}", "credit.1.unit=orchestrator"],
+        "credit.0 (telescope) and credit.1 (siblings) both give credit to orchestrator, so events would be credited",
+    ),
+    "layers of which one has a scale of its own": (
+        "layers", ["credit.2.estimator=agent-group"], "agent-group has a scale of its own",
+    ),
+    "a team's own scale over decisions, whatever roles": (
+        "layers", ["credit.2.estimator=group", 'credit.2.roles=["worker"]'], "group has a scale of its own",
+    ),
     "an unknown key": ("dr-mas", ["rollout.group_sise=4"], "Did you mean 'group_size'"),
     "an unknown key in a list": ("dr-mas", ["credit.0.estimater=group"], "Did you mean 'estimator'"),
     "a value of the wrong kind": ("dr-mas", ["train.steps=many"], "steps is 'many'; expected a whole number"),

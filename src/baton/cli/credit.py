@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from inspect import Parameter
@@ -15,13 +16,16 @@ from msgspec import Struct, structs
 from baton import registry
 from baton.cli import add_repeated, add_trust
 from baton.cli.printing import aligned, print_json
-from baton.compose.credit_traces import TraceRunner, credited, credits_of
+from baton.compose.credit_traces import CreditLayer, TraceRunner, credited, credits_of, partitions_of
 from baton.compose.runs import traces_at
 from baton.compose.waking import run_waking
 from baton.credit import ESTIMATORS, find
 from baton.credit.core.grounds import Grounds, grounds_of
-from baton.credit.estimator import Credits, Estimator
+from baton.credit.estimator import Credits, Estimator, Value
+from baton.credit.estimators.partition import Partition
+from baton.credit.stack import StackedCredit, check_stack
 from baton.errors import UsageError, nearest
+from baton.games.exact_value import optimal_value
 from baton.registry import TRUST, imported, is_reference
 from baton.settings import read_value
 from baton.trace.acts import EVENT_UNITS
@@ -39,11 +43,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "  baton credit --list\n"
         "  baton credit runs/*.jsonl --unit team --estimator group\n"
         "  baton credit runs/sum --unit agent --estimator agent-group --set counts=team --json\n"
-        "  baton credit runs/sum --estimator gae --set value=my_critic:value --out credited.jsonl"
+        "  baton credit runs/sum --estimator gae --set value=my_critic:value --out credited.jsonl\n"
+        "  baton credit runs/game --partition --value optimum\n"
+        "  baton credit runs/*.jsonl --partition --layer telescope/orchestrator --layer mean"
     )
     parser.add_argument("paths", nargs="*", metavar="TRACE", help="files that hold traces")
     parser.add_argument("--unit", metavar="U", help=f"who gets it: {', '.join(CREDIT_UNITS)}")
     parser.add_argument("--estimator", metavar="E", help="how it is worked out (see --list)")
+    parser.add_argument(
+        "--partition",
+        action="store_true",
+        help="split return less baseline over all events, exactly, with what nobody chose as luck",
+    )
+    add_repeated(
+        parser, "--layer", "E[/UNIT]", "with --partition: an estimator that stands for its events or agents"
+    )
+    parser.add_argument(
+        "--value",
+        metavar="V",
+        help="with --partition, what prefixes are worth: group (default; the mean of the rollouts that begin alike), "
+        "optimum (of games, exactly) or module:function",
+    )
     parser.add_argument("--list", action="store_true", help="every estimator, its unit, needs and source")
     parser.add_argument(
         "--group-by",
@@ -65,6 +85,10 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"there is no unit {args.unit!r}. {nearest(args.unit, CREDIT_UNITS)}")
     if args.list:
         return _list(args.unit, args.json)
+    if args.partition:
+        return _partition(args)
+    if args.layer or args.value is not None:
+        raise UsageError("--layer and --value are for the exact partition. Type: --partition")
     estimator = _chosen(args.unit, args.estimator)
     settings = parse_settings(estimator, args.set)
     if not args.paths:
@@ -97,6 +121,100 @@ def run(args: argparse.Namespace) -> int:
         return print_json({"estimator": _about(estimator), "grounds": told, "traces": rows})
     _print_table(traces, credits)
     return 0
+
+
+def _partition(args: argparse.Namespace) -> int:
+    if args.estimator is not None or args.unit is not None:
+        raise UsageError("a partition is over all units; give estimators as layers. Type: --layer E/UNIT")
+    layers = _layers(args.layer, args.set)
+    value = _value(args.value)
+    if not args.paths:
+        raise UsageError("no traces given. Type: baton credit TRACE... --partition")
+    if args.out is not None:
+        _check_target(args.out, args.force)
+    traces = traces_at(*args.paths)
+    found = run_waking(
+        partitions_of(
+            traces,
+            layers,
+            value=value,
+            group_by=args.group_by,
+            reward=args.reward,
+            trust=args.trust,
+            watching=_watching,
+        )
+    )
+    if args.out is not None:
+        write([credited(trace, each.credits) for trace, each in zip(traces, found, strict=True)], args.out)
+    if args.json:
+        return print_json(
+            [
+                {
+                    "trace_id": trace.trace_id,
+                    "return": each.total,
+                    "baseline": each.baseline,
+                    "channels": each.channels,
+                    "luck": each.luck,
+                    "residual": each.residual,
+                    "credits": [structs.asdict(credit) for credit in each.credits],
+                }
+                for trace, each in zip(traces, found, strict=True)
+            ]
+        )
+    _print_partition(traces, found)
+    return 0
+
+
+def _layers(given: Sequence[str], changes: Sequence[str]) -> list[CreditLayer]:
+    """`--layer E/UNIT`, with its settings from `--set E.K=V`."""
+    settings: dict[str, list[str]] = {}
+    for change in changes:
+        name, dot, rest = change.partition(".")
+        if not dot or "=" in name:
+            raise UsageError(f"--set {change!r} names no layer. Type: --set ESTIMATOR.K=V")
+        settings.setdefault(find(name).name, []).append(rest)
+    layers = []
+    for each in given:
+        name, _, unit = each.partition("/")
+        estimator = find(name)
+        if unit:
+            estimator.lands_on(unit) or estimator.bind(unit=unit)  # raises, naming its units
+        mine = parse_settings(estimator, settings.pop(estimator.name, []))
+        layers.append(CreditLayer(estimator=estimator, unit=unit or None, settings=mine))
+    if settings:
+        raise UsageError(
+            f"--set is for {', '.join(settings)}, which is no layer here. Type: --layer {min(settings)}"
+        )
+    check_stack(
+        StackedCredit(place=f"--layer {text}", estimator=layer.estimator, unit=layer.unit)
+        for text, layer in zip(given, layers, strict=True)
+    )
+    return layers
+
+
+def _value(name: str | None) -> Value | None:
+    if name in (None, "group"):
+        return None
+    if name == "optimum":
+        return optimal_value
+    assert name is not None
+    if not is_reference(name):
+        raise UsageError(f"there is no value {name!r}. Expected group, optimum or module:function.")
+    found: Value = _function("value", name)
+    return found
+
+
+def _print_partition(traces: Sequence[Trace], found: Sequence[Partition]) -> None:
+    rows = [("trace", "channel", "records", "sum")]
+    for trace, each in zip(traces, found, strict=True):
+        counts = Counter(f"{credit.estimator}/{credit.unit}" for credit in each.credits)
+        name = printable(trace.trace_id)
+        sums = [(printable(channel), f"{counts[channel]:,}", each.channels[channel]) for channel in counts]
+        sums += [(f"luck: {kind}", "-", worth) for kind, worth in each.luck.items()]
+        rows += [(name, channel, num, f"{worth + 0.0:+.4f}") for channel, num, worth in sums]
+        whole = f"return {each.total:.4f} - baseline {each.baseline:.4f}"
+        rows.append((name, whole, "=", f"{each.total - each.baseline + 0.0:+.4f}"))
+    emit(aligned(rows, ""))
 
 
 def _chosen(unit: str | None, name: str | None) -> Estimator:

@@ -9,11 +9,13 @@ from inspect import iscoroutinefunction
 from typing import Any
 
 import msgspec
-from msgspec import structs
+from msgspec import Struct, structs
 
 from baton.compose.again import team_again
 from baton.compose.run_settings import settings_of
-from baton.credit.estimator import Credits, Estimator
+from baton.credit.core.tree import tree_value
+from baton.credit.estimator import Credits, Estimator, Value
+from baton.credit.estimators.partition import Partition, partition
 from baton.errors import UsageError
 from baton.team.forks import Cost, Fork, Forks
 from baton.team.intervene import Intervention
@@ -98,6 +100,50 @@ async def credits_of(
         for place, credits in zip(places, mine, strict=True):
             found[place] = credits
     return found
+
+
+class CreditLayer(Struct, frozen=True, kw_only=True):
+    """One layer of a partition: an estimator, its unit and its settings."""
+
+    estimator: Estimator
+    unit: str | None = None
+    settings: dict[str, Any] = {}
+
+
+async def partitions_of(
+    traces: Sequence[Trace],
+    layers: Sequence[CreditLayer],
+    *,
+    value: Value | None = None,
+    group_by: str = "instance",
+    reward: str | Callable[[Trace], float] | None = None,
+    trust: bool = False,
+    watching: Callable[[TraceRunner], AbstractContextManager[None]] = lambda _: nullcontext(),
+) -> list[Partition]:
+    """The exact partition of each trace, with `layers` of estimates. `value` says what prefixes are worth; None: by the
+    group, the mean return of the rollouts that begin alike. Layers have been checked (`baton.credit.stack`)."""
+    read = reward if callable(reward) else partial(team_return, channel=reward)
+    stacked: list[list[list[Credit]]] = [[] for _ in traces]
+    for layer in layers:
+        for unit in layer.estimator.lands_on(layer.unit):
+            credits = await credits_of(
+                layer.estimator,
+                traces,
+                unit=unit,
+                group_by=group_by,
+                reward=reward if layer.estimator.takes_reward else None,
+                settings=layer.settings,
+                trust=trust,
+                watching=watching,
+            )
+            for mine, new in zip(stacked, credits, strict=True):
+                mine.append(new)
+    found: dict[int, Partition] = {}
+    for places in _groups(traces, group_by):
+        worth = value or tree_value([traces[place] for place in places], read)
+        for place in places:
+            found[place] = partition(traces[place], *stacked[place], value=worth, reward=read)
+    return [found[place] for place in range(len(traces))]
 
 
 async def _with_runner(

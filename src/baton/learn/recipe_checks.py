@@ -15,11 +15,11 @@ from msgspec import structs
 from baton import registry
 from baton.credit import find
 from baton.credit.estimator import Estimator
+from baton.credit.stack import StackedCredit, check_stack
 from baton.errors import UsageError, nearest
 from baton.games.library import GAMES
 from baton.learn.critics.critic import CRITICS
 from baton.learn.decisions import DECISIONS
-from baton.learn.layer_checks import check_layers
 from baton.learn.loss import Loss
 from baton.learn.policy import roles_of
 from baton.learn.recipe import CreditPart, LossPart, PolicyPart, Recipe, RolloutPart, TrainPart, extensions
@@ -196,7 +196,16 @@ def check_credit(recipe: Recipe, stage: Stage) -> None:
     """Whether the recipe's credit fits its team, its policies, its rollouts and its critic."""
     frozen = _frozen_roles(recipe, stage)
     _check_learned(recipe, stage)
-    check_layers(recipe)
+    check_stack(
+        StackedCredit(
+            place=f"credit.{number}",
+            estimator=find(part.estimator),
+            unit=part.unit,
+            decisions=part.decisions,
+            roles=part.roles,
+        )
+        for number, part in enumerate(recipe.credit)
+    )
     for part in recipe.credit:
         estimator = find(part.estimator)
         _check_decisions(part, estimator, stage)
