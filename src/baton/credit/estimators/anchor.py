@@ -21,7 +21,14 @@ _EPS = 1e-6
 """Added to the spread, as in the authors' code."""
 
 
-@estimator("anchor-group", "turn", needs=["group"], source="GiGPO, arXiv 2505.10978", evidence="C")
+@estimator(
+    "anchor-group",
+    "turn",
+    needs=["group"],
+    source="GiGPO, arXiv 2505.10978",
+    evidence="C",
+    own_scale=True,
+)
 def anchor_group(
     group: Group,
     *,
