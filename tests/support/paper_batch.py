@@ -8,9 +8,11 @@ all different numbers.
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -78,11 +80,12 @@ def make_batch(
 
 
 def _rollout(name: str, group: str, draw: random.Random, lead: str, worker: str) -> Rollout:
+    """The lead asks one to three workers, who answer once or twice each; sometimes it asks one of them again."""
     made = Rollout(name, group, round(draw.uniform(-1, 2), 3))
     told = [draw.randrange(VOCABULARY) for _ in range(3)]
 
     def say(agent: str, role: str) -> None:
-        said = [draw.randrange(VOCABULARY) for _ in range(draw.randint(2, 7))]
+        said = [draw.randrange(VOCABULARY) for _ in range(draw.randint(3, 8))]
         call = f"{agent}:{sum(turn.agent == agent for turn in made.turns) + 1}"
         old = [-draw.uniform(3.4, 4.8) for _ in said]
         made.turns.append(Turn(call, agent, role, list(told[-12:]), said, old))
@@ -92,28 +95,27 @@ def _rollout(name: str, group: str, draw: random.Random, lead: str, worker: str)
     for number in range(1, draw.randint(1, 3) + 1):
         for _ in range(draw.randint(1, 2)):
             say(f"w{number}", worker)
+    if draw.random() < 0.5:
+        say("lead", lead)
+        say("w1", worker)
     say("lead", lead)
     return made
 
 
+def starts(rollout: Rollout) -> dict[str, int]:
+    """Call -> how many events there are before it. The first call spawns all workers, an event each."""
+    ahead = len(rollout.agents()) - 2
+    return {turn.call: number + (ahead if number else 0) for number, turn in enumerate(rollout.turns)}
+
+
 def trace_of(rollout: Rollout) -> Trace:
-    """The rollout as a trace of Baton: everybody's turn ends in a message to whoever speaks next."""
+    """The rollout as a trace of Baton: the lead spawns, delegates and stops, workers answer it."""
     events: list[Event] = []
-    edges: list[Edge] = []
     agents = {turn.agent: turn.role for turn in rollout.turns}
-    after = [turn.agent for turn in rollout.turns[1:]]
-    for seq, turn in enumerate(rollout.turns, 1):
-        last = seq == len(rollout.turns)
-        met = {each.agent for each in rollout.turns[:seq]}
-        kind: dict[str, Any]
-        if last:
-            kind = {"type": "orchestrator_decision", "decision": "stop"}
-        elif after[seq - 1] not in met:
-            to = after[seq - 1]
-            kind = {"type": "spawn", "decision": "spawn", "to": to, "role": agents[to]}
-        else:
-            kind = {"type": "message", "decision": "communicate", "to": after[seq - 1]}
-        kind.setdefault("role", turn.role)
+    workers = [agent for agent in agents if agent != "lead"]
+
+    def add(turn: Turn, span: tuple[int, int], kind: dict[str, Any]) -> None:
+        seq = len(events) + 1
         events.append(
             Event(
                 id=f"{turn.agent}#{seq}",
@@ -121,12 +123,24 @@ def trace_of(rollout: Rollout) -> Trace:
                 seq=seq,
                 t=float(seq),
                 call=turn.call,
-                span=(0, len(turn.said)),
-                **kind,
+                span=span,
+                **{"role": turn.role, "tokens": len(turn.said), **kind},
             )
         )
-        if seq > 1:
-            edges.append(Edge(events[-2].id, events[-1].id, "temporal"))
+
+    for number, turn in enumerate(rollout.turns):
+        whole = (0, len(turn.said))
+        if number == 0:
+            for place, to in enumerate(workers):
+                kind = {"type": "spawn", "decision": "spawn", "to": to, "role": agents[to]}
+                add(turn, (place, place + 1), kind)
+        elif turn.agent != "lead":
+            add(turn, whole, {"type": "message", "decision": "communicate", "to": "lead"})
+        elif number < len(rollout.turns) - 1:
+            add(turn, whole, {"type": "message", "decision": "delegate", "to": rollout.turns[number + 1].agent})
+        else:
+            add(turn, whole, {"type": "orchestrator_decision", "decision": "stop"})
+    edges = tuple(Edge(one.id, other.id, "temporal") for one, other in pairwise(events))
     calls = tuple(
         Call(
             id=turn.call, agent=turn.agent, role=turn.role, policy="main", policy_version="0",
@@ -141,7 +155,7 @@ def trace_of(rollout: Rollout) -> Trace:
         if turn.own
     ]
     header = Header(trace_id=rollout.name, task_id=rollout.group)
-    return Trace(header=header, events=tuple(events), edges=tuple(edges), calls=calls, rewards=tuple(rewards))
+    return Trace(header=header, events=tuple(events), edges=edges, calls=calls, rewards=tuple(rewards))
 
 
 def total_of(trace: Trace) -> float:
@@ -209,6 +223,44 @@ def old(turn: Turn) -> Tensor:
     return torch.tensor(turn.old, dtype=torch.float64)
 
 
+def scores(values: Sequence[float], eps: float = 1e-4) -> list[float]:
+    """(x - mean) / (deviation + eps), the deviation with n - 1; 0 of one alone."""
+    mean = sum(values) / len(values)
+    if len(values) == 1:
+        return [0.0]
+    deviation = (sum((value - mean) ** 2 for value in values) / (len(values) - 1)) ** 0.5
+    return [(value - mean) / (deviation + eps) for value in values]
+
+
+Worth = dict[tuple[str, str], float]
+"""Rollout and call -> what a formula gives that turn."""
+
+
+def check_advantages(found: Ours, groups: Sequence[Sequence[Rollout]], wanted: Worth) -> None:
+    """Every token of every turn carries what the formula gives the turn."""
+    for group in groups:
+        for rollout in group:
+            for turn in rollout.turns:
+                got = torch.tensor(found.advantages[rollout.name][turn.call])
+                expected = torch.full((len(turn.said),), wanted[rollout.name, turn.call])
+                assert torch.allclose(got, expected, rtol=1e-5, atol=1e-6), (rollout.name, turn.call)
+
+
+def token_mean(found: Ours, groups: Sequence[Sequence[Rollout]], wanted: Worth) -> Tensor:
+    """PPO's surrogate with one ratio a token, the mean over all tokens."""
+    terms = [
+        clipped(torch.exp(logprobs(found.weights, turn) - old(turn)), wanted[rollout.name, turn.call])
+        for group in groups
+        for rollout in group
+        for turn in rollout.turns
+    ]
+    return torch.cat(terms).mean()
+
+
+def every_turn(groups: Sequence[Sequence[Rollout]]) -> list[tuple[Rollout, Turn]]:
+    return [(rollout, turn) for group in groups for rollout in group for turn in rollout.turns]
+
+
 def clipped(ratio: Tensor, advantage: float, low: float = 0.2, high: float = 0.2) -> Tensor:
     """PPO's surrogate, to be made large."""
     bounded = torch.clamp(ratio, 1 - low, 1 + high)
@@ -218,5 +270,5 @@ def clipped(ratio: Tensor, advantage: float, low: float = 0.2, high: float = 0.2
 def check_loss(found: Ours, objective: Tensor, *, scale: float = 1.0) -> None:
     """Baton's loss is minus the paper's objective, and so is its gradient. `scale`: a constant between the two."""
     [wanted] = torch.autograd.grad(objective, found.weights.lm_head.weight)
-    assert torch.isclose(torch.tensor(found.loss), -scale * objective.detach().float(), rtol=1e-5, atol=1e-8)
+    assert math.isclose(found.loss, -scale * float(objective.detach()), rel_tol=1e-6, abs_tol=1e-9)
     assert torch.allclose(found.gradient, -scale * wanted, rtol=1e-7, atol=1e-10)

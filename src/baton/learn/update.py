@@ -206,5 +206,12 @@ def scaled(rows: Sequence[Row], levels: Sequence[Level]) -> list[Row]:
     ]
 
 
-def _name(row: Row, level: Level) -> str:
-    return {"group": row.group, "trace": row.trace, "agent": row.agent, "turn": row.call}[level]
+def _name(row: Row, level: Level) -> tuple[str, ...]:
+    """Agents of one name are the same in all rollouts; calls are not, whatever they are called."""
+    names = {
+        "group": (row.group,),
+        "trace": (row.trace,),
+        "agent": (row.agent,),
+        "turn": (row.trace, row.call),
+    }
+    return names[level]
