@@ -137,7 +137,11 @@ def trace_of(rollout: Rollout) -> Trace:
         elif turn.agent != "lead":
             add(turn, whole, {"type": "message", "decision": "communicate", "to": "lead"})
         elif number < len(rollout.turns) - 1:
-            add(turn, whole, {"type": "message", "decision": "delegate", "to": rollout.turns[number + 1].agent})
+            add(
+                turn,
+                whole,
+                {"type": "message", "decision": "delegate", "to": rollout.turns[number + 1].agent},
+            )
         else:
             add(turn, whole, {"type": "orchestrator_decision", "decision": "stop"})
     edges = tuple(Edge(one.id, other.id, "temporal") for one, other in pairwise(events))

@@ -70,7 +70,9 @@ def test_each_agent_over_the_rollouts_it_took_part_in(recipe: str) -> None:
     for group in groups:
         for agent in ("lead", "w1", "w2", "w3"):
             there = [rollout for rollout in group if agent in rollout.agents()]
-            for rollout, score in zip(there, scores([rollout.total for rollout in there] or [0.0]), strict=False):
+            for rollout, score in zip(
+                there, scores([rollout.total for rollout in there] or [0.0]), strict=False
+            ):
                 worth |= {(rollout.name, t.call): score for t in rollout.turns if t.agent == agent}
     check_advantages(ours(recipe, groups), groups, worth)
 
@@ -86,7 +88,9 @@ def test_each_agent_s_own_reward_against_its_own_kind(recipe: str) -> None:
     for pool in pools:
         for agent in OWN:
             there = [rollout for rollout in pool if agent in rollout.agents()]
-            for rollout, score in zip(there, scores([earned(r, agent) for r in there] or [0.0]), strict=False):
+            for rollout, score in zip(
+                there, scores([earned(r, agent) for r in there] or [0.0]), strict=False
+            ):
                 worth |= {(rollout.name, t.call): score for t in rollout.turns if t.agent == agent}
     check_advantages(ours(recipe, groups, change=with_own(groups)), groups, worth)  # type: ignore[arg-type]
 
@@ -103,7 +107,9 @@ def test_main_over_k_rollouts_and_sub_over_k_times_d(recipe: str) -> None:
     copies: list[tuple[str, str, float]] = []
     for rollout in group:
         subs = [agent for agent in rollout.agents() if agent != "lead"]
-        copies += [(rollout.name, subs[n % len(subs)], earned(rollout, subs[n % len(subs)])) for n in range(width)]
+        copies += [
+            (rollout.name, subs[n % len(subs)], earned(rollout, subs[n % len(subs)])) for n in range(width)
+        ]
     worth: Worth = {}
     for rollout, score in zip(group, main, strict=True):
         worth |= {(rollout.name, turn.call): score for turn in rollout.turns if turn.agent == "lead"}
@@ -155,5 +161,7 @@ def test_the_return_less_the_return_without(recipe: str) -> None:
     credited = asyncio.run(crediting.credit(traces, runner)).traces  # type: ignore[arg-type]
     for trace in credited:
         for credit in trace.credits:
-            turn = next(call for (name, call) in worth if name == trace.trace_id and call.startswith(credit.target))
+            turn = next(
+                call for (name, call) in worth if name == trace.trace_id and call.startswith(credit.target)
+            )
             assert credit.value == pytest.approx(worth[trace.trace_id, turn])

@@ -18,7 +18,6 @@ from paper_batch import (
     old,
     ours,
     scores,
-    token_mean,
 )
 
 from baton.learn.recipe import RewardPart, load
@@ -87,7 +86,11 @@ def test_each_output_s_mean_and_a_kl(recipe: str) -> None:
 def test_a_model_for_every_role_and_joint_rollouts(recipe: str) -> None:
     plan = load(recipe)
     speaking = {"planner", "executor", "critic"}
-    assert [set(part.roles) & speaking for part in plan.policies.values()] == [{"planner"}, {"executor"}, {"critic"}]
+    assert [set(part.roles) & speaking for part in plan.policies.values()] == [
+        {"planner"},
+        {"executor"},
+        {"critic"},
+    ]
     assert all(part.train == "full" for part in plan.policies.values())
     assert (plan.rollout.group_size > 1, plan.rollout.fan_out, plan.reward) == (True, (), RewardPart())
 
@@ -178,7 +181,9 @@ def test_only_the_order_of_returns_counts(recipe: str) -> None:
             low, high = -9.0, 9.0
             for _ in range(80):
                 middle = (low + high) / 2
-                low, high = (middle, high) if math.erf(middle / math.sqrt(2)) < 2 * share - 1 else (low, middle)
+                low, high = (
+                    (middle, high) if math.erf(middle / math.sqrt(2)) < 2 * share - 1 else (low, middle)
+                )
             worth |= {(rollout.name, turn.call): low for turn in rollout.turns}
     check_advantages(found, groups, worth)
 

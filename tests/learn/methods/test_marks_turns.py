@@ -118,7 +118,7 @@ def test_advantages_along_each_agent_s_own_turns(recipe: str) -> None:
 
 @marked(["gigpo"], ["credit", "loss", "kl"])
 def test_the_rollout_s_advantage_and_that_in_its_state(recipe: str) -> None:
-    """A = A_E + A_S, A_S over all turns in the same state of the group by r_t + .95 G_{t+1}; mean over tokens, KL .01."""
+    """A = A_E + A_S, A_S over all turns in one state of the group by r_t + .95 G_{t+1}; mean over tokens, KL .01."""
     groups = make_batch((4, 3), seed=24, own=True)
     for group in groups:
         for rollout in group:
