@@ -164,7 +164,6 @@ def test_a_failure_leaves_what_was_there(
     [
         (["none.jsonl", "out.jsonl"], "there is no file none.jsonl"),
         (["in.jsonl", "out.xyz"], "does not say which format"),
-        (["in.jsonl", "no/out.jsonl"], "mkdir -p no"),
         (["in.jsonl", "-", "--to", "parquet"], "cannot go to standard output"),
         (["many.jsonl", "out.json"], "holds one trace"),
         (["in.jsonl", "folder", "--force"], "holds other things than sealed shards"),

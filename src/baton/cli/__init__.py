@@ -115,6 +115,8 @@ def _printable(text: str) -> str:
 def _about(error: OSError) -> str:
     """What the system refused, and what to do about it."""
     if error.filename is None:
+        if error.errno == errno.ENOSPC:
+            return "standard output cannot be written: the disk is full. Make room, then type it again."
         return str(error)
     place = Path(os.fsdecode(error.filename))
     folder = shlex.quote(str(place.parent))
@@ -158,15 +160,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 2
-    command = import_module(f"baton.cli.{name}")
-    parser = _Parser(
-        prog=f"baton {name}",
-        description=COMMANDS[name][0].upper() + COMMANDS[name][1:] + ".",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    command.add_arguments(parser)
     try:
-        return int(command.run(parser.parse_args(args[1:])))
+        code = _run(name, args[1:])
+        sys.stdout.flush()  # a full disk is told here, and not in a traceback when Python ends
+        return code
     except BatonError as error:
         print(f"baton {name}: {_printable(str(error))}", file=sys.stderr)
         return 2
@@ -176,6 +173,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except OSError as error:  # a place that cannot be read or written
         print(f"baton {name}: {_printable(_about(error))}", file=sys.stderr)
+        if error.filename is None:
+            silence(sys.stdout)  # what it could not write, it would try to write again at the end
         return 2
     except KeyboardInterrupt:
         return 130
+
+
+def _run(name: str, args: list[str]) -> int:
+    command = import_module(f"baton.cli.{name}")
+    parser = _Parser(
+        prog=f"baton {name}",
+        description=COMMANDS[name][0].upper() + COMMANDS[name][1:] + ".",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.add_arguments(parser)
+    return int(command.run(parser.parse_args(args)))

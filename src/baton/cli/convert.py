@@ -6,6 +6,7 @@ Invariant: OUT is replaced whole or not at all, and what is there is replaced on
 from __future__ import annotations
 
 import argparse
+import glob
 import shlex
 import shutil
 import sys
@@ -23,6 +24,7 @@ from baton.trace.trace import Trace
 from baton.view.text import count
 
 _QUIET_SECONDS = 2.0
+_STALE_SECONDS = 3600.0  # younger ones may be another convert's, still at work
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -114,6 +116,8 @@ def _to_stdout(traces: Iterable[Trace], kind: str) -> int:
 def _to_file(traces: Iterable[Trace], target: Path, kind: str) -> int:
     """Made in a folder of its own beside its place, then moved there."""
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _clear_away(target)
         working = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
         try:
             made = working / target.name
@@ -129,11 +133,15 @@ def _to_file(traces: Iterable[Trace], target: Path, kind: str) -> int:
     return num_bytes
 
 
+def _clear_away(target: Path) -> None:
+    """What a convert to the same place left behind when it was killed."""
+    for left in target.parent.glob(f".{glob.escape(target.name)}.*.part"):
+        if time.time() - left.stat().st_mtime > _STALE_SECONDS:
+            shutil.rmtree(left, ignore_errors=True)
+
+
 def _check_target(target: Path, format_: Format, force: bool) -> None:
     if not target.exists():
-        if not target.parent.is_dir():
-            make = f"mkdir -p {shlex.quote(str(target.parent))}"
-            raise UsageError(f"there is no folder {target.parent}. Type: {make}")
         return
     if not target.is_file() and not target.is_dir():
         raise UsageError(f"{target} is neither a file nor a folder. For standard output, give - as OUT.")

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from baton.errors import MissingExtraError, UsageError
-from baton.trace.formats.recognition import detect, stores_in
+from baton.trace.formats.recognition import detect, kept_in, stores_in
 from baton.view.terminal.screen import take_every_character
 from baton.view.text import printable
 
@@ -103,7 +103,7 @@ def _is_sealed(path: Path) -> bool:
     from baton.trace.formats.parquet.manifest import has_shards
     from baton.trace.formats.sqlite.store_read import list_traces
 
-    kind = detect(path)
+    kind = detect(kept_in(path))
     return kind == "parquet" or (
         kind == "sqlite" and has_shards(path) and not any(map(list_traces, stores_in(path)))
     )

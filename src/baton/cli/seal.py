@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,6 +45,10 @@ def _seal_store(store: Path, directory: str, keep: bool, unfinished: bool) -> No
         _say(report.num_sealed, report.shard)
     if report.num_already_sealed:
         print(f"{count(report.num_already_sealed, 'trace')} of {store} had been sealed before.")
+    if report.num_sealed and not keep:
+        print(
+            f"They are no longer in {store}. Read them from {directory}, as: baton stats {shlex.quote(directory)}"
+        )
     if report.num_left:
         print(f"{count(report.num_left, 'trace')} still in {store}.")
 

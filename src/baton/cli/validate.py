@@ -22,7 +22,9 @@ _PROGRESS_AFTER_SECONDS = 2.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("files", metavar="FILE", nargs="+", help="a trace, or a store of traces")
+    parser.add_argument(
+        "files", metavar="FILE", nargs="+", help="a trace, or a store of traces; - is standard input"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON document instead of lines")
     parser.add_argument(
         "--level",
@@ -34,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     reports: list[ValidationReport] = []
-    for path in args.files:
+    for path in ("/dev/stdin" if file == "-" else file for file in args.files):
         with _progress(path) as progress:
             report = validate_file(path, args.level, progress=progress)
         reports.append(report)

@@ -30,12 +30,6 @@ from baton.trace.records import Call, Ints
 from baton.trace.trace import Trace, meta_as
 
 
-def kept_in(path: str) -> str:
-    """Where traces are: a training run's folder stands for its traces."""
-    place = Path(path) / "traces" / "run.db"
-    return str(place) if (Path(path) / "run.json").is_file() and place.is_file() else path
-
-
 def is_trained(trace: Trace) -> bool:
     """Whether `baton train` made it."""
     return "train" in trace.header.meta

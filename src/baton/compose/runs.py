@@ -9,7 +9,6 @@ from pathlib import Path
 
 import msgspec
 
-from baton.compose.again import kept_in
 from baton.compose.run_settings import Settings
 from baton.errors import UsageError, nearest
 from baton.team.protocol import EngineError
@@ -91,7 +90,6 @@ def unfinished(path: Path, trace_id: str | None = None) -> tuple[list[str], int]
 
 def one_trace(path: str, trace_id: str | None) -> Trace:
     """The trace that is meant, of those in a place."""
-    path = kept_in(path)
     ids: list[str] = []
     first: Trace | None = None
     for trace in read_all(path):

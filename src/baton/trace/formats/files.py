@@ -10,7 +10,7 @@ from baton.errors import FormatError, UsageError
 from baton.trace.formats.decoding import no_collection
 from baton.trace.formats.durable import atomic_file
 from baton.trace.formats.format import Format, find_format
-from baton.trace.formats.recognition import detect, format_of_name
+from baton.trace.formats.recognition import detect, format_of_name, kept_in
 from baton.trace.trace import Trace
 
 
@@ -30,10 +30,11 @@ def read(path: str | os.PathLike[str], format: str | None = None) -> Trace:
 
 def read_all(path: str | os.PathLike[str], format: str | None = None) -> Iterator[Trace]:
     """The traces of a file or directory, whatever its format, one in memory at a time."""
-    found = find_format(detect(path) if format is None else format)
+    place = kept_in(path)
+    found = find_format(detect(place) if format is None else format)
     if found.read_all is None:
         raise UsageError(f"{found.name} is a format that is written and cannot be read back.")
-    return found.read_all(Path(path))
+    return found.read_all(place)
 
 
 def write(traces: Trace | Iterable[Trace], path: str | os.PathLike[str], format: str | None = None) -> None:

@@ -73,6 +73,13 @@ def detect(path: str | os.PathLike[str]) -> str:
         raise FormatError(f"{place} cannot be read: {error.strerror}.") from None
 
 
+def kept_in(path: str | os.PathLike[str]) -> Path:
+    """Where the traces of a place are: a training run's folder stands for its traces."""
+    place = Path(path)
+    store = place / "traces" / "run.db"
+    return store if (place / "run.json").is_file() and store.is_file() else place
+
+
 def stores_in(directory: Path) -> list[Path]:
     return sorted(chain(directory.glob("*.db"), directory.glob("*.sqlite")))
 

@@ -16,6 +16,7 @@ from baton.errors import BatonError, FormatError
 from baton.trace.formats import detect, read_all
 from baton.trace.formats.decoding import no_collection
 from baton.trace.formats.jsonl import MAX_LINE_BYTES
+from baton.trace.formats.recognition import kept_in
 from baton.trace.trace import End, Header, Trace
 from baton.trace.validation.fields import field_faults
 from baton.trace.validation.meaning import check_meaning
@@ -88,10 +89,12 @@ def validate_file(
 
     def read() -> None:
         nonlocal kind
-        kind = detect(path)
+        kind = detect(kept_in(path))
         if kind == "jsonl":
             with Path(path).open("rb") as stream:
                 read_native(stream, found, close, progress or (lambda _: None), max_line_bytes)
+            if not seen["traces"] and not found.counts:
+                raise FormatError(f"{path} is empty.")
         elif kind == "survey":
             _read_document(Path(path), found, close, max_document_bytes)
         else:

@@ -1,0 +1,103 @@
+"""What a person does on an ordinary day: any place that holds traces, pipes, full disks, folders not made yet."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from baton.cli import main
+
+BATON = [sys.executable, "-c", "from baton.cli import main; raise SystemExit(main())"]
+GOLDEN = Path(__file__).parents[1] / "golden" / "v1" / "centralized.jsonl"
+
+
+@pytest.fixture
+def training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    """A folder as training leaves it: the traces are in a store of their own."""
+    folder = tmp_path / "a run"
+    (folder / "traces").mkdir(parents=True)
+    assert main(["run", "game:spawn-bandit", "--policy", "random", "--out", str(folder / "traces")]) == 0
+    (folder / "run.json").write_text("{}")
+    capsys.readouterr()
+    return folder
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["show"],
+        ["stats"],
+        ["validate"],
+        ["measure"],
+        ["reward", "--recipe", "shared"],
+        ["credit", "--estimator", "reinforce-cost"],
+        ["game", "regret"],
+        ["advise"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_training_folder_is_a_place_of_traces(
+    training: Path, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    part = 2 if command[0] == "game" else 1
+    assert main([*command[:part], str(training), *command[part:]]) == 0, capsys.readouterr().err
+
+
+def test_a_training_folder_is_converted_exported_and_asked(
+    training: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["convert", str(training), str(tmp_path / "new" / "folder" / "x.jsonl")]) == 0
+    assert main(["export", "html", str(training), "--out", str(tmp_path / "other" / "x.html")]) == 0
+    pytest.importorskip("duckdb")
+    assert main(["query", str(training), "SELECT count(*) AS n FROM events"]) == 0
+    assert "n" in capsys.readouterr().out
+
+
+def test_nothing_is_no_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty.jsonl").touch()
+    for place in ("/dev/null", tmp_path / "empty.jsonl"):
+        assert main(["validate", str(place)]) == 2
+        assert "is empty" in capsys.readouterr().err
+
+
+def test_standard_input_is_validated() -> None:
+    command = [*BATON, "validate", "-"]
+    done = subprocess.run(command, input=GOLDEN.read_bytes(), capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"valid" in done.stdout
+
+
+def test_a_full_disk_behind_standard_output_is_one_line() -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [*BATON, "stats", GOLDEN],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert done.stderr.decode().splitlines() == [
+        "baton stats: standard output cannot be written: the disk is full. Make room, then type it again."
+    ]
+
+
+def test_interrupted_while_a_command_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("baton.cli.import_module", interrupted)
+    assert main(["stats", str(GOLDEN)]) == 130
+
+
+def test_sealing_says_where_the_traces_went(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store, shards = tmp_path / "run.db", tmp_path / "sealed here"
+    assert main(["convert", str(GOLDEN), str(store)]) == 0
+    assert main(["seal", str(store), str(shards)]) == 0
+    said = capsys.readouterr().out
+    assert f"no longer in {store}" in said
+    assert f"baton stats '{shards}'" in said
