@@ -1,6 +1,6 @@
 """Training with nothing in between: play, score, credit, update. What `baton train` does, without its engine.
 
-A tiny language model learns a game exactly solved elsewhere: is one message worth its cost? GRPO's advantage over
+A tiny language model learns a game exactly solved elsewhere: is it worth waiting on? GRPO's advantage over
 rollouts of one instance, clipped ratio, one update per step. The game scores itself, less a price for each answer that
 is no command; without it the cheapest thing to learn is to babble until the game plays a default. Credit goes to every
 token.
@@ -33,9 +33,9 @@ from baton.team.team import Team
 from baton.trace import Trace
 from baton.trace.outcome import team_return
 
-NUM_STEPS, NUM_GROUPS, GROUP_SIZE = 24, 16, 8
+NUM_STEPS, NUM_GROUPS, GROUP_SIZE = 30, 16, 8
 HELD_OUT = list(range(20_000, 20_128))
-game = make_game("one-shot-message", {})
+game = make_game("stopping-chain", {})
 task = GameTask(game)
 own = task.topology()
 # Each turn reads only the state note, so prompts repeat and the prefix forest computes them once.
@@ -77,10 +77,10 @@ def main() -> None:
     )
     spoken = spoken_in(scripted, [topology.root])
     model, tokenizer = make_tiny(texts_of(spoken), Tiny(width=64, vocabulary=320), seed=0)
-    warm_start(model, tokenizer, spoken, steps=60, rows=32, learning_rate=0.01, seed=0)
+    warm_start(model, tokenizer, spoken, steps=150, rows=32, learning_rate=0.005, seed=0)
 
     engine = TorchEngine(model, tokenizer, name="main")
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.0)
     gradients = Gradients(model, Loss(kind="ppo", low=0.2, high=0.2), Packed())
     print(evaluate(engine, "before"))
 
