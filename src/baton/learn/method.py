@@ -36,6 +36,8 @@ PARTS: Final = ("policies", "rollouts", "reward", "credit", "loss", "task")
 Tag = Literal["P", "C", "A", "M", "I"]
 """From the paper's text, the authors' code, an abstract or secondary source, textbooks, or inferred here."""
 
+_PRICED: Final = "invalid answers"
+
 NOTHING_SHOWN = "Nothing was measured: the recipe is tested to run and to compute what is written above."
 
 
@@ -92,16 +94,17 @@ def find_method(name: str) -> Method | None:
 
 def marks_of(method: Method, recipe: Recipe) -> tuple[Mark, ...]:
     """The method's marks, and those that follow from the recipe's settings."""
-    priced = recipe.train.invalid > 0 and recipe.train.options == "sampled"
-    return (*method.marks, *((_price(recipe.train.invalid),) if priced and method.marks else ()))
+    price = recipe.train.invalid if recipe.train.options == "sampled" else 0.0
+    said = not method.marks or any(mark.part == _PRICED for mark in method.marks)
+    return method.marks if said or not price else (*method.marks, _price(price))
 
 
 def _price(price: float) -> Mark:
     return Mark(
-        part="invalid answers",
+        part=_PRICED,
         same=False,
         tag="I",
-        paper="no price of their own",
+        paper="not in the formula",
         here=f"an answer that cannot be carried out pays train.invalid = {price:g} times the step's root mean square "
         "credit, on top of its credit",
         why="The team may try again at no cost, so without a price such answers grow",
