@@ -18,6 +18,7 @@ from baton.learn.rollouts import branched, lockstep
 from baton.learn.scoring import Judging, Scoring, outcome_of
 from baton.learn.stage import Episode, Stage
 from baton.team.forks import Forks
+from baton.team.intervene import BarAgent
 from baton.trace.records import Credit
 from baton.trace.trace import Trace
 
@@ -74,16 +75,35 @@ def test_judges_know_the_subtask() -> None:
 
 
 def test_runs_without_somebody() -> None:
-    traces, tokens = scored("sharp")
-    assert tokens > 0
-    for trace in traces:  # a R + b (R - R_-i) + c tool_i with R = 1 and R_-i = 0, or 1 where its number was 0
-        found = own(trace, "sharp")
-        assert 2.0 <= found["orchestrator"] <= 2.1
-        assert set(found) == {"orchestrator", "worker1", "worker2"}
     traces, _ = scored("ccpo")  # the executor reads the shards without a plan as well: no gap
     assert own(traces[0], "ccpo") == pytest.approx(
         {"lead": 1.0, "planner1": 1.0, "executor1": 1.0, "critic1": 1.0}
     )
+
+
+def test_sharp_shares_by_shapley_values() -> None:
+    """a R + b phi_i + c tool_i, phi by the formula over all four coalitions, each run again here."""
+    forks = forks_of(stage_of("sharp"))
+    traces, tokens = scored("sharp")
+    assert tokens > 0
+
+    async def worth(trace: Trace, barred: list[str]) -> float:
+        others = [f"worker{k}" for k in range(3, 9)]  # nobody may stand in for who is missing
+        return outcome_of((await forks.fork(trace, [BarAgent(name) for name in barred], barred=others)).trace)
+
+    for trace in traces:
+        one, two = "worker1", "worker2"
+        both = outcome_of(trace)
+        alone = {one: asyncio.run(worth(trace, [two])), two: asyncio.run(worth(trace, [one]))}
+        nobody = asyncio.run(worth(trace, [one, two]))
+        phi = {
+            name: ((alone[name] - nobody) + (both - alone[other])) / 2
+            for name, other in ((one, two), (two, one))
+        }
+        phi["orchestrator"] = both - phi[one] - phi[two]
+        tools = {one: 0.95, two: 0.95, "orchestrator": 0.0}  # one call each, used, at its price
+        expected = {name: both + phi[name] + 0.1 * tools[name] for name in phi}
+        assert own(trace, "sharp") == pytest.approx(expected)
 
 
 def test_a_rollout_that_cannot_be_read_earns_nothing() -> None:

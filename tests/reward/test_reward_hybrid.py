@@ -9,12 +9,13 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 from reward_traces import golden, star, values
 
 from baton.errors import UsageError
 from baton.reward import Gold, load_reward_recipe
 from baton.reward.hybrid import Cosine, Hybrid, Linear, MixState, Progress, Term
-from baton.reward.reward_recipe import rule_of
+from baton.reward.reward_recipe import change_rules, rule_of
 from baton.reward.rules.orchestration import FinishRate, Parallel
 from baton.reward.rules.process import ValidFormat
 from baton.reward.rules.shared import Success
@@ -155,8 +156,36 @@ def test_agent_q_mix() -> None:
 
 def test_sharp() -> None:
     trace = golden("centralized")
-    found = values(load_reward_recipe("sharp").score(trace, Gold(without={"code": 0.0, "docs": 1.0})))
-    assert found == pytest.approx({"code": 1 + 1 + 0.1 * 0.95, "docs": 1 + 0 - 0.1 * 0.3})
+    found = values(load_reward_recipe("sharp").score(trace, Gold(shapley={"code": 0.75, "docs": -0.25})))
+    # The lead has what is left of R = 1: half of it.
+    expected = {"lead": 1 + 0.5, "code": 1 + 0.75 + 0.1 * 0.95, "docs": 1 - 0.25 - 0.1 * 0.3}
+    assert found == pytest.approx({agent: expected.get(agent, expected["lead"]) for agent in found})
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_matpo(gated: bool) -> None:
+    """0.9 right + 0.1 x 1/2 (planner in form + mean of its workers), by hand."""
+    recipe = load_reward_recipe("matpo")
+    rules = change_rules(recipe.rules, {"terms.1.of.gated": True}) if gated else recipe.rules
+    trace = golden("centralized")
+    root = next(event.agent for event in trace.events if event.type == "spawn")
+    workers = sorted({event.to for event in trace.events if event.type == "spawn" and event.to})
+    for right in (1.0, 0.0):
+        gold = Gold(verify=lambda _, right=right: right)  # type: ignore[misc]
+        for broken in ([], [root], workers[:1]):
+            events = tuple(
+                structs.replace(event, status="invalid")
+                if event.agent in broken and event.type == "message"
+                else event
+                for event in trace.events
+            )
+            hurt = {event.agent for event in events if event.status == "invalid"}
+            failed = {"docs"}  # its second search
+            form = {agent: float(agent not in hurt | failed) for agent in [root, *workers]}
+            mean = sum(form[agent] for agent in workers) / len(workers)
+            tools = 0.5 * (form[root] + mean) if right or not gated else 0.0
+            [found] = [r for rule in rules for r in rule.score(structs.replace(trace, events=events), gold)]
+            assert found.value == pytest.approx(0.9 * right + 0.1 * tools)
 
 
 def test_mistakes() -> None:

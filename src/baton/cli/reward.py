@@ -34,6 +34,7 @@ _DATA = {
     "items": tuple[Any, ...] | None,
     "parts": tuple[str, ...] | None,
     "without": dict[str, float] | None,
+    "shapley": dict[str, float] | None,
     "solo": float | None,
     "least_work_s": float | None,
 }

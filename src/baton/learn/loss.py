@@ -266,6 +266,8 @@ class Loss(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Coefficient of the KL to the reference."""
     scale: tuple[Level, ...] | None = None
     """Levels that count alike (see `baton.learn.update.scaled`)."""
+    added: tuple[Level, ...] = ()
+    """Of the levels of `scale`, those that are added up and not averaged."""
     length: int | None = None
     """Divide by sequences times this, instead of by tokens."""
     beta: float = 0.1
@@ -276,6 +278,10 @@ class Loss(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         sound = {"none": True, "log_ratio": low <= high, "ratio": low >= 0 <= high}
         if not sound[self.rule.bounds]:
             raise UsageError(f"loss {self.kind!r} cannot have the bounds {low} and {high}.")
+        if odd := [level for level in self.added if level not in self.levels]:
+            raise UsageError(
+                f"loss.added names {odd[0]!r}, and loss.scale is {list(self.levels)}. Name levels of the scale."
+            )
         if self.length is not None and self.length < 1:
             raise UsageError(f"length is {self.length}; expected the longest completion in tokens.")
 

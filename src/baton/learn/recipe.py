@@ -190,6 +190,8 @@ class LossPart(_Part, frozen=True, kw_only=True):
     entropy: NotNegative = 0.0
     kl: NotNegative = 0.0
     scale: tuple[Literal["group", "trace", "agent", "turn"], ...] | None = None
+    added: tuple[Literal["group", "trace", "agent", "turn"], ...] | None = None
+    """Of the levels of `scale`, those that are added up and not averaged."""
     length: Count | None = None
     beta: Positive | None = None
     """Of dpo."""

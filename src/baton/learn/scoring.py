@@ -6,8 +6,8 @@ unless it is so of all of them. Forks that an estimator compares with earn by th
 
 Judging: what a task knows about its rollouts, as reward rules ask for it. The task itself is the judge: it scores what
 an agent said against the subtask the agent was given (`Task.judge`). Where a rule compares with a team that lacks
-somebody (difference, SHARP, CCPO), the trace is run again with that agent barred, under the same luck; an agent that
-leads cannot be barred, for without it there is no answer, and that is worth 0.
+somebody (difference, CCPO) or has only some of its agents (SHARP), the trace is run again with the others barred, under
+the same luck; an agent that leads cannot be barred, for without it there is no answer, and that is worth 0.
 
 Balancing: rewards with `balance = "gradient"` (GradNorm's fixed point, Chen et al. 2018 [M]) ask how hard each term
 pulls. Every few steps the traces are given each term's rewards in place of the sum's, credited by the recipe's own
@@ -26,12 +26,14 @@ import msgspec
 from msgspec import Struct, structs
 
 from baton.credit import find
+from baton.credit.estimators.shapley_forks import players_of, shapley_of
 from baton.errors import TraceError, UsageError
 from baton.learn.recipe import Recipe
 from baton.learn.stage import Stage
 from baton.reward.hybrid import Hybrid, MixState, Term
 from baton.reward.reward_recipe import RewardRecipe, with_rewards
 from baton.reward.rule import Rule
+from baton.reward.rules.individual import ShapleyShare
 from baton.team.forks import Forks
 from baton.team.intervene import BarAgent
 from baton.trace.acts import agents
@@ -42,7 +44,7 @@ from baton.trace.records import Event, Reward
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import CreditUnit
 
-_FORKS = frozenset({"without", "solo"})
+_FORKS = frozenset({"without", "shapley", "solo"})
 """Needs of rules that compare with runs without somebody."""
 
 
@@ -191,6 +193,7 @@ class Judging(Struct, frozen=True):
         parts = task.parts(instance)
         without: dict[str, float] | None = None
         solo: float | None = None
+        shapley: dict[str, float] | None = None
         if forks is not None:
             roles = agents(trace)
             thinkers = {
@@ -200,6 +203,7 @@ class Judging(Struct, frozen=True):
             names = [agent for agent, role in roles.items() if all_ or role in thinkers]
             known = await returns_without(forks, trace, names, outcome_of)
             without = known if all_ else None
+            shapley = await _shapley(forks, trace, rules)
             solo = next((value for agent, value in known.items() if roles[agent] in thinkers), None)
         return Gold(
             verify=self.stage.assignment(told["instance"], told["split"]).verify,
@@ -209,6 +213,7 @@ class Judging(Struct, frozen=True):
             covers=(lambda text: task.covers(instance, text)) if parts else None,
             judges={"task": _judge(self.stage, trace, rules)},
             without=without,
+            shapley=shapley,
             solo=solo,
         )
 
@@ -216,6 +221,19 @@ class Judging(Struct, frozen=True):
         """Whether what an agent returned answers the subtask it was given; None: it returned nothing."""
         said = [e for e in trace.events if e.agent == agent and e.type == "return" and e.status == "ok"]
         return None if not said else _judge(self.stage, trace, ())(trace, said[-1].id) >= 0.5
+
+
+async def _shapley(forks: Forks, trace: Trace, rules: Sequence[Rule]) -> dict[str, float] | None:
+    """Values of the spawned agents, within the most evaluations that a rule allows; None: no rule asks."""
+    allowed = [rule.max_evaluations for rule in rules if isinstance(rule, ShapleyShare)]
+    if not allowed:
+        return None
+    if not players_of(trace)[0]:
+        return {}
+    players, found = await shapley_of(
+        forks, trace, method="sampled", max_evaluations=max(allowed), reward=outcome_of
+    )
+    return dict(zip(players, found.values, strict=True))
 
 
 def _judge(stage: Stage, trace: Trace, rules: Sequence[Rule]) -> Judge:

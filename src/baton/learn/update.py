@@ -89,7 +89,7 @@ class Gradients:
         self._refuse_dropout()
         num_row_tokens = sum(len(row.ids) for row in rows)
         kept = once(rows) if self.packed.duplicates == "once" else list(rows)
-        kept = scaled(kept, self.loss.levels) if self.loss.levels else kept
+        kept = scaled(kept, self.loss.levels, self.loss.added) if self.loss.levels else kept
         packing = self.packed.packing
         chosen: Packing = choose(kept, self._shape) if packing == "auto" else packing
         num_tokens = sum(len(row.places) for row in kept)
@@ -173,7 +173,7 @@ class Gradients:
                     )
 
 
-def scaled(rows: Sequence[Row], levels: Sequence[Level]) -> list[Row]:
+def scaled(rows: Sequence[Row], levels: Sequence[Level], added: Sequence[Level] = ()) -> list[Row]:
     """The rows with weights by which chatty agents and long turns do not dominate.
 
     For levels (l1, l2, ...) every group has the same total weight, within it every trace, within that every agent,
@@ -181,7 +181,8 @@ def scaled(rows: Sequence[Row], levels: Sequence[Level]) -> list[Row]:
     over all trained tokens, so the global token count stays the denominator. () is the mean over tokens (DAPO, arXiv
     2503.14476), ("trace",) the mean over rollouts of their token means (GRPO, arXiv 2402.03300: an output is a rollout
     here), ("turn",) the mean over calls of theirs, ("trace", "agent") WideSeek-R1's (1/G) sum (1/N) sum (1/tokens) sum
-    [C].
+    [C]. Parts of levels in `added` are added up instead: ("trace", "agent") with "agent" added is MATPO's (1/planners)
+    sum over all agents of (1/tokens) sum, where no worker makes its planner count less [C].
     """
     for level in levels:
         if level not in LEVELS:
@@ -196,7 +197,8 @@ def scaled(rows: Sequence[Row], levels: Sequence[Level]) -> list[Row]:
         inner = np.array([numbers[key] for key in zip(above.tolist(), names, strict=True)])
         parents = {number: key[0] for key, number in numbers.items()}
         siblings = np.bincount(list(parents.values()))
-        share /= siblings[above]
+        if level not in added:
+            share /= siblings[above]
         above = inner
     share /= np.bincount(above, sizes)[above]
     total = sizes.sum()

@@ -28,12 +28,12 @@ from baton.errors import UsageError
 from baton.reward.hybrid import Hybrid
 from baton.reward.rule import Rule
 from baton.reward.rules.debate import JudgePanel, Resolution, SolutionEvaluation, Swing, Verifiers
-from baton.reward.rules.individual import Difference, OwnAnswer, SoloGap
+from baton.reward.rules.individual import Difference, OwnAnswer, ShapleyShare, SoloGap
 from baton.reward.rules.orchestration import Aggregation, CriticalSteps, FinishRate, Parallel, SpeedUp, Split
 from baton.reward.rules.process import Milestones, Scorer, ValidFormat
 from baton.reward.rules.role import MainSub, ProposerSolverJudge, Rubric, SolverVerifier
 from baton.reward.rules.shared import ItemF1, Length, RunCost, StepCost, Success
-from baton.reward.rules.tool_use import ToolUse, ToolUsed
+from baton.reward.rules.tool_use import ToolFormat, ToolUse, ToolUsed
 from baton.settings import Shipped, decode, parse_table, read_table, set_at
 from baton.trace.gold import Gold
 from baton.trace.outcome import rule_settings
@@ -42,10 +42,10 @@ from baton.trace.trace import Trace
 
 _KINDS: tuple[type[Rule], ...] = (
     Success, ItemF1, RunCost, Length, StepCost,
-    OwnAnswer, Difference, SoloGap,
+    OwnAnswer, Difference, ShapleyShare, SoloGap,
     Rubric, MainSub, SolverVerifier, ProposerSolverJudge,
     Milestones, Scorer, ValidFormat,
-    ToolUse, ToolUsed,
+    ToolUse, ToolUsed, ToolFormat,
     Resolution, Swing, JudgePanel, Verifiers, SolutionEvaluation,
     SpeedUp, Parallel, FinishRate, Split, Aggregation, CriticalSteps,
     Hybrid,

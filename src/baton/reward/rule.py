@@ -30,7 +30,8 @@ class Rule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_fi
 
     family: ClassVar[RewardFamily]
     needs: ClassVar[frozenset[str]] = frozenset()
-    """What of `Gold` a trainer has to find out for it: `without` (returns of runs without each agent), `solo` (those
+    """What of `Gold` a trainer has to find out for it: `without` (returns of runs without each agent), `shapley` (of
+    runs with some of them), `solo` (those
     of runs without its `thinkers`), `of_ten` (judges who score from 1 to 10)."""
 
     name: str

@@ -51,6 +51,8 @@ class Gold(Struct, frozen=True, kw_only=True):
     """Role -> score of the last thing an agent of that role said."""
     without: Mapping[str, float] | None = None
     """Agent -> the outcome when it is barred, from forks."""
+    shapley: Mapping[str, float] | None = None
+    """Spawned agent -> its Shapley value, from forks with some of them alone."""
     solo: float | None = None
     """The outcome when the last agent works alone."""
     optimum: float | None = None

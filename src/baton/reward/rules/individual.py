@@ -5,11 +5,13 @@ Risk: the lazy agent, who earns by being right alone and leaves the team's work 
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 from baton.errors import TraceError
 from baton.reward.reading import agents_in, outcome
 from baton.reward.rule import Rule
+from baton.settings import Count
 from baton.trace.acts import last_said, said_in
 from baton.trace.gold import Gold, verifier
 from baton.trace.graph.lineage import Lineage
@@ -53,9 +55,8 @@ class OwnAnswer(Rule, tag="own_answer", frozen=True, kw_only=True):
 class Difference(Rule, tag="difference", frozen=True, kw_only=True):
     """r_i = team_weight x R + weight x (R - R_-i), R_-i the outcome of a fork with agent i barred.
 
-    team_weight = 0, weight = 1: the difference reward G(z) - G(z_-i) [M]. Both, with a tool term added in
-    a hybrid: SHARP, r_i = a R + b (R - R_-i) + c tool_i, of which only the abstract is public [I].
-    Source: difference rewards, Wolpert & Tumer 2002 [M]; SHARP [A], its formula inferred here [I].
+    team_weight = 0, weight = 1: the difference reward G(z) - G(z_-i).
+    Source: difference rewards, Wolpert & Tumer 2002 [M].
     """
 
     family: ClassVar[RewardFamily] = "individual"
@@ -80,6 +81,41 @@ class Difference(Rule, tag="difference", frozen=True, kw_only=True):
             )
             for agent in lineage.agents
             if agent in gold.without
+        ]
+
+
+class ShapleyShare(Rule, tag="shapley_share", frozen=True, kw_only=True):
+    """r_i = team_weight x R + weight x phi_i, phi_i agent i's Shapley value in runs with some of the agents alone.
+
+    phi of who leads is what is left: R less all others', which is what it earns alone. So all phi add up to R.
+    `max_evaluations` bounds the runs that a trainer makes for one trace; coalitions are then sampled.
+    Source: Shapley 1953 [M]; as a reward beside the team's and a tool term, SHARP, arXiv 2602.08335 [A].
+    """
+
+    family: ClassVar[RewardFamily] = "individual"
+    needs: ClassVar[frozenset[str]] = frozenset({"shapley"})
+    name: str = "shapley_share"
+    weight: float = 1.0
+    team_weight: float = 0.0
+    max_evaluations: Count = 12
+
+    def score(self, trace: Trace, gold: Gold | None = None) -> list[Reward]:
+        if gold is None or gold.shapley is None:
+            raise TraceError(
+                f"{self.name} shares by runs with some of the agents: give gold data with `shapley`, each spawned "
+                "agent's value (baton credit TRACE --estimator shapley)."
+            )
+        lineage = Lineage.of(trace)
+        value, basis = outcome(trace, gold)
+        for agent in gold.shapley:
+            _ = lineage[agent]  # an agent that is not there is an error with the nearest name
+        shares = dict(gold.shapley)
+        if lineage.root is not None:
+            shares[lineage.root] = value - math.fsum(gold.shapley.values())
+        return [
+            self.reward("agent", agent, self.team_weight * value + self.weight * shares[agent], basis)
+            for agent in lineage.agents
+            if agent in shares
         ]
 
 

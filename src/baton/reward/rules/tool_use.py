@@ -12,10 +12,11 @@ from typing import ClassVar, Literal
 
 from msgspec import field
 
+from baton.reward.reading import outcome
 from baton.reward.rule import Rule
 from baton.trace.acts import results_of, used
 from baton.trace.gold import Gold
-from baton.trace.graph.lineage import in_seq_order
+from baton.trace.graph.lineage import Lineage, in_seq_order
 from baton.trace.records import Event, Reward
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import RewardFamily
@@ -84,6 +85,32 @@ class ToolUsed(Rule, tag="tool_used", frozen=True, kw_only=True):
         ]
         hit = bool(results) and not used(trace, self.name).isdisjoint(result.id for result in results)
         return [self.reward("team", trace.trace_id, float(hit))]
+
+
+class ToolFormat(Rule, tag="tool_format", frozen=True, kw_only=True):
+    """MATPO: 1/2 (f of the planner + mean f of its workers) on the team, f = 1 for who used its tools as they are. [C]
+
+    f is 0 for an agent with an answer that could not be carried out or a tool call that failed. A team without workers
+    earns half of its planner's, as in the authors' code. `gated`: nothing where the answer is not right, so that tools
+    pay by the outcome alone; in the authors' configuration that is off.
+    Source: MATPO, arXiv 2510.04678 [C]; what counts as format is read off the trace [I].
+    """
+
+    family: ClassVar[RewardFamily] = "tool"
+    name: str = "tool_format"
+    gated: bool = False
+
+    def score(self, trace: Trace, gold: Gold | None = None) -> list[Reward]:
+        lineage = Lineage.of(trace)
+        failed = {call for call, result in results_of(trace).items() if result.status == "failed"}
+        wrong = {e.agent for e in trace.events if e.status == "invalid" or e.id in failed}
+        kept = {agent: float(agent not in wrong) for agent in lineage.agents}
+        workers = [value for agent, value in kept.items() if agent != lineage.root]
+        mean = math.fsum(workers) / len(workers) if workers else 0.0
+        value = 0.5 * (kept.get(lineage.root or "", 0.0) + mean)
+        if self.gated and outcome(trace, gold)[0] < 1.0:
+            value = 0.0
+        return [self.reward("team", trace.trace_id, value)]
 
 
 def repeats(trace: Trace) -> set[str]:
