@@ -25,6 +25,7 @@ METHODS = {
     "dr-mas": "[C]", "magrpo": "[C]", "sharp": "[A]", "ccpo": "[C]", "maporl": "[C]", "marft": "[C]",
     "agent-q-mix": "[C]", "spiral": "[C]", "marshal": "[C]", "at-grpo": "[C]", "fold-grpo": "[A/C]",
     "softrankpo": "[A/I]", "c3": "[C]", "debate-as-reward": "[A]", "coma": "[M]", "difference": "[M]", "shapley": "[M]",
+    "decoupled": "[M]", "parl-staged": "[A]",
     "vdn": "[M]", "qmix": "[M]", "mappo": "[M]", "ippo": "[M]", "message": "[I]",
     "gigpo": "[C]", "turn-ppo": "[A]",
     "grpo": "[P]", "team-advantage": "[I]", "flagship": "[I]", "spawn": "[I]", "stop": "[I]",
