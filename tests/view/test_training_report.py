@@ -99,6 +99,13 @@ def test_the_report_has_every_section_and_needs_nothing(folder: Path) -> None:
     assert page.tags.count("svg") >= 15
 
 
+def test_phases_and_their_steps_are_told(folder: Path) -> None:
+    run = read_run(folder)
+    told = run.told | {"phases": [{"name": "lead <b>", "first": 1}, {"name": "joint", "first": 4}, "odd"]}
+    assert "lead <b> 1–3 → joint 4–5" in checked(report_page(structs.replace(run, told=told))).text
+    assert "phases" not in checked(report_page(run)).text
+
+
 def test_a_run_that_has_only_begun_says_so(bare: TrainingRun) -> None:
     page = checked(report_page(bare))
     assert "The trained team has not been measured yet." in page.text

@@ -73,6 +73,16 @@ class TrainingRun(Struct, frozen=True, kw_only=True):
         return printable(str(value)) if isinstance(value, str | int) else ""
 
     @property
+    def phases(self) -> list[tuple[str, int]]:
+        """Phases that the run gets to, and the first step of each; none where it is one."""
+        listed = self.told.get("phases")
+        return [
+            (printable(str(each.get("name"))), each["first"])
+            for each in (listed if isinstance(listed, list) else ())
+            if isinstance(each, dict) and isinstance(each.get("first"), int)
+        ]
+
+    @property
     def num_steps(self) -> int | None:
         """How many steps the run was asked for."""
         value = figure(self.told, "steps")

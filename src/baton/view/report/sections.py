@@ -93,7 +93,17 @@ def _tiles(run: TrainingRun) -> list[str]:
         _tile("normalised regret", pair(lambda each: run.normalised([each.regret["total"]])[0])),
         _tile("tokens in all", shown(tokens[0]) if tokens and tokens[0] is not None else _NONE),
         _tile("time", duration(seconds[0]) if seconds and seconds[0] is not None else _NONE),
+        *([_tile("phases", _phases(run))] if run.phases else []),
     ]
+
+
+def _phases(run: TrainingRun) -> str:
+    """Which steps each phase has."""
+    ends = [first - 1 for _, first in run.phases[1:]] + [run.num_steps]
+    return " → ".join(
+        f"{escape(name)} {first}–{'' if end is None else end}"
+        for (name, first), end in zip(run.phases, ends, strict=True)
+    )
 
 
 def _tile(title: str, value: str) -> str:

@@ -108,6 +108,8 @@ class Display:
 
     def _plain(self, line: Mapping[str, Any], done: int) -> str:
         parts = [f"step {done:>{len(str(self._total))}}/{self._total}", f"return {_return(line)}"]
+        if isinstance(phase := line.get("phase"), str):
+            parts.insert(1, f"phase {printable(phase)}")
         if figure(line, "regret", "total") is not None:
             split = " ".join(f"{name} {worth(figure(line, 'regret', name))}" for name in REGRETS)
             parts.append(f"regret {worth(figure(line, 'regret', 'total'))} ({split})")
@@ -143,6 +145,8 @@ class Display:
         line = run.steps[-1]
         known = [(name, standing(run, name)) for name in ("untrained", "single agent", "optimum")]
         beside = ", ".join(f"{name} {worth(each.mean)}" for name, each in known if each is not None)
+        if isinstance(phase := line.get("phase"), str):
+            body.add_row("phase", Text(printable(phase)))
         body.add_row("return", _return(line), _drawn(run, "return", "mean"), Text(beside, style="dim"))
         rewards = [(name, figure(line, "rewards", name)) for name in run.names("rewards")]
         if len(rewards) > 1:
