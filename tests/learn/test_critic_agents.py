@@ -1,4 +1,4 @@
-"""Values of agents and their mixing: against the formula written out, and what the state has to do with it."""
+"""Values of agents and what the state has to do with their mixing; its formula is in methods/test_marks_teams.py."""
 
 from __future__ import annotations
 
@@ -15,31 +15,6 @@ from baton.learn.critics.agents import AgentsCritic, Mixer
 from baton.learn.recipe import load
 from baton.learn.scoring import outcome_of
 from baton.trace.trace import Trace
-
-
-def test_the_mixing_is_qmixs() -> None:
-    """|W2(s)| . elu(|W1(s)| q + b1(s)) + V(s), weights by hypernetworks, written out number by number."""
-    torch.manual_seed(0)
-    mixer = Mixer(3, 5, hidden=4).double()
-    q, state = torch.randn(2, 3).double(), torch.randn(2, 5).double()
-    found = mixer(q, state)
-
-    def linear(layer: Any, x: list[float]) -> list[float]:
-        return [
-            sum(w * v for w, v in zip(row, x, strict=True)) + b
-            for row, b in zip(layer.weight.tolist(), layer.bias.tolist(), strict=True)
-        ]
-
-    for place in range(2):
-        s, values = state[place].tolist(), q[place].tolist()
-        w1 = [abs(w) for w in linear(mixer.w1, s)]
-        hidden = []
-        for h, bias in enumerate(linear(mixer.b1, s)):
-            x = sum(values[agent] * w1[agent * 4 + h] for agent in range(3)) + bias
-            hidden.append(x if x > 0 else torch.expm1(torch.tensor(x)).item())
-        top = linear(mixer.v[2], [max(0.0, x) for x in linear(mixer.v[0], s)])[0]
-        want = sum(abs(w) * x for w, x in zip(linear(mixer.w2, s), hidden, strict=True)) + top
-        assert found[place].item() == pytest.approx(want)
 
 
 def told(traces: list[Trace], values: list[float]) -> list[Trace]:
