@@ -44,7 +44,7 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     only = credit(capsys, "--list", "--unit", "token")
     assert [line.split()[0] for line in only.splitlines()] == ["estimator", "token-gae"]
     found = json.loads(credit(capsys, "--list", "--json"))
-    assert {"name", "units", "needs", "settings", "source", "evidence", "about"} == set(found[0])
+    assert {"name", "units", "needs", "settings", "source", "evidence", "about", "estimand"} == set(found[0])
     assert "there is no unit 'tokn'" in refused(capsys, "--list", "--unit", "tokn")
 
 

@@ -291,6 +291,7 @@ def _about(estimator: Estimator) -> dict[str, Any]:
         "source": estimator.source,
         "evidence": estimator.evidence,
         "about": estimator.about,
+        "estimand": estimator.estimand or estimator.about,
     }
 
 
@@ -341,4 +342,7 @@ def _list(unit: str | None, as_json: bool) -> int:
         for e in found
     )
     emit(aligned(rows, ""))
+    named = [f"{e.name} estimates {e.estimand}" for e in found if e.estimand]
+    if named:
+        emit([[(line, "dim")] for line in ["", *named]])
     return 0

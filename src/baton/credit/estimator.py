@@ -140,6 +140,8 @@ class Estimator(Struct, frozen=True, kw_only=True):
     own_scale: bool = False
     """Whether its credit is not in units of the return (divided by a spread, ranks), so that none can be taken off it,
     nor it off another's: it cannot be a layer above or below others."""
+    estimand: str = ""
+    """What its credits are estimates of, where the first line of its docstring does not say it."""
 
     @property
     def settings(self) -> Mapping[str, inspect.Parameter]:
@@ -215,6 +217,7 @@ def estimator(
     decisions: Iterable[str] = (),
     critics: Iterable[str] = ("table", "network"),
     own_scale: bool = False,
+    estimand: str = "",
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """List a function as an estimator; the function itself stays as it is."""
 
@@ -232,6 +235,7 @@ def estimator(
             decisions=tuple(decisions),
             critics=tuple(critics),
             own_scale=own_scale,
+            estimand=estimand,
         )
         return function
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from asyncio import gather
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from baton.credit.estimators.stop_value import (
     backward,
     bootstrap_errors,
     decisions_of,
+    drawn_onward,
     known,
     likeliest_onward,
     majority_draft,
@@ -61,6 +62,11 @@ _ASSUMES = (
     "error: bootstrap over rollouts",
 )  # fmt: skip
 
+_AFTERWARDS = {
+    "optimal": "estimand: going on and then stopping when that is best (optimal continuation)",
+    "policy": "estimand: going on and then doing as the policy does (policy continuation)",
+}
+
 
 class TeamRunner(Protocol):
     """Runs traces of a team again (`baton.team.forks.Forks`)."""
@@ -87,16 +93,18 @@ async def continued(
     onward: Onward | None = None,
     stops: Stops = stop_options,
     max_steps: int = 32,
+    draw: bool = False,
 ) -> Trace:
     """The trace run on to the end, whatever its policy wanted.
 
-    Without `onward`: by the likeliest open option that is no stop, or the first where chances are not on record, as
-    after a fork; where the task names no options, by waiting for those whom the stop cut off.
+    Without `onward`: by the likeliest open option that is no stop (with `draw`, by one drawn as its policy would), or
+    the first where chances are not on record, as after a fork; where the task names no options, by waiting for those
+    whom the stop cut off.
     """
     for _ in range(max_steps):
         said = (event for event in reversed(trace.events) if event.call is not None and event.status == "ok")
         stop = next((event for event in said if stopped(event, stops)), None)
-        action = None if stop is None else _going_on(runner, trace, stop, onward, stops)
+        action = None if stop is None else _going_on(runner, trace, stop, onward, stops, draw)
         if stop is None or action is None:
             break
         made = (await runner.fork(trace, (Force(stop.id, action),))).trace
@@ -141,11 +149,12 @@ async def shadows(
 
 
 def _going_on(
-    runner: TeamRunner, trace: Trace, stop: Event, onward: Onward | None, stops: Stops
+    runner: TeamRunner, trace: Trace, stop: Event, onward: Onward | None, stops: Stops, draw: bool
 ) -> Action | None:
     if onward is not None or stop.options is None:
         return (onward or wait_for_those_left)(trace, stop)
-    option = likeliest_onward(stop, stops)
+    key = f"onward/{trace.trace_id.partition('~')[0]}/{stop.id}"  # of a fork, by the rollout it is of
+    option = drawn_onward(stop, stops, key) if draw else likeliest_onward(stop, stops)
     return None if option is None else _read(runner, option)
 
 
@@ -174,6 +183,8 @@ def _check_done(made: Trace, at: Event, setting: str) -> None:
     at_least=2 * MIN_COHORT,
     source="Longstaff and Schwartz 2001, over forced continuations of a team's trace",
     evidence="I",
+    estimand="the stop against the best that could follow it, and not against what the policy would have done; "
+    "that is continuation=policy",
 )
 async def stop_value(
     group: Group,
@@ -190,21 +201,26 @@ async def stop_value(
     score_known: bool = False,
     token_price: float = 0.0,
     max_steps: Count = 32,
+    continuation: Literal["optimal", "policy"] = "optimal",
 ) -> Credits:
     """D_t = C_t - S_t, A_stop = -(1 - p_stop) D_t, A_continue = p_stop D_t, at every decision of the root.
 
-    S_t is what stopping then would have scored, C_t the regression of the value of going on (see
-    `stop_value`); both come from running the trace on past its stop. Where several stops are open, S_t is
-    their mean by the policy's chances, and the one taken earns what it scored above that as well. `complete` writes
-    the chances of options onto traces that were run on, where the engine does not. Standard error: of D_t over
-    rollouts drawn again with replacement, weighed like it; None where D_t has none, as at a last decision.
+    S_t is what stopping then would have scored, C_t the regression of the value of going on (see `stop_value`) and then
+    stopping when that is best (`continuation="optimal"`), or of what the policy itself would do (`"policy"`: A is its
+    Q - V, and needs the chance of a stop on record at every decision of the rollouts as they were run on). Both come
+    from running the trace on past its stop. Where several stops are open, S_t is their mean by the policy's chances,
+    and the one taken earns what it scored above that as well. `complete` writes the chances of options onto traces
+    that were run on, where the engine does not. Standard error: of D_t over rollouts drawn again with replacement,
+    weighed like it; None where D_t has none, as at a last decision.
     Source: backward regression, Longstaff and Schwartz 2001 [M]; over forced continuations of a team's trace [I].
     """
     # Folds go by place, so rollouts are taken by name: the order they are given in does not matter.
     order = sorted(_places(group, stops), key=lambda i: group[i].trace_id)
     runners = [_Counting(runner) for _ in order]
     wholes: Sequence[Trace] = await _all(
-        continued(mine, group[i], onward=onward, stops=stops, max_steps=max_steps)
+        continued(
+            mine, group[i], onward=onward, stops=stops, max_steps=max_steps, draw=continuation == "policy"
+        )
         for mine, i in zip(runners, order, strict=True)
     )
     wholes = complete(wholes) if complete is not None else wholes
@@ -216,18 +232,33 @@ async def stop_value(
     s = _padded([[[shadow.score] for shadow in each] for each in scored], np.nan)[:, :, 0]
     told = zip(wholes, decided, strict=True)
     x = _padded([[features(trace, event) for event in events] for trace, events in told], 0.0)
-    found = backward(s, x, fit=fit, score_known=score_known)
-    errors = bootstrap_errors(s, x, fit=fit, score_known=score_known)
+    p = _padded(_stop_chances(decided, stops, chance), 1.0)[:, :, 0] if continuation == "policy" else None
+    found = backward(s, x, fit=fit, score_known=score_known, stop_chances=p)
+    errors = bootstrap_errors(s, x, fit=fit, score_known=score_known, stop_chances=p)
     out: Credits = [[] for _ in group]
     for row, place in enumerate(order):
         rated = zip(decisions_of(group[place], stops), scored[row], found.difference[row], errors[row])  # noqa: B905 (others went on for longer)
-        out[place] = _credits(rated, stops, chance, runners[row].cost)
+        out[place] = _credits(rated, stops, chance, runners[row].cost, continuation)
     if not any(out):
         raise CreditError(
             f"none of these {len(group)} traces could have gone on where it stopped or stopped where it went on, so no "
             "stop has a value over the other. Say how to go on: onward=..."
         )
     return out
+
+
+def _stop_chances(
+    decided: Sequence[Sequence[Event]], stops: Stops, chance: Callable[[Event], float] | None
+) -> list[list[list[float]]]:
+    """How likely the policy was to stop at each decision; where nothing but a stop is open, it is sure."""
+    told = chance or (lambda event: stop_chance(event, stops))
+
+    def of(event: Event) -> float:
+        ends = stops(event)
+        sure = event.options is not None and all(option in ends for option in event.options)
+        return 1.0 if sure else told(event)
+
+    return [[[of(event)] for event in events] for events in decided]
 
 
 def _places(group: Group, stops: Stops) -> list[int]:
@@ -243,6 +274,7 @@ def _credits(
     stops: Stops,
     chance: Callable[[Event], float] | None,
     cost: Cost,
+    continuation: str,
 ) -> list[Credit]:
     """The records of one rollout's decisions, from S_t, D_t and its error; the first bears the cost."""
     out: list[Credit] = []
@@ -262,7 +294,7 @@ def _credits(
                 value + above,
                 stderr=error if error > 1e-12 else None,
                 cost=NO_COST if out else cost,
-                assumes=_ASSUMES,
+                assumes=(_AFTERWARDS[continuation], *_ASSUMES),
             )
         )
     return out

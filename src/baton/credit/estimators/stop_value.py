@@ -6,6 +6,11 @@ net of what that costs, and x_t what was known then. Backwards from the end:
     V_T = S_T;   C_t = regression of V_{t+1} on x_t;   V_t = S_t if S_t >= C_t else the realised V_{t+1}
     D_t = C_t - S_t,   A_stop = -(1 - p_stop) D_t,   A_continue = p_stop D_t
 
+So C_t is the worth of going on and stopping as well as can be afterwards. With the chances p_t that the policy stops
+at each decision it is instead that of going on and then doing what the policy does, whose advantage Q - V is A:
+
+    V_t = p_t S_t + (1 - p_t) V_{t+1}
+
 V takes the realised value, never the regression's own (Longstaff and Schwartz 2001), and a row's C comes
 from the other fold of rows, so picking the better of two noisy numbers does not flatter the estimate.
 Late steps that few rollouts reach are pooled. Never label by hindsight argmax: the best moment of a path is
@@ -31,7 +36,7 @@ from numpy.typing import ArrayLike, NDArray
 from baton.credit.estimator import CreditError
 from baton.team.action import VERBS, Action, Stop, Wait
 from baton.team.aggregate import Claim, aggregator
-from baton.team.clock import generator
+from baton.team.clock import generator, uniform
 from baton.team.surface import Lines, Parsed, Tools
 from baton.trace.acts import chosen
 from baton.trace.records import ROUNDING, Event
@@ -120,6 +125,21 @@ def likeliest_onward(event: Event, stops: Stops = stop_options) -> str | None:
     ends = stops(event)
     others = [(p, option) for option, p in zip(options, chances, strict=True) if option not in ends and p > 0]
     return max(others, key=lambda other: other[0])[1] if others else None
+
+
+def drawn_onward(event: Event, stops: Stops, key: str) -> str | None:
+    """An open option that does not stop, as likely as its policy takes it among those; drawn by a key."""
+    if event.option_propensities is None:
+        return likeliest_onward(event, stops)
+    ends = stops(event)
+    chances = zip(event.options or (), event.option_propensities, strict=True)
+    others = [(option, p) for option, p in chances if option not in ends and p > 0]
+    point = uniform(key) * math.fsum(p for _, p in others)
+    for option, p in others:
+        point -= p
+        if point < 0:
+            return option
+    return others[-1][0] if others else None
 
 
 def wait_for_those_left(trace: Trace, event: Event) -> Action | None:
@@ -234,6 +254,7 @@ def backward(
     *,
     fit: Fit | None = None,
     score_known: bool = True,
+    stop_chances: ArrayLike | None = None,
     min_cohort: int = MIN_COHORT,
 ) -> StopValues:
     """Backward regression over two folds of rollouts.
@@ -241,6 +262,7 @@ def backward(
     `scores` is rows x decisions, NaN after a row's last one; `features` rows x decisions x features.
     `score_known`: whether whoever decides knows S_t when deciding. Where it is only found out by a verifier
     afterwards, S_t is regressed on the features too, or the rule would be one that nobody can follow.
+    `stop_chances`, rows x decisions: how likely the policy was to stop. Without them what follows is the best.
     """
     s: Array = np.asarray(scores, dtype=float)
     x: Array = np.asarray(features, dtype=float)
@@ -258,6 +280,7 @@ def backward(
     num_rows, num_steps = s.shape
     there = ~np.isnan(s)
     fold = np.arange(num_rows) % 2
+    chances = None if stop_chances is None else np.asarray(stop_chances, dtype=float)
     value = s.copy()
     continuation = np.full_like(s, np.nan)
     expected = s.copy()
@@ -273,14 +296,16 @@ def backward(
         for half in (0, 1):
             rows, rule = goes_on & (fold == half), rules[1 - half][t]
             if rule is None or not rows.any():
-                value[rows, t] = value[rows, t + 1]
+                p = 0.0 if chances is None else chances[rows, t]
+                value[rows, t] = p * s[rows, t] + (1 - p) * value[rows, t + 1]
                 continue
             continuation[rows, t] = rule(x[rows, t])
             guess = guesses[1 - half][t]
             if guess is not None:
                 expected[rows, t] = guess(x[rows, t])
             stops = expected[rows, t] >= continuation[rows, t]
-            value[rows, t] = np.where(stops, s[rows, t], value[rows, t + 1])
+            p = stops if chances is None else chances[rows, t]
+            value[rows, t] = p * s[rows, t] + (1 - p) * value[rows, t + 1]
     return StopValues(
         continuation=continuation,
         value=value,
@@ -296,6 +321,7 @@ def bootstrap_errors(
     *,
     fit: Fit | None = None,
     score_known: bool = True,
+    stop_chances: ArrayLike | None = None,
     min_cohort: int = MIN_COHORT,
     num_draws: int = 32,
     seed: int = 0,
@@ -307,6 +333,7 @@ def bootstrap_errors(
     """
     s: Array = np.asarray(scores, dtype=float)
     x: Array = np.asarray(features, dtype=float)
+    p = None if stop_chances is None else np.asarray(stop_chances, dtype=float)
     draw = generator(f"bootstrap/{seed}")
     folds = [np.arange(half, len(s), 2) for half in (0, 1)]
     found = np.full((num_draws, *s.shape), np.nan)
@@ -314,7 +341,14 @@ def bootstrap_errors(
         rows = np.empty(len(s), dtype=np.int64)
         for fold in folds:
             rows[fold] = draw.choice(fold, size=len(fold))
-        made = backward(s[rows], x[rows], fit=fit, score_known=score_known, min_cohort=min_cohort)
+        made = backward(
+            s[rows],
+            x[rows],
+            fit=fit,
+            score_known=score_known,
+            stop_chances=None if p is None else p[rows],
+            min_cohort=min_cohort,
+        )
         for half, fold in enumerate(folds):
             for t, rule in enumerate(made.rules[1 - half]):
                 guess = made.scores[1 - half][t] if made.scores else None
