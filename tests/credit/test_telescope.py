@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from talks import talk
+from talks import talk, with_chances, with_options
 
 from baton.credit import CreditError
 from baton.credit.core.borrow import group_value
@@ -21,10 +21,12 @@ from baton.credit.estimators.telescope import telescope
 Draw = np.random.Generator
 Play = Callable[[Draw], tuple[list[tuple[str, str]], float, list[float]]]
 """One rollout: what was said, the return, and what each event was worth."""
+Chances = Callable[[list[tuple[str, str]], float], list[float]]
+"""How likely each message was, from what was said and the return."""
 
 
 def measured(
-    play: Play, *, size: int = 8, num: int = 60, **settings: object
+    play: Play, *, size: int = 8, num: int = 60, chances: Chances | None = None, **settings: object
 ) -> tuple[list[float], list[float]]:
     """For each event: slope of credit on its worth, and root mean square of credit, over many groups."""
     draw = np.random.default_rng(3)
@@ -33,6 +35,9 @@ def measured(
     for _ in range(num):
         rollouts = [play(draw) for _ in range(size)]
         group = [talk(f"t{i}", total, said) for i, (said, total, _) in enumerate(rollouts)]
+        if chances is not None:
+            told = [chances(said, total) for said, total, _ in rollouts]
+            group = [with_chances(trace, mine) for trace, mine in zip(group, told, strict=True)]
         credits += [[c.value for c in mine] for mine in telescope(group, unit="message", **settings)]  # type: ignore[arg-type]
         worths += [worth for _, _, worth in rollouts]
     x, y = np.array(worths), np.array(credits)
@@ -113,8 +118,53 @@ def carried_out(draw: Draw) -> tuple[list[tuple[str, str]], float, list[float]]:
 def test_who_made_the_later_event_what_it_was_keeps_its_credit() -> None:
     slopes, _ = measured(carried_out)
     assert 0.9 < slopes[0] < 1.2
+    slopes, _ = measured(carried_out, chances=lambda *_: [1e-9, 1.0])  # certain, once there was such a plan
+    assert 0.9 < slopes[0] < 1.2
     slopes, _ = measured(carried_out, later=0.0)
     assert slopes[0] < 0.5  # what leaving out later events costs, and why it is not the default
+
+
+def half_made(draw: Draw) -> tuple[list[tuple[str, str]], float, list[float]]:
+    """A good plan makes the right one of three answers likelier, and does not settle it."""
+    good = int(draw.integers(2))
+    chances = LIKELY[good]
+    answer = int(draw.choice(3, p=chances))
+    mean = [sum(p * w for p, w in zip(row, WORTH, strict=True)) for row in LIKELY]
+    said = [("planner", f"{'good' * good}{draw.integers(10**9)}"), ("lead", f"answer {answer}")]
+    return said, WORTH[answer], [mean[good] - sum(mean) / 2, WORTH[answer] - mean[good]]
+
+
+WORTH = (1.0, 0.3, 0.0)
+LIKELY = ((0.1, 0.4, 0.5), (0.7, 0.2, 0.1))
+
+
+def test_both_keep_their_part_where_the_first_makes_the_second_likelier() -> None:
+    """Three options with their chances on record: what the second is worth leaves the credit of the first as noise."""
+    draw = np.random.default_rng(3)
+    names = [f"answer {k}" for k in range(3)]
+    worths, plain, told = [], [], []
+    for _ in range(150):
+        rollouts = [half_made(draw) for _ in range(8)]
+        group = [talk(f"t{i}", total, said) for i, (said, total, _) in enumerate(rollouts)]
+        chances = [LIKELY["good" in said[0][1]] for said, _, _ in rollouts]
+        on_record = [with_options(trace, names, p) for trace, p in zip(group, chances, strict=True)]
+        worths += [worth for _, _, worth in rollouts]
+        plain += [[c.value for c in mine] for mine in telescope(group, unit="message")]
+        told += [[c.value for c in mine] for mine in telescope(on_record, unit="message")]
+    x, y, z = np.array(worths), np.array(plain), np.array(told)
+    for found in (y, z):
+        assert (x * found).sum(axis=0) / (x * x).sum(axis=0) == pytest.approx([1.0, 1.0], abs=0.15)
+    assert np.square(z - x)[:, 0].mean() < 0.8 * np.square(y - x)[:, 0].mean()
+
+
+def test_of_three_things_said_with_only_their_own_chances_nothing_is_taken_out() -> None:
+    rollouts = [half_made(np.random.default_rng(k)) for k in range(12)]
+    assert len({said[1] for said, _, _ in rollouts}) == 3
+    group = [talk(f"t{i}", total, said) for i, (said, total, _) in enumerate(rollouts)]
+    likely = [with_chances(trace, [1e-9, 0.3]) for trace in group]
+    assert [c.value for mine in telescope(likely, unit="message") for c in mine] == pytest.approx(
+        [c.value for mine in telescope(group, unit="message") for c in mine]
+    )
 
 
 def both_matter(draw: Draw) -> tuple[list[tuple[str, str]], float, list[float]]:

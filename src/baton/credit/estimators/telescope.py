@@ -11,9 +11,10 @@ place where rollouts part, whatever it was worth. So the two values are made dif
     V(G<=e)   is the mean return of the rollouts that are exactly the same up to e, this one among them
 
 Where rollouts share their prefixes this is the mean below less the mean before; where nothing can be borrowed it is
-leave-one-out. What later events are worth is noise in it for e. It can be taken out (`later` below 1) as far as V
-explains it, at a price: where e made the later event what it was, and no other rollout is like e, its worth goes to the
-later one. Source: ours [I].
+leave-one-out. What later events are worth is noise in it for e. It is taken out without a bias where the chances of
+those events are on record (`baton.credit.core.free_choice`). As far as V explains it, it can be taken out anyway
+(`later` below 1), at a price: where e made the later event what it was, and no other rollout is like e, its worth goes
+to the later one. Source: ours [I].
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Literal
 
+import numpy as np
 from msgspec.structs import replace
 
 from baton.credit.core.baseline import seen, std
 from baton.credit.core.borrow import Borrowed, borrowed
+from baton.credit.core.free_choice import free_parts
 from baton.credit.core.grounds import ALONE, BORROWED, EXACT, NO_CHOICE
-from baton.credit.core.likeness import Likeness
+from baton.credit.core.likeness import Array, Likeness
 from baton.credit.core.tree import Tree, event_steps, tree_value
 from baton.credit.estimator import Credits, Group, Prefix, RewardOf, Value, estimator, make_credit, returns
 from baton.credit.estimators.partition import partition
@@ -97,10 +100,7 @@ def _by_likeness(group: Group, unit: CreditUnit, reward: RewardOf, later: float)
     totals = returns(group, reward, at_least=2, what="telescope without a critic")
     likeness = Likeness(group)
     found = borrowed(likeness, totals)
-    # After each prefix: the return, less what V says of the events to come where that is not to count.
-    to_come = [
-        total - (1 - later) * (mine[-1] - mine) for total, mine in zip(totals, found.values, strict=True)
-    ]
+    to_come = _to_come(group, likeness, totals, found, later)
     rounding = ROUNDING * max(1.0, *map(abs, totals))
     out: Credits = []
     for rollout, trace in enumerate(group):
@@ -133,6 +133,18 @@ def _by_likeness(group: Group, unit: CreditUnit, reward: RewardOf, later: float)
 
 
 _NOTES = ("error: of one draw, and of the values borrowed",)
+
+
+def _to_come(
+    group: Group, likeness: Likeness, totals: Sequence[float], found: Borrowed, later: float
+) -> list[Array]:
+    """After each prefix: the return, less what the events to come were worth as far as that is not to count."""
+    out = []
+    parts = free_parts(group, likeness.paths, totals)
+    for total, mine, own in zip(totals, found.values, parts, strict=True):
+        ahead = np.append(np.cumsum(own[::-1])[::-1], 0.0)
+        out.append(total - later * ahead - (1 - later) * (mine[-1] - mine))
+    return out
 
 
 def _error(found: Borrowed, rollout: int, place: int, num_same: int) -> float:
