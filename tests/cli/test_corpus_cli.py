@@ -173,6 +173,15 @@ def test_where_a_trace_stands_among_the_envelopes(capsys: pytest.CaptureFixture[
     assert "the largest team, shard-sum-centralized-0" in said
 
 
+def test_a_training_runs_folder_stands_for_its_traces(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["run", "shard-sum", "--out", str(tmp_path / "traces")]) == 0
+    (tmp_path / "run.json").write_text("{}")
+    capsys.readouterr()
+    assert "sub-agents    4: fits c-compiler" in printed(capsys, "envelopes", str(tmp_path))
+
+
 def test_bib(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert printed(capsys, "bib").count("\n@") == 83
     assert printed(capsys, "bib", "dr-mas", "2603.21563").count("archiveprefix") == 2

@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 import baton
 from baton.cli import main
+from baton.compose.run_settings import Settings
+from baton.compose.voter_accuracies import estimated_accuracies
 from baton.engine.scripted import ScriptedEngine
 from baton.errors import UsageError
 from baton.tasks.voters import VotersTask
@@ -27,7 +30,7 @@ from baton.team.running import replay, run
 from baton.team.surface import Lines, Parsed, ParseError, make_surface
 from baton.team.team import Assignment, Team
 from baton.team.topology import make_topology
-from baton.trace.formats import read_all
+from baton.trace.formats import read_all, write
 from baton.trace.trace import Trace
 from baton.trace.validation import validate
 
@@ -287,6 +290,12 @@ def test_the_command_with_accuracies_estimated_from_past_runs(
     for k in range(5):
         right = sum(str(task.instance(seed).data[k]) == str(task.instance(seed).gold) for seed in range(12))
         assert known[f"peer{k + 1}"] == pytest.approx((right + 1) / 14)
+    assert (
+        main(["run", "voters", "--topology", "swarm", "--set", "peers=5", "--out", str(tmp_path / "sure")])
+        == 0
+    )
+    assert main(["show", str(tmp_path / "sure")]) == 0
+    assert "confidence 0.9]" in capsys.readouterr().out
     assert main(["replay", out]) == 0  # the trace has the figures; the past runs are not needed again
     assert (
         main(["run", "voters", *weighted, "--out", out, "--set", "fusion.log_odds.accuracies.peer1=0.9"]) == 0
@@ -294,8 +303,20 @@ def test_the_command_with_accuracies_estimated_from_past_runs(
 
 
 def test_accuracies_that_cannot_be_estimated_are_refused(tmp_path: Path) -> None:
-    from baton.compose.voter_accuracies import estimated_accuracies
-
     assert main(["run", "shard-sum", "--topology", "swarm", "--out", str(tmp_path / "sum")]) == 0
-    with pytest.raises(UsageError, match="shard-sum"):
-        estimated_accuracies([str(tmp_path / "sum")], "voters")
+    now = Settings(task="voters", topology="swarm", policies={})
+    with pytest.raises(UsageError, match="worked on shard-sum/train/0"):
+        estimated_accuracies([str(tmp_path / "sum")], now)
+
+
+def test_rollouts_of_training_tell_as_well(tmp_path: Path) -> None:
+    """They name their instance and no settings; the task of the new run judges them."""
+    trace = baton.run("voters", topology="swarm", seed=7, settings={"peers": 3, "task.confident": False})
+    assert isinstance(trace, Trace)
+    rollout = structs.replace(trace, header=structs.replace(trace.header, meta={"train": {}}))
+    write(rollout, tmp_path / "step.jsonl")
+    now = Settings(task="voters", topology="swarm", policies={})
+    votes, gold = (getattr(VotersTask().instance(7), name) for name in ("data", "gold"))
+    assert estimated_accuracies([str(tmp_path / "step.jsonl")], now) == {
+        f"peer{k + 1}": pytest.approx(2 / 3 if votes[k] == gold else 1 / 3) for k in range(3)
+    }

@@ -10,6 +10,7 @@ from pathlib import Path
 from msgspec import structs
 
 from baton.cli.printing import print_json
+from baton.compose.again import kept_in
 from baton.compose.corpus_recipes import installed_recipes
 from baton.compose.runs import traces_at
 from baton.corpus import (
@@ -113,7 +114,9 @@ def _add_tables(
     envelopes = parts.add_parser(
         "envelopes", help="published sizes of teams, and where traces stand among them"
     )
-    envelopes.add_argument("paths", nargs="*", metavar="TRACE", help="files that hold traces")
+    envelopes.add_argument(
+        "paths", nargs="*", metavar="TRACE", help="files that hold traces, or a training run"
+    )
     return {
         mapped: _map, timed: _timeline, classes: _evidence, ledger: _ledger, border: _borderline,
         envelopes: _envelopes,
@@ -269,7 +272,7 @@ def _borderline(corpus: Corpus, args: argparse.Namespace) -> int:
 
 def _envelopes(corpus: Corpus, args: argparse.Namespace) -> int:
     del corpus
-    traces = [_placed(trace) for trace in traces_at(*args.paths)] if args.paths else []
+    traces = [_placed(trace) for trace in traces_at(*map(kept_in, args.paths))] if args.paths else []
     if args.json:
         placed = [{"trace_id": each.trace_id, "place": each.where} for each in traces]
         return print_json({"envelopes": list(ENVELOPES), "traces": placed})

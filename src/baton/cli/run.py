@@ -104,7 +104,7 @@ def _weighed(settings: Settings, paths: list[str]) -> Settings:
     """With what past runs tell of how often each agent is right; what was typed goes before it."""
     if not paths:
         return settings
-    found = estimated_accuracies(paths, settings.task)
+    found = estimated_accuracies(paths, settings)
     print("accuracies  " + ", ".join(f"{agent} {p:.3g}" for agent, p in found.items()))
     known = settings.fusion.get("log_odds", {})
     accuracies = {**found, **known.get("accuracies", {})}

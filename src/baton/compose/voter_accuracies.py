@@ -6,38 +6,51 @@ past runs of the same task, judged by the task. So nobody has 0 or 1, and one wh
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 
-from baton.compose.again import own_settings
-from baton.compose.known import task_behind
+from baton.compose.again import is_trained, kept_in, own_settings
+from baton.compose.run_settings import Settings
 from baton.compose.runs import traces_at
+from baton.compose.team_from_settings import task_of
 from baton.errors import UsageError
+from baton.tasks.task import Instance, Task
 from baton.trace.acts import chosen
 from baton.trace.trace import Trace
 
 
-def estimated_accuracies(paths: Iterable[str], task: str, *, trust: bool = False) -> dict[str, float]:
-    """Agent -> how often what it returned was right, from traces of a task."""
+def estimated_accuracies(paths: Iterable[str], now: Settings) -> dict[str, float]:
+    """Agent -> how often what it returned was right, from traces of the task of a run that is about to begin.
+
+    Traces of `baton run` are judged by their own task's settings, rollouts of training by those of the new run.
+    """
     right: Counter[str] = Counter()
     returns: Counter[str] = Counter()
-    for trace in traces_at(*paths):
-        settings = own_settings(trace)
-        if settings is None or settings.task != task:
-            found = "another system's" if settings is None else f"of {settings.task}"
-            raise UsageError(
-                f"accuracies are estimated from runs of {task}; trace {trace.trace_id} is {found}. Give runs of {task}."
-            )
-        behind = task_behind(trace, trust=trust)
-        if behind is None:
-            raise UsageError(f"nothing is known of the task of trace {trace.trace_id}. Type: --trust")
-        judge, instance = behind
+    for trace in traces_at(*map(kept_in, paths)):
+        judge, instance = _judge(trace, now)
         for agent, asked, said in _returned(trace):
             returns[agent] += 1
             right[agent] += judge.judge(instance, asked, said) >= 1
     if not returns:
         raise UsageError("nobody returned anything in these runs, so no accuracy can be estimated.")
     return {agent: (right[agent] + 1) / (count + 2) for agent, count in sorted(returns.items())}
+
+
+def _judge(trace: Trace, now: Settings) -> tuple[Task, Instance]:
+    """The task that a trace worked on, and its instance."""
+    settings = own_settings(trace)
+    if settings is not None and settings.task == now.task:
+        task = task_of(settings)
+        return task, task.instance(settings.seed, settings.split)
+    named = re.fullmatch(rf"{re.escape(now.task)}/(train|test)/(\d+)", trace.header.task_id)
+    if settings is None and is_trained(trace) and named is not None:
+        task = task_of(now)
+        return task, task.instance(int(named[2]), "train" if named[1] == "train" else "test")
+    raise UsageError(
+        f"accuracies are estimated from runs of {now.task}; trace {trace.trace_id} worked on {trace.header.task_id}. "
+        f"Give runs of {now.task}."
+    )
 
 
 def _returned(trace: Trace) -> Iterable[tuple[str, str, str]]:

@@ -189,6 +189,8 @@ class _Writer:
             words.append(event.decision)
         if event.propensity is not None:
             words.append(f"p={event.propensity:.3g}")
+        if isinstance(sure := event.extra.get("confidence"), int | float):
+            words.append(f"confidence {sure:.3g}")
         if event.options is not None:
             words.append(f"of {len(event.options)}")
         if words:
