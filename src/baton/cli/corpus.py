@@ -10,7 +10,6 @@ from pathlib import Path
 from msgspec import structs
 
 from baton.cli.printing import print_json
-from baton.compose.again import kept_in
 from baton.compose.corpus_recipes import installed_recipes
 from baton.compose.runs import traces_at
 from baton.corpus import (
@@ -272,7 +271,7 @@ def _borderline(corpus: Corpus, args: argparse.Namespace) -> int:
 
 def _envelopes(corpus: Corpus, args: argparse.Namespace) -> int:
     del corpus
-    traces = [_placed(trace) for trace in traces_at(*map(kept_in, args.paths))] if args.paths else []
+    traces = [_placed(trace) for trace in traces_at(*args.paths)] if args.paths else []
     if args.json:
         placed = [{"trace_id": each.trace_id, "place": each.where} for each in traces]
         return print_json({"envelopes": list(ENVELOPES), "traces": placed})

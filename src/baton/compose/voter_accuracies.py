@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
-from baton.compose.again import is_trained, kept_in, own_settings
+from baton.compose.again import is_trained, own_settings
 from baton.compose.run_settings import Settings
 from baton.compose.runs import traces_at
 from baton.compose.team_from_settings import task_of
@@ -27,7 +27,7 @@ def estimated_accuracies(paths: Iterable[str], now: Settings) -> dict[str, float
     """
     right: Counter[str] = Counter()
     returns: Counter[str] = Counter()
-    for trace in traces_at(*map(kept_in, paths)):
+    for trace in traces_at(*paths):
         judge, instance = _judge(trace, now)
         for agent, asked, said in _returned(trace):
             returns[agent] += 1
