@@ -109,10 +109,10 @@ def starts(rollout: Rollout) -> dict[str, int]:
 
 
 def trace_of(rollout: Rollout) -> Trace:
-    """The rollout as a trace of Baton: the lead spawns, delegates and stops, workers answer it."""
+    """The rollout as a trace of Baton: who speaks first spawns the others, delegates and stops; they answer it."""
     events: list[Event] = []
     agents = {turn.agent: turn.role for turn in rollout.turns}
-    workers = [agent for agent in agents if agent != "lead"]
+    lead, *workers = agents
 
     def add(turn: Turn, span: tuple[int, int], kind: dict[str, Any]) -> None:
         seq = len(events) + 1
@@ -134,8 +134,8 @@ def trace_of(rollout: Rollout) -> Trace:
             for place, to in enumerate(workers):
                 kind = {"type": "spawn", "decision": "spawn", "to": to, "role": agents[to]}
                 add(turn, (place, place + 1), kind)
-        elif turn.agent != "lead":
-            add(turn, whole, {"type": "message", "decision": "communicate", "to": "lead"})
+        elif turn.agent != lead:
+            add(turn, whole, {"type": "message", "decision": "communicate", "to": lead})
         elif number < len(rollout.turns) - 1:
             add(
                 turn,
