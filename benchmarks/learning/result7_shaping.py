@@ -25,13 +25,15 @@ from __future__ import annotations
 
 import math
 import random
+from bisect import bisect
 from collections.abc import Callable
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 from runs import Job, Record, main, markdown, shown
 
-from baton.games.game import State
+from baton.games.game import State, lottery
 from baton.games.library.scouts import Scouts
 from baton.games.solve import Evaluation, evaluate, solve
 from baton.reward import load_reward_recipe
@@ -80,35 +82,50 @@ class Table:
         self.random = random.Random(seed)
         self.logits: dict[State, np.ndarray] = {}
         self.means: dict[State, float] = {}
-        self.entropy = ENTROPY
         self.term_means: dict[str, dict[State, float]] = {}
+        self.entropy = ENTROPY
+        self._options: dict[State, tuple[str, ...]] = {}
+        self._chances: dict[State, list[float]] = {}
+        self._branches: dict[tuple[State, str], tuple[list[float], Any]] = {}
 
     def options(self, state: State) -> tuple[str, ...]:
         """What the team chooses among: which door is likelier it is told."""
-        return open_options(self.game, state)
+        if state not in self._options:
+            self._options[state] = open_options(self.game, state)
+        return self._options[state]
 
-    def chances(self, state: State) -> np.ndarray:
-        found = self.logits.get(state)
-        if found is None:
-            found = self.logits[state] = np.zeros(len(self.options(state)))
-        weights = np.exp(found - found.max())
-        return np.asarray(weights / weights.sum())
+    def chances(self, state: State) -> list[float]:
+        """As they are until the next move."""
+        if state not in self._chances:
+            logits = self.logits.setdefault(state, np.zeros(len(self.options(state))))
+            weights = np.exp(logits - logits.max())
+            self._chances[state] = (weights / weights.sum()).tolist()
+        return self._chances[state]
 
     def policy(self, state: State) -> dict[str, float]:
-        return dict(zip(self.options(state), map(float, self.chances(state)), strict=True))
+        return dict(zip(self.options(state), self.chances(state), strict=True))
+
+    def move(self, gradient: dict[State, np.ndarray], rate: float) -> None:
+        for state, step in gradient.items():
+            self.logits[state] = self.logits[state] + rate * step
+        self._chances = {}
 
     def play(self, potential: Callable[[State], float] | None, by_step: float) -> list[Step]:
         """One episode."""
-        state = self._drawn(self.game.start())[0]
+        state, _ = self._drawn(lottery(self.game.start()))
         steps: list[Step] = []
         scouts = 0
         while options := self.options(state):
-            choice = self.random.choices(range(len(options)), self.chances(state))[0]
+            chances = self.chances(state)
+            choice = min(bisect(list(accumulate(chances)), self.random.random()), len(options) - 1)
             scouts += options[choice].startswith("spawn")
-            after, reward = self._drawn(self.game.step(state, options[choice]))
+            key = state, options[choice]
+            if key not in self._branches:
+                self._branches[key] = lottery(self.game.step(*key))
+            after, reward = self._drawn(self._branches[key])
             prize = float(self.random.random() < reward) if reward > 0 else 0.0  # the game gives its mean
             terms = {"prize": prize, "cost": min(reward, 0.0), "shape": by_step, "parallel": 0.0}
-            terms["entropy"] = -self.entropy * math.log(self.chances(state)[choice])
+            terms["entropy"] = -self.entropy * math.log(chances[choice])
             if potential is not None:
                 terms["shape"] += potential(after) - potential(state)
             steps.append((state, choice, terms))
@@ -116,27 +133,29 @@ class Table:
         steps[-1][2]["parallel"] = min(1.0, scouts / 2)
         return steps
 
-    def _drawn(self, branches: Any) -> tuple[State, float]:
-        one = self.random.choices(branches, [b.probability for b in branches])[0]
+    def _drawn(self, of: tuple[list[float], Any]) -> tuple[State, float]:
+        ends, branches = of
+        one = branches[bisect(ends, self.random.random())]
         return one.state, one.reward
 
     def gradient(
         self, episodes: list[list[Step]], weights: dict[str, float], credit: str = "to go"
     ) -> dict[State, np.ndarray]:
         """The mean over episodes of advantage times the score of each choice; moves the baselines."""
-        found: dict[State, np.ndarray] = {}
+        found: dict[State, list[float]] = {}
         for steps in episodes:
-            values = [math.fsum(weights.get(k, 0.0) * v for k, v in terms.items()) for _, _, terms in steps]
-            whole, left = math.fsum(values), math.fsum(values)
+            values = [sum(weight * terms[name] for name, weight in weights.items()) for _, _, terms in steps]
+            left = whole = sum(values)
             for (state, choice, _), value in zip(steps, values, strict=True):
-                worth = {"to go": left, "whole": whole, "alone": value}[credit]
+                worth = left if credit == "to go" else whole if credit == "whole" else value
                 left -= value
                 mean = self.means.get(state, worth)
                 self.means[state] = 0.95 * mean + 0.05 * worth
-                score = -self.chances(state)
-                score[choice] += 1
-                found[state] = found.get(state, 0.0) + (worth - mean) * score / len(episodes)
-        return found
+                advantage = (worth - mean) / len(episodes)
+                mine = found.setdefault(state, [0.0] * len(self.options(state)))
+                for k, chance in enumerate(self.chances(state)):
+                    mine[k] += advantage * ((k == choice) - chance)
+        return {state: np.array(step) for state, step in found.items()}
 
 
 def flat(parts: list[dict[State, np.ndarray]], states: list[State], table: Table) -> list[np.ndarray]:
@@ -190,7 +209,7 @@ def learned(job: Job, seed: int, rate: float) -> float:
             weights["parallel"] = rule.weights()["parallel"]
             won = sum(steps[-1][2]["prize"] for steps in episodes) / EPISODES
             rule = rule.observe(success=won)
-        moved(table, table.gradient(episodes, weights, credit), rate)
+        table.move(table.gradient(episodes, weights, credit), rate)
     value = evaluate(game, table.policy).value
     return (best - value) / (best - by_chance.value)
 
@@ -226,13 +245,8 @@ def balanced(
     found = {
         state: vector[a:b] + bonus[state] for state, a, b in zip(states, places, places[1:], strict=False)
     }
-    moved(table, found, rate)
+    table.move(found, rate)
     return rule
-
-
-def moved(table: Table, gradient: dict[State, np.ndarray], rate: float) -> None:
-    for state, step in gradient.items():
-        table.logits[state] = table.logits[state] + rate * step
 
 
 def jobs(num_seeds: int, quick: bool) -> list[Job]:

@@ -195,3 +195,44 @@ def test_an_embedding_by_name(
     assert found["redundancy"]["value"] == 0
     assert main(["measure", str(tmp_path / "run"), "--embed", "nowhere"]) == 2
     assert "module:attr" in capsys.readouterr().err
+
+
+def test_gold_from_a_file_fills_what_the_task_does_not_know(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """T1*, Tinf*, P, the facts and the value of other policies are not in a trace of shard-sum; a file may say them."""
+    assert (
+        main(["run", "shard-sum", "--topology", "debate", "--seed", "4", "--out", str(tmp_path / "run")]) == 0
+    )
+    known = {
+        "least_work_s": 1.0, "least_span_s": 0.5, "slots": 3, "facts": ["shard"], "optimum": 1.0, "reference": 0.0,
+        "items": ["1", "2"], "best_aggregate": 1.0,
+    }  # fmt: skip
+    (tmp_path / "gold.json").write_text(json.dumps(known))
+    run = str(tmp_path / "run")
+    before = json.loads(measured(capsys, run, "--json"))["all"]
+    after = json.loads(measured(capsys, run, "--gold", tmp_path / "gold.json", "--replay", "--json"))["all"]
+    filled = {
+        name for name, figure in after["figures"].items()
+        if figure["value"] is not None and before["figures"][name]["value"] is None
+    }  # fmt: skip
+    assert filled >= {
+        "useful_speed_up", "work_inflation", "schedule_efficiency", "serial_collapse", "item_f1", "normalised_regret",
+        "message_value", "useful_message_share", "premature_stop_rate",
+    }  # fmt: skip
+    work, makespan = after["figures"]["work"]["value"], after["figures"]["makespan"]["value"]
+    assert after["figures"]["useful_speed_up"]["value"] == pytest.approx(1.0 / makespan)
+    assert after["figures"]["work_inflation"]["value"] == pytest.approx(work / 1.0)
+    assert after["figures"]["schedule_efficiency"]["value"] == pytest.approx(0.5 / makespan)
+    assert after["failures"]["withheld_information"]["value"] is not None
+    left = {name for name, figure in after["figures"].items() if figure["value"] is None}
+    # Over several traces with faults, disagreement or long texts they are measured; tests of their own show it.
+    assert left <= {
+        "voters_n_eff", "aggregation_efficiency", "attribution_who", "attribution_when", "consensus_kappa",
+        "aggregation_leakage",
+    }  # fmt: skip
+    by_id = tmp_path / "by_id.json"
+    by_id.write_text(json.dumps({"nobody": {"slots": 3}}))
+    assert "there is no trace 'nobody'" in refused(capsys, run, "--gold", by_id)
+    by_id.write_text(json.dumps({"slot": 3}))
+    assert "Did you mean 'slots'?" in refused(capsys, run, "--gold", by_id)

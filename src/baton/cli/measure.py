@@ -6,11 +6,13 @@ import argparse
 import sys
 from collections.abc import Iterable, Sequence
 from functools import partial
+from typing import Any
 
 from msgspec import structs
 
 from baton import registry
 from baton.cli import add_repeated, add_trust
+from baton.cli.gold_file import MEASURE_DATA, GoldTables, check_gold_keys, gold_of, read_gold
 from baton.cli.printing import print_json
 from baton.compose.again import own_settings, team_again
 from baton.compose.known import measure_gold, task_behind
@@ -25,6 +27,7 @@ from baton.measure.safety.summary import safety_report
 from baton.measure.safety.taint import Labels
 from baton.team.forks import Rerun, rerun_of
 from baton.trace.formats import read_all
+from baton.trace.gold import Gold
 from baton.trace.trace import Trace
 from baton.view.terminal.screen import emit
 from baton.view.text import printable
@@ -46,6 +49,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--embed",
         metavar="F",
         help="compare what texts mean by this function of texts (module:attr) that gives a vector for each",
+    )
+    parser.add_argument(
+        "--gold",
+        metavar="PATH",
+        help=f"what is known of the instances, as JSON: {', '.join(MEASURE_DATA)}; or that by trace id",
     )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="everything, as JSON")
@@ -73,9 +81,12 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--consequential and --untrusted are for --safety. Type: --safety")
     metrics = [find_metric(name) for name in args.metric]
     meaning = Meaning(embed=None if args.embed is None else _embedding(args.embed))
-    team = _readings(args.paths, trust=args.trust, meaning=meaning)
+    given = read_gold(args.gold, MEASURE_DATA) if args.gold is not None else {}
+    team = _readings(args.paths, trust=args.trust, meaning=meaning, given=given)
     if not team:
         raise UsageError(f"{', '.join(args.paths)}: no trace in there.")
+    if args.gold is not None:
+        check_gold_keys(args.gold, given, {reading.trace.trace_id for reading in team})
     team = _chosen(team, args.trace)
     _check_tools(args, team)
     rerun = partial(_rerun, trust=args.trust)
@@ -109,7 +120,9 @@ def _embedding(name: str) -> Embed:
     return embed
 
 
-def _readings(paths: Sequence[str], *, trust: bool, meaning: Meaning | None = None) -> list[MeasuredTrace]:
+def _readings(
+    paths: Sequence[str], *, trust: bool, meaning: Meaning | None = None, given: GoldTables | None = None
+) -> list[MeasuredTrace]:
     """Every trace once. Two runs may well have the same name; the same trace given twice is no second measurement."""
     found: dict[str, list[Trace]] = {}
     twice: dict[str, None] = {}
@@ -124,10 +137,19 @@ def _readings(paths: Sequence[str], *, trust: bool, meaning: Meaning | None = No
         names = ", ".join([*map(printable, list(twice)[:_NAMED]), *(["…"] if len(twice) > _NAMED else [])])
         print(f"baton measure: given more than once and counted once: {names}", file=sys.stderr)
     return [
-        MeasuredTrace(trace, measure_gold(trace, trust=trust), meaning)
+        MeasuredTrace(trace, _known(trace, gold_of(given or {}, trace.trace_id), trust=trust), meaning)
         for traces in found.values()
         for trace in traces
     ]
+
+
+def _known(trace: Trace, given: dict[str, Any], *, trust: bool) -> Gold | None:
+    """What was given of an instance; the rest from its task. A right answer that was given goes before the task's."""
+    found = measure_gold(trace, trust=trust)
+    if not given:
+        return found
+    known = structs.replace(Gold() if found is None else found, **given)
+    return structs.replace(known, verify=None) if "answer" in given else known
 
 
 def _chosen(team: list[MeasuredTrace], ids: Sequence[str]) -> list[MeasuredTrace]:

@@ -6,17 +6,16 @@ import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-import msgspec
 from msgspec import structs
 
 from baton.cli import add_repeated, add_trust
+from baton.cli.gold_file import REWARD_DATA, check_gold_keys, gold_of, read_gold
 from baton.cli.printing import aligned, print_json
 from baton.compose.judging import judge_traces, judges_of
 from baton.compose.known import reward_gold
 from baton.compose.runs import traces_at
-from baton.errors import FormatError, UsageError, nearest
+from baton.errors import UsageError
 from baton.reward import Finding, Gold, RewardRecipe, load_reward_recipe, reward_recipes, watch, with_rewards
 from baton.reward.process_model import held_out, learn_process_model, quality_of
 from baton.reward.reading import outcome
@@ -25,19 +24,9 @@ from baton.trace.records import Reward
 from baton.trace.trace import Trace
 from baton.view.terminal.screen import emit
 from baton.view.terminal.trace_tree import Line
-from baton.view.text import nearest_name, printable
+from baton.view.text import printable
 
 _NAMED = 3
-# The parts of Gold that are plain data.
-_DATA = {
-    "answer": str | None,
-    "items": tuple[Any, ...] | None,
-    "parts": tuple[str, ...] | None,
-    "without": dict[str, float] | None,
-    "shapley": dict[str, float] | None,
-    "solo": float | None,
-    "least_work_s": float | None,
-}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gold",
         metavar="PATH",
-        help=f"what is known of the instance, as JSON: {', '.join(_DATA)}; or that by trace id",
+        help=f"what is known of the instance, as JSON: {', '.join(REWARD_DATA)}; or that by trace id",
     )
     parser.add_argument("--monitor", action="store_true", help="look for ways of gaming a reward as well")
     add_repeated(
@@ -84,17 +73,15 @@ def run(args: argparse.Namespace) -> int:
     if args.learn is not None:
         return _learn(args)
     recipe = load_reward_recipe(args.recipe, trust=args.trust)
-    given = _given(args.gold) if args.gold is not None else {}
+    given = read_gold(args.gold, REWARD_DATA) if args.gold is not None else {}
     if args.out is not None:
         format_of_name(args.out)
         if Path(args.out).exists():
             raise UsageError(f"{args.out} is there already. Give another --out.")
     traces = traces_at(*args.paths)
-    _check_keys(args.gold, given, {trace.trace_id for trace in traces})
+    check_gold_keys(args.gold, given, {trace.trace_id for trace in traces})
     gold = {
-        trace.trace_id: reward_gold(
-            trace, given.get("", {}) | given.get(trace.trace_id, {}), trust=args.trust
-        )
+        trace.trace_id: reward_gold(trace, gold_of(given, trace.trace_id), trust=args.trust)
         for trace in traces
     }
     if args.judge:
@@ -140,11 +127,9 @@ def _learn(args: argparse.Namespace) -> int:
     if Path(args.learn).exists():
         raise UsageError(f"{args.learn} is there already. Give another --learn.")
     traces = traces_at(*args.paths)
-    given = _given(args.gold) if args.gold is not None else {}
+    given = read_gold(args.gold, REWARD_DATA) if args.gold is not None else {}
     outcomes = [
-        outcome(
-            trace, reward_gold(trace, given.get("", {}) | given.get(trace.trace_id, {}), trust=args.trust)
-        )[0]
+        outcome(trace, reward_gold(trace, gold_of(given, trace.trace_id), trust=args.trust))[0]
         for trace in traces
     ]
     kept = held_out(traces)
@@ -166,39 +151,6 @@ def _learn(args: argparse.Namespace) -> int:
         )
     print(f'use it: [[rules]] rule = "scorer", model = "{args.learn}"')
     return 0
-
-
-def _given(path: str) -> dict[str, dict[str, Any]]:
-    """Trace id -> gold data; under "" what holds for every trace."""
-    if not Path(path).is_file():
-        what = "that is a folder" if Path(path).is_dir() else "there is no such file"
-        raise UsageError(f'--gold {path}: {what}. Expected JSON, such as {{"answer": "42"}}')
-    try:
-        found = msgspec.json.decode(Path(path).read_bytes())
-    except (msgspec.DecodeError, UnicodeError) as error:
-        raise FormatError(f"{path} is not valid JSON: {error}.") from None
-    if not isinstance(found, dict):
-        raise FormatError(f"{path} holds a {type(found).__name__}; expected an object with gold data.")
-    by_trace = found and not found.keys() & _DATA.keys() and all(isinstance(v, dict) for v in found.values())
-    tables = found if by_trace else {"": found}
-    for table in tables.values():
-        for key, value in table.items():
-            if key not in _DATA:
-                raise UsageError(f"{path}: gold data has no {key!r}. {nearest(key, _DATA)}")
-            try:
-                table[key] = msgspec.convert(value, _DATA[key])
-            except msgspec.ValidationError as error:
-                raise UsageError(f"{path}: {key}: {error}.") from None
-    return tables
-
-
-def _check_keys(path: str, given: dict[str, dict[str, Any]], known: set[str]) -> None:
-    """A key that no trace has is a typing mistake, unless each trace has its own: then the file is of more traces."""
-    if "" in given or known <= given.keys():
-        return
-    for key in given:
-        if key not in known:
-            raise UsageError(f"{path}: there is no trace {key!r} in there. {nearest_name(key, known)}")
 
 
 def _table(trace: Trace, rewards: list[Reward]) -> Iterator[Line]:
