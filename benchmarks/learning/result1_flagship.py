@@ -6,17 +6,20 @@ The baseline compares rollouts as GRPO does, and is not GRPO: it takes the mean 
 the settings that did best it does not divide by the group's spread. Recipe `grpo` is the paper's, and was not measured
 here. Both start from the same warm-started team on the same game. The baseline may play about twice the episodes, at
 the settings that did best of those tried on seeds of their own (last table). Regret is the mean over a step's rollouts
-against the exact solution, smoothed over three steps; tokens count prompts and completions of all rollouts, forks
-included.
+against the exact solution, invalid answers charged, smoothed over three steps; tokens count prompts and completions of
+all rollouts, forks included.
 """
 
 from __future__ import annotations
 
 import json
 
-from runs import Job, Record, main, markdown, shown, train
+from runs import Job, Record, charged, main, markdown, shown, train
 
 from baton.games.game import CHOICES
+from baton.games.library import make_game
+from baton.games.solve import solve
+from baton.learn.recipe import load
 
 TEAM_TRIED = (
     ("train.learning_rate=0.0001", "train.epochs=2", "train.batches=4"),
@@ -28,6 +31,7 @@ TEAM_TRIED = (
 )
 TEAM = TEAM_TRIED[3]
 TRIED = "tried: "
+PARTS = ("total", *CHOICES, "invalid")
 SAMPLED = (
     "credit="
     + json.dumps(
@@ -89,18 +93,20 @@ def tokens_until(record: Record, share: float) -> float:
 
 def table(records: list[Record]) -> str:
     """Regret before and after, by decision, and tokens to each level; what the baseline was tried with."""
+    task = load("flagship").task
+    records = charged(records, solve(make_game(task.name.removeprefix("game:"), task.settings)).answer_price)
     tried = [record for record in records if record["arm"].startswith(TRIED)]
     arms = list(dict.fromkeys(record["arm"] for record in records if record not in tried))
     rows = []
     for arm in arms:
         mine = [record for record in records if record["arm"] == arm]
         for when in ("before", "after"):
-            parts = [shown((r[when]["regret"][name] for r in mine), ".4f") for name in ("total", *CHOICES)]
+            parts = [shown((r[when]["regret"][name] for r in mine), ".4f") for name in PARTS]
             ratio = [r[when]["regret"]["total"] / r["before"]["regret"]["total"] for r in mine]
             tokens = "0" if when == "before" else shown((r["steps"][-1]["tokens"] / 1e6 for r in mine), ".2f")
             invalid = shown((r[when]["invalid"] for r in mine), ".2f")
             rows.append([f"{arm}, {when}", str(len(mine)), *parts, shown(ratio), invalid, tokens])
-    heading = ["", "seeds", "regret", *CHOICES, "of the untrained", "invalid answers", "million tokens"]
+    heading = ["", "seeds", "regret", *PARTS[1:], "of the untrained", "invalid answers", "million tokens"]
     return "\n\n".join((markdown(heading, rows), _tokens_table(records, arms), _tried_table(tried)))
 
 

@@ -20,7 +20,7 @@ import math
 from typing import Any
 
 import numpy as np
-from runs import Job, Record, main, markdown, shown, train
+from runs import Job, Record, lost_value, main, markdown, shown, train
 
 from baton.games.game import Game, State
 from baton.games.library import make_game
@@ -119,8 +119,8 @@ def _rows(game: Game, mine: list[Record]) -> list[list[str]]:
 
 
 def _value(record: Record, solution: Solution) -> float:
-    """By regret, which has no luck in it."""
-    return solution.value - float(record["after"]["regret"]["total"])
+    """By what was lost, which has no luck in it."""
+    return solution.value - lost_value(record["after"], solution.answer_price)
 
 
 def _rounds(record: Record) -> float:

@@ -14,10 +14,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from runs import Job, Record, main, markdown, shown, train
+from runs import Job, Record, charged, main, markdown, shown, train
 
 from baton.credit.estimator import Credits, Group, RewardOf, estimator, make_credit, returns
 from baton.credit.estimators.spawn_options import decisions_of, propensity_of
+from baton.games.library import make_game
+from baton.games.solve import solve
 from baton.trace.outcome import team_return
 
 ARMS = {
@@ -83,6 +85,7 @@ def _spawns(trainer: Any, recipe: Any) -> Record:
 
 def table(records: list[Record]) -> str:
     """How often it spawns, and what that is worth."""
+    records = charged(records, solve(make_game("spawn-bandit")).answer_price)
     rows = []
     for arm in ARMS:
         mine = [record for record in records if record["arm"] == arm]
@@ -94,11 +97,12 @@ def table(records: list[Record]) -> str:
                 shown((r["spawns"]["hard"] for r in mine), ".2f"),
                 shown((r["before"]["regret"]["total"] for r in mine), ".4f"),
                 shown((r["after"]["regret"]["total"] for r in mine), ".4f"),
+                shown((r["after"]["regret"]["invalid"] for r in mine), ".4f"),
                 shown((r["steps"][-1]["tokens"] / 1e3 for r in mine), ".0f"),
             ]
         )
     heading = ["credit", "seeds", "spawns when easy", "spawns when hard", "regret before", "regret after"]
-    return markdown([*heading, "thousand tokens"], rows)
+    return markdown([*heading, "of it invalid answers", "thousand tokens"], rows)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from runs import Job, Record, main, markdown, measure, shown, train
+from runs import Job, Record, lost_value, main, markdown, measure, shown, train
 
 from baton.games.ledger import expected_regret
 from baton.games.library import make_game
@@ -51,7 +51,7 @@ def _at(trainer: Any, recipe: Any, size: int) -> Record:
 
 
 def table(records: list[Record]) -> str:
-    """Regret as a share of the optimum, at every size."""
+    """What is lost in value as a share of the optimum, at every size."""
     rows = []
     small = [record for record in records if record["arm"] == f"trained at {SIZES[0]}"]
     for size in SIZES:
@@ -60,7 +60,13 @@ def table(records: list[Record]) -> str:
         row = [str(size), f"{solution.value:.3f}"]
         for group in (small, own):
             row.append(
-                shown((100 * r["sizes"][str(size)]["regret"]["total"] / solution.value for r in group), ".1f")
+                shown(
+                    (
+                        100 * lost_value(r["sizes"][str(size)], solution.answer_price) / solution.value
+                        for r in group
+                    ),
+                    ".1f",
+                )
             )
             row.append(shown((r["sizes"][str(size)]["invalid"] for r in group), ".2f"))
         for name in ("greedy", "random"):

@@ -25,7 +25,9 @@ __all__ = [
     "RESULTS",
     "Job",
     "Record",
+    "charged",
     "interval",
+    "lost_value",
     "main",
     "markdown",
     "measure",
@@ -58,6 +60,27 @@ def measure(trainer: Any, recipe: Any, stage: Any = None) -> Record:
         "tokens": sum(trace.costs.get("tokens", 0.0) for trace in traces) / len(traces),
         "calls": sum(len(trace.calls) for trace in traces) / len(traces),
     }
+
+
+def charged(found: Any, price: float) -> Any:
+    """Records with invalid answers charged in their regret. Those from before regret charged them are charged from
+    their count of such answers; what was lost where these ended play stands there with the decision it was lost at."""
+    if isinstance(found, list):
+        return [charged(each, price) for each in found]
+    if not isinstance(found, dict):
+        return found
+    made = {key: charged(value, price) for key, value in found.items()}
+    regret = made.get("regret")
+    if isinstance(regret, dict) and "invalid" not in regret and "invalid" in made:
+        charge = price * made["invalid"]
+        made["regret"] = regret | {"invalid": charge, "total": regret["total"] + charge}
+    return made
+
+
+def lost_value(measured: Record, price: float) -> float:
+    """What was lost in value: the regret without what is charged for invalid answers, which no return shows."""
+    charge = price * measured["invalid"] if "invalid" in measured["regret"] else 0.0
+    return float(measured["regret"]["total"]) - charge
 
 
 def train(job: Job, after: Callable[[Any, Any], Record] | None = None) -> Record:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import math
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
 from child_process import on_path
+
+from baton.games.game import State
+from baton.games.library import make_game
+from baton.learn.recipe import load
 
 pytest.importorskip("torch")
 LEARNING = Path(__file__).parents[2] / "benchmarks" / "learning"
@@ -109,3 +116,39 @@ def test_a_command_that_was_cut_short_goes_on(tmp_path: Path) -> None:
         assert done.stdout.strip() == "[0, 1, 2, 3]"
     told = (tmp_path / "part.jsonl.told").read_text().split()
     assert told.count("0") == told.count("1") == 1
+
+
+def test_kept_records_are_charged_for_invalid_answers_by_the_plain_formula() -> None:
+    """New total = old total + price x invalid answers, price = (V* - V of random play) / choices of random play; and the
+    share of the regret that is left, as the README and docs/learning.md print it."""
+    game = make_game("parallel-pandora", load("flagship").task.settings)
+
+    @cache
+    def values(state: State) -> tuple[float, float, float]:
+        """The best value, random play's, and how many choices random play makes."""
+        best, random, choices = float("-inf"), 0.0, 0.0
+        options = game.options(state)
+        for option in options:
+            after = [(p, r, values(s)) for p, s, r in game.step(state, option)]
+            best = max(best, sum(p * (r + v[0]) for p, r, v in after))
+            random += sum(p * (r + v[1]) for p, r, v in after) / len(options)
+            choices += sum(p * (1 + v[2]) for p, _, v in after) / len(options)
+        return (best, random, choices) if options else (0.0, 0.0, 0.0)
+
+    start = [(p, values(s)) for p, s, _ in game.start()]
+    price = sum(p * (v[0] - v[1]) for p, v in start) / sum(p * v[2] for p, v in start)
+    records = json.loads((LEARNING / "results" / "result1_flagship.json").read_text("utf-8"))
+    assert all("invalid" not in each["after"]["regret"] for each in records)  # made before the charge
+    shares = []
+    for record in records:
+        if record["arm"] == "credit by decision":
+            was, now = (
+                record[w]["regret"]["total"] + price * record[w]["invalid"] for w in ("before", "after")
+            )
+            shares.append(now / was)
+    mean = sum(shares) / 5
+    half = 2.776 * math.sqrt(sum((share - mean) ** 2 for share in shares) / 4 / 5)
+    said = f"{mean:.3f} ± {half:.3f} of the "
+    root = LEARNING.parents[1]
+    assert f"{said}regret" in " ".join((root / "README.md").read_text("utf-8").split())
+    assert f"{said}untrained team's" in (root / "docs" / "learning.md").read_text("utf-8")
