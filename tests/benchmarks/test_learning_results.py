@@ -119,8 +119,8 @@ def test_a_command_that_was_cut_short_goes_on(tmp_path: Path) -> None:
 
 
 def test_kept_records_are_charged_for_invalid_answers_by_the_plain_formula() -> None:
-    """New total = old total + price x invalid answers, price = (V* - V of random play) / choices of random play; and the
-    share of the regret that is left, as the README and docs/learning.md print it."""
+    """New total = old total + price x invalid answers, price = (V* - V of random play) / choices of random play; the
+    share of the regret that is left is as the README and docs/learning.md print it."""
     game = make_game("parallel-pandora", load("flagship").task.settings)
 
     @cache
