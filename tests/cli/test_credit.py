@@ -52,7 +52,7 @@ def test_a_table_for_people(capsys: pytest.CaptureFixture[str], tmp_path: Path) 
     path = scored(tmp_path / "a.jsonl", 0.0, 1.0)
     out = credit(capsys, path, "--unit", "team", "--estimator", "mean", "--reward", "shared")
     rows = [line.split() for line in out.splitlines()]
-    assert rows[1][:5] == ["t0", "team", "t0", "-0.5000", "0.3536"]
+    assert rows[1][:6] == ["t0", "team", "t0", "-0.5000", "not", "known"]  # one other tells no spread
     assert rows[2][3] == "+0.5000"
     assert rows[3][0] == "assumes:"
 

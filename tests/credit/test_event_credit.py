@@ -121,7 +121,10 @@ def test_siblings_are_compared_at_the_same_context() -> None:
             own - (1.7 - own) / 3
         )  # each draw counts, also the two that say x
     (credit,) = (c for c in siblings(group)[0] if c.target == "w1#4")
-    assert credit.stderr == pytest.approx(math.sqrt(1 + 1 / 3) * pstdev([0.5, 0.0, 0.2]) * math.sqrt(1.5))
+    plain = math.sqrt(1 + 1 / 3) * pstdev([0.5, 0.0, 0.2]) * math.sqrt(1.5)
+    assert credit.stderr == pytest.approx(
+        plain * 4.3027 / 1.95996, rel=1e-3
+    )  # Student's, two degrees of freedom
     seen = [by_target(c) for c in siblings(group, context="observation")]
     assert seen == found
 

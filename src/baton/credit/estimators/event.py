@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Mapping
 from statistics import fmean
 from typing import Literal, NamedTuple
 
-from baton.credit.core.baseline import BY_SPREAD, EPS, OF_BASELINE, normalised, pooled, std
+from baton.credit.core.baseline import BY_SPREAD, EPS, OF_BASELINE, normalised, pooled, std, widened
 from baton.credit.core.tree import Tree, context_key, event_steps
 from baton.credit.estimator import (
     CreditError,
@@ -316,7 +316,7 @@ def _against(own: _Drawn, others: list[_Drawn]) -> tuple[float, float | None]:
     else:
         error = std(alike if len(alike) > 1 else signals)  # of others alone: its own return is given
     both = math.hypot(error, std(signals) / math.sqrt(len(signals)))
-    return value, both if both > 0 else None
+    return value, widened(both if both > 0 else None, len(signals) - 1)
 
 
 def _by_prefix(trace: Trace, path: list[int]) -> dict[str, Place]:

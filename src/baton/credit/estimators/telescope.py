@@ -27,7 +27,7 @@ from typing import Literal
 import numpy as np
 from msgspec.structs import replace
 
-from baton.credit.core.baseline import seen, std
+from baton.credit.core.baseline import seen, std, widened
 from baton.credit.core.borrow import Borrowed, borrowed
 from baton.credit.core.free_choice import free_parts
 from baton.credit.core.grounds import ALONE, BORROWED, EXACT, NO_CHOICE
@@ -68,10 +68,10 @@ def telescope(
     has the least noise. `compare="prefix"` takes means of the rollouts that begin exactly alike, itself among them, as
     0.1 did: where answers vary it credits the first place where rollouts part.
     Standard error without a critic: with s^2 the spread of returns about V(G<=e) and m of the n - 1 others that did
-    the same up to e, sqrt(s^2 (1 - 2m/(n-1)) / (m+1) + Var V(G<e)); with "prefix", of means on either side,
-    (1 - m/n) sqrt(s_m^2/m + s_rest^2/(n-m)). With a critic: what the group's returns cannot tell of it,
-    sqrt(e_k^2 + e_{k+1}^2) with e_k^2 = mean (R - V)^2 / n over the n prefixes of k events. None: no rollout did
-    anything else there, or no other got that far.
+    the same up to e, sqrt(s^2 (1 - 2m/(n-1)) / (m+1) + Var V(G<e)), widened for few rollouts; with "prefix", of means
+    on either side, (1 - m/n) sqrt(s_m^2/m + s_rest^2/(n-m)). With a critic: what the group's returns cannot tell of
+    it, sqrt(e_k^2 + e_{k+1}^2) with e_k^2 = mean (R - V)^2 / n over the n prefixes of k events. None: no rollout did
+    anything else there, the others came out all alike, or no other got that far.
     Source: exact partition [I].
     """
     if value is None and compare == "likeness":
@@ -105,6 +105,10 @@ def _by_likeness(group: Group, unit: CreditUnit, reward: RewardOf, later: float)
     out: Credits = []
     for rollout, trace in enumerate(group):
         mine: list[Credit] = []
+        others = [total for j, total in enumerate(totals) if j != rollout]
+        alike = (
+            max(others) - min(others) <= rounding
+        )  # which shows no spread, and does not mean that there is none
         for place, event in acts(trace, unit):
             told = _told(likeness, found, rollout, place)
             worth, error = 0.0, math.nan
@@ -112,7 +116,8 @@ def _by_likeness(group: Group, unit: CreditUnit, reward: RewardOf, later: float)
                 same = likeness.tree.members[likeness.tree.paths[rollout][place + 1]]
                 worth = math.fsum(to_come[j][place + 1] for j in same) / len(same)
                 worth -= found.values[rollout][place]
-                error = _error(found, rollout, place, len(same) - 1)
+                left = _share_left(found, totals, to_come, rollout, place)
+                error = _error(found, rollout, place, len(same) - 1, left)
             notes = (
                 (told, *_NOTES)
                 if later == 1.0
@@ -124,7 +129,7 @@ def _by_likeness(group: Group, unit: CreditUnit, reward: RewardOf, later: float)
                     unit,
                     event.id,
                     worth if abs(worth) > rounding else 0.0,
-                    stderr=error if error > rounding else None,
+                    stderr=error if error > rounding and not alike else None,
                     assumes=tuple(notes),
                 )
             )
@@ -147,11 +152,25 @@ def _to_come(
     return out
 
 
-def _error(found: Borrowed, rollout: int, place: int, num_same: int) -> float:
+def _share_left(
+    found: Borrowed, totals: Sequence[float], to_come: Sequence[Array], rollout: int, place: int
+) -> float:
+    """How much of the spread of the other rollouts' returns is left by taking out what later events were worth."""
+    left = whole = 0.0
+    for j, (value, ahead) in enumerate(zip(found.values, to_come, strict=True)):
+        if j != rollout:
+            at = min(place + 1, len(value) - 1)
+            left += (ahead[at] - value[at]) ** 2
+            whole += (totals[j] - value[at]) ** 2
+    return left / whole if whole > 0 else 1.0
+
+
+def _error(found: Borrowed, rollout: int, place: int, num_same: int, share_left: float) -> float:
     """Of a mean over those that did the same, less a value that the same returns went into as others'."""
-    spread, num_others = found.spreads[rollout][place + 1], len(found.values) - 1
+    spread, num_others = found.spreads[rollout][place + 1] * share_left, len(found.values) - 1
     own = spread / (num_same + 1) * (1 - 2 * num_same / num_others)
-    return math.sqrt(max(0.0, own + found.variances[rollout][place]))
+    error = math.sqrt(max(0.0, own + found.variances[rollout][place]))
+    return widened(error, num_others - 1) or math.nan
 
 
 def _told(likeness: Likeness, found: Borrowed, rollout: int, place: int) -> str:
