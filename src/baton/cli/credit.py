@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--value",
         metavar="V",
-        help="with --partition, what prefixes are worth: group (default; the mean of the rollouts that begin alike), "
+        help="with --partition, what prefixes are worth: group (default; borrowed from the other rollouts), "
         "optimum (of games, exactly) or module:function",
     )
     parser.add_argument("--list", action="store_true", help="every estimator, its unit, needs and source")

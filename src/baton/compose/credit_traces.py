@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 
 from baton.compose.again import team_again
 from baton.compose.run_settings import settings_of
-from baton.credit.core.tree import tree_value
+from baton.credit.core.borrow import group_value
 from baton.credit.estimator import Credits, Estimator, Value
 from baton.credit.estimators.partition import Partition, partition
 from baton.errors import UsageError
@@ -121,7 +121,7 @@ async def partitions_of(
     watching: Callable[[TraceRunner], AbstractContextManager[None]] = lambda _: nullcontext(),
 ) -> list[Partition]:
     """The exact partition of each trace, with `layers` of estimates. `value` says what prefixes are worth; None: by the
-    group, the mean return of the rollouts that begin alike. Layers have been checked (`baton.credit.stack`)."""
+    group, which borrows from the other rollouts. Layers have been checked (`baton.credit.stack`)."""
     read = reward if callable(reward) else partial(team_return, channel=reward)
     stacked: list[list[list[Credit]]] = [[] for _ in traces]
     for layer in layers:
@@ -140,7 +140,7 @@ async def partitions_of(
                 mine.append(new)
     found: dict[int, Partition] = {}
     for places in _groups(traces, group_by):
-        worth = value or tree_value([traces[place] for place in places], read)
+        worth = value or group_value([traces[place] for place in places], read)
         for place in places:
             found[place] = partition(traces[place], *stacked[place], value=worth, reward=read)
     return [found[place] for place in range(len(traces))]
