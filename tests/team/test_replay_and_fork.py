@@ -17,7 +17,8 @@ from baton.engine.scripted import ScriptedEngine
 from baton.errors import TraceError, UsageError
 from baton.team.action import Stop
 from baton.team.budget import Limits
-from baton.team.forks import fork, fork_id
+from baton.team.forking import fork_id
+from baton.team.forks import fork
 from baton.team.intervene import BarAgent, Drop, Force, Intervention, MuteAgent, Replace
 from baton.team.outside import ForkRefused
 from baton.team.protocol import Request

@@ -13,7 +13,8 @@ from baton.compose.runs import one_trace
 from baton.compose.stores import check_store, store_path
 from baton.compose.waking import run_waking
 from baton.errors import UsageError
-from baton.team.forks import fork, fork_id
+from baton.team.forking import fork_id
+from baton.team.forks import fork
 from baton.team.intervene import BarAgent, Drop, Force, Intervention, Replace
 from baton.trace.formats import format_of_name, write
 from baton.trace.formats.sqlite.store_read import list_traces

@@ -17,7 +17,8 @@ from baton.credit.core.borrow import group_value
 from baton.credit.estimator import Credits, Estimator, Value
 from baton.credit.estimators.partition import Partition, partition
 from baton.errors import UsageError
-from baton.team.forks import Cost, Fork, Forks
+from baton.team.forking import Fork
+from baton.team.forks import Cost, Forks
 from baton.team.intervene import Intervention
 from baton.team.protocol import Answer
 from baton.team.team import Assignment, Team

@@ -26,7 +26,7 @@ from baton.tasks.task import Task
 from baton.team import forks, running
 from baton.team.action import VERBS, Action
 from baton.team.aggregate import Aggregator
-from baton.team.forks import Fork
+from baton.team.forking import Fork
 from baton.team.intervene import BarAgent, Drop, Force, Intervention, Replace
 from baton.team.protocol import Engine, Request
 from baton.team.running import Run, header_of

@@ -1,4 +1,4 @@
-"""Recordings altered before they are fed back into a run: what was forgotten, barred, or said otherwise.
+"""Recordings altered before they are fed back into a run: what was forgotten, or said otherwise.
 
 A fork feeds the answers of a recording back wherever the same thing is asked. So a recording that lacks some of them,
 or holds others, makes a run in which just these come about anew.
@@ -6,18 +6,16 @@ or holds others, makes a run in which just these come about anew.
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Set
 
-import msgspec
 from msgspec import Struct, structs
 
 from baton.errors import TraceError
-from baton.team.intervene import BarAgent
 from baton.team.protocol import Answer
-from baton.team.recording import first_events
+from baton.team.recording import Altered, first_events
 from baton.trace.graph.arrays import Graph
 from baton.trace.records import Call, Event, Payload
-from baton.trace.trace import Trace, meta_table
+from baton.trace.trace import Trace
 
 
 class ForkError(TraceError):
@@ -31,9 +29,17 @@ class OtherAnswer(Struct, frozen=True):
     answer: Answer
 
 
+def graph_of(trace: Trace) -> Graph:
+    """The graph of a trace, made once: forks of many events of one trace look at it again and again."""
+    found = vars(trace).get("graph")
+    if found is None:
+        found = vars(trace)["graph"] = Graph.of(trace)
+    return found
+
+
 def cone(trace: Trace, event_id: str) -> frozenset[str]:
     """What followed from an event, without the event itself."""
-    graph = Graph.of(trace)
+    graph = graph_of(trace)
     start = trace.position[trace.event(event_id).id]
     return frozenset(trace.events[int(i)].id for i in graph.descendants(start)) - {event_id}
 
@@ -57,8 +63,11 @@ def coupling(trace: Trace, branch: Trace, cone_ids: frozenset[str]) -> float | N
     for event_id in cone_ids:
         where = branch.position.get(event_id)
         if where is not None:
-            now, before = branch.events[where], trace.event(event_id)
-            same += structs.replace(before, seq=now.seq, t=now.t, duration_s=now.duration_s) == now
+            now, before = branch.events[where], trace.events[trace.position[event_id]]
+            same += (
+                now is before
+                or structs.replace(before, seq=now.seq, t=now.t, duration_s=now.duration_s) == now
+            )
     return same / len(cone_ids)
 
 
@@ -70,53 +79,50 @@ def find_call(trace: Trace, call_id: str) -> Call:
         raise ForkError(f"trace {trace.trace_id} has no record of call {call_id!r}.") from None
 
 
-def forgetting(trace: Trace, events: frozenset[str], named: Set[str] = frozenset()) -> Trace:
+def forgetting(
+    trace: Trace, events: frozenset[str], named: Set[str] = frozenset(), also: Altered | None = None
+) -> Altered:
     """A recording that does not know how these came about: their calls are asked again, their luck is drawn again.
 
     Those `named` are kept, for changes to be made there, but not what chance made of them. So are results of
-    pure tools, which are no luck.
+    pure tools, which are no luck. `also`: what else is altered, before that.
     """
+    also = also or Altered()
     first = first_events(trace)
-    gone = {call for call, event in first.items() if event.id in events}
+    calls: dict[str, Call | None] = {call: None for call, event in first.items() if event.id in events}
+    changed: dict[str, Event | None] = {}
     pure = {e.id for e in trace.events if e.type == "tool_call" and e.pure}
-    kept = []
     for event in trace.events:
+        now = also.events.get(event.id, event)
+        if now is None:
+            continue
         if event.id in named:
-            kept.append(structs.replace(event, extra={}))
-        elif (
-            event.id not in events or event.id.removesuffix("r") in pure or event.type == "human_intervention"
+            changed[event.id] = structs.replace(now, extra={})
+        elif event.id in events and not (
+            event.id.removesuffix("r") in pure or event.type == "human_intervention"
         ):
-            kept.append(event)
-    return structs.replace(
-        trace, calls=tuple(call for call in trace.calls if call.id not in gone), events=tuple(kept)
-    )
+            changed[event.id] = None
+    return Altered(calls={**also.calls, **calls}, events={**also.events, **changed}, payloads=also.payloads)
 
 
-def barring(trace: Trace, agents: Sequence[str]) -> Trace:
-    """As if these had been barred from it before."""
-    run = dict(meta_table(trace.header, "run"))
-    barred = msgspec.to_builtins([BarAgent(agent) for agent in agents])
-    run["interventions"] = [*run.get("interventions", []), *barred]
-    header = structs.replace(trace.header, meta={**trace.header.meta, "run": run})
-    return structs.replace(trace, header=header)
-
-
-def _without_impure(trace: Trace, events: frozenset[str]) -> tuple[Event, ...]:
+def _impure(trace: Trace, events: Callable[[], frozenset[str]]) -> set[str]:
     """Pure tools may be fed back anywhere; others not into a context that is no longer the same."""
-    impure = {e.id for e in trace.events if e.type == "tool_call" and not e.pure and e.id in events}
-    impure |= {f"{event_id}r" for event_id in impure}
-    return tuple(event for event in trace.events if event.id not in impure) if impure else trace.events
+    impure = {e.id for e in trace.events if e.type == "tool_call" and not e.pure}
+    if impure:
+        impure &= events()
+    return impure | {f"{event_id}r" for event_id in impure}
 
 
-def saying(trace: Trace, said: OtherAnswer) -> Trace:
+def saying(trace: Trace, said: OtherAnswer) -> Altered:
     """A recording in which a call was answered otherwise.
 
     Later calls of the same context are forgotten: their questions name their parent, not its words.
     """
     call, answer = find_call(trace, said.call), said.answer
-    first = first_events(trace)[call.id]
+    first = next(event for event in trace.events if event.call == call.id)
     payload = Payload.of(answer.text)
-    replaced = structs.replace(
+    calls: dict[str, Call | None] = dict.fromkeys(_grown_from(trace, call))
+    calls[call.id] = structs.replace(
         call,
         completion_ids=answer.completion_ids,
         completion_ref=payload.ref,
@@ -125,15 +131,13 @@ def saying(trace: Trace, said: OtherAnswer) -> Trace:
         token_ends=answer.token_ends,
         finish_reason=answer.finish_reason,
     )
-    grown = _grown_from(trace, call)
-    after = cone(trace, first.id)
-    changed = structs.replace(first, choice=answer.choice, option_propensities=answer.option_propensities)
-    return structs.replace(
-        trace,
-        calls=tuple(replaced if c.id == call.id else c for c in trace.calls if c.id not in grown),
-        events=tuple(changed if e.id == first.id else e for e in _without_impure(trace, after | {first.id})),
-        payloads={**trace.payloads, payload.ref: payload},
+    events: dict[str, Event | None] = dict.fromkeys(
+        _impure(trace, lambda: cone(trace, first.id) | {first.id})
     )
+    events[first.id] = structs.replace(
+        first, choice=answer.choice, option_propensities=answer.option_propensities
+    )
+    return Altered(calls=calls, events=events, payloads=(payload,))
 
 
 def _grown_from(trace: Trace, call: Call) -> set[str]:

@@ -61,7 +61,7 @@ class Latency(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Op(Struct, eq=False):
     """Something outside that an agent waits for. Awaiting it gives its result."""
 
-    kind: Literal["call", "tool", "timer", "person"]
+    kind: Literal["call", "tool", "timer", "person", "bystander"]
     id: str
     agent: Any
     work: Any
@@ -135,6 +135,14 @@ class Driver:
         """This was cancelled at a recorded moment, before it ended. If it is not again, it is done for real then."""
         op.deferred = True
         self._push(t, 2, 0, op)
+
+    def last(self, op: Op, t: float) -> None:
+        """This comes at a moment after everything else that happens then."""
+        self._push(t, 2, 0, op)
+
+    def idle_until(self, t: float) -> bool:
+        """Whether nothing else begins or completes up to a moment (virtual clock)."""
+        return not self._fresh and (not self._heap or self._heap[0][0] > t)
 
     def fresh(self, op: Op) -> None:
         """This has to be done for real."""

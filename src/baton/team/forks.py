@@ -17,41 +17,26 @@ branch that would need it is refused by name. Forks run on the virtual clock for
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import Callable, Iterable, Sequence
-from hashlib import blake2b
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 from msgspec import Struct, structs
 
 from baton.errors import UsageError
-from baton.team.altered import ForkError, OtherAnswer, barring, cone, find_call, forgetting, saying
-from baton.team.intervene import Intervention, OnEvent, check_fits
-from baton.team.outside import Mode, Usage
-from baton.team.protocol import Answer, Engine, EngineError, Entry, Request
-from baton.team.recording import Journal, Recording, first_events, replicates_of
-from baton.team.running import Run, check_harness, interventions_of, invalidated_before
+from baton.team.altered import ForkError, OtherAnswer, cone, find_call, forgetting, saying
+from baton.team.asking import Overheard, listening, request_at, with_replicate
+from baton.team.forking import Fork, Forking
+from baton.team.intervene import Intervention, OnEvent
+from baton.team.protocol import Answer, Engine, EngineError, Request
+from baton.team.recording import Journal
 from baton.team.team import Assignment, Team
-from baton.trace.graph.arrays import Graph
-from baton.trace.records import Call, Ints
-from baton.trace.trace import Header, Trace, meta_table
+from baton.team.together import Together
+from baton.trace.records import Call
+from baton.trace.trace import Trace, meta_table
 
-_MADE_HERE = re.compile(r"~[0-9a-f]{8}$")
-"""How a fork's name ends unless it was given one."""
-
-
-class Fork(Struct, frozen=True, kw_only=True):
-    """A trace with one thing different, and what it took."""
-
-    trace: Trace
-    """Its header's meta has `forked_from`, the trace it was made of."""
-    usage: Usage
-    """What ran again and what was reused."""
-    reused: tuple[str, ...]
-    """Events that came out exactly as they were."""
-    invalidated: tuple[str, ...]
-    """Recorded events that did not happen again, or happened otherwise."""
+_AT_ONCE = 64
+"""Forks that are under way together, so that their calls are answered together."""
 
 
 class Cost(Struct, frozen=True):
@@ -63,11 +48,26 @@ class Cost(Struct, frozen=True):
     def __add__(self, other: Cost) -> Cost:
         return Cost(self.tokens + other.tokens, self.calls + other.calls)
 
+    def __sub__(self, other: Cost) -> Cost:
+        return Cost(self.tokens - other.tokens, self.calls - other.calls)
+
     @classmethod
     def of(cls, forks: Iterable[Fork]) -> Cost:
         """The cost of forks, which say what ran anew and what was fed back."""
         found = list(forks)
         return cls(sum(fork.usage.tokens_run for fork in found), sum(fork.usage.calls_run for fork in found))
+
+
+class Branch(Struct, frozen=True, kw_only=True):
+    """What is different in a fork."""
+
+    interventions: tuple[Intervention, ...] = ()
+    replicate: int = 0
+    """Whose draws whatever is run anew has."""
+    said: OtherAnswer | None = None
+    redraw: str | None = None
+    barred: tuple[str, ...] = ()
+    """These cannot be spawned, whether or not the recorded run had agents of these names."""
 
 
 async def fork(
@@ -85,81 +85,9 @@ async def fork(
 
     That is drawn as the trace was at `replicate` 0, else apart from it and from forks of other replicates.
     """
-    check_harness(trace, team)
-    for change in interventions:
-        check_fits(change, trace)
-    every = (*interventions_of(trace), *interventions)
-    header = _forked_header(trace, every, _replicates(trace, replicate), trace_id)
-    again = Run(
-        # What is fed back comes at its recorded times, so what is new must be on the same clock: a modelled one.
-        structs.replace(team, clock="virtual"),
-        assignment,
-        header,
-        journal=journal,
-        recording=Recording(trace),
-        interventions=every,
-        mode=Mode(forked=True, allow_impure=allow_impure),
+    return await Forking(trace, team, lambda: assignment).make(
+        interventions, replicate=replicate, allow_impure=allow_impure, journal=journal, trace_id=trace_id
     )
-    again.state.invalidated = invalidated_before(trace) | _cones(trace, interventions)
-    result = await again.go()
-    same = {event.id for event in result.events if _same(trace, event.id, event)}
-    return Fork(
-        trace=result,
-        usage=again.state.outside.usage,
-        reused=tuple(event.id for event in result.events if event.id in same),
-        invalidated=tuple(event.id for event in trace.events if event.id not in same),
-    )
-
-
-def _forked_header(
-    trace: Trace, every: Sequence[Intervention], replicates: Sequence[int], trace_id: str | None
-) -> Header:
-    meta = dict(trace.header.meta)
-    meta["run"] = meta_table(trace.header, "run") | {
-        "interventions": msgspec.to_builtins(list(every)),
-        "replicates": list(replicates),
-    }
-    name = trace_id or _fork_id(trace, every, replicates)
-    return structs.replace(trace.header, trace_id=name, meta=meta | {"forked_from": trace.trace_id})
-
-
-def fork_id(trace: Trace, interventions: Sequence[Intervention], replicate: int = 0) -> str:
-    """The id a fork has unless told otherwise: the same change to the same trace has the same one."""
-    every = (*interventions_of(trace), *interventions)
-    return _fork_id(trace, every, _replicates(trace, replicate))
-
-
-def _replicates(trace: Trace, replicate: int) -> tuple[int, ...]:
-    """Of a fork of this trace. Two forks of a kind, of a trace and of its branch, must not draw alike."""
-    return (*replicates_of(trace.header), *((replicate,) if replicate else ()))
-
-
-def _fork_id(trace: Trace, every: Sequence[Intervention], replicates: Sequence[int]) -> str:
-    told = blake2b(msgspec.json.encode([list(every), *(replicates or (0,))]), digest_size=4).hexdigest()
-    return f"{_stem(trace)}~{told}"
-
-
-def _stem(trace: Trace) -> str:
-    """What names of forks begin with. A name made here is not added to: `every` tells its changes as well."""
-    made_here = "forked_from" in trace.header.meta and _MADE_HERE.search(trace.trace_id)
-    return trace.trace_id[: made_here.start()] if made_here else trace.trace_id
-
-
-def _same(trace: Trace, id_: str, event: Any) -> bool:
-    index = trace.position.get(id_)
-    if index is None:
-        return False
-    before = trace.events[index]
-    return bool(structs.replace(before, seq=event.seq, t=event.t, seed_key=event.seed_key) == event)
-
-
-def _cones(trace: Trace, interventions: Sequence[Intervention]) -> dict[str, list[str]]:
-    """For a person's edits: what followed from each edited event."""
-    edited = [i for i in interventions if isinstance(i, OnEvent) and i.by is not None]
-    if not edited:
-        return {}
-    graph = Graph.of(trace)
-    return {i.at: [trace.events[int(k)].id for k in graph.descendants(trace.position[i.at])] for i in edited}
 
 
 Rerun = Callable[[Trace, Sequence[Intervention], int], Trace]
@@ -186,6 +114,7 @@ class Forks:
         self.team: Team = structs.replace(team, clock="virtual")
         self._assignment = assignment
         self._traces: dict[str, Trace] = {}
+        self._forkings: dict[str, Forking] = {}
         self._branches: dict[tuple[Any, ...], Fork] = {}
         self._answers: dict[tuple[str, str, int], Answer] = {}
         self.cost = Cost()
@@ -210,29 +139,52 @@ class Forks:
         `barred` cannot be spawned in it, whether or not the recorded run had agents of these names. `trace_id` is
         the branch's; None: one made from what is different.
         """
-        self._check_known(trace)
-        told = msgspec.json.encode(
-            [list(interventions), said and (said.call, said.answer.text), redraw, list(barred)]
+        branch = Branch(
+            interventions=tuple(interventions),
+            replicate=replicate,
+            said=said,
+            redraw=redraw,
+            barred=tuple(barred),
         )
-        key = (trace.trace_id, told, replicate)
+        return await self._fork(trace, branch, None, trace_id)
+
+    async def fork_all(self, trace: Trace, branches: Sequence[Branch]) -> list[Fork]:
+        """Branches of a trace, made side by side: what they ask at the same time goes to an engine together."""
+        different = {_told(branch): branch for branch in branches}
+        missing = [b for told, b in different.items() if (trace.trace_id, told) not in self._branches]
+        for start in range(0, len(missing), _AT_ONCE):
+            group = missing[start : start + _AT_ONCE]
+            together = Together(len(group))
+            await asyncio.gather(*(self._with_others(trace, branch, together) for branch in group))
+            self.num_reused -= len(group)  # they are about to be asked for once more
+        return [await self._fork(trace, branch, None, None) for branch in branches]
+
+    async def _with_others(self, trace: Trace, branch: Branch, together: Together) -> None:
+        try:
+            await self._fork(trace, branch, together, None)
+        finally:
+            together.leave()
+
+    async def _fork(
+        self, trace: Trace, branch: Branch, together: Together | None, trace_id: str | None
+    ) -> Fork:
+        key = (trace.trace_id, _told(branch))
+        forking = self._forking(trace)
         found = self._branches.get(key)
         if found is not None:
             self.num_reused += 1
             return found
-        recording = trace
-        if said is not None:
-            recording = saying(recording, said)
-        if redraw is not None:
-            named = {change.at for change in interventions if isinstance(change, OnEvent)}
-            recording = forgetting(recording, cone(trace, redraw), named | {redraw})
-        made = await fork(
-            barring(recording, barred) if barred else recording,
-            self._seeded(trace),
-            self._assigned(trace),
-            interventions,
-            replicate=replicate,
-            allow_impure=False,
+        altered = saying(trace, branch.said) if branch.said is not None else None
+        if branch.redraw is not None:
+            named = {change.at for change in branch.interventions if isinstance(change, OnEvent)}
+            altered = forgetting(trace, cone(trace, branch.redraw), named | {branch.redraw}, altered)
+        made = await forking.make(
+            branch.interventions,
+            replicate=branch.replicate,
+            altered=altered,
+            barred=branch.barred,
             trace_id=trace_id,
+            together=together,
         )
         self._branches[key] = made
         self.num_run += 1
@@ -241,42 +193,71 @@ class Forks:
 
     async def ask(self, trace: Trace, call_id: str, replicates: Sequence[int]) -> list[Answer]:
         """What the policy says at a recorded call with other draws, at the frozen prefix. Nothing follows from it."""
-        self._check_known(trace)
-        missing = [r for r in replicates if (trace.trace_id, call_id, r) not in self._answers]
-        if missing:
-            heard = await self._overhear(trace, find_call(trace, call_id), missing)
-            for replicate, answer in zip(missing, heard, strict=True):
-                self._answers[trace.trace_id, call_id, replicate] = answer
-        return [self._answers[trace.trace_id, call_id, r] for r in replicates]
+        return (await self.ask_all(trace, {call_id: replicates}))[call_id]
 
-    async def _overhear(self, trace: Trace, call: Call, replicates: Sequence[int]) -> list[Answer]:
-        """Run up to the call, ask it several times, and go no further."""
-        first = first_events(trace).get(call.id)
-        if first is None:
-            raise ForkError(f"call {call.id} of trace {trace.trace_id} was never answered; ask another one.")
-        wrapped: dict[int, _Listener] = {}
-        engines = {
-            name: wrapped.setdefault(id(engine), _Listener(engine, call.id, replicates))
-            for name, engine in self.team.engines.items()
+    async def ask_all(self, trace: Trace, calls: Mapping[str, Sequence[int]]) -> dict[str, list[Answer]]:
+        """The same for several calls, which are asked together."""
+        forking = self._forking(trace)
+        missing = {
+            call: [r for r in replicates if (trace.trace_id, call, r) not in self._answers]
+            for call, replicates in calls.items()
         }
-        recording = forgetting(trace, cone(trace, first.id) | {first.id})
+        missing = {call: replicates for call, replicates in missing.items() if replicates}
+        heard = await self._overhear(forking, missing)
+        for (call, replicate), answer in heard.items():
+            if isinstance(answer, EngineError):
+                raise ForkError(f"the policy did not answer call {call} again: {answer}")
+            self._answers[trace.trace_id, call, replicate] = answer
+            prompt = len(find_call(trace, call).prompt_ids or ())
+            self.cost += Cost((answer.completion_tokens or 0) + prompt, 1)
+        return {call: [self._answers[trace.trace_id, call, r] for r in told] for call, told in calls.items()}
+
+    async def _overhear(
+        self, forking: Forking, calls: Mapping[str, Sequence[int]]
+    ) -> dict[tuple[str, int], Answer | EngineError]:
+        """What is said at calls: each engine is asked once. Where a trace does not tell a state, it is run up to."""
+        trace, first = forking.trace, forking.recording.said_by
+        heard: dict[tuple[str, int], Answer | EngineError] = {}
+        asked: dict[int, tuple[Engine, list[tuple[str, int]], list[Request]]] = {}
+        for name, replicates in calls.items():
+            call = find_call(trace, name)
+            if name not in first:
+                raise ForkError(f"call {name} of trace {trace.trace_id} was never answered; ask another one.")
+            if forking.assign().state is not None:
+                heard |= await self._run_up_to(forking, call, replicates)
+                continue
+            request = request_at(trace, forking.team, call, first[name])
+            engine = forking.team.engine(forking.team.harness.role(request.role))
+            _, names, requests = asked.setdefault(id(engine), (engine, [], []))
+            names += [(name, replicate) for replicate in replicates]
+            requests += [with_replicate(request, replicate) for replicate in replicates]
+        for engine, names, requests in asked.values():
+            heard |= zip(names, await engine.answer(requests), strict=True)
+        return heard
+
+    async def _run_up_to(
+        self, forking: Forking, call: Call, replicates: Sequence[int]
+    ) -> dict[tuple[str, int], Answer | EngineError]:
+        """Run up to the call, ask it several times, and go no further."""
+        trace = forking.trace
+        first = forking.recording.said_by[call.id]
+        again = Forking(trace, listening(forking.team, call.id, replicates), forking.assign)
         try:
-            await fork(
-                recording, structs.replace(self._seeded(trace), engines=engines), self._assigned(trace), ()
-            )
-        except _Heard as heard:
-            for answer in heard.answers:
-                if isinstance(answer, EngineError):
-                    raise ForkError(f"the policy did not answer call {call.id} again: {answer}") from None
-            answers = [answer for answer in heard.answers if isinstance(answer, Answer)]
-            prompt = len(call.prompt_ids or ())
-            said = sum(answer.completion_tokens or 0 for answer in answers)
-            self.cost += Cost(said + prompt * len(answers), len(answers))
-            return answers
+            await again.make((), altered=forgetting(trace, cone(trace, first.id) | {first.id}), whole=True)
+        except Overheard as heard:
+            return {(call.id, r): answer for r, answer in zip(replicates, heard.answers, strict=True)}
         raise ForkError(
             f"call {call.id} does not come up again when trace {trace.trace_id} is run from its own answers. "
             "Check it first: baton replay"
         )
+
+    def _forking(self, trace: Trace) -> Forking:
+        self._check_known(trace)
+        found = self._forkings.get(trace.trace_id)
+        if found is None:
+            found = Forking(trace, self._seeded(trace), lambda: self._assigned(trace))
+            self._forkings[trace.trace_id] = found
+        return found
 
     def _seeded(self, trace: Trace) -> Team:
         """Rollouts of a group differ in their seed; a fork draws with the one its trace was run with."""
@@ -295,35 +276,7 @@ class Forks:
             )
 
 
-class _Heard(BaseException):
-    """Not an error: it carries what was asked for out of the run."""
-
-    def __init__(self, answers: list[Answer | EngineError]) -> None:
-        super().__init__("heard")
-        self.answers = answers
-
-
-class _Listener:
-    """An engine that, at one call, asks the real one several times and ends the run."""
-
-    def __init__(self, engine: Engine, call_id: str, replicates: Sequence[int]) -> None:
-        self.name = engine.name
-        self._engine = engine
-        self._call = call_id
-        self._replicates = replicates
-
-    def encode(self, entries: Sequence[Entry], after: Answer | None) -> Ints | None:
-        return self._engine.encode(entries, after)
-
-    async def answer(self, requests: Sequence[Request]) -> list[Answer | EngineError]:
-        for request in requests:
-            if request.call == self._call:
-                again = [_keyed(request, replicate) for replicate in self._replicates]
-                raise _Heard(await self._engine.answer(again))
-        return await self._engine.answer(requests)
-
-
-def _keyed(request: Request, replicate: int) -> Request:
-    sampling = request.sampling
-    key = f"{sampling.key}/{replicate}" if replicate else sampling.key
-    return structs.replace(request, sampling=structs.replace(sampling, key=key))
+def _told(branch: Branch) -> bytes:
+    """What names a branch."""
+    said = branch.said and (branch.said.call, branch.said.answer.text)
+    return msgspec.json.encode([branch.interventions, said, branch.redraw, branch.barred, branch.replicate])

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 from msgspec import Struct, structs
 
 from baton.errors import TraceError
@@ -19,6 +20,7 @@ from baton.team.clock import Latency, Op
 from baton.team.intervene import OnEvent, Replace
 from baton.team.protocol import Answer, Engine, EngineError, Request
 from baton.team.recording import TraceWriter
+from baton.team.together import Together
 from baton.team.tools.tool import Tool, ToolOutcome, invoke, invoke_now
 from baton.trace.records import Call, Ints, Sampling
 from baton.trace.vocabulary import Status
@@ -47,6 +49,10 @@ class Mode(Struct, frozen=True, kw_only=True):
     forked: bool = False
     allow_impure: bool = False
     """Whether a fork may run tools again that act on the world."""
+    memory: dict[Any, Any] | None = None
+    """What was answered when the same fork was tried before; None: it is not kept."""
+    together: Together | None = None
+    """Runs that go side by side with this one, and ask engines with it."""
 
 
 class Question(Struct, frozen=True, kw_only=True):
@@ -98,7 +104,7 @@ class Outside:
             if (
                 call is not None
                 and _same_question(call, question)
-                and (self._strict or _same_weights(call, question))
+                and (self._strict or has_weights(call, question.engine))
             ):
                 self._feed_call(op, call)
                 return
@@ -214,6 +220,10 @@ class Outside:
             return True
         return False
 
+    def hold_tool(self, op: Op) -> None:
+        """An agent that comes into the run has this tool in flight."""
+        self._tools.setdefault(op.agent.id, {})[op.id] = op
+
     def tools_of(self, agent: Agent) -> bool:
         """Whether the agent has tool calls in flight."""
         return bool(self._tools.get(agent.id))
@@ -246,14 +256,19 @@ class Outside:
         engines: dict[int, Engine] = {}
         tools: list[Op] = []
         for op in ops:
+            if self._remembered(op):
+                continue
             if op.kind == "tool":
                 tools.append(op)
             else:
                 engine = op.work.engine
                 engines[id(engine)] = engine
                 by_engine.setdefault(id(engine), []).append(op)
-        answers = [_answer(engines[key], batch) for key, batch in by_engine.items()]
+        together = self._mode.together
+        answers = [_answer(engines[key], batch, together) for key, batch in by_engine.items()]
         await asyncio.gather(*answers, *(self._invoke(op) for op in tools))
+        if self._mode.memory is not None:
+            self._mode.memory.update((_memory_key(op), op.result) for op in ops)
         latency = self._latency
         for op in ops:
             if op.kind == "tool":
@@ -262,6 +277,14 @@ class Outside:
             else:
                 took = self._call_took(op)
             self._driver.schedule(op, max(self._driver.now, op.start + took))
+
+    def _remembered(self, op: Op) -> bool:
+        """Whether this very thing was asked before, when the same fork was tried."""
+        memory = self._mode.memory
+        if not memory or (key := _memory_key(op)) not in memory:
+            return False
+        op.result = memory[key]
+        return True
 
     def _call_took(self, op: Op) -> float:
         answer: Answer | EngineError = op.result
@@ -338,6 +361,14 @@ class Outside:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+def _memory_key(op: Op) -> Any:
+    if op.kind == "tool":
+        tool, args = op.work
+        return op.id, tool.name, msgspec.json.encode(args)
+    request = op.work.request
+    return op.id, request.sampling.key, tuple(request.entries)
+
+
 def _said(answer: Answer | EngineError) -> int:
     """How many tokens were said, as far as the engine tells."""
     return 0 if isinstance(answer, EngineError) else answer.completion_tokens or 0
@@ -362,9 +393,9 @@ def _same_draw(recorded: Sampling, asked: Sampling) -> bool:
     return structs.replace(recorded, key=asked.key) == asked and (not key or key.startswith("/"))
 
 
-def _same_weights(call: Call, question: Question) -> bool:
-    """Whether the engine is still the one that answered, where it says which it is."""
-    version = getattr(question.engine, "version", None)
+def has_weights(call: Call, engine: Engine) -> bool:
+    """Whether an engine is still the one that answered, where it says which it is."""
+    version = getattr(engine, "version", None)
     return version is None or call.policy_version is None or call.policy_version == str(version)
 
 
@@ -404,9 +435,10 @@ def _refuse_impure(op: Op) -> None:
         )
 
 
-async def _answer(engine: Engine, ops: Sequence[Op]) -> None:
+async def _answer(engine: Engine, ops: Sequence[Op], together: Together | None = None) -> None:
+    requests = [op.work.request for op in ops]
     try:
-        answers = await engine.answer([op.work.request for op in ops])
+        answers = await (together.answer(engine, requests) if together else engine.answer(requests))
         if len(answers) != len(ops):
             raise EngineError(f"engine {engine.name!r} gave {len(answers)} answers to {len(ops)} requests.")
     except EngineError as error:

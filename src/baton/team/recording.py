@@ -12,7 +12,8 @@ is needed to run the same team again: replay, resume and fork all feed from here
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from itertools import chain
 from typing import Any, Protocol
 
@@ -332,10 +333,32 @@ def replicates_of(header: Header) -> tuple[int, ...]:
 
 def first_events(trace: Trace) -> dict[str, Event]:
     """Call -> the first event its answer led to."""
+    return _first_of(trace.events)
+
+
+def _first_of(events: Iterable[Event]) -> dict[str, Event]:
     found: dict[str, Event] = {}
-    for event in trace.events:
+    for event in events:
         if event.call is not None:
             found.setdefault(event.call, event)
+    return found
+
+
+class Altered(Struct, frozen=True, kw_only=True):
+    """What is different in a recording: calls and events by id, None for those it does not know."""
+
+    calls: Mapping[str, Call | None] = {}
+    events: Mapping[str, Event | None] = {}
+    payloads: tuple[Payload, ...] = ()
+
+
+def _overlaid(known: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    found = known.copy()
+    for name, change in changes.items():
+        if change is None:
+            found.pop(name, None)
+        else:
+            found[name] = change
     return found
 
 
@@ -349,11 +372,27 @@ class Recording:
         self.said_by = first_events(trace)
         self.timers: dict[str, Moment] = {}
         self.people: list[Event] = []
+        self._payloads: dict[str, Payload] = {}
+        """Texts that the trace does not have."""
         for event in trace.events:
             if "timer" in event.extra:
                 self.timers.setdefault(event.extra["timer"], moment(event))
             if event.type == "human_intervention" and "edits" not in event.extra:
                 self.people.append(event)
+
+    def altered(self, changes: Altered) -> Recording:
+        """The same recording with something different. What it shares is not copied."""
+        new = copy(self)
+        new.calls = _overlaid(self.calls, changes.calls)
+        new.events = _overlaid(self.events, changes.events)
+        before = [self.events[name] for name in changes.events if name in self.events]
+        if any(event.call is not None and self.said_by[event.call].id == event.id for event in before):
+            rest = (new.events.get(event.id) for event in self.trace.events)
+            new.said_by = _first_of(event for event in rest if event is not None)
+        gone = {e.extra["timer"] for e in before if "timer" in e.extra and e.id not in new.events}
+        new.timers = {name: when for name, when in self.timers.items() if name not in gone}
+        new._payloads = {payload.ref: payload for payload in changes.payloads}
+        return new
 
     def answer(self, call_id: str) -> tuple[Answer | EngineError, Moment] | None:
         """How a call was answered, or None when it never was."""
@@ -391,7 +430,8 @@ class Recording:
         return self._text(event.content_ref, event.id)
 
     def _text(self, ref: str | None, what: str) -> str:
-        text = self.trace.text(ref)
+        own = self._payloads.get(ref) if ref is not None else None
+        text = own.text() if own is not None else self.trace.text(ref)
         if text is None:
             raise TraceError(
                 f"{what}: its text was withheld from the trace, so the run cannot be fed from it. "

@@ -10,7 +10,7 @@ All of them are one machine fed with more or less of a recording. Its invariants
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -32,6 +32,9 @@ from baton.trace.trace import Header, Trace, meta_as, meta_table
 class Run:
     """The machine that moves one run's agents from one completion to the next."""
 
+    state_class: ClassVar[type[RunState]] = RunState
+    writer_class: ClassVar[type[TraceWriter]] = TraceWriter
+
     def __init__(
         self,
         team: Team,
@@ -48,10 +51,10 @@ class Run:
         mode: Mode | None = None,
     ) -> None:
         self.driver = driver or Driver(virtual=team.clock == "virtual")
-        self.writer = TraceWriter(
+        self.writer = self.writer_class(
             header, self.driver, journal=journal, recording=recording, strict=strict, skip=skip
         )
-        self.state = RunState(
+        self.state = self.state_class(
             team,
             assignment,
             self.writer,
@@ -62,6 +65,8 @@ class Run:
             perform=perform,
         )
         self.budget = self.state.budget
+        self.batch: list[Op] = []
+        """What completes at this moment."""
 
     async def go(self) -> Trace:
         """Run to the end."""
@@ -74,12 +79,12 @@ class Run:
             for event in recording.people:
                 said = recording.text(event)
                 self.driver.recorded(Op("person", event.id, None, (event.to, said)), *moment(event))
-        self._settle()
         finished = False
         try:
+            self._settle()
             while not state.stopped:
                 self.writer.commit(must=self.driver.acts)
-                batch = await self.driver.next(state.outside.do)
+                self.batch = batch = await self.driver.next(state.outside.do)
                 if not batch and not self._unblock(root):
                     break
                 for op in batch:

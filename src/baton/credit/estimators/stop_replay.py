@@ -42,7 +42,8 @@ from baton.credit.estimators.stop_value import (
 )
 from baton.settings import Count
 from baton.team.action import VERBS, Action, Stop
-from baton.team.forks import Cost, Fork
+from baton.team.forking import Fork
+from baton.team.forks import Cost
 from baton.team.intervene import Force, Intervention
 from baton.team.surface import Parsed
 from baton.team.team import Team
