@@ -68,7 +68,9 @@ def wild(seed: int) -> tuple[Team, Assignment]:
 def change(draw: random.Random, trace: Trace, forks: Forking) -> dict[str, Any]:
     """Something different: any intervention, another answer, everything redrawn after an event."""
     ids = [
-        e.id for e in trace.events if e.type in ("message", "return", "spawn", "tool_call") and e.status == "ok"
+        e.id
+        for e in trace.events
+        if e.type in ("message", "return", "spawn", "tool_call") and e.status == "ok"
     ]
     names = [e.to for e in trace.events if e.type == "spawn" and e.to]
     said = [c for c in trace.calls if c.id in forks.recording.said_by and c.finish_reason != "error"]
@@ -210,7 +212,9 @@ def test_alternatives_are_asked_at_the_recorded_question() -> None:
         heard.append(request)
         turn = sum(entry.speaker == "assistant" for entry in request.entries)
         if request.role == "orchestrator":
-            return ["spawn worker: a\nspawn worker: b\nwait all", "delegate worker1: c\nwait all", "stop 1"][turn]
+            return ["spawn worker: a\nspawn worker: b\nwait all", "delegate worker1: c\nwait all", "stop 1"][
+                turn
+            ]
         return f"return {request.agent} {turn}"
 
     team = Team.of("centralized", ScriptedEngine("script", script), seed=3)

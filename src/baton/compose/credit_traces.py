@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from inspect import iscoroutinefunction
@@ -18,7 +18,7 @@ from baton.credit.estimator import Credits, Estimator, Value
 from baton.credit.estimators.partition import Partition, partition
 from baton.errors import UsageError
 from baton.team.forking import Fork
-from baton.team.forks import Cost, Forks
+from baton.team.forks import Branch, Cost, Forks
 from baton.team.intervene import Intervention
 from baton.team.protocol import Answer
 from baton.team.team import Assignment, Team
@@ -55,6 +55,22 @@ class TraceRunner:
     async def ask(self, trace: Trace, call_id: str, replicates: Sequence[int]) -> list[Answer]:
         """What else would have been said at a call."""
         return await self._forks(trace).ask(trace, call_id, replicates)
+
+    async def fork_all(self, trace: Trace, branches: Sequence[Branch]) -> list[Fork]:
+        """Several branches of a trace, side by side."""
+        return await self._forks(trace).fork_all(trace, branches)
+
+    async def ask_all(self, trace: Trace, calls: Mapping[str, Sequence[int]]) -> dict[str, list[Answer]]:
+        """The same for several calls, asked together."""
+        return await self._forks(trace).ask_all(trace, calls)
+
+    def is_made(self, trace: Trace, branch: Branch) -> bool:
+        """Whether a branch has been run."""
+        return self._forks(trace).is_made(trace, branch)
+
+    def is_asked(self, trace: Trace, call_id: str, replicates: Sequence[int]) -> bool:
+        """Whether a call has been asked with all these draws."""
+        return self._forks(trace).is_asked(trace, call_id, replicates)
 
     @property
     def cost(self) -> Cost:

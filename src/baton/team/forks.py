@@ -69,6 +69,12 @@ class Branch(Struct, frozen=True, kw_only=True):
     barred: tuple[str, ...] = ()
     """These cannot be spawned, whether or not the recorded run had agents of these names."""
 
+    @property
+    def told(self) -> bytes:
+        """What names it."""
+        said = self.said and (self.said.call, self.said.answer.text)
+        return msgspec.json.encode([self.interventions, said, self.redraw, self.barred, self.replicate])
+
 
 async def fork(
     trace: Trace,
@@ -148,9 +154,17 @@ class Forks:
         )
         return await self._fork(trace, branch, None, trace_id)
 
+    def is_made(self, trace: Trace, branch: Branch) -> bool:
+        """Whether a branch has been run, so that asking for it costs nothing."""
+        return (trace.trace_id, branch.told) in self._branches
+
+    def is_asked(self, trace: Trace, call_id: str, replicates: Sequence[int]) -> bool:
+        """Whether a call has been asked with all these draws."""
+        return all((trace.trace_id, call_id, r) in self._answers for r in replicates)
+
     async def fork_all(self, trace: Trace, branches: Sequence[Branch]) -> list[Fork]:
         """Branches of a trace, made side by side: what they ask at the same time goes to an engine together."""
-        different = {_told(branch): branch for branch in branches}
+        different = {branch.told: branch for branch in branches}
         missing = [b for told, b in different.items() if (trace.trace_id, told) not in self._branches]
         for start in range(0, len(missing), _AT_ONCE):
             group = missing[start : start + _AT_ONCE]
@@ -168,7 +182,7 @@ class Forks:
     async def _fork(
         self, trace: Trace, branch: Branch, together: Together | None, trace_id: str | None
     ) -> Fork:
-        key = (trace.trace_id, _told(branch))
+        key = (trace.trace_id, branch.told)
         forking = self._forking(trace)
         found = self._branches.get(key)
         if found is not None:
@@ -274,9 +288,3 @@ class Forks:
                 f"two different traces are called {trace.trace_id!r}, so their forks cannot be told apart. "
                 "Run them with trace ids of their own (trace_id=...)."
             )
-
-
-def _told(branch: Branch) -> bytes:
-    """What names a branch."""
-    said = branch.said and (branch.said.call, branch.said.answer.text)
-    return msgspec.json.encode([branch.interventions, said, branch.redraw, branch.barred, branch.replicate])

@@ -18,30 +18,34 @@ Sources: C3 (frozen-context substitution) [C]; total effect, Pearl 2009 [M]; the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
 from msgspec import Struct, structs
 from numpy.typing import ArrayLike, NDArray
 
+from baton.credit.core.spending import Cones, call_tokens, chances, own_tokens, picked
 from baton.credit.estimator import CreditError, Credits, Group, RewardOf, estimator, make_credit
-from baton.settings import Chance, Count
+from baton.settings import Chance, Count, Positive
 from baton.team.action import Delegate, Return, Send, Spawn
 from baton.team.altered import OtherAnswer, call_of, cone, coupling
 from baton.team.clock import uniform
-from baton.team.forks import Cost, Forks
+from baton.team.forking import Fork
+from baton.team.forks import Branch, Cost, Forks
 from baton.team.intervene import Drop, Intervention, Replace
 from baton.team.protocol import Answer
 from baton.team.surface import Parsed
 from baton.trace.outcome import team_return
-from baton.trace.records import Event
+from baton.trace.records import Credit, Event
 from baton.trace.trace import Trace
 
 Level = Literal["message", "edge"]
 _REDRAW_ALTERNATIVES = (
     1_000_000  # replicates that name alternatives, apart from those that name continuations
 )
+NOTHING_GIVEN: Mapping[str, Sequence[Replace]] = MappingProxyType({})
 
 
 class MessageEffect(Struct, frozen=True, kw_only=True):
@@ -124,41 +128,116 @@ async def total_effect(
             "given alternatives are texts that the receiver reads; what else their sender would have remembered is "
             'not known. Use level="edge", or let the sender\'s policy be asked (alternatives=None).'
         )
-    before = runner.cost
-    event = trace.event(message)
-    if alternatives is None:
-        answers = await runner.ask(
-            trace, call_of(trace, message).id, [_REDRAW_ALTERNATIVES + k for k in range(num_alternatives)]
-        )
-        changes = [_change(runner, trace, event, answer, level) for answer in answers]
-    else:
-        changes = [(Replace(message, text), None) for text in alternatives]
-    first = message if level == "edge" else _opening(trace, event).id
-    followed = cone(trace, first)
-    table = np.empty((num_continuations, len(changes) + 1))
-    coupled: list[float] = []
-    for row in range(num_continuations):
-        # The recorded run is the first continuation: it draws as replicate 0 does, and costs nothing.
-        redraw = first if row else None
-        recorded = (await runner.fork(trace, replicate=row, redraw=redraw)).trace if row else trace
-        table[row, 0] = reward(recorded)
-        for column, (change, said) in enumerate(changes, start=1):
-            if change is None and said is None:
-                table[row, column] = table[row, 0]
-                coupled.append(1.0)
-                continue
-            made = await runner.fork(
-                trace, (change,) if change else (), replicate=row, said=said, redraw=redraw
-            )
-            table[row, column] = reward(made.trace)
-            share = coupling(recorded, made.trace, followed & frozenset(recorded.position))
-            coupled += [] if share is None else [share]
-    found = total_effect_of(table)
-    return structs.replace(
-        found,
-        coupling=float(np.mean(coupled)) if coupled else None,
-        cost=Cost(runner.cost.tokens - before.tokens, runner.cost.calls - before.calls),
+    given = {} if alternatives is None else {message: [Replace(message, text) for text in alternatives]}
+    [effect] = await total_effects(
+        runner,
+        trace,
+        [message],
+        level=level,
+        num_alternatives=num_alternatives,
+        num_continuations=num_continuations,
+        given=given,
+        reward=reward,
     )
+    return effect
+
+
+async def total_effects(
+    runner: Forks,
+    trace: Trace,
+    messages: Sequence[str],
+    *,
+    level: Level = "message",
+    num_alternatives: int = 4,
+    num_continuations: int = 1,
+    given: Mapping[str, Sequence[Replace]] = NOTHING_GIVEN,
+    reward: RewardOf = team_return,
+) -> list[MessageEffect]:
+    """The effects of messages of a trace, whose calls and forks go to the engines together.
+
+    `given`: what to put on an edge, by message, instead of asking its sender.
+    """
+    draws = [_REDRAW_ALTERNATIVES + k for k in range(num_alternatives)]
+    calls = {message: call_of(trace, message).id for message in messages if message not in given}
+    paid = {call: runner.is_asked(trace, call, draws) for call in calls.values()}
+    answers = await runner.ask_all(trace, dict.fromkeys(calls.values(), draws))
+    tables: list[_Table] = []
+    for message in messages:
+        event = trace.event(message)
+        if message in given:
+            changes: list[_Change] = [(change, None) for change in given[message]]
+            asked = Cost()
+        else:
+            call = calls[message]
+            changes = [_change(runner, trace, event, answer, level) for answer in answers[call]]
+            asked = Cost() if paid[call] else _asking_cost(trace, call, answers[call])
+            paid[call] = True
+        first = message if level == "edge" else _opening(trace, event).id
+        tables.append(_Table(trace, first, changes, num_continuations, asked))
+    branches = {branch.told: branch for table in tables for branch in table.branches()}
+    unpaid = {told for told, branch in branches.items() if not runner.is_made(trace, branch)}
+    forks = dict(zip(branches, await runner.fork_all(trace, list(branches.values())), strict=True))
+    return [table.effect(forks, unpaid, reward) for table in tables]
+
+
+_Change = tuple[Intervention | None, OtherAnswer | None]
+"""An alternative as something a fork can do; (None, None): it is what was said."""
+
+
+class _Table:
+    """The forks that one message's effect takes: rows are continuations, columns candidates, the recorded one first."""
+
+    def __init__(
+        self, trace: Trace, first: str, changes: Sequence[_Change], num_rows: int, asked: Cost
+    ) -> None:
+        self._trace = trace
+        self._asked = asked
+        self._first = first
+        self._cells: list[list[Branch | None]] = []
+        """None: as the row's first one; that of the first row is the recorded run, which costs nothing."""
+        for row in range(num_rows):
+            redraw = first if row else None
+            recorded = Branch(replicate=row, redraw=redraw) if row else None
+            others = [
+                None
+                if change is None and said is None
+                else Branch(
+                    interventions=(change,) if change else (), replicate=row, said=said, redraw=redraw
+                )
+                for change, said in changes
+            ]
+            self._cells.append([recorded, *others])
+
+    def branches(self) -> list[Branch]:
+        return [branch for row in self._cells for branch in row if branch is not None]
+
+    def effect(self, forks: Mapping[bytes, Fork], unpaid: set[bytes], reward: RewardOf) -> MessageEffect:
+        """The effect, once the forks are made. A fork that several share is paid by the first of them."""
+        followed = cone(self._trace, self._first)
+        table = np.empty((len(self._cells), len(self._cells[0])))
+        coupled: list[float] = []
+        cost = self._asked
+        for r, row in enumerate(self._cells):
+            recorded = self._trace if row[0] is None else forks[row[0].told].trace
+            for c, branch in enumerate(row):
+                if branch is None:
+                    table[r, c] = table[r, 0] if c else reward(recorded)
+                    coupled += [1.0] if c else []
+                    continue
+                made = forks[branch.told]
+                table[r, c] = reward(made.trace)
+                if branch.told in unpaid:
+                    unpaid.discard(branch.told)
+                    cost += Cost.of([made])
+                share = coupling(recorded, made.trace, followed & frozenset(recorded.position)) if c else None
+                coupled += [] if share is None else [share]
+        found = total_effect_of(table)
+        return structs.replace(found, coupling=float(np.mean(coupled)) if coupled else None, cost=cost)
+
+
+def _asking_cost(trace: Trace, call: str, answers: Sequence[Answer]) -> Cost:
+    prompt = len(trace.call_by_id[call].prompt_ids or ())
+    return Cost(sum(prompt + (answer.completion_tokens or 0) for answer in answers), len(answers))
 
 
 @estimator(
@@ -177,54 +256,98 @@ async def message_replay(
     num_alternatives: Count = 4,
     num_continuations: Count = 1,
     replay_probability: Chance = 1.0,
+    spend: Positive | None = None,
     guess: Callable[[Trace, Event], float] | None = None,
     seed: int = 0,
 ) -> Credits:
     """TE(m) = E[R | do(m)] - E_{m' ~ pi(.|h)}[R | do(m')] for every message, at its frozen prefix h.
 
     K alternatives x M continuations under common random numbers; only what depends on the message runs again.
-    With a probability q below 1: f + 1[replayed]/q (TE - f), f = `guess`. Standard error: luck of the continuations
-    and draw of the alternatives; None with one alternative, where the draws all came out alike, or where the message
-    was not replayed.
+    With a probability q below 1: f + 1[replayed]/q (TE - f), f = `guess`. `spend` lowers q so that the forks of a
+    trace are expected to take at most that many times its own tokens, dear messages more seldom than cheap ones.
+    Standard error: luck of the continuations and draw of the alternatives; None with one alternative, where the draws
+    all came out alike, or where the message was not replayed.
     Source: substitution at a frozen context, C3, arXiv 2603.06859 [C]; total effect, Pearl 2009 [M]; replay [I].
     """
     if not 0 < replay_probability <= 1:
         raise CreditError(f"replay_probability is {replay_probability}; expected above 0 and up to 1.")
+    if spend is not None and not spend > 0:
+        raise CreditError(f"spend is {spend}; expected above 0: how many times a trace's own tokens.")
     if not any(messages_of(trace) for trace in group):
         raise CreditError(
             f"none of these {len(group)} traces has a message that a policy said to another agent, so there is nothing "
             "to replay. For what agents did instead of talking: spawn-fork, stop-value."
         )
-    assumes = _assumptions(level, num_continuations, replay_probability)
     out: Credits = []
     for trace in group:
+        events = messages_of(trace)
+        chance = _chances(
+            trace, events, level, num_alternatives, num_continuations, replay_probability, spend
+        )
+        replayed = _replayed(trace, events, chance, seed, independent=spend is None)
+        effects = await total_effects(
+            runner,
+            trace,
+            [event.id for event, now in zip(events, replayed, strict=True) if now],
+            level=level,
+            num_alternatives=num_alternatives,
+            num_continuations=num_continuations,
+            reward=reward,
+        )
+        rest = iter(effects)
         out.append([])
-        for event in messages_of(trace):
+        for event, q, now in zip(events, chance, replayed, strict=True):
             target = f"{event.id}>{event.to}" if level == "edge" else event.id
-            f, q = 0.0 if guess is None else guess(trace, event), replay_probability
-            value, stderr, cost = f, None, Cost()
-            if uniform(f"replay/{seed}/{trace.trace_id}/{event.id}") < q:
-                effect = await total_effect(
-                    runner,
-                    trace,
-                    event.id,
-                    level=level,
-                    num_alternatives=num_alternatives,
-                    num_continuations=num_continuations,
-                    reward=reward,
-                )
-                value, cost = f + (effect.value - f) / q, effect.cost
-                if effect.stderr is not None:  # unbiased for the variance, the choice to replay included
-                    stderr = math.sqrt(((effect.value - f) ** 2 * (1 - q) / q + effect.stderr**2) / q)
-            out[-1].append(
-                make_credit(
-                    "message-replay", "message", target, value, stderr=stderr, cost=cost, assumes=assumes
-                )
-            )
+            f = 0.0 if guess is None else guess(trace, event)
+            assumes = _assumptions(level, num_continuations, q, spend if q < replay_probability else None)
+            out[-1].append(_credit(target, next(rest) if now else None, f, q, assumes))
     return out
 
 
-def _assumptions(level: Level, num_continuations: int, probability: float) -> tuple[str, ...]:
+def _chances(
+    trace: Trace,
+    events: Sequence[Event],
+    level: Level,
+    num_alternatives: int,
+    num_continuations: int,
+    most: float,
+    spend: float | None,
+) -> list[float]:
+    """With which chance each message is replayed."""
+    if spend is None or not events:
+        return [most] * len(events)
+    cones = Cones(trace)
+    costs = []
+    for event in events:
+        follows = cones.tokens(event.id if level == "edge" else _opening(trace, event).id)
+        forks = num_alternatives * num_continuations + num_continuations - 1
+        costs.append(num_alternatives * call_tokens(call_of(trace, event.id)) + forks * follows)
+    return chances(costs, spend * own_tokens(trace), most)
+
+
+def _replayed(
+    trace: Trace, events: Sequence[Event], chance: Sequence[float], seed: int, *, independent: bool
+) -> list[bool]:
+    if independent:
+        key = f"replay/{seed}/{trace.trace_id}"
+        return [uniform(f"{key}/{e.id}") < q for e, q in zip(events, chance, strict=True)]
+    return picked(chance, uniform(f"spend/{seed}/{trace.trace_id}"))  # so that what is spent differs little
+
+
+def _credit(
+    target: str, effect: MessageEffect | None, f: float, q: float, assumes: tuple[str, ...]
+) -> Credit:
+    value, stderr, cost = f, None, Cost()
+    if effect is not None:
+        value, cost = f + (effect.value - f) / q, effect.cost
+        if effect.stderr is not None:  # unbiased for the variance, the choice to replay included
+            stderr = math.sqrt(((effect.value - f) ** 2 * (1 - q) / q + effect.stderr**2) / q)
+    return make_credit("message-replay", "message", target, value, stderr=stderr, cost=cost, assumes=assumes)
+
+
+def _assumptions(
+    level: Level, num_continuations: int, probability: float, spend: float | None
+) -> tuple[str, ...]:
     found = [
         "tools in the cone are pure",
         "the sender's policy and version are those that answer now",
@@ -235,7 +358,8 @@ def _assumptions(level: Level, num_continuations: int, probability: float) -> tu
     if num_continuations == 1:
         found.append("stderr from one continuation is an upper bound")
     if probability < 1:
-        found.append(f"replayed with probability {probability:g}")
+        bound = "" if spend is None else f", bound by spend {spend:g}"
+        found.append(f"replayed with probability {probability:.4g}{bound}")
     return tuple(found)
 
 
@@ -244,9 +368,7 @@ def _opening(trace: Trace, event: Event) -> Event:
     return next(other for other in trace.events if other.call == event.call)
 
 
-def _change(
-    runner: Forks, trace: Trace, event: Event, answer: Answer, level: Level
-) -> tuple[Intervention | None, OtherAnswer | None]:
+def _change(runner: Forks, trace: Trace, event: Event, answer: Answer, level: Level) -> _Change:
     """An alternative as something a fork can do; (None, None): it is what was said."""
     call = call_of(trace, event.id)
     if answer.text == trace.text(call.completion_ref):

@@ -14,15 +14,28 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Sequence
 from typing import Literal
 
 from msgspec.structs import replace
 
 from baton.credit.core.baseline import BY_SPREAD, pooled
+from baton.credit.core.spending import own_tokens
 from baton.credit.estimator import CreditError, Credits, Group, RewardOf, estimator, make_credit
-from baton.credit.estimators.shapley_values import Shapley, Worth, exact, exact_precedence, sampled, symmetric
-from baton.settings import Count
-from baton.team.forks import Cost, Forks
+from baton.credit.estimators.shapley_scarce import scarce
+from baton.credit.estimators.shapley_values import (
+    ORDERS_PER_ROUND,
+    Coalitions,
+    Shapley,
+    exact,
+    exact_precedence,
+    num_closed,
+    sampled,
+    symmetric,
+)
+from baton.settings import Count, Positive
+from baton.team.forking import Fork
+from baton.team.forks import Branch, Cost, Forks
 from baton.team.intervene import BarAgent, Intervention, MuteAgent
 from baton.trace.graph.lineage import Lineage
 from baton.trace.outcome import team_return
@@ -59,6 +72,7 @@ async def shapley_of(
     ablation: Ablation = "bar",
     method: Method = "auto",
     max_evaluations: int = 2000,
+    spend: float | None = None,
     tolerance: float = 1e-9,
     stand_ins: bool = False,
     seed: int = 0,
@@ -69,26 +83,66 @@ async def shapley_of(
     if not players:
         raise CreditError(f"trace {trace.trace_id} has no spawned agents, so there is nobody to share among.")
     loop = asyncio.get_running_loop()
-    others = _likely_stand_ins(players)
-    everyone = (1 << len(players)) - 1
+    worths = _Worths(runner, trace, players, parents, ablation, stand_ins, reward)
 
-    async def run(mask: int) -> float:
-        if mask == everyone:
-            return reward(trace)
-        changes = absent(players, parents, mask, ablation)
-        if stand_ins:
-            return reward((await runner.fork(trace, changes)).trace)
-        made = (await runner.fork(trace, changes, barred=others)).trace
-        return reward(await _alone(runner, made, set(players), trace.trace_id))
+    def together(masks: Sequence[int]) -> Sequence[tuple[float, float]]:
+        return asyncio.run_coroutine_threadsafe(worths.of(masks), loop).result()
 
     def worth(mask: int) -> float:
-        return asyncio.run_coroutine_threadsafe(run(mask), loop).result()
+        return together([mask])[0][0]
 
-    # The values ask for v one coalition at a time, from a thread; the forks run here.
+    v = Coalitions(worth, parents, together)
+    budget = None if spend is None else spend * own_tokens(trace)
+    # The values ask for v some coalitions at a time, from a thread; the forks run here.
     found = await asyncio.to_thread(
-        _values, worth, trace, players, parents, value, method, max_evaluations, tolerance, seed
+        _values, v, trace, players, value, method, max_evaluations, spend, budget, tolerance, seed
     )
     return players, found
+
+
+class _Worths:
+    """What coalitions of a trace's agents are worth, by forks, and what those cost."""
+
+    def __init__(
+        self,
+        runner: Forks,
+        trace: Trace,
+        players: list[str],
+        parents: list[int],
+        ablation: Ablation,
+        stand_ins: bool,
+        reward: RewardOf,
+    ) -> None:
+        self._runner = runner
+        self._trace = trace
+        self._players = players
+        self._parents = parents
+        self._ablation: Ablation = ablation
+        self._barred = () if stand_ins else tuple(_likely_stand_ins(players))
+        self._stand_ins = stand_ins
+        self._reward = reward
+
+    async def of(self, masks: Sequence[int]) -> list[tuple[float, float]]:
+        """Worth and cost of each. Everybody together is the recorded run, which costs nothing."""
+        everyone = (1 << len(self._players)) - 1
+        others = [mask for mask in masks if mask != everyone]
+        forks = await self._runner.fork_all(self._trace, [self._branch(mask) for mask in others])
+        found = {everyone: (self._reward(self._trace), 0.0)}
+        for mask, made in zip(others, forks, strict=True):
+            found[mask] = await self._worth(made)
+        return [found[mask] for mask in masks]
+
+    def _branch(self, mask: int) -> Branch:
+        changes = absent(self._players, self._parents, mask, self._ablation)
+        return Branch(interventions=tuple(changes), barred=self._barred)
+
+    async def _worth(self, made: Fork) -> tuple[float, float]:
+        before = self._runner.cost
+        alone = made.trace
+        if not self._stand_ins:
+            alone = await _alone(self._runner, made.trace, set(self._players), self._trace.trace_id)
+        more = self._runner.cost.tokens - before.tokens
+        return self._reward(alone), float(made.usage.tokens_run + more)
 
 
 def _likely_stand_ins(players: list[str]) -> list[str]:
@@ -113,16 +167,18 @@ async def _alone(runner: Forks, made: Trace, players: set[str], trace_id: str) -
 
 
 def _values(
-    worth: Worth,
+    v: Coalitions,
     trace: Trace,
     players: list[str],
-    parents: list[int],
     value: Value,
     method: Method,
     max_evaluations: int,
+    spend: float | None,
+    budget: float | None,
     tolerance: float,
     seed: int,
 ) -> Shapley:
+    parents = v.parents
     if method == "count":
         if max(parents) >= 0:
             raise CreditError(
@@ -130,10 +186,22 @@ def _values(
             )
         lives = Lineage.of(trace).lives
         roles = sorted({lives[p].role or "" for p in players})
-        return symmetric(worth, [roles.index(lives[p].role or "") for p in players], tolerance=tolerance)
-    if method == "exact" or (method == "auto" and len(players) <= _MAX_EXACT_PLAYERS):
-        return exact_precedence(worth, parents) if value == "precedence" else exact(worth, parents)
-    return sampled(worth, parents, value=value, max_evaluations=max_evaluations, seed=seed)
+        return symmetric(v, [roles.index(lives[p].role or "") for p in players], tolerance=tolerance)
+    count = num_closed(parents)
+    # Running all of them again takes about as much as the trace itself did for each, at the most.
+    few = count <= max_evaluations and (spend is None or count - 1 <= spend)
+    if method == "exact" or (method == "auto" and len(players) <= _MAX_EXACT_PLAYERS and few):
+        return exact_precedence(v, parents) if value == "precedence" else exact(v, parents)
+    one_round = ORDERS_PER_ROUND * (len(players) - 1) + 2
+    if spend is None and max_evaluations >= min(one_round, count):
+        return sampled(v, parents, value=value, max_evaluations=max_evaluations, seed=seed)
+    return scarce(
+        v,
+        value=value,
+        max_evaluations=max_evaluations,
+        budget=math.inf if budget is None else budget,
+        seed=seed,
+    )
 
 
 @estimator(
@@ -152,6 +220,7 @@ async def shapley(
     ablation: Ablation = "bar",
     method: Method = "auto",
     max_evaluations: Count = 2000,
+    spend: Positive | None = None,
     tolerance: float = 1e-9,
     stand_ins: bool = False,
     seed: int = 0,
@@ -160,8 +229,9 @@ async def shapley(
 
     v of a coalition is the return of the trace run again with only these agents; orders are those the spawn forest
     allows (`value`). Standard error: over rounds of sampled orders, zero where every coalition was asked, None
-    where there was one round; luck is as recorded. Over a group each value is one draw of what the agent is worth
-    on average, so the spread of its values over the rollouts is added.
+    where there was one round; luck is as recorded. Few coalitions (`max_evaluations`, or forks of at most `spend` times
+    the trace's own tokens) tell about everybody at once (`baton.credit.estimators.shapley_scarce`). Over a group each
+    value is one draw of what the agent is worth on average, so the spread of its values over the rollouts is added.
     Source: Shapley 1953; permission, Gilles, Owen and van den Brink 1992; precedence, Faigle and Kern 1992 [M].
     """
     assumes = (
@@ -184,14 +254,14 @@ async def shapley(
             ablation=ablation,
             method=method,
             max_evaluations=max_evaluations,
+            spend=spend,
             tolerance=tolerance,
             stand_ins=stand_ins,
             seed=seed,
             reward=reward,
         )
         # One set of forks serves all agents; its cost stands on the first, so that costs can be added.
-        spent = Cost(runner.cost.tokens - before.tokens, runner.cost.calls - before.calls)
-        out.append(_written(players, found, spent, assumes))
+        out.append(_written(players, found, runner.cost - before, (*assumes, *_bound(trace, found, spend))))
     if not any(out):
         raise CreditError(
             f"none of these {len(group)} traces has spawned agents, so there is nobody to share among."
@@ -200,6 +270,15 @@ async def shapley(
         return out
     spread = iter(pooled((credit.target, credit.value) for mine in out for credit in mine))
     return [[_in_group(credit, next(spread)) for credit in mine] for mine in out]
+
+
+def _bound(trace: Trace, found: Shapley, spend: float | None) -> tuple[str, ...]:
+    """That not every coalition was asked, and why."""
+    count = num_closed(players_of(trace)[1])
+    if found.num_evaluations >= count:
+        return ()
+    asked = f"{found.num_evaluations} of {count if count < 10**6 else f'{count:.1e}'} coalitions were asked"
+    return (asked if spend is None else f"{asked}, bound by spend {spend:g}",)
 
 
 def _written(players: list[str], found: Shapley, spent: Cost, assumes: tuple[str, ...]) -> list[Credit]:

@@ -16,7 +16,7 @@ Sources: Shapley 1953; Faigle and Kern 1992; Gilles, Owen and van den Brink 1992
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import product
 
 import numpy as np
@@ -29,6 +29,8 @@ from baton.team.clock import generator
 
 Worth = Callable[[int], float]
 """v of a coalition, as a bit mask over the players."""
+Together = Callable[[Sequence[int]], Sequence[tuple[float, float]]]
+"""v of several coalitions, each with what it cost to find out."""
 _MAX_EXACT = 20
 _MAX_CLOSED = 1 << 18
 
@@ -48,9 +50,9 @@ class Shapley(Struct, frozen=True, kw_only=True):
 
 
 class Coalitions:
-    """v, asked once for each closed coalition."""
+    """v, asked once for each closed coalition; several together where `together` can tell their worths and costs."""
 
-    def __init__(self, worth: Worth, parents: Sequence[int]) -> None:
+    def __init__(self, worth: Worth, parents: Sequence[int], together: Together | None = None) -> None:
         for player, parent in enumerate(parents):
             if not -1 <= parent < player:
                 raise CreditError(
@@ -58,7 +60,24 @@ class Coalitions:
                 )
         self.parents = tuple(parents)
         self._worth = worth
+        self._together = together
         self._known: dict[int, float] = {}
+        self._cost: dict[int, float] = {}
+
+    def ask(self, masks: Iterable[int]) -> None:
+        """Learn what these are worth all at once, where that can be told; else each when it is needed."""
+        if self._together is None:
+            return
+        closed = dict.fromkeys(closed_part(self.parents, mask) for mask in masks)
+        missing = [mask for mask in closed if mask not in self._known]
+        if missing:
+            for mask, (worth, cost) in zip(missing, self._together(missing), strict=True):
+                self._known[mask], self._cost[mask] = worth, cost
+
+    def costs(self, masks: Iterable[int]) -> dict[int, float]:
+        """The closed parts of these, each with what it cost to learn its worth; 0 where that is not told."""
+        closed = (closed_part(self.parents, mask) for mask in masks)
+        return {mask: self._cost.get(mask, 0.0) for mask in closed}
 
     def __call__(self, mask: int) -> float:
         """v of the largest closed part."""
@@ -76,6 +95,28 @@ class Coalitions:
         return self((1 << len(self.parents)) - 1) - self(0)
 
 
+def _coalitions(worth: Worth | Coalitions, parents: Sequence[int]) -> Coalitions:
+    return worth if isinstance(worth, Coalitions) else Coalitions(worth, parents)
+
+
+def num_closed(parents: Sequence[int]) -> int:
+    """How many coalitions there are in which everyone's spawner is present."""
+    ways = [1] * len(parents)
+    total = 1
+    for player in range(len(parents) - 1, -1, -1):  # spawners are listed first
+        if parents[player] >= 0:
+            ways[parents[player]] *= ways[player] + 1
+        else:
+            total *= ways[player] + 1
+    return total
+
+
+def order_drawer(parents: Sequence[int]) -> Callable[[np.random.Generator], list[int]]:
+    """Draws orders in which spawners come first, all alike."""
+    forest = _Forest(parents)
+    return lambda draw: forest.round(draw, 1)[0]
+
+
 def closed_part(parents: Sequence[int], mask: int) -> int:
     """The largest part of a coalition in which everyone's spawner is present. Spawners are listed first."""
     kept = 0
@@ -89,7 +130,7 @@ def closed_part(parents: Sequence[int], mask: int) -> int:
     return kept
 
 
-def exact(worth: Worth, parents: Sequence[int]) -> Shapley:
+def exact(worth: Worth | Coalitions, parents: Sequence[int]) -> Shapley:
     """Values by enumeration: plain Shapley when nobody has a spawner, permission otherwise."""
     n = len(parents)
     if n > _MAX_EXACT:
@@ -97,7 +138,8 @@ def exact(worth: Worth, parents: Sequence[int]) -> Shapley:
             f"{n} players are 2^{n} coalitions; exact values take at most {_MAX_EXACT}. Use sampled, or symmetric "
             "where workers are exchangeable."
         )
-    v = Coalitions(worth, parents)
+    v = _coalitions(worth, parents)
+    v.ask(range(1 << n))
     masks = np.arange(1 << n)
     worths = np.array([v(mask) for mask in range(1 << n)])
     sizes = np.bitwise_count(masks)
@@ -109,9 +151,9 @@ def exact(worth: Worth, parents: Sequence[int]) -> Shapley:
     return _finished(v, values)
 
 
-def exact_precedence(worth: Worth, parents: Sequence[int]) -> Shapley:
+def exact_precedence(worth: Worth | Coalitions, parents: Sequence[int]) -> Shapley:
     """Precedence values by counting linear extensions over the closed coalitions alone."""
-    v = Coalitions(worth, parents)
+    v = _coalitions(worth, parents)
     n, everyone = len(parents), (1 << len(parents)) - 1
     layers: list[dict[int, int]] = [{0: 1}]
     """One table for each size: closed coalition -> ways to reach it."""
@@ -125,6 +167,7 @@ def exact_precedence(worth: Worth, parents: Sequence[int]) -> Shapley:
             raise CreditError(
                 f"this forest has more than {_MAX_CLOSED:,} closed coalitions, too many to count. Use sampled."
             )
+    v.ask(mask for layer in layers for mask in layer)
     onwards: dict[int, int] = {everyone: 1}
     values = [0.0] * n
     orders = layers[-1].get(everyone, 1)
@@ -155,7 +198,7 @@ def interaction(worth: Worth, n: int, i: int, j: int) -> float:
 
 
 def symmetric(
-    worth: Worth, groups: Sequence[int], *, num_checks: int = 8, tolerance: float = 1e-9
+    worth: Worth | Coalitions, groups: Sequence[int], *, num_checks: int = 8, tolerance: float = 1e-9
 ) -> Shapley:
     """Exact values when players of a group are exchangeable: v is asked by counts, 2^n -> prod (n_g + 1).
 
@@ -164,7 +207,7 @@ def symmetric(
     """
     members = [[i for i, g in enumerate(groups) if g == name] for name in dict.fromkeys(groups)]
     n = len(groups)
-    v = Coalitions(worth, [-1] * n)
+    v = _coalitions(worth, [-1] * n)
     by_counts: dict[tuple[int, ...], float] = {}
     for counts in product(*(range(len(m) + 1) for m in members)):
         mask = sum(1 << i for m, c in zip(members, counts, strict=True) for i in m[:c])
@@ -228,6 +271,7 @@ def _finished(v: Coalitions, values: Sequence[float]) -> Shapley:
 # confidence sequences, Waudby-Smith et al. 2024 [M]; rotation by subtree and the surrogate [I].
 
 Array = NDArray[np.float64]
+ORDERS_PER_ROUND = 4
 _CHEAP_ORDERS_EACH, _LEAST_CHEAP_ORDERS = 200, 4_000
 _DEGREE = 4
 _STEPS = 4
@@ -235,12 +279,12 @@ _SHRINK = 0.1
 
 
 def sampled(
-    worth: Worth,
+    worth: Worth | Coalitions,
     parents: Sequence[int],
     *,
     value: str = "permission",
     max_evaluations: int = 2000,
-    orders_per_round: int = 4,
+    orders_per_round: int = ORDERS_PER_ROUND,
     surrogate: bool = True,
     seed: int = 0,
 ) -> Shapley:
@@ -250,7 +294,7 @@ def sampled(
     """
     if value not in ("permission", "precedence"):
         raise CreditError(f"there is no value {value!r}. Expected permission or precedence.")
-    v = Coalitions(worth, parents)
+    v = _coalitions(worth, parents)
     n = len(parents)
     forest = _Forest(parents if value == "precedence" else [-1] * n)
     draw = generator(f"shapley/{seed}")
@@ -265,6 +309,7 @@ def sampled(
         before = v.num_evaluations
         drawn = forest.round(draw, orders_per_round)
         orders.append(np.array(drawn))
+        v.ask(mask for order in drawn for mask in _prefixes(order))
         paths.append(np.array([_path(v, order) for order in drawn]))
         worst = max(worst, v.num_evaluations - before)
     rounds = np.array([_by_player(o, np.diff(p, axis=1)) for o, p in zip(orders, paths, strict=True)])
@@ -287,13 +332,17 @@ def sampled(
     )
 
 
+def _prefixes(order: Sequence[int]) -> list[int]:
+    """The coalitions along an order, from nobody to everyone."""
+    found = [0]
+    for player in order:
+        found.append(found[-1] | 1 << player)
+    return found
+
+
 def _path(v: Coalitions, order: Sequence[int]) -> list[float]:
     """v along an order, from nobody to everyone."""
-    mask, found = 0, [v(0)]
-    for player in order:
-        mask |= 1 << player
-        found.append(v(mask))
-    return found
+    return [v(mask) for mask in _prefixes(order)]
 
 
 def _by_player(orders: NDArray[np.int64], marginals: Array) -> Array:
