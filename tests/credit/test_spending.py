@@ -132,7 +132,8 @@ def test_max_evaluations_is_heeded_in_small_teams() -> None:
     assert every.num_evaluations == 2 ** len(players)
     forks = Forks(team, assignment)
     few = asyncio.run(shapley_of(forks, trace, max_evaluations=4))[1]
-    assert few.num_evaluations <= 4 and forks.num_run <= 3
+    assert few.num_evaluations <= 4
+    assert forks.num_run <= 3
     with pytest.raises(CreditError, match=r"max_evaluations is 2; .* at least 4"):
         asyncio.run(shapley_of(Forks(team, assignment), trace, max_evaluations=2))
 
@@ -157,7 +158,8 @@ def test_chances_spend_the_budget_and_dear_ones_are_rarer(
 ) -> None:
     q = chances(costs, budget, most)
     spent = math.fsum(x * c for x, c in zip(q, costs, strict=True))
-    assert all(0 < x <= most + 1e-12 for x in q) and spent <= budget * (1 + 1e-9)
+    assert all(0 < x <= most + 1e-12 for x in q)
+    assert spent <= budget * (1 + 1e-9)
     if spent < budget * (1 - 1e-6):
         assert q == [most] * len(q)
     ranked = sorted(zip(costs, q, strict=True))
@@ -199,7 +201,8 @@ def test_message_credit_within_a_budget_is_right_on_average() -> None:
     values = np.array([[credit.value for credit in each] for each in found])
     error = values.std(axis=0, ddof=1) / math.sqrt(len(found))
     truth = np.array([credit.value for credit in every])
-    assert np.abs(truth).max() > 0 and (np.abs(values.mean(axis=0) - truth) < 4 * error + 1e-9).all()
+    assert np.abs(truth).max() > 0
+    assert (np.abs(values.mean(axis=0) - truth) < 4 * error + 1e-9).all()
     notes = [note for credit in found[0] for note in credit.assumes]
     assert any("bound by spend 1" in note for note in notes)
     assert not any("spend" in note for credit in every for note in credit.assumes)

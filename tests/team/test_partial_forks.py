@@ -111,7 +111,8 @@ def assert_same(copied: Fork | str, whole: Fork | str) -> None:
         return
     assert copied.trace == whole.trace  # header, events, edges, calls, payloads, rewards, costs
     assert copied.usage == whole.usage
-    assert copied.reused == whole.reused and copied.invalidated == whole.invalidated
+    assert copied.reused == whole.reused
+    assert copied.invalidated == whole.invalidated
 
 
 @pytest.mark.parametrize("topology", ["wild", *TOPOLOGY_NAMES])
@@ -127,7 +128,9 @@ def test_copying_bystanders_and_running_everybody_give_the_same(
         trace = asyncio.run(run(team, assignment))
         forks = Forking(trace, team, lambda given=assignment: given)
         null = made(forks, {"interventions": ()}, whole=False)
-        assert isinstance(null, Fork) and null.trace.events == trace.events and null.usage.calls_run == 0
+        assert isinstance(null, Fork)
+        assert null.trace.events == trace.events
+        assert null.usage.calls_run == 0
         for _ in range(4):
             told = change(draw, trace, forks)
             assert_same(made(forks, told, whole=False), made(forks, told, whole=True))
@@ -148,7 +151,8 @@ def test_a_fork_of_a_fork_is_exact_too(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(first, Fork)
     again = Forking(first.trace, team, lambda: assignment)
     null = made(again, {"interventions": ()}, whole=False)
-    assert isinstance(null, Fork) and null.trace.events == first.trace.events
+    assert isinstance(null, Fork)
+    assert null.trace.events == first.trace.events
     dropped = {"interventions": [Drop("worker1#1")]}
     assert_same(made(again, dropped, whole=False), made(again, dropped, whole=True))
 
@@ -200,8 +204,10 @@ def test_forks_made_together_ask_together_and_are_the_same_forks() -> None:
     side_by_side = Forks(team, assignment)
     together = asyncio.run(side_by_side.fork_all(trace, branches))
     assert [each.trace for each in together] == [each.trace for each in alone]
-    assert side_by_side.cost == one_by_one.cost and side_by_side.num_reused == 0
-    assert max(sizes) >= 6 and len(sizes) <= 3  # leads of all forks at once, then roots
+    assert side_by_side.cost == one_by_one.cost
+    assert side_by_side.num_reused == 0
+    assert max(sizes) >= 6
+    assert len(sizes) <= 3
 
 
 def test_alternatives_are_asked_at_the_recorded_question() -> None:
@@ -228,9 +234,12 @@ def test_alternatives_are_asked_at_the_recorded_question() -> None:
         asyncio.run(forks.ask(trace, call, [0, 7]))
         plain, other = heard
         length = len(plain.entries)
-        assert list(plain.entries) == entries[call][:length] and length >= 2
+        assert list(plain.entries) == entries[call][:length]
+        assert length >= 2
         assert entries[call][length:][:1] == [] or entries[call][length].speaker == "assistant"
-        assert plain.prompt_ids is not None and trace.call_by_id[call].prompt_ids is not None
-        assert plain.sampling == before[call].sampling and plain.tools == before[call].tools
+        assert plain.prompt_ids is not None
+        assert trace.call_by_id[call].prompt_ids is not None
+        assert plain.sampling == before[call].sampling
+        assert plain.tools == before[call].tools
         assert other.sampling.key == f"{before[call].sampling.key}/7"
         assert forks.cost.calls == 2

@@ -7,6 +7,8 @@ led to, and lasts up to the next one. This is what a fork copies of agents it do
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -32,6 +34,24 @@ class Flight(Struct, frozen=True):
     agent: int
     event: int
     t: float
+
+
+class RunUp:
+    """Calls, texts and what was fed back, counted from the beginning: stretches of blocks are copied at once."""
+
+    def __init__(self, blocks: Blocks) -> None:
+        self.calls = [call for each in blocks.calls for call in each]
+        self.payloads = [pair for each in blocks.payloads for pair in each]
+        self.num_calls = _summed(map(len, blocks.calls))
+        self.num_payloads = _summed(map(len, blocks.payloads))
+        self.calls_fed = _summed(calls for calls, _ in blocks.reused)
+        self.tokens_fed = _summed(tokens for _, tokens in blocks.reused)
+        tools = _summed(map(int, blocks.fed_tools))
+        self.tools_fed = [tools[start] for start in blocks.start.tolist()]
+
+
+def _summed(counts: Iterable[int]) -> list[int]:
+    return [0, *accumulate(counts)]
 
 
 class Blocks:
@@ -78,7 +98,8 @@ class Blocks:
         self.events_of: list[list[int]] = [[] for _ in self.agents]
         for i, agent in enumerate(self.agent_of.tolist()):
             self.events_of[agent].append(i)
-        self.payloads: list[dict[str, Payload]] = [{} for _ in opens]
+        self.payloads: list[list[tuple[str, Payload]]] = [[] for _ in opens]
+        self.run_up: RunUp | None = None
 
     def _opens(self, event: Event) -> bool:
         if event.type == "tool_result":
@@ -114,7 +135,8 @@ class Blocks:
             wanted = [ref for ref in refs if ref is not None]
             if any(ref not in trace.payloads or trace.payloads[ref].data is None for ref in wanted):
                 return False
-            self.payloads[b] = {ref: trace.payloads[ref] for ref in wanted}
+            self.payloads[b] = [(ref, trace.payloads[ref]) for ref in wanted]
+        self.run_up = RunUp(self)
         return True
 
     def _note_wait(self, index: int, call: str) -> None:

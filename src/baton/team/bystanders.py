@@ -53,8 +53,14 @@ class Plan:
         self.joint = self._joint()
         """Blocks in which several branches act."""
         invalid = set(place[self.inside & blocks.invalid].tolist())
-        self.heard = {*self.told_run, *self.told_apart, *self.needs, *self.joint, *invalid}
-        """Blocks that not only their own branch has to do with."""
+        self.met = {*self.told_run, *self.told_apart, *self.joint, *invalid}
+        """Blocks that have to do with somebody besides their own branch, then and there."""
+        self.times: list[float] = [blocks.t[block] for block in self.copied]
+        self.whole: set[int] = set(np.flatnonzero(mine & (ends == blocks.start[1:])).tolist())
+        """Blocks that are copied from beginning to end."""
+        self.block_unit: list[int] = self.unit[blocks.opener].tolist()
+        self.members = _by_block(self.unit[:-1], np.flatnonzero(self.unit[:-1] >= 0))
+        """Branch -> who is in it."""
         self._by_unit: dict[int, list[int]] | None = None
 
     @property

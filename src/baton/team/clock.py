@@ -140,9 +140,11 @@ class Driver:
         """This comes at a moment after everything else that happens then."""
         self._push(t, 2, 0, op)
 
-    def idle_until(self, t: float) -> bool:
-        """Whether nothing else begins or completes up to a moment (virtual clock)."""
-        return not self._fresh and (not self._heap or self._heap[0][0] > t)
+    def idle_until(self) -> float | None:
+        """Up to when nothing else begins or completes (virtual clock); None: for good."""
+        if self._fresh:
+            return self.now
+        return self._heap[0][0] if self._heap else None
 
     def fresh(self, op: Op) -> None:
         """This has to be done for real."""

@@ -79,6 +79,10 @@ class Forking:
         return Recording(self.trace)
 
     @cached_property
+    def _spawned(self) -> frozenset[str | None]:
+        return frozenset(event.to for event in self.trace.events if event.type == "spawn")
+
+    @cached_property
     def blocks(self) -> Blocks | None:
         return blocks_of(self.trace, self.team, self.assign())
 
@@ -98,7 +102,8 @@ class Forking:
         """A fork. `whole`: everybody is run again from the beginning, as is done where nobody can stand by."""
         trace = self.trace
         for change in interventions:
-            check_fits(change, trace)
+            if not (isinstance(change, BarAgent) and change.agent in self._spawned):
+                check_fits(change, trace)
         every = (*interventions_of(trace), *map(BarAgent, barred), *interventions)
         machine: dict[str, Any] = {
             "header": _forked_header(trace, every, _replicates(trace, replicate), trace_id),

@@ -28,7 +28,6 @@ from baton.team.recording import TraceWriter
 from baton.team.running import Run
 from baton.team.state import RunState
 from baton.trace.records import Call, Event
-from baton.trace.trace import Trace
 from baton.trace.vocabulary import Status
 
 
@@ -71,6 +70,10 @@ class PartialState(RunState):
     plan: Plan
     stubs: dict[str, Agent]
     """Bystanders on top of their branches."""
+    tops: dict[int, Agent]
+    """The same by their number."""
+    known_same: set[int]
+    """Events that were found to have come about as they were."""
     novel: bool
     """Whether somebody is there whom the recorded run did not have."""
     at: int
@@ -80,6 +83,7 @@ class PartialState(RunState):
         """Say who is not run, before anything begins."""
         blocks = plan.blocks
         self.plan, self.stubs, self.novel, self.at = plan, {}, False, 0
+        self.tops, self.known_same = {}, set()
         hidden = {name for i, name in enumerate(blocks.agents) if plan.unit[i] >= 0 and plan.unit[i] != i}
         self.agents = _Members(hidden)
 
@@ -105,7 +109,7 @@ class PartialState(RunState):
             return super().add_agent(id_, role, parent)
         agent = Agent(self, id_, role, parent)
         self._expect(agent)
-        self.agents[id_] = self.stubs[id_] = agent
+        self.agents[id_] = self.stubs[id_] = self.tops[index] = agent
         self.active.add(id_)
         return agent
 
@@ -147,7 +151,7 @@ class PartialState(RunState):
 
     def is_there(self, index: int) -> bool:
         """Whether the branch of a bystander was spawned and is still in the run."""
-        top = self.stubs.get(self.plan.blocks.agents[self.plan.unit[index]])
+        top = self.tops.get(int(self.plan.unit[index]))
         return top is not None and top.state != "dead"
 
     def hear(self, event: int) -> None:
@@ -171,20 +175,26 @@ class PartialState(RunState):
         self._leave(agent)
 
     def _progress(self, top: Agent) -> None:
-        """How far a bystander has got."""
+        """How far a bystander has got, whose last event was no tool's result."""
         blocks = self.plan.blocks
-        index = blocks.index[top.id]
-        mine = self.plan.events_of(index)
+        mine = blocks.events_of[blocks.index[top.id]]
         for i in range(bisect_left(mine, self.at) - 1, -1, -1):
-            if blocks.agent_of[mine[i]] == index:
+            if self.plan.inside[mine[i]]:
                 _happened(top, blocks.trace.events[mine[i]])
-                break
+                return
 
     def _embody(self, top: Agent) -> None:
         """Bring a branch to where it is now, so that it can leave: who is there, and what each has in flight."""
         blocks, plan = self.plan.blocks, self.plan
         trace = blocks.trace
         unit = blocks.index[top.id]
+        if top.state == "idle" and all(
+            plan.inside[blocks.killed[i]] and blocks.killed[i] < self.at
+            for i in plan.members[unit]
+            if i != unit
+        ):
+            self._progress(top)  # those below it have left before
+            return
         people = {unit: top}
         running: dict[str, tuple[int, Event]] = {}
         mine = plan.events_of(unit)
@@ -312,21 +322,63 @@ class PartialRun(Run):
 
     def _copy(self) -> None:
         """The next block of bystanders, and those after it that come before anything else and concern nobody else."""
-        plan = self.plan
-        while True:
-            block = plan.copied[self._next]
+        plan, state = self.plan, self._state
+        block = plan.copied[self._next]
+        end = self._stretch() if len(self.batch) == 1 else self._next
+        if end > self._next:
+            self._copy_stretch(block, plan.copied[end - 1])
+            self._next = end
+        else:
             self._next += 1
-            heard = block in plan.heard
-            if self._state.is_there(int(plan.blocks.opener[block])):
-                self._copy_block(block, heard)
+            if state.is_there(int(plan.blocks.opener[block])):
+                self._copy_block(block)
             else:
                 self._leave_out(block)
-            if heard or self._next == len(plan.copied) or len(self.batch) > 1:
-                break
-            coming = plan.copied[self._next]
-            if coming in plan.heard or not self.driver.idle_until(plan.blocks.t[coming]):
-                break
         self._expect_next()
+
+    def _stretch(self) -> int:
+        """How far whole blocks can be copied at once, from the next one on."""
+        plan, state = self.plan, self._state
+        copied, met, needs, whole = plan.copied, plan.met, plan.needs, plan.whole
+        at = start = self._next
+        limit = self.driver.idle_until()
+        stop = len(copied) if limit is None else bisect_left(plan.times, limit, start)
+        tops = state.tops
+        before = copied[at] - 1
+        while at < stop:
+            block = copied[at]
+            if block != before + 1 or block in met or block not in whole:
+                break
+            top = tops.get(plan.block_unit[block])
+            if top is None or top.state == "dead":
+                break
+            if block in needs:
+                self._check_needs(block)
+            before = block
+            at += 1
+        return at
+
+    def _copy_stretch(self, first: int, last: int) -> None:
+        blocks, writer, usage = self.plan.blocks, self.writer, self._state.outside.usage
+        counted = blocks.run_up
+        assert counted is not None
+        start, end = int(blocks.start[first]), int(blocks.start[last + 1])
+        self._copy_events(start, end)
+        writer.calls.extend(counted.calls[counted.num_calls[first] : counted.num_calls[last + 1]])
+        writer.payloads.update(counted.payloads[counted.num_payloads[first] : counted.num_payloads[last + 1]])
+        usage.calls_reused += counted.calls_fed[last + 1] - counted.calls_fed[first]
+        usage.tokens_reused += counted.tokens_fed[last + 1] - counted.tokens_fed[first]
+        usage.tools_reused += counted.tools_fed[last + 1] - counted.tools_fed[first]
+        self._state.at = end
+
+    def _copy_events(self, start: int, end: int) -> None:
+        blocks, writer = self.plan.blocks, self.writer
+        events = blocks.trace.events[start:end]
+        shift = len(writer.events) - start
+        writer.events.extend(
+            events if not shift else [structs.replace(event, seq=event.seq + shift) for event in events]
+        )
+        writer.edges.extend(blocks.trace.edges[blocks.edge_start[start] : blocks.edge_start[end]])
 
     def _leave_out(self, block: int) -> None:
         """Its branch is not in the run. Those of other branches that it had to do with are touched."""
@@ -340,18 +392,13 @@ class PartialRun(Run):
             raise Touched(there)
         self._state.at = plan.end[block]
 
-    def _copy_block(self, block: int, heard: bool) -> None:
+    def _copy_block(self, block: int) -> None:
         plan, blocks, writer, state = self.plan, self.plan.blocks, self.writer, self._state
-        if heard:
+        self._check_needs(block)
+        if block in plan.met:
             self._check(block)
-        trace: Trace = blocks.trace
         start, end = int(blocks.start[block]), plan.end[block]
-        events = trace.events[start:end]
-        shift = len(writer.events) - start
-        writer.events.extend(
-            events if not shift else [structs.replace(event, seq=event.seq + shift) for event in events]
-        )
-        writer.edges.extend(trace.edges[blocks.edge_start[start] : blocks.edge_start[end]])
+        self._copy_events(start, end)
         for call in blocks.calls[block]:
             agent = blocks.index[call.agent]
             if plan.run[agent] or (
@@ -364,7 +411,7 @@ class PartialRun(Run):
         if end == blocks.start[block + 1]:
             writer.payloads.update(blocks.payloads[block])
         else:
-            self._add_texts(event.content_ref for event in events)
+            self._add_texts(event.content_ref for event in blocks.trace.events[start:end])
         usage = state.outside.usage
         calls, tokens = blocks.reused[block]
         usage.calls_reused += calls
@@ -378,12 +425,18 @@ class PartialRun(Run):
         known = self.plan.blocks.trace.payloads
         self.writer.payloads.update((ref, known[ref]) for ref in refs if ref is not None)
 
+    def _check_needs(self, block: int) -> None:
+        """What is not copied of that which the block depends on is as it was."""
+        state = self._state
+        for needed, agent in self.plan.needs.get(block, ()):
+            if needed not in state.known_same:
+                if not state.same(needed):
+                    raise Touched([self.plan.blocks.agents[agent]])
+                state.known_same.add(needed)
+
     def _check(self, block: int) -> None:
-        """Everything that the block depends on is as it was, or whoever depends on it is touched."""
+        """Those whom the block has to do with are there, or whoever depends on them is touched."""
         plan, blocks, state = self.plan, self.plan.blocks, self._state
-        for needed, agent in plan.needs.get(block, ()):
-            if not state.same(needed):
-                raise Touched([blocks.agents[agent]])
         for event in plan.told_apart.get(block, ()):
             if not state.is_there(int(blocks.to[event])):
                 raise Touched([blocks.agents[blocks.agent_of[event]]])

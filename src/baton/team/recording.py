@@ -386,9 +386,12 @@ class Recording:
         new.calls = _overlaid(self.calls, changes.calls)
         new.events = _overlaid(self.events, changes.events)
         before = [self.events[name] for name in changes.events if name in self.events]
-        if any(event.call is not None and self.said_by[event.call].id == event.id for event in before):
+        first = [e for e in before if e.call is not None and self.said_by[e.call].id == e.id]
+        if any(event.id not in new.events for event in first):
             rest = (new.events.get(event.id) for event in self.trace.events)
             new.said_by = _first_of(event for event in rest if event is not None)
+        elif first:
+            new.said_by = self.said_by | {event.call or "": new.events[event.id] for event in first}
         gone = {e.extra["timer"] for e in before if "timer" in e.extra and e.id not in new.events}
         new.timers = {name: when for name, when in self.timers.items() if name not in gone}
         new._payloads = {payload.ref: payload for payload in changes.payloads}

@@ -36,6 +36,7 @@ from baton.team.forking import Fork
 from baton.team.forks import Branch, Cost, Forks
 from baton.team.intervene import Drop, Intervention, Replace
 from baton.team.protocol import Answer
+from baton.team.recording import first_events
 from baton.team.surface import Parsed
 from baton.trace.outcome import team_return
 from baton.trace.records import Credit, Event
@@ -161,6 +162,7 @@ async def total_effects(
     calls = {message: call_of(trace, message).id for message in messages if message not in given}
     paid = {call: runner.is_asked(trace, call, draws) for call in calls.values()}
     answers = await runner.ask_all(trace, dict.fromkeys(calls.values(), draws))
+    first = first_events(trace)
     tables: list[_Table] = []
     for message in messages:
         event = trace.event(message)
@@ -172,8 +174,8 @@ async def total_effects(
             changes = [_change(runner, trace, event, answer, level) for answer in answers[call]]
             asked = Cost() if paid[call] else _asking_cost(trace, call, answers[call])
             paid[call] = True
-        first = message if level == "edge" else _opening(trace, event).id
-        tables.append(_Table(trace, first, changes, num_continuations, asked))
+        root = message if level == "edge" else _opening(first, event)
+        tables.append(_Table(trace, root, changes, num_continuations, asked))
     branches = {branch.told: branch for table in tables for branch in table.branches()}
     unpaid = {told for told, branch in branches.items() if not runner.is_made(trace, branch)}
     forks = dict(zip(branches, await runner.fork_all(trace, list(branches.values())), strict=True))
@@ -229,7 +231,8 @@ class _Table:
                 if branch.told in unpaid:
                     unpaid.discard(branch.told)
                     cost += Cost.of([made])
-                share = coupling(recorded, made.trace, followed & frozenset(recorded.position)) if c else None
+                same = followed if r == 0 else followed & recorded.position.keys()
+                share = coupling(recorded, made.trace, frozenset(same)) if c else None
                 coupled += [] if share is None else [share]
         found = total_effect_of(table)
         return structs.replace(found, coupling=float(np.mean(coupled)) if coupled else None, cost=cost)
@@ -316,10 +319,10 @@ def _chances(
     """With which chance each message is replayed."""
     if spend is None or not events:
         return [most] * len(events)
-    cones = Cones(trace)
+    cones, first = Cones(trace), first_events(trace)
     costs = []
     for event in events:
-        follows = cones.tokens(event.id if level == "edge" else _opening(trace, event).id)
+        follows = cones.tokens(event.id if level == "edge" else _opening(first, event))
         forks = num_alternatives * num_continuations + num_continuations - 1
         costs.append(num_alternatives * call_tokens(call_of(trace, event.id)) + forks * follows)
     return chances(costs, spend * own_tokens(trace), most)
@@ -363,9 +366,9 @@ def _assumptions(
     return tuple(found)
 
 
-def _opening(trace: Trace, event: Event) -> Event:
-    """The first event of the completion that said this one."""
-    return next(other for other in trace.events if other.call == event.call)
+def _opening(first: Mapping[str, Event], event: Event) -> str:
+    """The first event of the completion that said this one, of the first of all."""
+    return first[event.call or ""].id
 
 
 def _change(runner: Forks, trace: Trace, event: Event, answer: Answer, level: Level) -> _Change:

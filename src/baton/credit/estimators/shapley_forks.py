@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Literal
 
@@ -47,6 +48,7 @@ Value = Literal["permission", "precedence"]
 Method = Literal["auto", "exact", "sampled", "count"]
 _MAX_EXACT_PLAYERS = 8
 _MAX_ROUNDS = 64
+_LIKELY_STAND_INS = 8
 
 
 def players_of(trace: Trace) -> tuple[list[str], list[int]]:
@@ -147,9 +149,13 @@ class _Worths:
 
 def _likely_stand_ins(players: list[str]) -> list[str]:
     """Names that agents spawned in the place of others would have, so that most need no fork of their own."""
-    stems = dict.fromkeys(player.rstrip("0123456789") for player in players)
+    stems = Counter(player.rstrip("0123456789") for player in players)
+    known = set(players)
     return [
-        name for stem in stems for k in range(1, _MAX_ROUNDS + 1) if (name := f"{stem}{k}") not in players
+        name
+        for stem, count in stems.items()
+        for k in range(1, count + _LIKELY_STAND_INS + 1)
+        if (name := f"{stem}{k}") not in known
     ]
 
 
