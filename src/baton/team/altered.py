@@ -107,9 +107,11 @@ def forgetting(
 
 def _impure(trace: Trace, events: Callable[[], frozenset[str]]) -> set[str]:
     """Pure tools may be fed back anywhere; others not into a context that is no longer the same."""
-    impure = {e.id for e in trace.events if e.type == "tool_call" and not e.pure}
-    if impure:
-        impure &= events()
+    known: frozenset[str] | None = vars(trace).get("impure")
+    if known is None:  # kept where a trace keeps its other indexes
+        known = frozenset(e.id for e in trace.events if e.type == "tool_call" and not e.pure)
+        vars(trace)["impure"] = known
+    impure = set(known & events()) if known else set()
     return impure | {f"{event_id}r" for event_id in impure}
 
 
@@ -119,7 +121,7 @@ def saying(trace: Trace, said: OtherAnswer) -> Altered:
     Later calls of the same context are forgotten: their questions name their parent, not its words.
     """
     call, answer = find_call(trace, said.call), said.answer
-    first = next(event for event in trace.events if event.call == call.id)
+    first = first_events(trace)[call.id]
     payload = Payload.of(answer.text)
     calls: dict[str, Call | None] = dict.fromkeys(_grown_from(trace, call))
     calls[call.id] = structs.replace(
@@ -142,8 +144,14 @@ def saying(trace: Trace, said: OtherAnswer) -> Altered:
 
 def _grown_from(trace: Trace, call: Call) -> set[str]:
     """Calls whose context holds this one's answer."""
-    found = {call.id}
-    for other in trace.calls:  # parents come before those that grow from them
-        if other.parent in found:
-            found.add(other.id)
+    grown: dict[str | None, list[str]] | None = vars(trace).get("grown")
+    if grown is None:  # kept where a trace keeps its other indexes
+        grown = vars(trace)["grown"] = {}
+        for other in trace.calls:
+            grown.setdefault(other.parent, []).append(other.id)
+    found: set[str] = set()
+    coming = [call.id]
+    while coming:
+        coming = [other for name in coming for other in grown.get(name, ()) if other not in found]
+        found.update(coming)
     return found - {call.id}

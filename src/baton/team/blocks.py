@@ -75,6 +75,8 @@ class Blocks:
         """What an agent's leaving wrote in its name."""
         self.told: Flags = np.array([_told(event) for event in events]) & (self.to >= 0)
         """Messages and returns that arrived."""
+        self.returns: Flags = np.array([event.type == "return" for event in events])
+        self._texts: dict[int, str] = {}
         self.spawns: Flags = np.array([event.type == "spawn" and event.status == "ok" for event in events])
         self.invalid: Flags = np.array([event.status == "invalid" for event in events])
         opens = [0, *(i for i, event in enumerate(events) if i and self._opens(event))]
@@ -100,6 +102,13 @@ class Blocks:
             self.events_of[agent].append(i)
         self.payloads: list[list[tuple[str, Payload]]] = [[] for _ in opens]
         self.run_up: RunUp | None = None
+
+    def text(self, event: int) -> str:
+        """What an event said."""
+        found = self._texts.get(event)
+        if found is None:
+            found = self._texts[event] = self.trace.text(self.trace.events[event].content_ref) or ""
+        return found
 
     def _opens(self, event: Event) -> bool:
         if event.type == "tool_result":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect
 from collections.abc import Iterable
+from operator import itemgetter
 
 import numpy as np
 
@@ -38,6 +39,8 @@ class Plan:
         run_to, unit_to = self.run[blocks.to], self.unit[blocks.to]
         self.told_run = _by_block(place, np.flatnonzero(told & run_to))
         """Block -> what it says to agents that are run."""
+        self.told: list[int] = np.flatnonzero(told & run_to).tolist()
+        """The same, in order."""
         apart = told & ~run_to & (unit_to != self.unit[blocks.agent_of])
         self.told_apart = _by_block(place, np.flatnonzero(apart))
         """Block -> what it says to bystanders of other branches."""
@@ -55,6 +58,13 @@ class Plan:
         invalid = set(place[self.inside & blocks.invalid].tolist())
         self.met = {*self.told_run, *self.told_apart, *self.joint, *invalid}
         """Blocks that have to do with somebody besides their own branch, then and there."""
+        self.told_only: set[int] = {
+            block
+            for block, events in self.told_run.items()
+            if not blocks.returns[events].any()
+            and not (block in self.told_apart or block in self.joint or block in invalid)
+        }
+        """Of these, blocks that only send messages to agents that are run."""
         self.times: list[float] = [blocks.t[block] for block in self.copied]
         self.whole: set[int] = set(np.flatnonzero(mine & (ends == blocks.start[1:])).tolist())
         """Blocks that are copied from beginning to end."""
@@ -105,18 +115,28 @@ class Plan:
         return unit
 
     def _needs(self) -> dict[int, list[tuple[int, int]]]:
-        """By edges; and what was said to an agent before it acted, whether or not it had read it."""
+        """By edges; and what was said to an agent before it acted, whether or not it had read it.
+
+        What has come about as it was stays so, hence a branch looks at each thing once.
+        """
         blocks = self.blocks
-        found: dict[int, list[tuple[int, int]]] = {}
-        edges = ~self.inside[blocks.src] & self.inside[blocks.dst]
-        for src, dst in zip(blocks.src[edges].tolist(), blocks.dst[edges].tolist(), strict=True):
-            found.setdefault(int(blocks.block_of[dst]), []).append((src, int(blocks.agent_of[dst])))
+        edges = np.flatnonzero(~self.inside[blocks.src] & self.inside[blocks.dst])
+        dst = blocks.dst[edges]
+        who = blocks.agent_of[dst]
+        needs = zip(blocks.src[edges].tolist(), dst.tolist(), who.tolist(), strict=True)
+        pairs = [(event, agent, at) for event, at, agent in needs]
         for agent, events in self.said_to.items():
-            mine = [event for event in blocks.events_of[agent] if self.inside[event]]
-            for event in events:
-                place = bisect(mine, event)
-                if place < len(mine) and not blocks.spawns[event]:
-                    found.setdefault(int(blocks.block_of[mine[place]]), []).append((event, agent))
+            told = [event for event in events if not blocks.spawns[event]]
+            mine = [event for event in blocks.events_of[agent] if self.inside[event]] if told else []
+            pairs += [(event, agent, mine[k]) for event in told if (k := bisect(mine, event)) < len(mine)]
+        pairs.sort(key=itemgetter(2))
+        unit, place = self.unit.tolist(), blocks.block_of.tolist()
+        found: dict[int, list[tuple[int, int]]] = {}
+        seen: set[tuple[int, int]] = set()
+        for event, agent, at in pairs:
+            if (event, unit[agent]) not in seen:
+                seen.add((event, unit[agent]))
+                found.setdefault(place[at], []).append((event, agent))
         return found
 
     def _joint(self) -> set[int]:

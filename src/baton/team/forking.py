@@ -7,7 +7,7 @@ is run from the beginning, fed from the recording. Both give the same trace.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from hashlib import blake2b
 from typing import Any
@@ -79,6 +79,10 @@ class Forking:
         return Recording(self.trace)
 
     @cached_property
+    def _voided(self) -> dict[str, list[str]]:
+        return invalidated_before(self.trace)
+
+    @cached_property
     def _spawned(self) -> frozenset[str | None]:
         return frozenset(event.to for event in self.trace.events if event.type == "spawn")
 
@@ -111,7 +115,7 @@ class Forking:
             "interventions": every,
         }
         mode = Mode(forked=True, allow_impure=allow_impure, together=together)
-        voided = invalidated_before(trace) | _cones(trace, interventions)
+        voided = self._voided | _cones(trace, interventions)
         if not (whole or allow_impure or journal is not None or voided) and self.blocks is not None:
             memory: dict[Any, Any] = {}
             mode = structs.replace(mode, memory=memory)
@@ -178,11 +182,21 @@ class Forking:
             elif isinstance(change, MuteAgent):
                 found.add(blocks.index[change.agent])
             else:
-                found.add(blocks.index[trace.event(change.at).agent])
+                found |= self._speakers(blocks, [change.at])
         if altered is not None:
             found |= {blocks.index[trace.call_by_id[call].agent] for call in altered.calls}
-            found |= {blocks.index[trace.event(event).agent] for event in altered.events}
+            found |= self._speakers(blocks, altered.events)
         return frozenset(found)
+
+    def _speakers(self, blocks: Blocks, events: Iterable[str]) -> set[int]:
+        """Who acts in events, and those they speak to: who hears something else is sure to be reached."""
+        found: set[int] = set()
+        for name in events:
+            index = self.trace.position[name]
+            found.add(int(blocks.agent_of[index]))
+            if blocks.told[index]:
+                found.add(int(blocks.to[index]))
+        return found
 
 
 def _forked_header(

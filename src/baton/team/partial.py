@@ -154,11 +154,22 @@ class PartialState(RunState):
         top = self.tops.get(int(self.plan.unit[index]))
         return top is not None and top.state != "dead"
 
+    def are_quiet(self, messages: Iterable[int]) -> bool:
+        """Whether messages only lie in inboxes: nobody waits for them."""
+        for message in messages:
+            said = self.plan.blocks.trace.events[message]
+            receiver = self.agents.get(said.to or "")
+            if receiver is None or receiver.state == "dead":
+                return False
+            waiting = receiver.waits_for
+            if waiting is not None and waiting.mode == "any" and said.agent in waiting.names:
+                return False
+        return True
+
     def hear(self, event: int) -> None:
         """What a bystander said to an agent that is run."""
-        trace = self.plan.blocks.trace
-        said = trace.events[event]
-        text = trace.text(said.content_ref) or ""
+        said = self.plan.blocks.trace.events[event]
+        text = self.plan.blocks.text(event)
         receiver = self.agents.get(said.to or "")
         if receiver is None or receiver.state == "dead":
             raise Touched([said.agent])
@@ -321,33 +332,40 @@ class PartialRun(Run):
         return super()._unblock(root)
 
     def _copy(self) -> None:
-        """The next block of bystanders, and those after it that come before anything else and concern nobody else."""
+        """The next block of bystanders, and those after it that come before anything else."""
         plan, state = self.plan, self._state
-        block = plan.copied[self._next]
-        end = self._stretch() if len(self.batch) == 1 else self._next
-        if end > self._next:
-            self._copy_stretch(block, plan.copied[end - 1])
-            self._next = end
-        else:
-            self._next += 1
-            if state.is_there(int(plan.blocks.opener[block])):
-                self._copy_block(block)
+        limit = self.driver.idle_until()
+        stop = len(plan.copied) if limit is None else bisect_left(plan.times, limit, self._next)
+        stop = stop if len(self.batch) == 1 else 0
+        while True:
+            block = plan.copied[self._next]
+            end = self._stretch(stop)
+            if end > self._next:
+                self._copy_stretch(block, plan.copied[end - 1])
+                self._next = end
             else:
-                self._leave_out(block)
+                self._next += 1
+                if state.is_there(int(plan.blocks.opener[block])):
+                    self._copy_block(block)
+                else:
+                    self._leave_out(block)
+            # What is told at a moment is told then: such a block waits for its turn.
+            if self._next >= stop or plan.copied[self._next] in plan.met or state.ready:
+                break
         self._expect_next()
 
-    def _stretch(self) -> int:
+    def _stretch(self, stop: int) -> int:
         """How far whole blocks can be copied at once, from the next one on."""
         plan, state = self.plan, self._state
         copied, met, needs, whole = plan.copied, plan.met, plan.needs, plan.whole
-        at = start = self._next
-        limit = self.driver.idle_until()
-        stop = len(copied) if limit is None else bisect_left(plan.times, limit, start)
+        at = self._next
         tops = state.tops
         before = copied[at] - 1
         while at < stop:
             block = copied[at]
-            if block != before + 1 or block in met or block not in whole:
+            if block != before + 1 or block not in whole:
+                break
+            if block in met and not (block in plan.told_only and state.are_quiet(plan.told_run[block])):
                 break
             top = tops.get(plan.block_unit[block])
             if top is None or top.state == "dead":
@@ -370,6 +388,9 @@ class PartialRun(Run):
         usage.tokens_reused += counted.tokens_fed[last + 1] - counted.tokens_fed[first]
         usage.tools_reused += counted.tools_fed[last + 1] - counted.tools_fed[first]
         self._state.at = end
+        told = self.plan.told
+        for event in told[bisect_left(told, start) : bisect_left(told, end)]:
+            self._state.hear(event)
 
     def _copy_events(self, start: int, end: int) -> None:
         blocks, writer = self.plan.blocks, self.writer

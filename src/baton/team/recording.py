@@ -299,11 +299,12 @@ class TraceWriter:
             self.journal.commit()
 
     def _costs(self) -> dict[str, float]:
+        types = [event.type for event in self.events]
         return {
-            "tokens": float(sum(event.tokens or 0 for event in self.events)),
+            "tokens": float(sum([event.tokens for event in self.events if event.tokens])),
             "wall_clock_s": self.driver.now,
-            "tool_calls": float(sum(event.type == "tool_call" for event in self.events)),
-            "messages": float(sum(event.type == "message" for event in self.events)),
+            "tool_calls": float(types.count("tool_call")),
+            "messages": float(types.count("message")),
             "calls": float(len(self.calls)),
         }
 
@@ -333,7 +334,10 @@ def replicates_of(header: Header) -> tuple[int, ...]:
 
 def first_events(trace: Trace) -> dict[str, Event]:
     """Call -> the first event its answer led to."""
-    return _first_of(trace.events)
+    found: dict[str, Event] | None = vars(trace).get("first_events")
+    if found is None:  # kept where a trace keeps its other indexes
+        found = vars(trace)["first_events"] = _first_of(trace.events)
+    return found
 
 
 def _first_of(events: Iterable[Event]) -> dict[str, Event]:
