@@ -101,11 +101,6 @@ def test_sft() -> None:
     assert torch.allclose(grads(model), grads(plain), rtol=1e-4, atol=1e-6)
 
 
-def test_other_losses_keep_their_rows() -> None:
-    rows = rows_()
-    assert labelled(rows, LOSSES["ppo"]) == rows
-
-
 def test_labels_that_contradict_each_other_cancel() -> None:
     rows = rows_([(0, [8, 2], 1.0)]) + rows_([(0, [8, 2], -2.0)])
     made = labelled([row for row in rows if row.sample == "0"], LOSSES["sft"])

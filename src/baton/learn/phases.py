@@ -97,11 +97,6 @@ def _learners(
     return tuple(name for name in learning if name in named or not named)
 
 
-def at_step(found: Sequence[Phase], step: int) -> int:
-    """The number of the phase that a step is in."""
-    return max(number for number, phase in enumerate(found) if phase.span.first <= max(1, step))
-
-
 def with_all_credits(recipe: Recipe, found: Sequence[Span]) -> Recipe:
     """The recipe with the credits of all its phases: what a critic may be asked in the course of the run."""
     every: list[CreditPart] = []

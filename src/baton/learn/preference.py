@@ -34,9 +34,7 @@ from baton.learn.update import Gradients, UpdateReport
 
 
 def labelled(rows: Sequence[Row], rule: LossKind) -> list[Row]:
-    """The rows that a loss of labels learns from, with the label as advantage; all of them for other losses."""
-    if rule.labels == "none":
-        return list(rows)
+    """The rows that a loss of labels learns from, with the label as advantage."""
     found = _distinct(rows)
     if rule.labels == "chosen":
         return [row for row in found if row.advantages[0] > 0]

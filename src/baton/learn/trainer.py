@@ -28,7 +28,7 @@ from baton.learn.crediting import Credited, Crediting, advantages, learned_weigh
 from baton.learn.critics.critic import Critic, learns
 from baton.learn.lora import Adapted
 from baton.learn.options import option_rows, trained_decisions, with_propensities
-from baton.learn.phases import Phase, at_step, reference_of, reference_state
+from baton.learn.phases import Phase, reference_of, reference_state
 from baton.learn.policy import Adapt, Load, Policy, make_policies, samplers
 from baton.learn.preference import backward_of_pairs, labelled
 from baton.learn.recipe import Recipe, RolloutPart
@@ -134,9 +134,13 @@ class Trainer:
         }
         self.set_rates()
 
+    def _phase_at(self, step: int) -> int:
+        """The number of the phase that a step is in."""
+        return max(n for n, phase in enumerate(self.phases) if phase.span.first <= max(1, step))
+
     def _rollout_part(self, step: int) -> RolloutPart:
         """How much is played for a step."""
-        return self.phases[at_step(self.phases, step)].span.recipe.rollout
+        return self.phases[self._phase_at(step)].span.recipe.rollout
 
     def team_return(self, trace: Trace) -> float:
         """What a team earned, by the rules of the phase."""
@@ -151,7 +155,7 @@ class Trainer:
     def step(self) -> Step:
         """Play, score, credit and update once."""
         number = self.step_number + 1
-        if (now := at_step(self.phases, number)) != self.phase_number:
+        if (now := self._phase_at(number)) != self.phase_number:
             self._enter(now)
         began = time.monotonic()
         groups = self.rollouts.take(number)
@@ -257,9 +261,9 @@ class Trainer:
         moved: list[float] = []
         for name in learners:
             policy = self.policies[name]
-            mine = labelled(
-                [row for row in rows if row.policy == policy.engine.name], self.gradients[name].loss.rule
-            )
+            mine = [row for row in rows if row.policy == policy.engine.name]
+            if (rule := self.gradients[name].loss.rule).labels != "none":
+                mine = labelled(mine, rule)
             if not mine or not any(np.any(row.advantages) for row in mine):
                 continue
             batches = batches_of(mine, self.recipe.train.batches) * self.recipe.train.epochs
@@ -383,9 +387,8 @@ class Trainer:
         """What `remembered` and `kept_groups` gave, at their step."""
         told = saved.remembered
         self.step_number = told["step"]
-        if now := at_step(
-            self.phases, self.step_number
-        ):  # the first was entered with the weights of the beginning
+        now = self._phase_at(self.step_number)
+        if now:  # the first was entered with the weights of the beginning
             self._enter(now, told.get("references"))
         self.buffer.groups = [group for group in saved.groups if group.step <= self.step_number]
         if ahead := [group for group in saved.groups if group.step > self.step_number]:
