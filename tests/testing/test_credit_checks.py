@@ -80,6 +80,9 @@ def test_every_rule_keeps_the_contract(word: str) -> None:
     if word == "difference":
         traces = sample_group()[1:2]
         gold = Gold(without={"worker1": 0.25})
+    if word == "shapley_share":
+        traces = sample_group()[1:2]
+        gold = Gold(shapley={"worker1": 0.25})
     if word in ("solver_verifier", "proposer_solver_judge", "solution_evaluation"):
         pytest.skip("needs a team of its own roles; its family's tests have one")
     traces = [with_verdicts(trace) for trace in traces]

@@ -19,7 +19,7 @@ from baton.trace.trace import Trace
 
 @estimator("input-group", "agent", needs=["group"], source="MarsRL, arXiv 2511.11373", evidence="P")
 def input_group(
-    group: Group, *, reward: RewardOf = team_return, counts: Counts = "own", eps: NotNegative = EPS
+    group: Group, *, reward: RewardOf = team_return, counts: Counts = "both", eps: NotNegative = EPS
 ) -> Credits:
     """A_j = (r_j - mean) / (std + eps), over the outputs that agents of a role gave to one input.
 
