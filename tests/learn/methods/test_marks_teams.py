@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -24,7 +25,6 @@ from paper_batch import (
     old,
     ours,
     total_of,
-    trace_of,
 )
 from reward_traces import golden
 
@@ -41,8 +41,8 @@ from baton.learn.scoring import outcome_of
 from baton.learn.stage import Episode
 from baton.learn.update import Gradients, Packed
 from baton.reward import Gold
-from baton.trace.records import Reward
-from baton.trace.trace import Trace
+from baton.trace.records import Call, Edge, Event, Floats, Ints, Reward
+from baton.trace.trace import Header, Trace
 
 
 def scores(values: list[float], eps: float = 1e-4) -> list[float]:
@@ -228,8 +228,35 @@ def value(rollouts: list[Rollout], depth: int) -> float:
     return sum(value(each, depth + 1) for each in below.values()) / len(below)
 
 
+def chain_of(rollout: Rollout) -> Trace:
+    """The rollout as a trace: one after the other, each brings the next to life, the last ends."""
+    after = [*(turn.agent for turn in rollout.turns[1:]), None]
+    events = [
+        Event(
+            id=f"{turn.agent}#{seq}", agent=turn.agent, seq=seq, t=float(seq), call=turn.call,
+            span=(0, len(turn.said)), role=turn.role if to is None else to, to=to,
+            type="orchestrator_decision" if to is None else "spawn", decision="stop" if to is None else "spawn",
+        )
+        for seq, (turn, to) in enumerate(zip(rollout.turns, after, strict=True), 1)
+    ]  # fmt: skip
+    calls = [
+        Call(
+            id=turn.call, agent=turn.agent, role=turn.role, policy="main", policy_version="0",
+            prompt_ids=Ints(turn.prompt), completion_ids=Ints(turn.said), logprobs=Floats(turn.old),
+        )
+        for turn in rollout.turns
+    ]  # fmt: skip
+    return Trace(
+        header=Header(trace_id=rollout.name, task_id=rollout.group),
+        events=tuple(events),
+        edges=tuple(Edge(a.id, b.id, "spawn") for a, b in pairwise(events)),
+        calls=tuple(calls),
+        rewards=(Reward(family="shared", unit="team", target=rollout.name, value=rollout.total),),
+    )
+
+
 def credited(plan: Any, rollouts: list[Rollout], change: Any = lambda trace: trace) -> list[Trace]:
-    traces = [[change(trace_of(rollout)) for rollout in rollouts]]
+    traces = [[change(chain_of(rollout)) for rollout in rollouts]]
     return asyncio.run(Crediting(plan, {"reward": total_of}).credit(traces, lambda: None)).traces  # type: ignore[arg-type, return-value]
 
 
