@@ -18,7 +18,7 @@ from baton.team.altered import OtherAnswer, cone, forgetting, saying
 from baton.team.budget import Limits
 from baton.team.clock import generator
 from baton.team.forking import Fork, Forking
-from baton.team.forks import Difference, Forks
+from baton.team.forks import Forks, WhatIf
 from baton.team.intervene import BarAgent, Drop, Force, Intervention, MuteAgent, Replace
 from baton.team.protocol import Answer, EngineError, Request
 from baton.team.running import run
@@ -195,7 +195,7 @@ def test_forks_made_together_ask_together_and_are_the_same_forks() -> None:
     trace = asyncio.run(run(team, assignment))
     votes = [e for e in trace.events if e.type == "return" and e.role == "worker"]
     branches = [
-        Difference(interventions=(Replace(vote.id, str(1 - int((trace.text(vote.content_ref) or "0")[-1]))),))
+        WhatIf(interventions=(Replace(vote.id, str(1 - int((trace.text(vote.content_ref) or "0")[-1]))),))
         for vote in votes
     ]
     one_by_one = Forks(team, assignment)

@@ -18,7 +18,7 @@ from baton.credit.estimator import Credits, Estimator, Value
 from baton.credit.estimators.partition import Partition, partition
 from baton.errors import UsageError
 from baton.team.forking import Fork
-from baton.team.forks import Cost, Difference, Forks
+from baton.team.forks import Cost, Forks, WhatIf
 from baton.team.intervene import Intervention
 from baton.team.protocol import Answer
 from baton.team.team import Assignment, Team
@@ -56,7 +56,7 @@ class TraceRunner:
         """What else would have been said at a call."""
         return await self._forks(trace).ask(trace, call_id, replicates)
 
-    async def fork_all(self, trace: Trace, branches: Sequence[Difference]) -> list[Fork]:
+    async def fork_all(self, trace: Trace, branches: Sequence[WhatIf]) -> list[Fork]:
         """Several branches of a trace, side by side."""
         return await self._forks(trace).fork_all(trace, branches)
 
@@ -64,7 +64,7 @@ class TraceRunner:
         """The same for several calls, asked together."""
         return await self._forks(trace).ask_all(trace, calls)
 
-    def is_made(self, trace: Trace, branch: Difference) -> bool:
+    def is_made(self, trace: Trace, branch: WhatIf) -> bool:
         """Whether a branch has been run."""
         return self._forks(trace).is_made(trace, branch)
 

@@ -58,7 +58,7 @@ class Cost(Struct, frozen=True):
         return cls(sum(fork.usage.tokens_run for fork in found), sum(fork.usage.calls_run for fork in found))
 
 
-class Difference(Struct, frozen=True, kw_only=True):
+class WhatIf(Struct, frozen=True, kw_only=True):
     """What is different in a fork."""
 
     interventions: tuple[Intervention, ...] = ()
@@ -145,7 +145,7 @@ class Forks:
         `barred` cannot be spawned in it, whether or not the recorded run had agents of these names. `trace_id` is
         the branch's; None: one made from what is different.
         """
-        branch = Difference(
+        branch = WhatIf(
             interventions=tuple(interventions),
             replicate=replicate,
             said=said,
@@ -154,7 +154,7 @@ class Forks:
         )
         return await self._fork(trace, branch, None, trace_id)
 
-    def is_made(self, trace: Trace, branch: Difference) -> bool:
+    def is_made(self, trace: Trace, branch: WhatIf) -> bool:
         """Whether a branch has been run, so that asking for it costs nothing."""
         return (trace.trace_id, branch.told) in self._branches
 
@@ -162,7 +162,7 @@ class Forks:
         """Whether a call has been asked with all these draws."""
         return all((trace.trace_id, call_id, r) in self._answers for r in replicates)
 
-    async def fork_all(self, trace: Trace, branches: Sequence[Difference]) -> list[Fork]:
+    async def fork_all(self, trace: Trace, branches: Sequence[WhatIf]) -> list[Fork]:
         """Branches of a trace, made side by side: what they ask at the same time goes to an engine together."""
         different = {branch.told: branch for branch in branches}
         missing = [b for told, b in different.items() if (trace.trace_id, told) not in self._branches]
@@ -173,14 +173,14 @@ class Forks:
             self.num_reused -= len(group)  # they are about to be asked for once more
         return [await self._fork(trace, branch, None, None) for branch in branches]
 
-    async def _with_others(self, trace: Trace, branch: Difference, together: Together) -> None:
+    async def _with_others(self, trace: Trace, branch: WhatIf, together: Together) -> None:
         try:
             await self._fork(trace, branch, together, None)
         finally:
             together.leave()
 
     async def _fork(
-        self, trace: Trace, branch: Difference, together: Together | None, trace_id: str | None
+        self, trace: Trace, branch: WhatIf, together: Together | None, trace_id: str | None
     ) -> Fork:
         key = (trace.trace_id, branch.told)
         forking = self._forking(trace)

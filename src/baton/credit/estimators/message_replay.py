@@ -33,7 +33,7 @@ from baton.team.action import Delegate, Return, Send, Spawn
 from baton.team.altered import OtherAnswer, call_of, cone, coupling
 from baton.team.clock import uniform
 from baton.team.forking import Fork
-from baton.team.forks import Cost, Difference, Forks
+from baton.team.forks import Cost, Forks, WhatIf
 from baton.team.intervene import Drop, Intervention, Replace
 from baton.team.protocol import Answer
 from baton.team.recording import first_events
@@ -195,22 +195,22 @@ class _Table:
         self._trace = trace
         self._asked = asked
         self._first = first
-        self._cells: list[list[Difference | None]] = []
+        self._cells: list[list[WhatIf | None]] = []
         """None: as the row's first one; that of the first row is the recorded run, which costs nothing."""
         for row in range(num_rows):
             redraw = first if row else None
-            recorded = Difference(replicate=row, redraw=redraw) if row else None
+            recorded = WhatIf(replicate=row, redraw=redraw) if row else None
             others = [
                 None
                 if change is None and said is None
-                else Difference(
+                else WhatIf(
                     interventions=(change,) if change else (), replicate=row, said=said, redraw=redraw
                 )
                 for change, said in changes
             ]
             self._cells.append([recorded, *others])
 
-    def branches(self) -> list[Difference]:
+    def branches(self) -> list[WhatIf]:
         return [branch for row in self._cells for branch in row if branch is not None]
 
     def effect(self, forks: Mapping[bytes, Fork], unpaid: set[bytes], reward: RewardOf) -> MessageEffect:

@@ -36,7 +36,7 @@ from baton.credit.estimators.shapley_values import (
 )
 from baton.settings import Count, Positive
 from baton.team.forking import Fork
-from baton.team.forks import Cost, Difference, Forks
+from baton.team.forks import Cost, Forks, WhatIf
 from baton.team.intervene import BarAgent, Intervention, MuteAgent
 from baton.trace.graph.lineage import Lineage
 from baton.trace.outcome import team_return
@@ -134,9 +134,9 @@ class _Worths:
             found[mask] = await self._worth(made)
         return [found[mask] for mask in masks]
 
-    def _branch(self, mask: int) -> Difference:
+    def _branch(self, mask: int) -> WhatIf:
         changes = absent(self._players, self._parents, mask, self._ablation)
-        return Difference(interventions=tuple(changes), barred=self._barred)
+        return WhatIf(interventions=tuple(changes), barred=self._barred)
 
     async def _worth(self, made: Fork) -> tuple[float, float]:
         before = self._runner.cost
