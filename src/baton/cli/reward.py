@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,10 +13,10 @@ from msgspec import structs
 from baton.cli import add_repeated, add_trust
 from baton.cli.gold_file import REWARD_DATA, check_gold_keys, gold_of, read_gold
 from baton.cli.printing import aligned, print_json
-from baton.compose.judging import judge_traces, judges_of
 from baton.compose.known import reward_gold
 from baton.compose.runs import traces_at
 from baton.errors import UsageError
+from baton.learn.judging import judge_traces, judges_of
 from baton.reward import Finding, Gold, RewardRecipe, load_reward_recipe, reward_recipes, watch, with_rewards
 from baton.reward.process_model import held_out, learn_process_model, quality_of
 from baton.reward.reading import outcome
@@ -113,7 +114,10 @@ def _judge(
     recipe: RewardRecipe, traces: Sequence[Trace], gold: Sequence[Gold], args: argparse.Namespace
 ) -> list[Trace]:
     """The traces with the judges' verdicts on them; what they gave none on is said."""
-    found = judge_traces(recipe, traces, gold, judges_of(args.judge, args.ask))
+    found = asyncio.run(judge_traces(recipe.rules, traces, gold, judges_of(args.judge, args.ask)))
+    if not found.num_asked:
+        names = ", ".join(rule.name for rule in recipe.rules)
+        raise UsageError(f"nothing in these traces is to be judged by {names}. Leave --judge out.")
     for one in found.unjudged[:_NAMED]:
         where = printable(f"{one.trace_id}:{one.event}")
         print(f"baton reward: {one.judge} gave no verdict on {where}: {printable(one.why)}", file=sys.stderr)

@@ -17,6 +17,7 @@ from baton.compose.team_from_settings import refuse_given
 from baton.compose.trust import recipe_in
 from baton.errors import UsageError, nearest
 from baton.learn.critics.critic import learns, make_critic
+from baton.learn.judging import check_judges
 from baton.learn.loss import Loss
 from baton.learn.models.start import starting_adapters, starting_models
 from baton.learn.phases import Phase, spans, with_all_credits
@@ -106,6 +107,7 @@ def check_trainable(
         # One reward's schedule goes on from phase to phase.
         scoring = same.scoring if same else Scoring(own.reward or reward_of(now.reward))
         check_balance(now, scoring.rules)
+        check_judges(now)
         phases.append(Phase(span=span, scoring=scoring, loss=loss))
     if not restored:
         check_asked(with_all_credits(recipe, found))

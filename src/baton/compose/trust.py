@@ -66,7 +66,7 @@ def check_recipe(recipe: Recipe, whose: str, typed: Sequence[str] = ()) -> None:
     def is_typed(name: str) -> bool:
         return any(name in value for value in own)
 
-    models = {name: part.model for name, part in recipe.policies.items()}
+    models = {name: part.model for name, part in recipe.policies.items()} | dict(recipe.reward.judges)
     check_policies({name: model for name, model in models.items() if not is_typed(model)}, whose)
 
 

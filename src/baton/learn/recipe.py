@@ -132,6 +132,8 @@ class RewardPart(_Part, frozen=True, kw_only=True):
     """`[[reward.rules]]`, as in a reward recipe: rule = "success", or module:Class of another package."""
     settings: dict[str, Any] = field(default_factory=dict)
     """Changes to its rules, such as solvers = ["executor"] or "terms.1.weight.steps" = 40."""
+    judges: dict[str, str] = field(default_factory=dict)
+    """Models that judge in the place of the task: name -> engine, such as strict = "openai:MODEL@URL"."""
 
 
 class CreditPart(_Part, frozen=True, kw_only=True):

@@ -4,10 +4,11 @@ A hybrid's schedules (linear, cosine, or tied to measured progress) and balances
 A rollout that a rule cannot read (nobody answered, a verdict on nothing) earns 0 there: it is data, and not an error,
 unless it is so of all of them. Forks that an estimator compares with earn by the same rules.
 
-Judging: what a task knows about its rollouts, as reward rules ask for it. The task itself is the judge: it scores what
-an agent said against the subtask the agent was given (`Task.judge`). Where a rule compares with a team that lacks
-somebody (difference, CCPO) or has only some of its agents (SHARP), the trace is run again with the others barred, under
-the same luck; an agent that leads cannot be barred, for without it there is no answer, and that is worth 0.
+Judging: what a task knows about its rollouts, as reward rules ask for it. The task itself is the judge, unless the
+recipe names models (`judging`): it scores what an agent said against the subtask the agent was given (`Task.judge`).
+Where a rule compares with a team that lacks somebody (difference, CCPO) or has only some of its agents (SHARP), the
+trace is run again with the others barred, under the same luck; an agent that leads cannot be barred, for without it
+there is no answer, and that is worth 0.
 
 Balancing: rewards with `balance = "gradient"` (GradNorm's fixed point, Chen et al. 2018 [M]) ask how hard each term
 pulls. Every few steps the traces are given each term's rewards in place of the sum's, credited by the recipe's own
@@ -19,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -30,7 +31,7 @@ from baton.credit.estimators.shapley_forks import players_of, shapley_of
 from baton.errors import TraceError, UsageError
 from baton.learn.recipe import Recipe
 from baton.learn.stage import Stage
-from baton.reward.hybrid import Hybrid, MixState, Term
+from baton.reward.hybrid import Hybrid, MixState, Term, flat
 from baton.reward.reward_recipe import RewardRecipe, with_rewards
 from baton.reward.rule import Rule
 from baton.reward.rules.individual import ShapleyShare
@@ -46,14 +47,6 @@ from baton.trace.vocabulary import CreditUnit
 
 _FORKS = frozenset({"without", "shapley", "solo"})
 """Needs of rules that compare with runs without somebody."""
-
-
-def flat(rules: Iterable[Rule]) -> Iterator[Rule]:
-    """Rules and their terms, whatever the depth."""
-    for rule in rules:
-        yield rule
-        if isinstance(rule, Hybrid):
-            yield from flat(term.of for term in rule.terms)
 
 
 def hybrids(rules: Iterable[Rule]) -> list[Hybrid]:

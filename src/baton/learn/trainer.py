@@ -26,6 +26,7 @@ from baton.errors import BatonError
 from baton.forest.rows import Row, rows_of
 from baton.learn.crediting import Credited, Crediting, advantages, learned_weights, stop_settings
 from baton.learn.critics.critic import Critic, learns
+from baton.learn.judging import judge_traces, recipe_judges
 from baton.learn.lora import Adapted
 from baton.learn.options import option_rows, trained_decisions, with_propensities
 from baton.learn.phases import Phase, reference_of, reference_state
@@ -100,6 +101,8 @@ class Trainer:
         self._enter(0)
         self.step_number = 0
         self.total_tokens = 0
+        self._unjudged = 0
+        """Verdicts of this step that a model was asked for and did not give."""
         self._norms: dict[str, dict[str, float]] = {}
         """Of this step: hybrid reward -> term -> norm of its gradient, where measured."""
 
@@ -112,6 +115,7 @@ class Trainer:
         self.recipe = phase.span.recipe
         self.scoring = phase.scoring
         self.judging = Judging(self.stage, self.scoring.rules)
+        self.judges = recipe_judges(self.recipe)
         given = {**self._given, "reward": self.team_return, "in_scope": self.judging.in_scope}
         self.crediting = Crediting(self.recipe, given)
         if before is not None and before.recipe.credit == self.recipe.credit:
@@ -192,6 +196,8 @@ class Trainer:
             "update_seconds": ended - played,
             "tokens_per_second": (tokens + again_tokens) / max(1e-9, ended - began),
         }
+        if self.judges:
+            metrics["unjudged"] = self._unjudged
         if name := self.phases[self.phase_number].span.name:
             metrics["phase"] = name
         self.scoring.observe(traces, self._norms)
@@ -211,6 +217,10 @@ class Trainer:
         """Scored and credited, and the tokens of all that was run again for it."""
         traces = [trace for group in groups for trace in group.traces]
         gold, tokens = await self.judging.gold(traces, self.rollouts.forks)
+        if self.judges:
+            judged = await judge_traces(self.scoring.rules, traces, gold, self.judges)
+            self._unjudged = len(judged.unjudged)
+            traces, gold = list(judged.traces), [structs.replace(known, judges=None) for known in gold]
         traces = self.scoring.score(traces, gold)
         self._norms = await self._term_norms(groups, traces, gold)
         self.critic.observe(traces)

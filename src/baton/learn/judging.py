@@ -1,22 +1,24 @@
 """Models as judges of traces: what a reward recipe wants judged is asked, and the verdicts go onto the trace.
 
 What is wanted shows when the recipe is scored with judges that only take note. All of it is asked at once, recorded,
-and the recipe is then scored from the records: so the numbers are those that anyone gets from the saved trace.
+and the rules then score from the records: so the numbers are those that anyone gets from the saved trace. In training
+the judges of `[reward.judges]` are asked at every step, in the place of the task.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct, structs
 
+from baton.credit import find
 from baton.engine import make_engine
 from baton.engine.judge import QUESTION, ModelJudge, ToJudge, Unjudged
 from baton.errors import TraceError, UsageError
-from baton.reward.hybrid import Hybrid
+from baton.learn.recipe import Recipe
+from baton.reward.hybrid import flat
 from baton.reward.reading import VERDICT
-from baton.reward.reward_recipe import RewardRecipe
 from baton.reward.rule import Rule
 from baton.trace.gold import Gold
 from baton.trace.records import Reward
@@ -27,6 +29,8 @@ class Judged(Struct, frozen=True, kw_only=True):
     """Traces with the verdicts on them, and what no verdict was given on."""
 
     traces: tuple[Trace, ...]
+    num_asked: int
+    """Things that the rules wanted judged."""
     unjudged: tuple[Unjudged, ...]
 
 
@@ -43,21 +47,23 @@ def judges_of(specs: Sequence[str], question: str | None = None) -> list[ModelJu
     return list(found.values())
 
 
-def judge_traces(
-    recipe: RewardRecipe, traces: Sequence[Trace], gold: Sequence[Gold], judges: Sequence[ModelJudge]
+def recipe_judges(recipe: Recipe) -> list[ModelJudge]:
+    """The judges that a training recipe names."""
+    return [ModelJudge(name, make_engine(spec)) for name, spec in recipe.reward.judges.items()]
+
+
+async def judge_traces(
+    rules: Sequence[Rule], traces: Sequence[Trace], gold: Sequence[Gold], judges: Sequence[ModelJudge]
 ) -> Judged:
-    """The traces with all verdicts that the recipe asks for; those of earlier judges of the same names go."""
-    wanted: list[list[str]] = [_wanted(recipe, *pair) for pair in zip(traces, gold, strict=True)]
+    """The traces with all verdicts that rules ask for; those of earlier judges of the same names go."""
+    wanted: list[list[str]] = [_wanted(rules, *pair) for pair in zip(traces, gold, strict=True)]
     asked = [
         ToJudge(trace=trace, event=event)
         for trace, events in zip(traces, wanted, strict=True)
         for event in events
     ]
-    if not asked:
-        names = ", ".join(rule.name for rule in recipe.rules)
-        raise UsageError(f"nothing in these traces is to be judged by {names}. Leave --judge out.")
-    given = asyncio.run(_all(judges, asked))
-    of_ten = any("of_ten" in rule.needs for rule in _flat(recipe.rules))
+    given = await _all(judges, asked) if asked else [[] for _ in judges]
+    of_ten = any("of_ten" in rule.needs for rule in flat(rules))
     verdicts: dict[tuple[str, str], list[Reward]] = {}
     unjudged = []
     for each in given:
@@ -76,7 +82,7 @@ def judge_traces(
         ]
         new = [r for event in events for r in verdicts.get((trace.trace_id, event), ())]
         made.append(structs.replace(trace, rewards=(*kept, *new)))
-    return Judged(traces=tuple(made), unjudged=tuple(unjudged))
+    return Judged(traces=tuple(made), num_asked=len(asked), unjudged=tuple(unjudged))
 
 
 async def _all(judges: Sequence[ModelJudge], asked: Sequence[ToJudge]) -> list[list[Reward | Unjudged]]:
@@ -87,7 +93,7 @@ async def _all(judges: Sequence[ModelJudge], asked: Sequence[ToJudge]) -> list[l
     return found
 
 
-def _wanted(recipe: RewardRecipe, trace: Trace, gold: Gold) -> list[str]:
+def _wanted(rules: Sequence[Rule], trace: Trace, gold: Gold) -> list[str]:
     """The events that rules ask judges about, in the order in which they do."""
     events: dict[str, None] = {}
 
@@ -95,7 +101,7 @@ def _wanted(recipe: RewardRecipe, trace: Trace, gold: Gold) -> list[str]:
         events.setdefault(event)
         return 0.5
 
-    for rule in recipe.rules:
+    for rule in rules:
         try:
             rule.score(trace, structs.replace(gold, judges={"judge": note}))
         except TraceError:
@@ -103,8 +109,14 @@ def _wanted(recipe: RewardRecipe, trace: Trace, gold: Gold) -> list[str]:
     return list(events)
 
 
-def _flat(rules: Iterable[Rule]) -> Iterable[Rule]:
-    for rule in rules:
-        yield rule
-        if isinstance(rule, Hybrid):
-            yield from _flat(term.of for term in rule.terms)
+def check_judges(recipe: Recipe) -> None:
+    """Refuse estimators that run traces again where models judge: nobody would judge those runs."""
+    if not recipe.reward.judges:
+        return
+    for part in recipe.credit:
+        estimator = find(part.estimator)
+        if {"runtime", "counterfactuals"} & estimator.needs:
+            raise UsageError(
+                f"[reward.judges] names models, and estimator {estimator.name} runs traces again, which they would not "
+                "judge. Take an estimator that compares rollouts, such as group, or let the task judge (no judges)."
+            )
