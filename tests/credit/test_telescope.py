@@ -181,6 +181,12 @@ def test_where_prefixes_are_shared_it_is_the_mean_below_less_the_mean_before() -
     assert slopes == pytest.approx([1.0, 1.0], abs=0.08)
 
 
+def test_large_groups_are_borrowed_from_in_blocks() -> None:
+    slopes, sizes = measured(second_matters(1000), size=150, num=2)
+    assert 0.9 < slopes[1] < 1.1
+    assert sizes[0] < 0.56
+
+
 def test_a_value_never_looks_at_the_rollout_it_is_of() -> None:
     """The credit of an event moves with the rollout's own return by exactly that much, and no more."""
     draw = np.random.default_rng(0)

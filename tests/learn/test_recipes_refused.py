@@ -24,6 +24,9 @@ CASES = {
     "a team's own scale over decisions, whatever roles": (
         "layers", ["credit.2.estimator=group", 'credit.2.roles=["worker"]'], "group has a scale of its own",
     ),
+    "telescoping a rollout against nobody": (
+        "layers", ["rollout.group_size=1"], "telescope compares rollouts of one instance, at least 2, and there",
+    ),
     "an unknown key": ("dr-mas", ["rollout.group_sise=4"], "Did you mean 'group_size'"),
     "an unknown key in a list": ("dr-mas", ["credit.0.estimater=group"], "Did you mean 'estimator'"),
     "a value of the wrong kind": ("dr-mas", ["train.steps=many"], "steps is 'many'; expected a whole number"),

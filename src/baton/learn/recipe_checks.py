@@ -249,7 +249,8 @@ def _later() -> None:
 def _check_group(part: CreditPart, estimator: Estimator, recipe: Recipe, stage: Stage) -> None:
     """Whether enough rollouts are compared with each other."""
     rollout = recipe.rollout
-    if "group" not in estimator.needs:
+    critic = any("values" in find(each.estimator).needs for each in recipe.credit)
+    if "group" not in estimator.needs and (critic or "values or group" not in estimator.needs):
         return
     if "lucks" in estimator.needs and stage.game is not None:
         _check_lucks(part, estimator, rollout)

@@ -14,13 +14,13 @@ Sources: best linear unbiased prediction with leave-one-out residuals, textbook 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import accumulate, islice
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from baton.credit.core.likeness import Array, Likeness
+from baton.credit.core.likeness import Array, Likeness, Place
 from baton.credit.estimator import CreditError, Group, Prefix, RewardOf, Value, returns
 from baton.trace.outcome import team_return
 from baton.trace.records import ROUNDING
@@ -30,8 +30,10 @@ _ETAS = (0.0, 0.25, 1.0, 4.0, 16.0, 64.0, 256.0)
 _NUMBERS = 4_000_000
 """Numbers in one batch of matrices."""
 Bools = NDArray[np.bool_]
-Cut = frozenset[tuple[str, int]]
-"""How many events of each agent: where all rollouts are cut."""
+_MOST = 64
+"""Rollouts that are regressed together; of a larger group, blocks of whole instances as far as they go."""
+Cut = int
+"""Where all rollouts are cut, after so many events of each agent: the sum of the hashes of the places before it."""
 
 
 class Borrowed(NamedTuple):
@@ -47,16 +49,24 @@ class Borrowed(NamedTuple):
     """Whether another rollout is like this one up to there, in something that not all have in common."""
 
 
-def borrowed(likeness: Likeness, totals: Sequence[float]) -> Borrowed:
+def borrowed(group: Group, totals: Sequence[float]) -> Borrowed:
     """V_{-i} of every prefix of every rollout of a group."""
-    y = np.asarray(totals, dtype=float)
-    sizes = [len(path) + 1 for path in likeness.paths]
+    sizes = [len(trace.events) + 1 for trace in group]
     found = Borrowed(
         values=[np.zeros(size) for size in sizes],
         variances=[np.zeros(size) for size in sizes],
         spreads=[np.zeros(size) for size in sizes],
         known=[np.zeros(size, dtype=bool) for size in sizes],
     )
+    order = sorted(range(len(group)), key=lambda place: group[place].header.task_id)
+    for block in np.array_split(order, -(-len(group) // _MOST)):
+        _borrow(Likeness([group[place] for place in block]), totals, block.tolist(), found)
+    return found
+
+
+def _borrow(likeness: Likeness, totals: Sequence[float], block: Sequence[int], found: Borrowed) -> None:
+    """Write down what the rollouts of a block say of each other."""
+    y = np.array([totals[place] for place in block], dtype=float)
     prefixes: dict[Cut, list[tuple[int, int]]] = {}
     for rollout, path in enumerate(likeness.paths):
         for num_events, cut in enumerate(_cuts(path)):
@@ -68,20 +78,16 @@ def borrowed(likeness: Likeness, totals: Sequence[float]) -> Borrowed:
         like: Bools = (kernel_KNN * ~np.eye(len(y), dtype=bool) > 0).sum(axis=2) > 0
         for number, (cut, _) in enumerate(batch):
             for rollout, num_events in prefixes[cut]:
-                found.values[rollout][num_events] = values[number, rollout]
-                found.variances[rollout][num_events] = variances[number, rollout]
-                found.spreads[rollout][num_events] = spreads[number, rollout]
-                found.known[rollout][num_events] = like[number, rollout]
-    return found
+                place = block[rollout]
+                found.values[place][num_events] = values[number, rollout]
+                found.variances[place][num_events] = variances[number, rollout]
+                found.spreads[place][num_events] = spreads[number, rollout]
+                found.known[place][num_events] = like[number, rollout]
 
 
-def _cuts(path: Sequence[tuple[str, int]]) -> Iterator[Cut]:
+def _cuts(path: Sequence[Place]) -> Iterator[Cut]:
     """Of every prefix of a rollout, from its places."""
-    counts: dict[str, int] = {}
-    yield frozenset()
-    for agent, number in path:
-        counts[agent] = number + 1
-        yield frozenset(counts.items())
+    return accumulate(map(hash, path), initial=0)
 
 
 def _kernels(likeness: Likeness) -> Iterator[tuple[Cut, Array]]:
@@ -154,7 +160,7 @@ def _averaged(kernel_KNN: Array, y: Array) -> tuple[Array, Array, Array]:
 def group_value(group: Group, reward: RewardOf = team_return) -> Value:
     """A critic made of the group alone that never looks at the rollout it is asked about: V_{-i} of a prefix."""
     totals = returns(group, reward, at_least=2, what="a value borrowed from other rollouts")
-    found = borrowed(Likeness(group), totals).values
+    found = borrowed(group, totals).values
     place = {id(trace): number for number, trace in enumerate(group)}
 
     def value(prefix: Prefix) -> float:

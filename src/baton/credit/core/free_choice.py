@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from baton.credit.core.likeness import Array, Place
+from baton.credit.core.likeness import Array, Place, places
 from baton.credit.core.tree import said
 from baton.credit.estimator import Group
 from baton.trace.acts import chosen
@@ -39,8 +39,9 @@ class _Choice(NamedTuple):
     own: float
 
 
-def free_parts(group: Group, paths: Sequence[Sequence[Place]], totals: Sequence[float]) -> list[Array]:
+def free_parts(group: Group, totals: Sequence[float]) -> list[Array]:
     """z of every event of every rollout; 0 where no chances are on record."""
+    paths = [places(trace) for trace in group]
     choices = [_choices(trace) for trace in group]
     did: dict[Place, dict[Hashable, list[int]]] = {}  # place -> what was done -> by which rollouts
     for rollout, (path, mine) in enumerate(zip(paths, choices, strict=True)):

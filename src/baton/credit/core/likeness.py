@@ -51,9 +51,8 @@ class Likeness:
     """The rollouts of a group side by side."""
 
     def __init__(self, group: Group) -> None:
-        self.num_rollouts = len(group)
         self.tree = Tree.of([event_steps(trace) for trace in group])
-        self.paths = [_places(trace) for trace in group]
+        self.paths = [places(trace) for trace in group]
         """For each rollout, the place of each of its events."""
         self._acts = [dict(zip(p, _acts(t), strict=True)) for p, t in zip(self.paths, group, strict=True)]
         self._at: dict[Place, Array] = {}
@@ -80,7 +79,8 @@ class Likeness:
         return self._begun[num_events]
 
 
-def _places(trace: Trace) -> list[Place]:
+def places(trace: Trace) -> list[Place]:
+    """Of each event of a rollout."""
     taken: dict[str, int] = {}
     found = []
     for event in trace.events:

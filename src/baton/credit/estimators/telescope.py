@@ -31,7 +31,7 @@ from baton.credit.core.baseline import seen, std, widened
 from baton.credit.core.borrow import Borrowed, borrowed
 from baton.credit.core.free_choice import free_parts
 from baton.credit.core.grounds import ALONE, BORROWED, EXACT, NO_CHOICE
-from baton.credit.core.likeness import Array, Likeness
+from baton.credit.core.likeness import Array
 from baton.credit.core.tree import Tree, event_steps, tree_value
 from baton.credit.estimator import Credits, Group, Prefix, RewardOf, Value, estimator, make_credit, returns
 from baton.credit.estimators.partition import partition
@@ -98,9 +98,9 @@ def telescope(
 
 def _by_likeness(group: Group, unit: CreditUnit, reward: RewardOf, later: float) -> Credits:
     totals = returns(group, reward, at_least=2, what="telescope without a critic")
-    likeness = Likeness(group)
-    found = borrowed(likeness, totals)
-    to_come = _to_come(group, likeness, totals, found, later)
+    tree = Tree.of([event_steps(trace) for trace in group])
+    found = borrowed(group, totals)
+    to_come = _to_come(group, totals, found, later)
     rounding = ROUNDING * max(1.0, *map(abs, totals))
     out: Credits = []
     for rollout, trace in enumerate(group):
@@ -110,10 +110,10 @@ def _by_likeness(group: Group, unit: CreditUnit, reward: RewardOf, later: float)
             max(others) - min(others) <= rounding
         )  # which shows no spread, and does not mean that there is none
         for place, event in acts(trace, unit):
-            told = _told(likeness, found, rollout, place)
+            told = _told(tree, found, rollout, place)
             worth, error = 0.0, math.nan
             if told != NO_CHOICE:
-                same = likeness.tree.members[likeness.tree.paths[rollout][place + 1]]
+                same = tree.members[tree.paths[rollout][place + 1]]
                 worth = math.fsum(to_come[j][place + 1] for j in same) / len(same)
                 worth -= found.values[rollout][place]
                 left = _share_left(found, totals, to_come, rollout, place)
@@ -140,12 +140,10 @@ def _by_likeness(group: Group, unit: CreditUnit, reward: RewardOf, later: float)
 _NOTES = ("error: of one draw, and of the values borrowed",)
 
 
-def _to_come(
-    group: Group, likeness: Likeness, totals: Sequence[float], found: Borrowed, later: float
-) -> list[Array]:
+def _to_come(group: Group, totals: Sequence[float], found: Borrowed, later: float) -> list[Array]:
     """After each prefix: the return, less what the events to come were worth as far as that is not to count."""
     out = []
-    parts = free_parts(group, likeness.paths, totals)
+    parts = free_parts(group, totals)
     for total, mine, own in zip(totals, found.values, parts, strict=True):
         ahead = np.append(np.cumsum(own[::-1])[::-1], 0.0)
         out.append(total - later * ahead - (1 - later) * (mine[-1] - mine))
@@ -173,12 +171,12 @@ def _error(found: Borrowed, rollout: int, place: int, num_same: int, share_left:
     return widened(error, num_others - 1) or math.nan
 
 
-def _told(likeness: Likeness, found: Borrowed, rollout: int, place: int) -> str:
+def _told(tree: Tree, found: Borrowed, rollout: int, place: int) -> str:
     """What the credit of an event rests on."""
-    before, after = likeness.tree.paths[rollout][place : place + 2]
-    if len(likeness.tree.members[after]) == likeness.num_rollouts:
+    before, after = tree.paths[rollout][place : place + 2]
+    if len(tree.members[after]) == len(tree.paths):
         return NO_CHOICE
-    if len(likeness.tree.members[before]) > 1:
+    if len(tree.members[before]) > 1:
         return EXACT
     return BORROWED if found.known[rollout][place + 1] else ALONE
 
