@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from math import fsum
 from pathlib import Path
 from typing import Any
@@ -95,3 +97,15 @@ def test_what_cannot_be_partitioned_is_refused_before_a_file_is_read(
 ) -> None:
     assert main(["credit", "no such file.jsonl", *typed]) == 2
     assert says in capsys.readouterr().err
+
+
+def test_the_page_prints_commands_that_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for the training, which `tests/learn/test_recipes.py` does."""
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parents[2] / "docs" / "credit.md").read_text("utf-8")
+    section = page[page.index("## Exact partition") : page.index("## An estimator of your own")]
+    lines = "".join(re.findall(r"^```sh\n(.*?)^```", section, re.MULTILINE | re.DOTALL)).splitlines()
+    typed = [shlex.split(line)[1:] for line in lines]
+    assert [words[0] for words in typed] == ["game", "credit", "credit", "train"]
+    for words in typed[:3]:
+        assert main(words) == 0

@@ -251,7 +251,7 @@ class GamePlay:
         if not await self._do(me, action, said, extra | {"step": told if drawn else told | followed}):
             return
         if drawn:
-            text = f"reward {step.reward:g}, then {followed['next']}"
+            text = f"reward {step.reward + 0.0:g}, then {followed['next']}"
             me.run.writer.emit_draw(me, event_id, text=text, extra={"draw": followed})
         self._num_draws += step.by_chance
         self._num_steps += 1
