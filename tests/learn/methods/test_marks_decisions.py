@@ -134,19 +134,19 @@ def test_tokens_out_of_the_band_are_masked_whatever_the_sign(recipe: str) -> Non
 
 @marked(["c3"], ["credit"])
 def test_a_message_against_its_siblings_from_the_same_context(recipe: str) -> None:
-    """Four messages after one context, each continued once: A_j = R_j - mean of the others'. Nothing else has any."""
+    """Five messages after one context, two of them the same, each continued once: A_j = R_j - mean of the others'."""
     [[first, *_]] = make_batch((1,), seed=34)
-    group = [copy.deepcopy(first) for _ in range(4)]
-    for number, (rollout, total) in enumerate(zip(group, (0.2, 1.0, -0.4, 0.7), strict=True)):
+    group = [copy.deepcopy(first) for _ in range(5)]
+    for number, (rollout, total) in enumerate(zip(group, (0.2, 1.0, -0.4, 0.7, 0.1), strict=True)):
         rollout.name, rollout.total = f"r{number}", total
-        rollout.turns[1].said[0] = number
+        rollout.turns[1].said[0] = min(number, 3)
         for turn in rollout.turns[2:]:
             turn.prompt = [*turn.prompt, number]
     found = ours(recipe, [group])
     worth: Worth = {(rollout.name, turn.call): 0.0 for rollout, turn in every_turn([group])}
     for rollout in group:
         others = [other.total for other in group if other is not rollout]
-        worth[rollout.name, rollout.turns[1].call] = rollout.total - sum(others) / 3
+        worth[rollout.name, rollout.turns[1].call] = rollout.total - sum(others) / 4
     check_advantages(found, [group], worth)
 
 
