@@ -155,7 +155,7 @@ def test_the_rollout_s_advantage_and_that_in_its_state(recipe: str) -> None:
 def test_role_policies_and_samples_of_which_the_best_goes_on(recipe: str) -> None:
     """That the best is gone on with is in tests/learn/test_branching.py."""
     plan = load(recipe)
-    assert len(plan.policies) == 2
+    assert [part.roles[0] for part in plan.policies.values()] == ["planner", "executor", "critic"]
     assert plan.rollout.grow == "best"
     assert {plan.rollout.group_size, *plan.rollout.fan_out} == {4}
 
