@@ -69,6 +69,18 @@ def test_a_limit_that_is_set_stands_and_the_usual_one_is_the_same(tmp_path: Path
     assert {call.sampling.max_tokens for call in traces(tmp_path / "set")[0].calls if call.sampling} == {700}
 
 
+def test_a_model_is_not_asked_for_more_than_is_set() -> None:
+    """A server may refuse the room that a script's characters need."""
+    answers = {"orchestrator": "stop 1", "default": "return 1"}
+    trace = baton.run(
+        "shard-sum",
+        policy=lambda request: answers.get(request.role, "return 1"),
+        settings={"task.num_shards": 300},
+    )
+    assert isinstance(trace, Trace)
+    assert {call.sampling.max_tokens for call in trace.calls if call.sampling} == {1024}
+
+
 def test_the_room_is_enough_for_the_longest_thing_said() -> None:
     for num_shards in (1, 10, 300):
         trace = baton.run("shard-sum", settings={"task.num_shards": num_shards})

@@ -104,10 +104,13 @@ def make_team(
 
 
 def with_room(settings: Settings, given: Given = NOTHING) -> Settings:
-    """The settings of a new run with room for the longest answer that its task may need, where no limit is set.
+    """The settings of a new run with room for the longest answer of the scripted play, where no limit is set.
 
-    It is written into the settings, so that a trace is run again with the room it had, whatever the rule was then.
+    Only where that play answers for everybody: its tokens are characters, and a server may refuse as many of its own.
+    The room is written into the settings, so that a trace is run again with what it had, whatever the rule was then.
     """
+    if given.engines or set(settings.policies.values()) != {"reference"}:
+        return settings
     task = given.task or task_of(settings)
     needed = task.longest_answer()
     told = "max_tokens" in settings.topology_settings or any(

@@ -121,7 +121,7 @@ class Task(ABC):
     def longest_answer(self) -> int | None:
         """Tokens that one answer may need in the scripted play, where that grows with the task; None: it does not.
 
-        A run that sets no limit of its own gives every answer at least this much room.
+        A run by that play that sets no limit of its own gives every answer at least this much room.
         """
         return None
 
