@@ -20,6 +20,7 @@ from baton.compose.voter_accuracies import estimated_accuracies
 from baton.engine.scripted import ScriptedEngine
 from baton.errors import UsageError
 from baton.tasks.voters import VotersTask
+from baton.team import forking
 from baton.team.action import VERBS, Return
 from baton.team.agent import Role
 from baton.team.aggregate import AggregateError, Claim, aggregator
@@ -223,6 +224,35 @@ def test_forks_keep_what_was_claimed_and_a_muted_agent_claims_nothing() -> None:
     muted = asyncio.run(fork(trace, team, assignment, [MuteAgent("peer2")])).trace
     (event,) = (e for e in muted.events if e.type == "return" and e.agent == "peer2")
     assert "confidence" not in event.extra
+
+
+@pytest.mark.parametrize("topology", ["swarm", "debate", "mixed"])
+def test_forks_that_copy_bystanders_hear_how_sure_they_were(
+    topology: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forking, "_WORTH_COPYING", 0.0)  # copy whoever can be copied, however few
+
+    def script(request: Request) -> str:
+        if request.role == "orchestrator":
+            first = not any(entry.speaker == "assistant" for entry in request.entries)
+            return "spawn worker: a\nspawn worker: b\nwait" if first else "stop 1"
+        number = sum(map(ord, request.agent)) % 7
+        return sure(str(number % 2), 0.5 + number / 20)
+
+    members = {"swarm": "peers", "debate": "debaters", "mixed": "members"}[topology]
+    team = Team.of(make_topology(topology, method="log_odds", **{members: 6}), ScriptedEngine("s", script))
+    assignment = Assignment(task_id="v", prompt="p", verify=lambda answer: float(answer == "1"))
+    trace = asyncio.run(run(team, assignment))
+    forks = forking.Forking(trace, team, lambda: assignment)
+    returns = [event for event in trace.events if event.type == "return"]
+    for event in returns:
+        changes = [Replace(event.id, "7")]
+        made, whole = (asyncio.run(forks.make(changes, whole=each)) for each in (False, True))
+        assert made.trace == whole.trace
+        fused = [e for e in made.trace.events if e.type == "aggregate"]
+        assert fused
+        assert all(e.status == "ok" for e in fused)
+    assert len(returns) >= 6
 
 
 # -- the task with unequal voters -------------------------------------------------------------------

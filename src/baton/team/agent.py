@@ -166,6 +166,15 @@ class Item(Struct, frozen=True, gc=False):
     """How sure it said it is."""
 
 
+def returned(
+    event: str, agent: str, result: str, confidence: float | None = None, told: str | None = None
+) -> Item:
+    """What an agent's return brings to whoever gave it the task. `told`: what is read in place of the result."""
+    sure = "" if confidence is None else f" (confidence {confidence:g})"
+    text = f"{agent} returned: {result if told is None else told}{sure}"
+    return Item(event, "return", agent, text, result=result, confidence=confidence)
+
+
 class Waiting(Struct):
     """Whom an agent waits for, and who of them is still at work."""
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from msgspec import structs
 
-from baton.team.agent import Agent, Item, Role
+from baton.team.agent import Agent, Item, Role, returned
 from baton.team.blocks import spoken_tokens
 from baton.team.budget import Refusal, Reservation
 from baton.team.bystanders import Plan
@@ -177,12 +177,13 @@ class PartialState(RunState):
             super().deliver(receiver, Item(said.id, "message", said.agent, f"{said.agent}: {text}"))
             return
         agent = self.stubs[said.agent]
-        told = f"{agent.id} returned: {text}"
+        item = returned(said.id, agent.id, text, said.extra.get("confidence"))
         if said.status == "forced":
             told = f"{agent.id} gave up: {said.extra['why']}." + (f" It had: {text}" if text else "")
+            item = Item(said.id, "return", agent.id, told, result=text)
         agent.state = "idle"
         self._progress(agent)
-        super().deliver(receiver, Item(said.id, "return", agent.id, told, result=text))
+        super().deliver(receiver, item)
         self._leave(agent)
 
     def _progress(self, top: Agent) -> None:

@@ -28,7 +28,7 @@ from baton.team.action import (
     Stop,
     Wait,
 )
-from baton.team.agent import Agent, CarryOut, Item
+from baton.team.agent import Agent, CarryOut, Item, returned
 from baton.team.aggregate import Claim, aggregator
 from baton.team.budget import Refusal, Reservation
 from baton.team.clock import Op, Resting
@@ -326,21 +326,11 @@ async def _return(run: RunState, me: Agent, action: Return, said: Said | None, e
     event = run.writer.emit(
         me, "return", from_=me.id, to=me.parent.id, text=action.text, said=said, extra=extra
     )
-    text = action.text
+    told = None
     if me.role.returns == "transcript" and me.id not in run.muted:
-        text = "\n".join(f"{e.speaker}: {e.text}" for e in me.context.entries if e.speaker != "system")
+        told = "\n".join(f"{e.speaker}: {e.text}" for e in me.context.entries if e.speaker != "system")
     me.answered = action.text
-    if action.confidence is not None:
-        text = f"{text} (confidence {action.confidence:g})"
-    item = Item(
-        event.id,
-        "return",
-        me.id,
-        f"{me.id} returned: {text}",
-        result=action.text,
-        confidence=action.confidence,
-    )
-    run.hand_over(me, item)
+    run.hand_over(me, returned(event.id, me.id, action.text, action.confidence, told))
 
 
 async def _stop(run: RunState, me: Agent, action: Stop, said: Said | None, extra: dict[str, Any]) -> None:
