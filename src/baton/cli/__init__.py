@@ -108,8 +108,8 @@ def _overview() -> str:
 
 
 def _printable(text: str) -> str:
-    """A message may quote a file's name or content; nothing in it may act on the terminal."""
-    return "".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in text)
+    """A message may quote a file's name or content; nothing in it may act on the terminal, or forge a line."""
+    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
 
 
 def _about(error: OSError) -> str:

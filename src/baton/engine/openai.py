@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 
 _REACH_SECONDS = 10.0
+_EXCERPT_BYTES = 10_000
 _PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 
 
@@ -181,8 +182,9 @@ class OpenAIEngine:
                 version=self._version,
                 logprobs_of_sampling=self._logprobs_of_sampling,
             )
-            if isinstance(answer, Answer):
-                session.tokens.settle(size, (answer.prompt_tokens or 0) + (answer.completion_tokens or 0))
+            if isinstance(answer, EngineError):
+                return EngineError(self._without_key(str(answer))[:400])
+            session.tokens.settle(size, (answer.prompt_tokens or 0) + (answer.completion_tokens or 0))
             return answer
         return EngineError(f"{problem} ({limits.retries + 1} tries).")
 
@@ -209,9 +211,8 @@ class OpenAIEngine:
             raise EngineError(f"{self._url} is not an address: {error}") from None
         except httpx.HTTPError as error:
             raise _Passing(f"{self._url} broke off: {type(error).__name__}: {error}") from None
-        excerpt = raw[:400].decode("utf-8", "replace").strip()
-        if key:
-            excerpt = excerpt.replace(key, "***")
+        # The key goes before the cut: half of one at its end would not be found.
+        excerpt = self._without_key(raw[:_EXCERPT_BYTES].decode("utf-8", "replace"))[:400].strip()
         if response.status_code in _PASSING:
             after = retry_after_seconds(response.headers.get("retry-after"))
             raise _Passing(f"{self._url} answered {response.status_code}: {excerpt}", after)
@@ -221,8 +222,13 @@ class OpenAIEngine:
             )
         try:
             return json.loads(raw)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise _Passing(f"{self._url} answered with something that is not JSON: {excerpt!r}") from None
+
+    def _without_key(self, text: str) -> str:
+        """What a server said, for an error that is printed and kept: it may quote the key it was given."""
+        key = os.environ.get(self._key_variable)
+        return text.replace(key, "***") if key else text
 
     async def _read(self, response: httpx.Response) -> bytes:
         raw = bytearray()

@@ -10,10 +10,18 @@ from __future__ import annotations
 
 import codecs
 import json
+import math
+from itertools import accumulate
 from typing import Any
 
 from baton.team.protocol import Answer, EngineError, Request
 from baton.trace.records import Floats, Ints
+
+MAX_TOKENS = 10**9
+"""More than any call has: a server that says so is not believed."""
+_ROUNDING = 1e-3
+_MAX_TOKEN_BYTES = 4096
+_MAX_NAME_CHARS = 200
 
 
 def read_reply(
@@ -33,10 +41,19 @@ def read_reply(
             _count(usage.get(k)) for k in ("prompt_tokens", "completion_tokens")
         )
     except (KeyError, IndexError, TypeError, AttributeError, ValueError, OverflowError) as error:
-        shown = json.dumps(reply, ensure_ascii=False)[:300]
+        shown = json.dumps(reply)[:10_000]  # whoever asked cuts it, after the key is out of it
         return EngineError(f"the server's reply is not a chat completion ({error!r}): {shown}")
     text = "\n".join([content, *calls] if content else calls)
+    said = version or str(reply.get("system_fingerprint") or reply.get("model") or model)[:_MAX_NAME_CHARS]
+    reason = str(choice.get("finish_reason") or "stop")[:_MAX_NAME_CHARS]
+    if not _is_unicode(f"{text}{said}{reason}"):
+        return EngineError("the server's reply holds half of a surrogate pair, which is no character.")
     sampling = request.sampling
+    if sampling.max_tokens is not None and len(text) > _most_chars(sampling.max_tokens):
+        return EngineError(
+            f"the server answered with {len(text):,} characters where at most {sampling.max_tokens:,} tokens "
+            "were asked for."
+        )
     plain = sampling.temperature == 1.0 and sampling.top_p == 1.0 and sampling.top_k is None
     if not (plain or logprobs_of_sampling):
         logprobs = None
@@ -48,14 +65,14 @@ def read_reply(
     return Answer(
         text=text,
         policy=model,
-        policy_version=version or str(reply.get("system_fingerprint") or reply.get("model") or model),
+        policy_version=said,
         completion_ids=completion_ids,
         logprobs=logprobs,
         token_ends=ends,
         choice=options.index(text.strip()) if text.strip() in options else None,
         prompt_tokens=prompt_tokens,
         completion_tokens=completion_tokens,
-        finish_reason=str(choice.get("finish_reason") or "stop"),
+        finish_reason=reason,
     )
 
 
@@ -76,22 +93,56 @@ def _call_text(call: Any) -> str:
     return f"<tool_call>{json.dumps({'name': name, 'arguments': parsed}, ensure_ascii=False)}</tool_call>"
 
 
+def _most_chars(max_tokens: int) -> int:
+    """Longer than any answer of so many tokens: every command in it would be carried out, or told to be wrong."""
+    return 10_000 + 64 * max_tokens
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _count(value: Any) -> int | None:
-    return value if type(value) is int and value >= 0 else None
+    """A number of tokens; None where none is given. One that no call can have is an error, not a bill."""
+    if type(value) is not int:
+        return None
+    if not 0 <= value <= MAX_TOKENS:
+        raise ValueError(f"a usage of {value} tokens")
+    return value
+
+
+def _logprob(value: Any) -> float:
+    """A log-probability. Servers' arithmetic may end a little above 0."""
+    number = float(value)
+    if not -math.inf < number <= _ROUNDING:
+        raise ValueError(f"a log-probability of {number}")
+    return min(number, 0.0)
+
+
+def _raw(token: Any) -> bytes:
+    given = token.get("bytes")
+    if given is None:
+        return str(token["token"]).encode()
+    if (
+        not isinstance(given, list) or len(given) > _MAX_TOKEN_BYTES
+    ):  # bytes(3_000_000_000) would be made, too
+        raise ValueError("a token's bytes that are no short list of bytes")
+    return bytes(given)
 
 
 def _logprobs(tokens: Any, content: str) -> tuple[Floats | None, Ints | None]:
     """Log-probabilities, and where each token ends in the content (None where the tokens do not spell it)."""
     if not tokens:
         return None, None
-    logprobs = Floats([float(token["logprob"]) for token in tokens])
+    logprobs = Floats([_logprob(token["logprob"]) for token in tokens])
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    spelled, ends = "", []
-    for token in tokens:
-        raw = token.get("bytes")
-        spelled += decoder.decode(bytes(raw) if raw is not None else token["token"].encode())
-        ends.append(len(spelled))
-    if not spelled.startswith(content):
+    pieces = [decoder.decode(_raw(token)) for token in tokens]
+    ends = list(accumulate(map(len, pieces)))
+    if not "".join(pieces).startswith(content):
         return logprobs, None
     # Beyond the content there is at most an end-of-turn token.
     return logprobs, Ints([min(end, len(content)) for end in ends])

@@ -139,6 +139,8 @@ class TableEngine:
     def load(cls, path: str | Path) -> Self:
         """Read what `save` wrote."""
         try:
+            if Path(path).exists() and not Path(path).is_file():  # a device may have no end
+                raise UsageError(f"{str(path)!r} is no file. Give one that TableEngine.save wrote.")
             content: Any = json.loads(Path(path).read_text(encoding="utf-8"))
             made = cls(content["name"], epsilon=float(content["epsilon"]))
             made.version = int(content["version"])

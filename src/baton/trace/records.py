@@ -10,7 +10,6 @@ are plain lists; in Parquet, list columns.
 
 from __future__ import annotations
 
-import sys
 import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
@@ -142,6 +141,10 @@ def is_content_address(ref: str) -> bool:
     return ref.startswith(_PREFIX) and len(ref) == len(_PREFIX) + 40
 
 
+MAX_CONTENT_BYTES = 256 * 2**20
+"""A packed content may be a thousand times its size: no reader unpacks more than this."""
+
+
 class Tagged(Struct, tag_field="kind", frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """What all records have in common: a `kind` that tells them apart in a file, and no field but their own."""
 
@@ -192,8 +195,10 @@ class Payload(Tagged, tag="payload", frozen=True, kw_only=True, gc=False):
 
 def _inflate(packed: bytes, size: int, ref: str) -> bytes:
     """Never produces more than the declared size, so a small payload cannot fill memory."""
-    if not 0 <= size < sys.maxsize:  # below 0, zlib would take it for no limit at all
-        raise CorruptError(f"payload {ref} declares a size that no content has.")
+    if not 0 <= size <= MAX_CONTENT_BYTES:  # below 0, zlib would take it for no limit at all
+        raise CorruptError(
+            f"payload {ref} declares {size:,} bytes; expected 0 to {MAX_CONTENT_BYTES:,}, the most that is unpacked."
+        )
     machine = zlib.decompressobj()
     try:
         raw = machine.decompress(packed, size + 1)
