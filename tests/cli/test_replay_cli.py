@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from changed import unsealed
 from cli_runs import made, traces
 from msgspec import structs
 
@@ -37,7 +38,7 @@ def tampered(tmp_path: Path, before: str, after: str) -> Path:
     made(tmp_path / "out")
     path = tmp_path / "trace.jsonl"
     write(traces(tmp_path / "out")[0], path)
-    text = path.read_text()
+    text = unsealed(path.read_text())
     assert before in text
     path.write_text(text.replace(before, after, 1))
     return path

@@ -109,9 +109,9 @@ def test_the_viewer_forks_a_trace_of_training_by_the_runs_checkpoint(trained: Pa
     assert reply["id"] in {row["id"] for row in page.get(f"/api/rows?place={place}").json()["rows"]}
 
 
-def test_showing_a_run_says_where_its_traces_are(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["show", str(trained)]) != 0
-    assert f"Type: {trained / 'traces'}" in capsys.readouterr().err
+def test_a_run_stands_for_its_traces(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["stats", str(trained)]) == 0
+    assert "traces" in capsys.readouterr().out
 
 
 def test_eval_gives_the_numbers_of_the_run_and_changes_nothing(

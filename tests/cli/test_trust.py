@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
+from changed import unsealed
 from cli_runs import SLOW_RUN, made, started, traces
 
 from baton.cli import main
@@ -51,7 +52,7 @@ def naming(here: Path, spec: str) -> Path:
     made(here / "run")
     path = here / "trace.jsonl"
     write(traces(here / "run")[0], path)
-    header, rest = path.read_text().split("\n", 1)
+    header, rest = unsealed(path.read_text()).split("\n", 1)
     told = json.loads(header)
     told["meta"]["run"]["settings"]["policies"] = {"default": spec}
     path.write_text(json.dumps(told) + "\n" + rest)

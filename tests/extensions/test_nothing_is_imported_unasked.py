@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from changed import unsealed
 from cli_runs import made, traces
 
 import baton
@@ -98,7 +99,7 @@ def test_a_recipe(kind: str, here: Path, capsys: pytest.CaptureFixture[str]) -> 
 def test_a_trace(kind: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (trace,) = traces(made(here / "run"))
     write(trace, here / "theirs.jsonl")
-    header, rest = (here / "theirs.jsonl").read_text().split("\n", 1)
+    header, rest = unsealed((here / "theirs.jsonl").read_text()).split("\n", 1)
     told = json.loads(header)
     told["meta"]["run"]["settings"] |= IN_A_TRACE[kind]
     (here / "theirs.jsonl").write_text(json.dumps(told) + "\n" + rest)
