@@ -263,7 +263,7 @@ def test_a_recipe_that_came_as_a_file_is_asked_about(
     change: tuple[str, str], named: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     capsys.readouterr()
-    assert main(["recipes", "grpo"]) == 0
+    assert main(["recipes", "team-advantage"]) == 0
     text = capsys.readouterr().out
     assert change[0] in text
     (here / "strange.toml").write_text(text.replace(*change))
