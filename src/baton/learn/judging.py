@@ -17,7 +17,7 @@ from baton.engine import make_engine
 from baton.engine.judge import QUESTION, ModelJudge, ToJudge, Unjudged
 from baton.errors import TraceError, UsageError
 from baton.learn.recipe import Recipe
-from baton.reward.hybrid import flat
+from baton.learn.scoring import flat
 from baton.reward.reading import VERDICT
 from baton.reward.rule import Rule
 from baton.trace.gold import Gold

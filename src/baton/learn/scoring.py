@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -31,7 +31,7 @@ from baton.credit.estimators.shapley_forks import players_of, shapley_of
 from baton.errors import TraceError, UsageError
 from baton.learn.recipe import Recipe
 from baton.learn.stage import Stage
-from baton.reward.hybrid import Hybrid, MixState, Term, flat
+from baton.reward.hybrid import Hybrid, MixState, Term
 from baton.reward.reward_recipe import RewardRecipe, with_rewards
 from baton.reward.rule import Rule
 from baton.reward.rules.individual import ShapleyShare
@@ -47,6 +47,14 @@ from baton.trace.vocabulary import CreditUnit
 
 _FORKS = frozenset({"without", "shapley", "solo"})
 """Needs of rules that compare with runs without somebody."""
+
+
+def flat(rules: Iterable[Rule]) -> Iterator[Rule]:
+    """Rules and their terms, whatever the depth."""
+    for rule in rules:
+        yield rule
+        if isinstance(rule, Hybrid):
+            yield from flat(term.of for term in rule.terms)
 
 
 def hybrids(rules: Iterable[Rule]) -> list[Hybrid]:

@@ -39,7 +39,7 @@ from baton.learn.stage import failures, first_line
 from baton.learn.update import UpdateReport
 from baton.measure.figure import student_t
 from baton.measure.measured import MeasuredTrace
-from baton.measure.metrics.leakage import aggregation_leakage
+from baton.measure.metrics.leakage import RUN, aggregation_leakage
 from baton.reward import monitors as hacking
 from baton.reward.paid_monitors import judge_gap
 from baton.trace.acts import last_said
@@ -306,7 +306,8 @@ class AggregationLeakage(Comparing):
     compares = ("copied",)
 
     def figures(self, metrics: Mapping[str, Any], traces: Sequence[Trace]) -> dict[str, float | None]:  # noqa: ARG002  # every monitor's
-        return {"copied": _mean(aggregation_leakage(MeasuredTrace(trace)).value for trace in traces)}
+        long = [trace for trace in traces if _fuses_at_length(trace)]  # most answers are a word
+        return {"copied": _mean(aggregation_leakage(MeasuredTrace(trace)).value for trace in long)}
 
     def judge(self) -> str | None:
         pair = self.compared("copied")
@@ -372,7 +373,8 @@ class JudgeDrift(Comparing):
     compares = ("judge_gap",)
 
     def figures(self, metrics: Mapping[str, Any], traces: Sequence[Trace]) -> dict[str, float | None]:  # noqa: ARG002  # every monitor's
-        return {"judge_gap": judge_gap(traces)}
+        judged = [trace for trace in traces if any(r.family == "debate" for r in trace.rewards)]
+        return {"judge_gap": judge_gap(judged) if judged else None}
 
     def judge(self) -> str | None:
         pair = self.compared("judge_gap")
@@ -481,6 +483,16 @@ def _dominance(trace: Trace) -> float | None:
         return None
     equal = 1 / len(work)
     return (max(work.values()) / work.total() - equal) / (1 - equal)
+
+
+def _fuses_at_length(trace: Trace) -> bool:
+    """Whether some text that may fuse others is long enough to copy them."""
+    texts = (
+        trace.text(e.content_ref)
+        for e in trace.events
+        if e.type in ("aggregate", "return") or e.decision == "stop"
+    )
+    return any(text is not None and len(text.split()) >= RUN for text in texts)
 
 
 def _one_source(traces: Sequence[Trace]) -> float | None:

@@ -12,7 +12,7 @@ record's `by`. `observe` gives a new rule with a new state; nothing is changed i
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
 from msgspec import Struct, field, structs
@@ -228,14 +228,6 @@ class Hybrid(Rule, tag="hybrid", frozen=True, kw_only=True):
             raise UsageError(
                 f"hybrid {self.name!r}: two terms are named {sorted(twice)[0]!r}. Give one of them another name."
             )
-
-
-def flat(rules: Iterable[Rule]) -> Iterator[Rule]:
-    """Rules and their terms, whatever the depth."""
-    for rule in rules:
-        yield rule
-        if isinstance(rule, Hybrid):
-            yield from flat(term.of for term in rule.terms)
 
 
 def _share(done: float, whole: float) -> float:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
-from typing import Literal
+from typing import Literal, get_args
 
 from msgspec import Struct
 
@@ -53,6 +53,8 @@ _ADVICE: dict[Mode, str] = {
     "drowned_term": 'Balance the terms (balance = "variance" or "gradient"), or anneal the large one.',
     "weight_drift": "Bound it (max_ratio), or fix the weights once they have settled.",
 }
+_PAID = frozenset({"process", "role", "hybrid"})
+"""Families of rewards that the monitors of what was paid look at."""
 _FIRES: dict[Mode, float] = {"scorer_gaming": 0.6, "rubric_mismatch": 0.6, "drowned_term": 0.9}
 """Where a half is chance, or where a large term is usual."""
 
@@ -85,19 +87,25 @@ def watch(traces: Sequence[Trace], gold: Mapping[str, Gold] | None = None) -> li
         "communication_padding": lambda: communication_padding(traces),
         "tool_spam": lambda: tool_spam(traces),
         "verifier_collusion": lambda: verifier_collusion(traces, gold),
-        "step_padding": lambda: _of("step_padding", paid_monitors.step_padding(traces)),
-        "scorer_gaming": lambda: _of("scorer_gaming", paid_monitors.scorer_gaming(traces, gold)),
-        "rubric_mismatch": lambda: _of("rubric_mismatch", paid_monitors.rubric_mismatch(traces, gold)),
-        "drowned_term": lambda: _of("drowned_term", paid_monitors.drowned_term(traces, gold)),
-        "weight_drift": lambda: _of("weight_drift", paid_monitors.weight_drift(traces)),
     }
+    if any(reward.family in _PAID for trace in traces for reward in trace.rewards):
+        monitors |= {
+            "step_padding": lambda: _of("step_padding", paid_monitors.step_padding(traces)),
+            "scorer_gaming": lambda: _of("scorer_gaming", paid_monitors.scorer_gaming(traces, gold)),
+            "rubric_mismatch": lambda: _of("rubric_mismatch", paid_monitors.rubric_mismatch(traces, gold)),
+            "drowned_term": lambda: _of("drowned_term", paid_monitors.drowned_term(traces, gold)),
+            "weight_drift": lambda: _of("weight_drift", paid_monitors.weight_drift(traces)),
+        }
     found: list[Finding] = []
     for mode, look in monitors.items():
         try:
             found.append(look())
         except TraceError as error:
             found.append(_finding(mode, None, FIRES_FROM, (), f"not measured: {error}"))
-    return found
+    unpaid = [mode for mode in get_args(Mode) if mode not in monitors]
+    return found + [
+        _finding(mode, None, FIRES_FROM, (), "no reward of such a kind was paid.") for mode in unpaid
+    ]
 
 
 def pseudo_parallelism(
