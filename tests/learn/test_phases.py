@@ -11,6 +11,8 @@ import pytest
 import torch
 from small_run import BASE, GROUP, TINY, small, team
 from test_session import numbers, whole
+from test_session_killed import begin as start
+from test_session_killed import kill_after
 
 from baton.compose.training import begin, check_trainable, go_on, make_trainer
 from baton.errors import UsageError
@@ -74,6 +76,23 @@ def test_cut_off_after_every_step_it_gives_the_same_numbers(tmp_path: Path) -> N
     assert [line["phase"] for line in lines] == ["lead", "lead", "joint", "joint"]
     told = json.loads((tmp_path / "cut" / "run.json").read_text())
     assert told["phases"] == [{"name": "lead", "first": 1}, {"name": "joint", "first": 3}]
+
+
+@pytest.mark.slow
+def test_killed_in_both_phases(tmp_path: Path) -> None:
+    recipe = staged(train__checkpoint_every=1)
+    expected = whole(tmp_path / "whole", recipe)
+    out, file = tmp_path / "killed", tmp_path / "staged.toml"
+    file.write_text(resolved(recipe))
+    process = start(str(file), "--out", str(out))
+    for done in (1, 3):  # in the first, then in the second
+        kill_after(process, out / "metrics.jsonl", done, 0.05)
+        process = start("--resume", "--out", str(out))
+    _, said = process.communicate(timeout=300)
+    assert process.returncode == 0, said.decode()
+    lines = read_lines(out / "metrics.jsonl")
+    assert numbers(lines) == expected
+    assert lines[-1]["total_tokens"] == expected[-1]["total_tokens"]
 
 
 def test_a_reference_is_what_its_phase_began_with(tmp_path: Path) -> None:

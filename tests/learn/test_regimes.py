@@ -77,3 +77,14 @@ def test_the_stages_of_the_shipped_recipe() -> None:
     assert [phase.name for phase in recipe.phases] == ["orchestrator", "joint"]
     assert recipe.policies["workers"].train == "full"
     assert load("parl").policies["workers"].train == "frozen"
+
+
+def test_a_tree_is_the_same_whoever_is_played_beside_it() -> None:
+    """Groups branch while others still play; what is drawn depends on the step alone."""
+    first, second = (make_trainer(small("marsrl")).rollouts.take(1) for _ in range(2))
+    assert [group.traces for group in first] == [group.traces for group in second]
+    for group in first:
+        grown = [trace.trace_id for trace in group.traces]
+        assert len(set(grown)) == len(grown) > 2
+        solved = {str(trace.calls[0].completion_ids) for trace in group.traces}
+        assert len(solved) <= 2  # two answers; what was drawn again comes after them
