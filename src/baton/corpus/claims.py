@@ -208,7 +208,7 @@ CLAIMS = (
     SurveyClaim(
         name="exact-partition",
         says="Nobody shares out the team's reward exactly over channels.",
-        boundary="It takes reading the papers; Baton's `telescope` estimator is such a partition.",
+        boundary="It takes reading the papers; Baton's `telescope` estimator, given a critic, is such a partition.",
         check=_partition,
     ),
 )
