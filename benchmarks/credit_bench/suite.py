@@ -14,7 +14,7 @@ from credit_bench.helpers import helper_figures
 from credit_bench.ladder import Rung, diffusion
 from credit_bench.messages import message_figures
 from credit_bench.relay import relay_figures
-from credit_bench.replay_cost import replay_targets
+from credit_bench.replay_cost import cost_targets, replay_targets
 from credit_bench.spawning import spawn_figures
 from credit_bench.stopping import stop_figures
 from credit_bench.stopping_teams import stop_team_figures
@@ -50,6 +50,7 @@ def measure(*, quick: bool = False, seed: int = 0, tell: Callable[[str], None] =
         ("coalitions", lambda: coalition_figures(samples)),
         ("stop decisions", lambda: stop_figures(seed)),
         ("causal replay on 100 agents", lambda: ([], replay_targets(seed))),
+        ("what forks cost, up to 300 agents", lambda: ([], cost_targets(seed))),
         ("relay, teams", lambda: (relay_figures(64 if quick else samples // 2), [])),
         ("voters, teams", lambda: (voter_figures(samples), [])),
         ("spawn bandit with a helper, teams", lambda: (helper_figures(samples), [])),

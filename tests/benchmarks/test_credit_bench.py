@@ -17,7 +17,7 @@ from credit_bench.helpers import helper_figures
 from credit_bench.ladder import diffusion
 from credit_bench.messages import message_figures
 from credit_bench.relay import relay_figures
-from credit_bench.replay_cost import replay_targets
+from credit_bench.replay_cost import cost_targets, replay_targets
 from credit_bench.spawning import spawn_figures
 from credit_bench.stopping import stop_figures
 from credit_bench.stopping_teams import stop_team_figures
@@ -86,6 +86,15 @@ def test_messages_are_unbiased_where_they_claim_to_be() -> None:
 def test_causal_replay_costs_a_fraction() -> None:
     for target in replay_targets():
         assert target.met, target
+
+
+def test_credit_by_forks_is_paid_for_within_its_budget() -> None:
+    """Tokens are asserted; processor time is for the benchmark to tell."""
+    found = cost_targets(sizes=(30,))
+    tokens = [target.value for target in found if "tokens over" in target.what]
+    assert len(tokens) == 2
+    assert all(0 < value <= 2 for value in tokens)  # 1.5, and at most one draw of coalitions above it
+    assert len(found) == 6
 
 
 def test_sweep_runs_what_applies_and_says_why_not() -> None:
