@@ -210,6 +210,25 @@ def test_forks_made_together_ask_together_and_are_the_same_forks() -> None:
     assert len(sizes) <= 3
 
 
+def test_what_a_bystander_says_it_is_sure_of_is_heard() -> None:
+    def script(request: Request) -> str:
+        turn = sum(entry.speaker == "assistant" for entry in request.entries)
+        if request.role == "worker":
+            return f'return {{"text": "{request.agent[-1]}", "confidence": 0.{request.agent[-1]}}}'
+        return ["spawn worker: a\nspawn worker: b\nspawn worker: c\nwait all", "aggregate majority\nstop 1"][
+            turn
+        ]
+
+    team = Team.of("centralized", ScriptedEngine("sure", script))
+    assignment = Assignment(task_id="t", prompt="p")
+    trace = asyncio.run(run(team, assignment))
+    assert any("confidence" in event.extra for event in trace.events)
+    forks = Forking(trace, team, lambda: assignment)
+    for change in ((), (Replace("worker2#1", "7"),), (BarAgent("worker3"),)):
+        told = {"interventions": change}
+        assert_same(made(forks, told, whole=False), made(forks, told, whole=True))
+
+
 def test_alternatives_are_asked_at_the_recorded_question() -> None:
     """What is asked is what a run up to the call would ask: entries, ids, options, key."""
     heard: list[Request] = []
