@@ -125,14 +125,16 @@ def _jackknife(without: Array) -> float:
 def joint_error(pools: Iterable[tuple[Mapping[Hashable, Part], float]], rollout: Hashable) -> float | None:
     """Of several baselines that are added, each with its weight: the same rollouts are in them, so they go together.
 
-    The first pool has every rollout; one that is not in another brings nothing into it.
+    The first pool has every rollout; one that is not in another brings nothing into it. Degrees of freedom are those of
+    the pool with the fewest others: None where that is one.
     """
     given = list(pools)
     names = list(given[0][0])
     if len(names) < 3:
         return None
-    total = np.zeros(len(names) - 1)
+    total, fewest = np.zeros(len(names) - 1), len(names) - 1
     for pool, weight in given:
+        fewest = min(fewest, len(pool) - 1) if len(pool) > 1 else fewest
         if len(pool) > 1:
             here = [pool.get(name, Part(0.0, 0)) for name in names]
             level = math.fsum(part.sum for part in here) / sum(part.num for part in here)
@@ -140,7 +142,7 @@ def joint_error(pools: Iterable[tuple[Mapping[Hashable, Part], float]], rollout:
             nums = np.array([part.num for part in here], dtype=float)
             total += weight * _without(sums, nums, names.index(rollout))
     error = _jackknife(total)
-    return widened(error, len(names) - 2) if error > ROUNDING * max(1.0, float(np.abs(total).max())) else None
+    return widened(error, fewest - 1) if error > ROUNDING * max(1.0, float(np.abs(total).max())) else None
 
 
 def _of_others(values: Array) -> Array:

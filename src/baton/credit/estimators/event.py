@@ -53,9 +53,10 @@ def coma(
     `q(prefix, option)` is the value of taking an option after the events before the decision. Decisions
     that had no alternative are left out; one with options whose probabilities were not recorded is an error.
     Standard error: how far the values may be off without the group's returns showing it. With s the root mean
-    square of R - Q(chosen) and n_o how often option o was taken, Q(o) is known to s / sqrt(n_o), and
-    Var A = s^2 ((1 - pi(a))^2 / n_a + sum_{o != a} pi(o)^2 / max(n_o, 1)). None: one decision in the whole
-    group, or traces without returns.
+    square of R - Q(chosen), for as many decisions as there are beyond the options taken, and n_o how often option o
+    was taken, Q(o) is known to s / sqrt(n_o), and Var A = s^2 ((1 - pi(a))^2 / n_a + sum_{o != a} pi(o)^2 / max(n_o, 1)).
+    It is what a table of the group's means is off by; a critic that knows more is nearer. None: no more decisions in
+    the group than options taken, or traces without returns.
     Source: COMA, arXiv 1705.08926 [M]; the error [I].
     """
     found = [_against_policy(trace, q, unit) for trace in group]
@@ -66,7 +67,9 @@ def coma(
         for choice in mine:
             taken[choice.option] = taken.get(choice.option, 0) + 1
             residuals += [reward(trace) - choice.value] if scored else []
-    scale = math.sqrt(math.fsum(r * r for r in residuals) / len(residuals)) if len(residuals) > 1 else None
+    df = len(residuals) - len(taken)  # a critic may have been made of these very returns
+    scale = math.sqrt(math.fsum(r * r for r in residuals) / df) if df > 0 else None
+    scale = widened(scale, df)
     rows = (
         [
             (each.event.id, each.advantage, None if scale is None else scale * each.doubt(taken))

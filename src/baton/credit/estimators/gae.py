@@ -13,11 +13,11 @@ Sources: MAPPO, arXiv 2103.01955; IPPO, arXiv 2011.09533; MARFT, arXiv 2504.1612
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from baton.credit.core.acts import of_turns, own_rewards, turn_rewards, turns
-from baton.credit.core.baseline import Advantage
+from baton.credit.core.baseline import Advantage, widened
 from baton.credit.estimator import (
     CreditError,
     Credits,
@@ -64,7 +64,8 @@ class Chain(NamedTuple):
 def with_errors(chains: Sequence[Chain], gamma: float, lambda_: float) -> list[dict[str, Advantage]]:
     """For each chain, its steps' advantages with their errors.
 
-    A place that one step alone stands at takes the mean square over all steps; None: there is but one step.
+    Mean squares are those of the other chains. A place that one chain alone stands at takes the mean square over all
+    steps; None: there is but one step.
     """
     deltas = [
         [
@@ -73,20 +74,25 @@ def with_errors(chains: Sequence[Chain], gamma: float, lambda_: float) -> list[d
         ]
         for c in chains
     ]
-    squares: dict[Hashable, list[float]] = {}
-    for chain, mine in zip(chains, deltas, strict=True):
+    squares: dict[Hashable, dict[int, list[float]]] = {}  # place -> chain -> its steps there
+    for number, (chain, mine) in enumerate(zip(chains, deltas, strict=True)):
         for place, delta in zip(chain.places, mine, strict=True):
-            squares.setdefault(place, []).append(delta * delta)
-    every = [square for pool in squares.values() for square in pool]
+            squares.setdefault(place, {}).setdefault(number, []).append(delta * delta)
+    every = [square for pool in squares.values() for own in pool.values() for square in own]
     overall = math.fsum(every) / len(every) if every else 0.0
-    mean = {p: math.fsum(pool) / len(pool) if len(pool) > 1 else overall for p, pool in squares.items()}
+    sums = {place: _sum_of(pool.values()) for place, pool in squares.items()}
     found = []
-    for chain in chains:
+    for number, chain in enumerate(chains):
         steps = advantages(chain.rewards, chain.values, gamma, lambda_)
-        variance, errors = 0.0, []
+        variance, doubt, errors = 0.0, 0.0, []
         for place in reversed(chain.places):
-            variance = mean[place] + (gamma * lambda_) ** 2 * variance
-            errors.append(math.sqrt(variance) if len(every) > 1 else None)
+            (total, num), own = sums[place], squares[place][number]
+            others = num - len(own)
+            here = max(0.0, total - math.fsum(own)) / others if others else overall
+            variance = here + (gamma * lambda_) ** 2 * variance
+            doubt = here**2 / max(1, len(squares[place]) - 1) + (gamma * lambda_) ** 4 * doubt
+            df = variance**2 / doubt if doubt > 0 else math.inf  # by Satterthwaite
+            errors.append(widened(math.sqrt(variance), df) if len(every) > 1 else None)
         found.append(
             {
                 name: Advantage(value, error)
@@ -94,6 +100,11 @@ def with_errors(chains: Sequence[Chain], gamma: float, lambda_: float) -> list[d
             }
         )
     return found
+
+
+def _sum_of(pool: Iterable[Sequence[float]]) -> tuple[float, int]:
+    every = [square for own in pool for square in own]
+    return math.fsum(every), len(every)
 
 
 @estimator(
@@ -181,8 +192,8 @@ def token_gae(
 
     `value(trace, call)` gives the critic's value before each completion token of a call. An agent's turns form
     one chain; a turn's rewards come at its last token, the team's return at the agent's last.
-    Standard error: sqrt(sum_l (gamma lambda)^2l mean delta_{k+l}^2), the mean over all tokens of the same turn of
-    the same agent in the group. None: the whole group is one token.
+    Standard error: sqrt(sum_l (gamma lambda)^2l mean delta_{k+l}^2), the mean over the last, or the other, tokens of
+    the same turn of the same agent, counted from its last one, in the other rollouts. None: the whole group is one token.
     Source: token-level MARFT, arXiv 2504.16129 [C]; the error [I].
     """
     chains = [
@@ -215,7 +226,9 @@ def _chains_token(trace: Trace, total: float, value: Callable[[Trace, Call], Seq
             names.extend(f"{call.id}:{index}" for index in range(size))
             rewards.extend([0.0] * (size - 1) + [own.get(turn.call, 0.0)])
             values.extend(guessed)
-            places.extend([(turn.agent, turn.index)] * size)
+            # Rewards come at the last token of a turn and the return at the last turn, so those are unlike the others.
+            left = len(chain) - turn.index
+            places.extend((turn.agent, left, index == size - 1) for index in range(size))
         if not names:
             continue
         rewards[-1] += total

@@ -188,7 +188,7 @@ class Decisions(Struct, frozen=True, kw_only=True):
             terms=[math.fsum(own) / len(own) for own in terms.values()],
             weights=[len(own) for own in terms.values()],
             spreads=[math.fsum(own) / len(own) for own in spreads.values()],
-            df=len(terms) - len(contrast),
+            df=len(terms) - 1,
         )
 
 

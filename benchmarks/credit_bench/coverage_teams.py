@@ -1,0 +1,203 @@
+"""How often intervals hold the truth, for estimators that run traces again: small teams whose values are arithmetic.
+
+- Options: a root picks one of three; one asks a worker, whose word is one of two and whose text varies.
+- Relay: a worker says a bit in one of so many texts, and a second draws a number about what it was told.
+- Sum: two workers return numbers, and half of what they are worth together is each one's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from statistics import NormalDist
+from typing import Any
+
+from msgspec import Struct
+
+from baton.credit import ESTIMATORS
+from baton.engine.scripted import ScriptedEngine
+from baton.team.clock import uniform
+from baton.team.forks import Forks
+from baton.team.protocol import Answer, Request
+from baton.team.running import run
+from baton.team.team import Assignment, Team
+from baton.team.topology import make_topology
+from baton.trace.records import Credit
+from baton.trace.trace import Trace
+from credit_bench.coverage import CASES, Coverage, Held, covered
+from credit_bench.stopping_teams import stop_team_figures
+from credit_bench.two_choices import Case
+
+__all__ = ["team_coverage"]
+
+OPTIONS = {"spawn worker: dig": 0.4, "stop A": 0.3, "stop B": 0.3}
+_WORTH = {"A": 0.6, "B": 0.3, "yes": 0.8, "no": 0.4}
+_FIRST, _SECOND = 0.6, {"1": 0.8, "0": 0.3}
+_MEANS = (0.5, 0.3)
+Drawn = tuple[list[Trace], Forks, list[Mapping[str, float]]]
+"""A group, what runs it again, and its truth."""
+
+
+class World(Struct, frozen=True, kw_only=True):
+    """A team and what its credit is to hold."""
+
+    estimator: str
+    holds: str
+    group: Callable[[Case, int], Awaitable[Drawn]]
+    settings: dict[str, Any] = {}
+    dear: int = 1
+    """How many times fewer groups it is asked for."""
+
+
+def _normal(key: str) -> float:
+    return NormalDist().inv_cdf(min(max(uniform(key), 1e-9), 1 - 1e-9))
+
+
+def _turn(request: Request) -> int:
+    return sum(entry.speaker == "assistant" for entry in request.entries)
+
+
+def _text(case: Case, key: str) -> str:
+    """One of so many ways to say it."""
+    return f"way{int(uniform(f'text/{key}') * case.num_texts)}"
+
+
+async def _ran(
+    script: Callable[[Request], str | Answer], assign: Callable[[str], Assignment], case: Case, number: int
+) -> tuple[list[Trace], Forks]:
+    topology, engine = make_topology("centralized"), ScriptedEngine("bench", script)
+    traces = []
+    for place in range(case.group_size):
+        name = f"g{number}-{place:02}"
+        seed = number * 1000 + place
+        team = Team.of(topology, engine, seed=seed)
+        traces.append(await run(team, assign(name), trace_id=name))
+    return traces, Forks(Team.of(topology, engine), lambda trace: assign(trace.trace_id.partition("~")[0]))
+
+
+async def _options(case: Case, number: int) -> Drawn:
+    names, chances = tuple(OPTIONS), tuple(OPTIONS.values())
+
+    def script(request: Request) -> str | Answer:
+        key = request.sampling.key or ""
+        if request.role == "worker":
+            return f"return {'yes' if uniform(key) < 0.5 else 'no'} {_text(case, key)}"
+        if _turn(request):
+            return (
+                "wait all" if _turn(request) == 1 else f"stop {request.entries[-1].text.rpartition(': ')[2]}"
+            )
+        point = uniform(key)
+        choice = 0 if point < chances[0] else 1 if point < chances[0] + chances[1] else 2
+        return Answer(text=names[choice], policy="bench", choice=choice, option_propensities=chances)
+
+    def assign(name: str) -> Assignment:
+        def verify(answer: str) -> float:
+            kind = answer.split()[0]
+            if case.coin:
+                return float(uniform(f"luck/{name}") < _WORTH[kind])
+            return _WORTH[kind] + 0.3 * _normal(f"luck/{name}") + 0.3 * _normal(f"luck/{name}/{kind}")
+
+        return Assignment(
+            task_id="options",
+            prompt="p",
+            verify=verify,
+            options=lambda me: names if me.role.name == "orchestrator" and me.turns == 1 else None,
+        )
+
+    traces, forks = await _ran(script, assign, case, number)
+    worth = {
+        "spawn worker: dig": (_WORTH["yes"] + _WORTH["no"]) / 2,
+        "stop A": _WORTH["A"],
+        "stop B": _WORTH["B"],
+    }
+    mean = sum(p * worth[option] for option, p in OPTIONS.items())
+    truths = []
+    for trace in traces:
+        event = next(event for event in trace.events if event.options is not None)
+        truths.append({event.id: worth[names[event.choice or 0]] - mean})
+    return traces, forks, list(truths)
+
+
+async def _relay(case: Case, number: int) -> Drawn:
+    def script(request: Request) -> str | Answer:
+        key = request.sampling.key or ""
+        if request.role == "worker":
+            task = request.entries[-1].text.split()[-1]
+            if task == "?":
+                return f"return {_text(case, key)} {int(uniform(key) < _FIRST)}"
+            if case.coin:
+                return f"return {int(uniform(key) < _SECOND[task])}"
+            return f"return {_SECOND[task] + 0.3 * _normal(key):.6f}"
+        last = request.entries[-1].text.split()[-1]
+        return ("spawn worker: ?\nwait all", f"spawn worker: {last}\nwait all", f"stop {last}")[
+            _turn(request)
+        ]
+
+    traces, forks = await _ran(
+        script, lambda name: Assignment(task_id="relay", prompt="p", verify=float), case, number
+    )
+    mean = _FIRST * _SECOND["1"] + (1 - _FIRST) * _SECOND["0"]
+    truths = []
+    for trace in traces:
+        bit = (trace.text(trace.event("worker1#1").content_ref) or "").split()[-1]
+        said = float(trace.text(trace.event("worker2#1").content_ref) or 0)
+        truths.append({"worker1#1": _SECOND[bit] - mean, "worker2#1": said - _SECOND[bit]})
+    return traces, forks, list(truths)
+
+
+async def _sum(case: Case, number: int) -> Drawn:
+    def script(request: Request) -> str | Answer:
+        key = request.sampling.key or ""
+        if request.role == "worker":
+            mean = _MEANS[int(request.agent[-1]) - 1]
+            drawn = float(uniform(key) < mean) if case.coin else mean + 0.3 * _normal(key)
+            return f"return {_text(case, key)} {drawn:.6f}"
+        if not _turn(request):
+            return "spawn worker: a\nspawn worker: b\nwait all"
+        said = [float(entry.text.split()[-1]) for entry in request.entries if "returned:" in entry.text]
+        return f"stop {sum(said) + (said[0] * said[1] if len(said) == 2 else 0.0):.6f}"
+
+    traces, forks = await _ran(
+        script, lambda name: Assignment(task_id="sum", prompt="p", verify=float), case, number
+    )
+    both = _MEANS[0] * _MEANS[1] / 2
+    return traces, forks, [{"worker1": _MEANS[0] + both, "worker2": _MEANS[1] + both} for _ in traces]
+
+
+WORLDS = (
+    World(estimator="spawn-fork", holds="Q(o) - sum pi Q, three options (one draw)", group=_options),
+    World(estimator="spawn-combined", holds="Q(o) - sum pi Q, three options", group=_options),
+    World(
+        estimator="message-replay",
+        holds="E[R | do m] - E_m'[R | do m'], 4 x 4",
+        group=_relay,
+        settings={"num_alternatives": 4, "num_continuations": 4},
+        dear=4,
+    ),
+    World(estimator="shapley", holds="E phi of the agent (one draw)", group=_sum),
+)
+
+
+def team_coverage(num_groups: int, worlds: Sequence[World] = WORLDS) -> list[Coverage]:
+    """Every world over every case, and stop credit on the stopping chain."""
+    found = [asyncio.run(_measured(world, num_groups)) for world in worlds]
+    (stop,) = stop_team_figures(max(2, num_groups // 12), 32)
+    share = Held(
+        share=stop.coverage, num=round(stop.num_samples * (stop.intervals or 0)), stated=stop.intervals or 0
+    )
+    holds = "-(1-p) D or p D, D = C - S by dynamic programming"
+    found.append(Coverage(estimator="stop-value", holds=holds, cases=(None, None, None, share, None)))
+    return found
+
+
+async def _measured(world: World, num_groups: int) -> Coverage:
+    cases: list[Held | None] = []
+    for place, case in enumerate(CASES):
+        pairs: list[tuple[Credit, float]] = []
+        for number in range(max(1, num_groups * 8 // case.group_size // world.dear)):
+            traces, forks, truths = await world.group(case, place * 10_000 + number)
+            credits = await ESTIMATORS[world.estimator].function(traces, runner=forks, **world.settings)
+            for mine, truth in zip(credits, truths, strict=True):
+                pairs += [(credit, truth[credit.target]) for credit in mine if credit.target in truth]
+        cases.append(covered(pairs))
+    return Coverage(estimator=world.estimator, holds=world.holds, cases=tuple(cases))
