@@ -1,6 +1,6 @@
 """Credit against the truth: every estimator that applies, on games whose exact credit is known.
 
-    python benchmarks/credit.py [--quick] [--json] [--seed N] [--plot FILE]
+    python benchmarks/credit.py [--quick] [--json] [--seed N] [--plot FILE] [--coverage]
 
 Prints tables as Markdown, or everything as JSON; `--plot` also writes how credit diffuses with length, as SVG. The exit
 code is 1 where a target was missed, but never with --quick: a tenth of the samples is for looking, not for judging.
@@ -17,8 +17,10 @@ from typing import Any
 
 import msgspec
 
-from credit_bench import Figure, Report, Target, measure
+from credit_bench import Figure, Report, Target, intervals, measure
+from credit_bench.coverage import ENOUGH, Coverage, Held
 from credit_bench.ladder import Rung
+from credit_bench.varied_text import Kept
 
 _COLUMNS = (
     "game",
@@ -51,7 +53,14 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="everything, as JSON")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the samples (default 0)")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="write the plot here, as SVG")
+    parser.add_argument(
+        "--coverage", action="store_true", help="the tables on intervals and varied text alone"
+    )
     args = parser.parse_args(given)
+    if args.coverage:
+        coverage, kept = intervals(quick=args.quick, seed=args.seed)
+        print("\n".join([*coverage_lines(coverage), "", *kept_lines(kept)]))
+        return 0 if args.quick or all(row.met is not False for row in coverage) else 1
     report = measure(quick=args.quick, seed=args.seed, tell=_tell)
     if args.json:
         print(msgspec.json.format(msgspec.json.encode(_told(report)), indent=2).decode())
@@ -84,6 +93,10 @@ def markdown(report: Report) -> str:
         "",
         *_table(_COLUMNS, [_figure_row(f) for f in report.figures]),
         "",
+        *coverage_lines(report.coverage),
+        "",
+        *kept_lines(report.kept),
+        "",
         "Signal to noise of the one choice that matters, by length of the trace:",
         "",
         *_table(
@@ -101,6 +114,50 @@ def markdown(report: Report) -> str:
         named = (f"{name} ({_first_sentence(why)})" for name, why in report.not_applicable.items())
         lines += ["", f"In no row: {'; '.join(named)}."]
     return "\n".join(lines)
+
+
+def coverage_lines(rows: Sequence[Coverage]) -> list[str]:
+    """How often intervals hold the truth, by estimator."""
+    columns = ("estimator", "its interval is to hold", "1", "8", "64", "n = 32", "0/1", "stated", "93-97")
+    return [
+        "How often value +- 1.96 errors holds the truth: groups of 8 in 1, 8 and 64 texts, of 32 in 64 texts, and",
+        f"the same with returns of 0 or 1, which is not judged; in brackets: fewer than {ENOUGH} intervals, not judged.",
+        "The last column allows two errors of the count, over groups.",
+        "",
+        *_table(columns, [_coverage_row(row) for row in rows]),
+    ]
+
+
+def _coverage_row(row: Coverage) -> tuple[str, ...]:
+    told = [held for held in row.cases if held is not None]
+    met = {True: "yes", False: "no", None: "-"}[row.met]
+    stated = sum(held.stated for held in told) / len(told)
+    return row.estimator, row.holds, *map(_held, row.cases), f"{stated:.2f}", met
+
+
+def _held(held: Held | None) -> str:
+    if held is None or held.share is None:
+        return "-"
+    shown = f"{held.share:.3f}".lstrip("0")
+    return shown if held.num >= ENOUGH else f"({shown})"
+
+
+def kept_lines(rows: Sequence[Kept]) -> list[str]:
+    """What is left of credit where texts vary."""
+    columns = ("estimator", "second: 1", "8", "64", "first: 1", "8", "64")
+    return [
+        "Only the second of two choices matters, without luck; groups of 8, first answers in 1, 8 and 64 texts.",
+        "Second: the share of its exact credit that it keeps; first: what the worthless one is given, over the",
+        "deviation of returns.",
+        "",
+        *_table(
+            columns,
+            [
+                (row.estimator, *("-" if x is None else f"{x:.2f}" for x in (*row.second, *row.first)))
+                for row in rows
+            ],
+        ),
+    ]
 
 
 def _first_sentence(text: str) -> str:

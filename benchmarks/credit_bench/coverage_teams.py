@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from statistics import NormalDist
 from typing import Any
@@ -24,7 +25,7 @@ from baton.team.team import Assignment, Team
 from baton.team.topology import make_topology
 from baton.trace.records import Credit
 from baton.trace.trace import Trace
-from credit_bench.coverage import CASES, Coverage, Held, covered
+from credit_bench.coverage import CASES, Coverage, Held, covered, matched
 from credit_bench.stopping_teams import stop_team_figures
 from credit_bench.two_choices import Case
 
@@ -165,11 +166,11 @@ async def _sum(case: Case, number: int) -> Drawn:
 
 
 WORLDS = (
-    World(estimator="spawn-fork", holds="Q(o) - sum pi Q, three options (one draw)", group=_options),
-    World(estimator="spawn-combined", holds="Q(o) - sum pi Q, three options", group=_options),
+    World(estimator="spawn-fork", holds="Q(o) - sum pi Q, 3 options (one draw)", group=_options),
+    World(estimator="spawn-combined", holds="Q(o) - sum pi Q, 3 options", group=_options),
     World(
         estimator="message-replay",
-        holds="E[R | do m] - E_m'[R | do m'], 4 x 4",
+        holds="E[R, do m] - E_m'[R, do m'], 4 x 4",
         group=_relay,
         settings={"num_alternatives": 4, "num_continuations": 4},
         dear=4,
@@ -182,22 +183,25 @@ def team_coverage(num_groups: int, worlds: Sequence[World] = WORLDS) -> list[Cov
     """Every world over every case, and stop credit on the stopping chain."""
     found = [asyncio.run(_measured(world, num_groups)) for world in worlds]
     (stop,) = stop_team_figures(max(2, num_groups // 12), 32)
-    share = Held(
-        share=stop.coverage, num=round(stop.num_samples * (stop.intervals or 0)), stated=stop.intervals or 0
+    share, num = stop.coverage or 0.0, round(stop.num_samples * (stop.intervals or 0))
+    error = math.sqrt(share * (1 - share) / max(num, 1))  # as if decisions were independent
+    held = Held(share=stop.coverage, num=num, error=error, stated=stop.intervals or 0)
+    holds = "-(1-p) D or p D, D = C - S"
+    found.append(
+        Coverage(
+            estimator="stop-value", listed="stop-value", holds=holds, cases=(None, None, None, held, None)
+        )
     )
-    holds = "-(1-p) D or p D, D = C - S by dynamic programming"
-    found.append(Coverage(estimator="stop-value", holds=holds, cases=(None, None, None, share, None)))
     return found
 
 
 async def _measured(world: World, num_groups: int) -> Coverage:
     cases: list[Held | None] = []
     for place, case in enumerate(CASES):
-        pairs: list[tuple[Credit, float]] = []
+        pairs: list[list[tuple[Credit, float]]] = []
         for number in range(max(1, num_groups * 8 // case.group_size // world.dear)):
             traces, forks, truths = await world.group(case, place * 10_000 + number)
             credits = await ESTIMATORS[world.estimator].function(traces, runner=forks, **world.settings)
-            for mine, truth in zip(credits, truths, strict=True):
-                pairs += [(credit, truth[credit.target]) for credit in mine if credit.target in truth]
+            pairs.append(matched(credits, truths))
         cases.append(covered(pairs))
-    return Coverage(estimator=world.estimator, holds=world.holds, cases=tuple(cases))
+    return Coverage(estimator=world.estimator, listed=world.estimator, holds=world.holds, cases=tuple(cases))

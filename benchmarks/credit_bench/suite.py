@@ -9,6 +9,8 @@ from msgspec import Struct
 
 from baton.credit import ESTIMATORS
 from credit_bench.coalitions import coalition_figures
+from credit_bench.coverage import Coverage, log_coverage
+from credit_bench.coverage_teams import team_coverage
 from credit_bench.figures import Figure, Target
 from credit_bench.helpers import helper_figures
 from credit_bench.ladder import Rung, diffusion
@@ -20,6 +22,7 @@ from credit_bench.stopping import stop_figures
 from credit_bench.stopping_teams import stop_team_figures
 from credit_bench.sweep import sweep
 from credit_bench.tools import tool_figures
+from credit_bench.varied_text import Kept, varied_text
 from credit_bench.voters import voter_figures
 
 __all__ = ["Report", "measure"]
@@ -31,6 +34,10 @@ class Report(Struct, frozen=True, kw_only=True):
     figures: list[Figure]
     targets: list[Target]
     ladder: list[Rung]
+    coverage: list[Coverage]
+    """How often intervals hold the truth, of every listed estimator."""
+    kept: list[Kept]
+    """What is left of credit where texts vary."""
     not_applicable: dict[str, str]
     """Estimator -> why it stands in no row."""
     seconds: float
@@ -38,6 +45,27 @@ class Report(Struct, frozen=True, kw_only=True):
     @property
     def met(self) -> bool:
         return all(target.met for target in self.targets)
+
+
+def intervals(*, quick: bool = False, seed: int = 0) -> tuple[list[Coverage], list[Kept]]:
+    """How often the intervals of every estimator hold the truth, and what is left of credit where texts vary."""
+    coverage = log_coverage(25 if quick else 250, seed) + team_coverage(4 if quick else 40)
+    return coverage, varied_text(4 if quick else 40)
+
+
+def coverage_target(coverage: list[Coverage]) -> Target:
+    """How many of the listed estimators hold what they claim."""
+    short = [row.estimator for row in coverage if row.met is False]
+    lacking = sorted(set(ESTIMATORS) - {row.listed for row in coverage})
+    named = [f"outside it: {', '.join(short)}"] if short else []
+    named += [f"in no row: {', '.join(lacking)}"] if lacking else []
+    return Target(
+        what=f"rows whose intervals hold the truth 93 to 97 times in 100, of {len(coverage)}"
+        + (f" ({'; '.join(named)})" if named else ""),
+        value=float(sum(row.met is not False for row in coverage)),
+        target=f">= {len(coverage)}",
+        met=not short and not lacking,
+    )
 
 
 def measure(*, quick: bool = False, seed: int = 0, tell: Callable[[str], None] = lambda _: None) -> Report:
@@ -60,17 +88,20 @@ def measure(*, quick: bool = False, seed: int = 0, tell: Callable[[str], None] =
     figures: list[Figure] = []
     targets: list[Target] = []
     for number, (what, run) in enumerate(parts, 1):
-        tell(f"{number} of {len(parts) + 2}: {what}")
+        tell(f"{number} of {len(parts) + 3}: {what}")
         found, promised = run()
         figures += found
         targets += promised
-    tell(f"{len(parts) + 1} of {len(parts) + 2}: length ladder")
+    tell(f"{len(parts) + 1} of {len(parts) + 3}: length ladder")
     rungs, promised = diffusion(400 if quick else 4000, seed)
     targets += promised
-    tell(f"{len(parts) + 2} of {len(parts) + 2}: every estimator on the spawn bandit, teams")
+    tell(f"{len(parts) + 2} of {len(parts) + 3}: every estimator on the spawn bandit, teams")
     swept, reasons = sweep(8 if quick else 60)
     figures += swept
-    judged = {figure.listed for figure in figures}
+    tell(f"{len(parts) + 3} of {len(parts) + 3}: coverage and varied text")
+    coverage, kept = intervals(quick=quick, seed=seed)
+    targets.append(coverage_target(coverage))
+    judged = {figure.listed for figure in figures} | {row.listed for row in coverage}
     reasons = {name: why for name, why in reasons.items() if name not in judged}
     targets.append(
         Target(
@@ -95,6 +126,8 @@ def measure(*, quick: bool = False, seed: int = 0, tell: Callable[[str], None] =
         figures=figures,
         targets=targets,
         ladder=rungs,
+        coverage=coverage,
+        kept=kept,
         not_applicable=reasons,
         seconds=time.monotonic() - began,
     )

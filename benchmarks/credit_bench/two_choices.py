@@ -38,6 +38,8 @@ class Case(Struct, frozen=True, kw_only=True):
     """Returns are 0 or 1."""
     worthless: bool = False
     """What the lead asks for is worth nothing either: only the word matters."""
+    luck: float = LUCK
+    """Its deviation, where it is normal."""
 
     def worth(self, option: str) -> float:
         return 0.0 if self.worthless else OPTIONS[option][1]
@@ -52,7 +54,7 @@ class Case(Struct, frozen=True, kw_only=True):
     def deviation(self) -> float:
         """Of returns."""
         square = math.fsum(c * (m - self.mean) ** 2 for c, m in self.parts())
-        return math.sqrt(self.mean * (1 - self.mean) if self.coin else square + LUCK**2)
+        return math.sqrt(self.mean * (1 - self.mean) if self.coin else square + self.luck**2)
 
     def parts(self) -> list[tuple[float, float]]:
         """What is expected after both choices, with its chance."""
@@ -66,7 +68,7 @@ class Case(Struct, frozen=True, kw_only=True):
         """The share of returns below a value, those that equal it counting half."""
         if self.coin:
             return 1 - self.mean / 2 if value == 1 else (1 - self.mean) / 2
-        return math.fsum(c * NormalDist(m, LUCK).cdf(value) for c, m in self.parts())
+        return math.fsum(c * NormalDist(m, self.luck).cdf(value) for c, m in self.parts())
 
 
 class Rollout(Struct, frozen=True, kw_only=True):
@@ -89,7 +91,7 @@ def rollout(case: Case, draw: np.random.Generator, name: str) -> Rollout:
     option = str(draw.choice(list(OPTIONS), p=[p for p, _ in OPTIONS.values()]))
     looks, word = int(draw.choice(LOOKS)), str(draw.choice(list(WORDS)))
     expected = LEVEL + case.worth(option) + WORDS[word][1]
-    luck = float(draw.normal(0, LUCK)), float(draw.random())
+    luck = float(draw.normal(0, case.luck)), float(draw.random())
     total = float(luck[1] < expected) if case.coin else expected + luck[0]
     shared = float(draw.normal())  # what one rollout's tool calls have in common
     return Rollout(

@@ -46,6 +46,13 @@ def widened(error: float | None, df: float) -> float | None:
     return None if error is None or df < 1 else error * t_95(df) / NORMAL_95
 
 
+def added(*parts: tuple[float, float]) -> float | None:
+    """The error of a sum of independent parts, by the (squared error, degrees of freedom) of each; Satterthwaite."""
+    total = math.fsum(square for square, _ in parts)
+    doubt = math.fsum(square**2 / df for square, df in parts if square > 0)
+    return widened(math.sqrt(total), total**2 / doubt) if doubt > 0 else None
+
+
 def t_95(df: float) -> float:
     """Student's 97.5 % quantile: exact for 1 and 2 degrees of freedom, else by Cornish and Fisher (error < 0.004)."""
     if df < 3:  # between two of them, the wider

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Mapping
 from statistics import fmean
 from typing import Literal, NamedTuple
 
-from baton.credit.core.baseline import BY_SPREAD, EPS, OF_BASELINE, normalised, pooled, std, widened
+from baton.credit.core.baseline import BY_SPREAD, EPS, OF_BASELINE, added, normalised, pooled, std, widened
 from baton.credit.core.tree import Tree, context_key, event_steps
 from baton.credit.estimator import (
     CreditError,
@@ -54,9 +54,10 @@ def coma(
     that had no alternative are left out; one with options whose probabilities were not recorded is an error.
     Standard error: how far the values may be off without the group's returns showing it. With s the root mean
     square of R - Q(chosen), for as many decisions as there are beyond the options taken, and n_o how often option o
-    was taken, Q(o) is known to s / sqrt(n_o), and Var A = s^2 ((1 - pi(a))^2 / n_a + sum_{o != a} pi(o)^2 / max(n_o, 1)).
-    It is what a table of the group's means is off by; a critic that knows more is nearer. None: no more decisions in
-    the group than options taken, or traces without returns.
+    was taken, Q(o) is known to s / sqrt(n_o), and
+    Var A = s^2 ((1 - pi(a))^2 / n_a + sum_{o != a} pi(o)^2 / max(n_o, 1)). It is what a table of the group's means is
+    off by; a critic that knows more is nearer. None: no more decisions in the group than options taken, or traces
+    without returns.
     Source: COMA, arXiv 1705.08926 [M]; the error [I].
     """
     found = [_against_policy(trace, q, unit) for trace in group]
@@ -315,11 +316,19 @@ def _against(own: _Drawn, others: list[_Drawn]) -> tuple[float, float | None]:
         return value, None
     alike = [signal for signal, each in zip(signals, others, strict=True) if each.which == own.which]
     if len(own.returns) > 1:
+<<<<<<< HEAD
         error = std(own.returns) / math.sqrt(len(own.returns))
     else:
         error = std(alike if len(alike) > 1 else signals)  # of others alone: its own return is given
     both = math.hypot(error, std(signals) / math.sqrt(len(signals)))
     return value, widened(both if both > 0 else None, len(signals) - 1)
+=======
+        error = (std(own.returns) ** 2 / len(own.returns), len(own.returns) - 1.0)
+    else:  # of others alone: its own return is given
+        told = alike if len(alike) > 1 else signals
+        error = (std(told) ** 2, len(told) - 1.0)
+    return value, added(error, (std(signals) ** 2 / len(signals), len(signals) - 1.0))
+>>>>>>> 7cee013 (Coverage of every estimator, with the error of the count; texts that vary)
 
 
 def _by_prefix(trace: Trace, path: list[int]) -> dict[str, Place]:

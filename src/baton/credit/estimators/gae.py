@@ -193,7 +193,8 @@ def token_gae(
     `value(trace, call)` gives the critic's value before each completion token of a call. An agent's turns form
     one chain; a turn's rewards come at its last token, the team's return at the agent's last.
     Standard error: sqrt(sum_l (gamma lambda)^2l mean delta_{k+l}^2), the mean over the last, or the other, tokens of
-    the same turn of the same agent, counted from its last one, in the other rollouts. None: the whole group is one token.
+    the same turn of the same agent, counted from its last one, in the other rollouts. None: the whole group is one
+    token.
     Source: token-level MARFT, arXiv 2504.16129 [C]; the error [I].
     """
     chains = [

@@ -26,6 +26,7 @@ import numpy as np
 from msgspec import Struct, structs
 from numpy.typing import ArrayLike, NDArray
 
+from baton.credit.core.baseline import added
 from baton.credit.core.baseline import widened
 from baton.credit.core.spending import Cones, call_tokens, chances, own_tokens, picked
 from baton.credit.estimator import CreditError, Credits, Group, RewardOf, estimator, make_credit
@@ -91,12 +92,11 @@ def total_effect_of(returns: ArrayLike) -> MessageEffect:
         rest = others - others.mean(axis=0) - others.mean(axis=1, keepdims=True) + others.mean()
         luck = float((rest**2).sum() / ((num_alternatives - 1) * (num_rows - 1)))
         between = max(0.0, float(others.mean(axis=0).var(ddof=1)) - luck / num_rows)
-        parts = (differences.var(ddof=1) / num_rows, between / num_alternatives)
-        doubt = parts[0] ** 2 / (num_rows - 1) + parts[1] ** 2 / (num_alternatives - 1)
-        df = sum(parts) ** 2 / doubt if doubt > 0 else math.inf  # by Satterthwaite
-        stderr = widened(math.sqrt(sum(parts)), df)
+        drawn = (between / num_alternatives, num_alternatives - 1.0)
+        stderr = added((float(differences.var(ddof=1)) / num_rows, num_rows - 1.0), drawn)
     elif num_alternatives > 1:
-        stderr = widened(math.sqrt(others[0].var(ddof=1) * (1 + 1 / num_alternatives)), num_alternatives - 1)
+        square = float(others[0].var(ddof=1)) * (1 + 1 / num_alternatives)
+        stderr = added((square, num_alternatives - 1.0))
     return MessageEffect(
         value=float(siblings[0]),
         # A few draws that all came out alike do not tell how far off they are.
