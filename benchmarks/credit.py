@@ -118,11 +118,11 @@ def markdown(report: Report) -> str:
 
 def coverage_lines(rows: Sequence[Coverage]) -> list[str]:
     """How often intervals hold the truth, by estimator."""
-    columns = ("estimator", "its interval is to hold", "1", "8", "64", "n = 32", "0/1", "stated", "93-97")
+    columns = ("estimator", "is to hold", "1", "8", "64", "n = 32", "0/1", "stated", "93-97")
     return [
-        "How often value +- 1.96 errors holds the truth: groups of 8 in 1, 8 and 64 texts, of 32 in 64 texts, and",
-        f"the same with returns of 0 or 1, which is not judged; in brackets: fewer than {ENOUGH} intervals, not judged.",
-        "The last column allows two errors of the count, over groups.",
+        "How often value +- 1.96 errors holds the truth: groups of 8 in 1, 8 and 64 texts, of 32 in 64",
+        f"texts, and the same with returns of 0 or 1. Not judged: those, and (in brackets) fewer than {ENOUGH}",
+        "intervals. The last column allows two errors of the count, over groups.",
         "",
         *_table(columns, [_coverage_row(row) for row in rows]),
     ]
@@ -146,9 +146,9 @@ def kept_lines(rows: Sequence[Kept]) -> list[str]:
     """What is left of credit where texts vary."""
     columns = ("estimator", "second: 1", "8", "64", "first: 1", "8", "64")
     return [
-        "Only the second of two choices matters, without luck; groups of 8, first answers in 1, 8 and 64 texts.",
-        "Second: the share of its exact credit that it keeps; first: what the worthless one is given, over the",
-        "deviation of returns.",
+        "Only the second of two choices matters, without luck; groups of 8, first answers in 1, 8 and 64",
+        "texts. Second: the share of its exact credit that it keeps; first: what the worthless one is given,",
+        "over the deviation of returns.",
         "",
         *_table(
             columns,

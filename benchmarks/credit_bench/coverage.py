@@ -281,10 +281,10 @@ _TURNS = ("lead:1", "lead:2")
 _GIVEN = "given this return"
 
 ROWS = (
-    Row(estimator="group", holds=f"(1 - 1/n)(R - E R)/s, {_GIVEN}, s", truth=_team(scaled=True)),
+    Row(estimator="group", holds=f"(1 - 1/n)(R - E R)/s, {_GIVEN}", truth=_team(scaled=True)),
     Row(estimator="mean", holds=f"(1 - 1/n)(R - E R), {_GIVEN}", truth=_team()),
     Row(estimator="leave-one-out", holds=f"R - E R, {_GIVEN}", truth=_team(factor=False)),
-    Row(estimator="rank", holds="Phi^-1 F(R), F the share of returns below", truth=_ranks),
+    Row(estimator="rank", holds="Phi^-1 F(R), F the share below R", truth=_ranks),
     Row(
         estimator="critical-steps",
         holds="as group, of R - price x steps",
@@ -295,7 +295,7 @@ ROWS = (
     Row(estimator="agent-group", holds="as group, for each agent", truth=_team(scaled=True)),
     Row(
         estimator="input-group",
-        holds="as group, among outputs to one prompt",
+        holds="as group, outputs to one prompt",
         truth=_pooled(
             lambda each, agent: (agent,) if agent == "lead" else (agent, each.option),
             lambda each: ("lead", "w"),
@@ -312,29 +312,29 @@ ROWS = (
     Row(
         estimator="turn-group",
         title="turn-group, context",
-        holds="as group, among turns with one prompt",
+        holds="as group, turns with one prompt",
         truth=_pooled(_prompt, lambda each: [*_TURNS, *_looks(each)], scaled=True),
         settings=lambda case, group: {"state": "context"},
     ),
     Row(
         estimator="anchor-group",
-        holds="as group, plus as turn-group, context",
+        holds="as group, plus the same of states",
         truth=_anchored,
         settings=lambda case, group: {"gamma": 1.0, "eps": _EPS},
     ),
     Row(
         estimator="tool-group",
-        holds="as group, among the calls of one tool",
+        holds="as group, calls of one tool",
         truth=_tools,
         scored=_with_tools,
     ),
     Row(
         estimator="return-to-go",
-        holds="as mean, over all turns of a player",
+        holds="as mean, all turns of a player",
         truth=_pooled(lambda each, turn: turn[0], lambda each: [*_TURNS, *_looks(each)], scaled=False),
     ),
     Row(estimator="branch-scope", holds="as group, of clip(R + Q)", truth=_clipped),
-    Row(estimator="tree-backup", holds="E R after these turns - threshold", truth=_values),
+    Row(estimator="tree-backup", holds="E R after the turn - 1/2", truth=_values),
     Row(
         estimator="difference",
         holds="E D of the agent (one draw)",
@@ -380,30 +380,30 @@ ROWS = (
     ),
     Row(
         estimator="coma",
-        holds="Q(a) - sum pi Q, by group means",
+        holds="Q - V, by group means",
         truth=_choices,
         settings=_fitted,
     ),
     Row(
         estimator="telescope",
         title="telescope, decisions",
-        holds="Q - V of the decision (one draw)",
+        holds="Q - V (one draw)",
         truth=_choices,
     ),
     Row(
         estimator="telescope",
         title="telescope, messages",
-        holds="Q - V of the word (one draw)",
+        holds="Q - V (one draw)",
         truth=_choices,
         settings=lambda case, group: {"unit": "message"},
     ),
     Row(
         estimator="siblings",
-        holds="Q - V of the word, same observation",
+        holds="Q - V, same observation",
         truth=_choices,
         settings=lambda case, group: {"context": "observation"},
     ),
-    Row(estimator="spawn-doubly-robust", holds="Q(o) - sum pi Q, 3 options", truth=_choices),
+    Row(estimator="spawn-doubly-robust", holds="Q - V, three options", truth=_choices),
 )
 
 

@@ -166,14 +166,14 @@ async def _sum(case: Case, number: int) -> Drawn:
 
 
 WORLDS = (
-    World(estimator="spawn-fork", holds="Q(o) - sum pi Q, 3 options (one draw)", group=_options),
-    World(estimator="spawn-combined", holds="Q(o) - sum pi Q, 3 options", group=_options),
+    World(estimator="spawn-fork", holds="Q - V, three options (one draw)", group=_options),
+    World(estimator="spawn-combined", holds="Q - V, three options", group=_options),
     World(
         estimator="message-replay",
-        holds="E[R, do m] - E_m'[R, do m'], 4 x 4",
+        holds="total effect, 4 x 4",
         group=_relay,
         settings={"num_alternatives": 4, "num_continuations": 4},
-        dear=4,
+        dear=2,
     ),
     World(estimator="shapley", holds="E phi of the agent (one draw)", group=_sum),
 )

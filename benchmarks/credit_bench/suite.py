@@ -49,7 +49,7 @@ class Report(Struct, frozen=True, kw_only=True):
 
 def intervals(*, quick: bool = False, seed: int = 0) -> tuple[list[Coverage], list[Kept]]:
     """How often the intervals of every estimator hold the truth, and what is left of credit where texts vary."""
-    coverage = log_coverage(25 if quick else 250, seed) + team_coverage(4 if quick else 40)
+    coverage = log_coverage(25 if quick else 250, seed) + team_coverage(4 if quick else 80)
     return coverage, varied_text(4 if quick else 40)
 
 

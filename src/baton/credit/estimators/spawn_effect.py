@@ -2,8 +2,9 @@
 
 - Doubly robust, off the forks: Q(o) is m_o + 1[o taken] (R - m_o)/pi(o), with pi the recorded propensity after masks
   and m predicted from other rollouts (cross-fitted); of two options, m1 - m0 + d (R - m1)/p - (1-d) (R - m0)/(1-p).
-- Its error is that of the design, whose chances are known: sum c(o)^2 E(R - m_o)^2/pi(o) for each decision. A sample
-  of such terms does not show its own variance where an option is rare: the few that took it are most of it.
+- Its error is that of the design, whose chances are known: sum c(o)^2 (E(R - m_o)^2/pi(o) - E(Q(o) - m_o)^2) for each
+  decision. A sample of such terms does not show its own variance where an option is rare: the few that took it are
+  most of it.
 - Two samples of one effect are combined by inverse variance, each fold with the variances of the other, so the
   weights do not know the estimates they weigh.
 - Draws that were not equally likely to be drawn count by the inverse of their chance (Hajek's ratio: its bias
@@ -175,6 +176,9 @@ class Decisions(Struct, frozen=True, kw_only=True):
             sums[option] += x * x / times[rollout]
         overall = math.fsum(sums.values()) / len(times)
         squares = {o: (sums[o] + _PRIOR * overall) / (counts[o] + _PRIOR) for o in contrast}
+        known = {
+            o: 1 / (1 + counts[o] / 2) for o in contrast
+        }  # the share of it that m is off by itself: half tell m
         terms: dict[Hashable, list[float]] = {}
         spreads: dict[Hashable, list[float]] = {}
         for k, (rollout, chances) in enumerate(zip(self.rollouts, self.chances, strict=True)):
@@ -182,7 +186,7 @@ class Decisions(Struct, frozen=True, kw_only=True):
             shown = contrast[self.taken[k]] * residuals[k] / chances[self.taken[k]]
             terms.setdefault(rollout, []).append(guess + shown)
             # Decisions of one rollout share its luck, so their mean is as far off as one of them.
-            spread = math.fsum(c * c * squares[o] / chances[o] for o, c in contrast.items())
+            spread = math.fsum(c * c * squares[o] * (1 / chances[o] - known[o]) for o, c in contrast.items())
             spreads.setdefault(rollout, []).append(spread)
         return Robust(
             terms=[math.fsum(own) / len(own) for own in terms.values()],
