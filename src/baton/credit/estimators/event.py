@@ -316,19 +316,11 @@ def _against(own: _Drawn, others: list[_Drawn]) -> tuple[float, float | None]:
         return value, None
     alike = [signal for signal, each in zip(signals, others, strict=True) if each.which == own.which]
     if len(own.returns) > 1:
-<<<<<<< HEAD
-        error = std(own.returns) / math.sqrt(len(own.returns))
-    else:
-        error = std(alike if len(alike) > 1 else signals)  # of others alone: its own return is given
-    both = math.hypot(error, std(signals) / math.sqrt(len(signals)))
-    return value, widened(both if both > 0 else None, len(signals) - 1)
-=======
         error = (std(own.returns) ** 2 / len(own.returns), len(own.returns) - 1.0)
     else:  # of others alone: its own return is given
         told = alike if len(alike) > 1 else signals
         error = (std(told) ** 2, len(told) - 1.0)
     return value, added(error, (std(signals) ** 2 / len(signals), len(signals) - 1.0))
->>>>>>> 7cee013 (Coverage of every estimator, with the error of the count; texts that vary)
 
 
 def _by_prefix(trace: Trace, path: list[int]) -> dict[str, Place]:

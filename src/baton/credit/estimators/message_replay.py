@@ -27,7 +27,6 @@ from msgspec import Struct, structs
 from numpy.typing import ArrayLike, NDArray
 
 from baton.credit.core.baseline import added
-from baton.credit.core.baseline import widened
 from baton.credit.core.spending import Cones, call_tokens, chances, own_tokens, picked
 from baton.credit.estimator import CreditError, Credits, Group, RewardOf, estimator, make_credit
 from baton.settings import Chance, Count, Positive

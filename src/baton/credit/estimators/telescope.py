@@ -129,7 +129,7 @@ def _by_likeness(group: Group, unit: CreditUnit, reward: RewardOf, later: float)
                     unit,
                     event.id,
                     worth if abs(worth) > rounding else 0.0,
-                    stderr=widened(error, len(group) - 2) if error > rounding and not alike else None,
+                    stderr=error if error > rounding and not alike else None,
                     assumes=tuple(notes),
                 )
             )
