@@ -147,6 +147,8 @@ def test_spend_bounds_shapley_and_is_said() -> None:
     assert forks.cost.tokens < whole.cost.tokens
     assert not any("spend" in note for note in free[0].assumes)
     assert any("bound by spend 0.2" in note for note in bound[0].assumes)
+    times = forks.cost.tokens / own_tokens(trace)
+    assert any(f"{times:.3g} times the trace's own tokens were run" in note for note in bound[0].assumes)
     assert sum(credit.cost_tokens or 0 for credit in bound) == forks.cost.tokens
     assert math.isclose(sum(c.value for c in bound), sum(c.value for c in free), abs_tol=1e-9)
 

@@ -267,7 +267,9 @@ async def shapley(
             reward=reward,
         )
         # One set of forks serves all agents; its cost stands on the first, so that costs can be added.
-        out.append(_written(players, found, runner.cost - before, (*assumes, *_bound(trace, found, spend))))
+        spent = runner.cost - before
+        notes = (*assumes, *_bound(trace, found, spend, spent))
+        out.append(_written(players, found, spent, notes))
     if not any(out):
         raise CreditError(
             f"none of these {len(group)} traces has spawned agents, so there is nobody to share among."
@@ -278,13 +280,16 @@ async def shapley(
     return [[_in_group(credit, next(spread)) for credit in mine] for mine in out]
 
 
-def _bound(trace: Trace, found: Shapley, spend: float | None) -> tuple[str, ...]:
-    """That not every coalition was asked, and why."""
+def _bound(trace: Trace, found: Shapley, spend: float | None, spent: Cost) -> tuple[str, ...]:
+    """That not every coalition was asked, why, and what was spent: one pair is run whatever it takes."""
     count = num_closed(players_of(trace)[1])
     if found.num_evaluations >= count:
         return ()
     asked = f"{found.num_evaluations} of {count if count < 10**6 else f'{count:.1e}'} coalitions were asked"
-    return (asked if spend is None else f"{asked}, bound by spend {spend:g}",)
+    if spend is None:
+        return (asked,)
+    times = spent.tokens / max(1, own_tokens(trace))
+    return (f"{asked}, bound by spend {spend:g}; {times:.3g} times the trace's own tokens were run",)
 
 
 def _written(players: list[str], found: Shapley, spent: Cost, assumes: tuple[str, ...]) -> list[Credit]:
