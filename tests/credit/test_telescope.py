@@ -14,7 +14,7 @@ from talks import talk, with_chances, with_options
 
 from baton.credit import CreditError
 from baton.credit.core.borrow import group_value
-from baton.credit.core.grounds import ALONE, BORROWED, EXACT, grounds_of
+from baton.credit.core.covering import ALONE, BORROWED, EXACT, grounds_of
 from baton.credit.estimator import Prefix
 from baton.credit.estimators.partition import partition
 from baton.credit.estimators.telescope import telescope

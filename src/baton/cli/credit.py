@@ -20,7 +20,7 @@ from baton.compose.credit_traces import CreditLayer, TraceRunner, credited, cred
 from baton.compose.runs import traces_at
 from baton.compose.waking import run_waking
 from baton.credit import ESTIMATORS, find
-from baton.credit.core.grounds import Grounds, grounds_of
+from baton.credit.core.covering import Grounds, grounds_of
 from baton.credit.estimator import Credits, Estimator, Value
 from baton.credit.estimators.partition import Partition
 from baton.credit.stack import StackedCredit, check_stack

@@ -28,7 +28,7 @@ import numpy as np
 from msgspec import Struct, structs
 
 from baton.credit import ESTIMATORS, find
-from baton.credit.core.grounds import Grounds, grounds_of
+from baton.credit.core.covering import Grounds, grounds_of
 from baton.credit.core.layers import what_is_left
 from baton.credit.estimator import Estimator
 from baton.credit.estimators.group import Ema
@@ -150,7 +150,9 @@ class Crediting:
             for group, credits in zip(together, found, strict=True):
                 for trace, mine in zip(group, credits, strict=True):
                     estimated[trace.trace_id].append([c for c in mine if _wanted(part, trace, c)])
-        left = {trace.trace_id: what_is_left(trace, estimated[trace.trace_id]) for trace in traces}
+        left = estimated
+        if len(self.recipe.credit) > 1:
+            left = {trace.trace_id: what_is_left(trace, estimated[trace.trace_id]) for trace in traces}
         layers: dict[str, list[Credit]] = {trace.trace_id: [] for trace in traces}
         for number, part in enumerate(self.recipe.credit):
             _add(part, {name: found[number] for name, found in left.items()}, layers)

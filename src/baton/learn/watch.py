@@ -32,7 +32,7 @@ import numpy as np
 from msgspec import Struct
 
 from baton import registry
-from baton.credit.core.grounds import Grounds
+from baton.credit.core.covering import Grounds
 from baton.errors import TraceError
 from baton.learn.recipe import Recipe
 from baton.learn.stage import failures, first_line

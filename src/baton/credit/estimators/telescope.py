@@ -29,8 +29,8 @@ from msgspec.structs import replace
 
 from baton.credit.core.baseline import seen, std, widened
 from baton.credit.core.borrow import Borrowed, borrowed
+from baton.credit.core.covering import ALONE, BORROWED, EXACT, NO_CHOICE
 from baton.credit.core.free_choice import free_parts
-from baton.credit.core.grounds import ALONE, BORROWED, EXACT, NO_CHOICE
 from baton.credit.core.likeness import Array
 from baton.credit.core.tree import Tree, event_steps, tree_value
 from baton.credit.estimator import Credits, Group, Prefix, RewardOf, Value, estimator, make_credit, returns
