@@ -16,7 +16,7 @@ from credit_teams import group_of
 from scipy import signal, stats
 
 from baton.credit import ESTIMATORS
-from baton.credit.core.baseline import t_95
+from baton.credit.estimator import t_95
 from baton.credit.estimators.gae import advantages
 from baton.credit.estimators.shapley_values import closed_part, exact, interaction, sampled, symmetric
 from baton.credit.estimators.spawn_effect import effect_of

@@ -12,6 +12,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import NormalDist
 from typing import Any, ParamSpec, TypeVar
 
 from msgspec import Struct
@@ -114,6 +115,36 @@ def write_credits(
         ]
         for mine in rows
     ]
+
+
+NORMAL_95 = NormalDist().inv_cdf(0.975)
+"""What a stated error is multiplied by for a 95 % interval."""
+
+
+def widened(error: float | None, df: float) -> float | None:
+    """A standard error that rests on few draws, so that 1.96 of it cover 95 %; None where there are none."""
+    return None if error is None or df < 1 else error * t_95(df) / NORMAL_95
+
+
+def added(*parts: tuple[float, float]) -> float | None:
+    """The error of a sum of independent parts, by the (squared error, degrees of freedom) of each; Satterthwaite."""
+    total = math.fsum(square for square, _ in parts)
+    doubt = math.fsum(square**2 / df for square, df in parts if square > 0)
+    return widened(math.sqrt(total), total**2 / doubt) if doubt > 0 else None
+
+
+def t_95(df: float) -> float:
+    """Student's 97.5 % quantile: exact for 1 and 2 degrees of freedom, else by Cornish and Fisher (error < 0.004)."""
+    if df < 3:  # between two of them, the wider
+        return math.tan(math.pi * 0.475) if df < 2 else 0.95 * math.sqrt(2 / (1 - 0.95**2))
+    z = NORMAL_95
+    return (
+        z
+        + (z**3 + z) / (4 * df)
+        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * df**2)
+        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * df**3)
+        + (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / (92160 * df**4)
+    )
 
 
 class Estimator(Struct, frozen=True, kw_only=True):

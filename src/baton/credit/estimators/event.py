@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Mapping
 from statistics import fmean
 from typing import Literal, NamedTuple
 
-from baton.credit.core.baseline import BY_SPREAD, EPS, OF_BASELINE, added, normalised, pooled, std, widened
+from baton.credit.core.baseline import BY_SPREAD, EPS, OF_BASELINE, normalised, pooled, std
 from baton.credit.core.tree import Tree, context_key, event_steps
 from baton.credit.estimator import (
     CreditError,
@@ -19,8 +19,10 @@ from baton.credit.estimator import (
     Group,
     Prefix,
     RewardOf,
+    added,
     estimator,
     returns,
+    widened,
     write_credits,
 )
 from baton.settings import NotNegative, Share

@@ -17,7 +17,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from baton.credit.core.acts import of_turns, own_rewards, turn_rewards, turns
-from baton.credit.core.baseline import Advantage, widened
+from baton.credit.core.baseline import Advantage
 from baton.credit.estimator import (
     CreditError,
     Credits,
@@ -27,6 +27,7 @@ from baton.credit.estimator import (
     Value,
     estimator,
     returns,
+    widened,
     write_credits,
 )
 from baton.settings import Share

@@ -26,9 +26,8 @@ import numpy as np
 from msgspec import Struct, structs
 from numpy.typing import ArrayLike, NDArray
 
-from baton.credit.core.baseline import added
 from baton.credit.core.spending import Cones, call_tokens, chances, own_tokens, picked
-from baton.credit.estimator import CreditError, Credits, Group, RewardOf, estimator, make_credit
+from baton.credit.estimator import CreditError, Credits, Group, RewardOf, added, estimator, make_credit
 from baton.settings import Chance, Count, Positive
 from baton.team.action import Delegate, Return, Send, Spawn
 from baton.team.altered import OtherAnswer, call_of, cone, coupling

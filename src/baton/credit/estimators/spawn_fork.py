@@ -20,8 +20,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from baton.credit.core.baseline import BY_SPREAD, one_draw, widened
-from baton.credit.estimator import CreditError, Credits, Group, RewardOf, estimator, make_credit
+from baton.credit.core.baseline import BY_SPREAD, one_draw
+from baton.credit.estimator import CreditError, Credits, Group, RewardOf, estimator, make_credit, widened
 from baton.credit.estimators.spawn_effect import effect_of
 from baton.credit.estimators.spawn_options import (
     BY_OPTION,

@@ -11,8 +11,16 @@ from statistics import fmean
 
 from msgspec import Struct
 
-from baton.credit.core.baseline import widened
-from baton.credit.estimator import CreditError, Credits, Group, RewardOf, estimator, make_credit, returns
+from baton.credit.estimator import (
+    CreditError,
+    Credits,
+    Group,
+    RewardOf,
+    estimator,
+    make_credit,
+    returns,
+    widened,
+)
 from baton.credit.estimators.spawn_effect import (
     Decisions,
     Effect,

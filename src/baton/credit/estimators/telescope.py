@@ -27,13 +27,23 @@ from typing import Literal
 import numpy as np
 from msgspec.structs import replace
 
-from baton.credit.core.baseline import seen, std, widened
+from baton.credit.core.baseline import seen, std
 from baton.credit.core.borrow import Borrowed, borrowed
 from baton.credit.core.covering import ALONE, BORROWED, EXACT, NO_CHOICE
 from baton.credit.core.free_choice import free_parts
 from baton.credit.core.likeness import Array
 from baton.credit.core.tree import Tree, event_steps, tree_value
-from baton.credit.estimator import Credits, Group, Prefix, RewardOf, Value, estimator, make_credit, returns
+from baton.credit.estimator import (
+    Credits,
+    Group,
+    Prefix,
+    RewardOf,
+    Value,
+    estimator,
+    make_credit,
+    returns,
+    widened,
+)
 from baton.credit.estimators.partition import partition
 from baton.settings import Share
 from baton.trace.acts import acts

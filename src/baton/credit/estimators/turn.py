@@ -22,10 +22,18 @@ from baton.credit.core.baseline import (
     parts,
     pooled,
     std,
-    widened,
 )
 from baton.credit.core.tree import Tree, context_key, turn_steps
-from baton.credit.estimator import CreditError, Credits, Group, RewardOf, estimator, returns, write_credits
+from baton.credit.estimator import (
+    CreditError,
+    Credits,
+    Group,
+    RewardOf,
+    estimator,
+    returns,
+    widened,
+    write_credits,
+)
 from baton.credit.estimators.group import compared
 from baton.settings import NotNegative, Share
 from baton.trace.acts import Turn
