@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -139,8 +140,11 @@ def test_bench_as_typed(capsys: pytest.CaptureFixture[str]) -> None:
     told = json.loads(out)
     unmet = [target["what"] for target in told["targets"] if not target["met"]]
     assert code == bool(unmet)
-    # Intervals of coma and message-replay are too wide at 32 rollouts; the table says so.
-    assert all("intervals hold the truth" in what for what in unmet), unmet
+    # Intervals of these two are too wide at 32 rollouts, as the table says; a third, or an absent one, is a fault.
+    for what in unmet:
+        outside = re.search(r"intervals hold the truth .* \(outside it: ([^;)]+)\)$", what)
+        assert outside, what
+        assert {name.split()[0] for name in outside[1].split(", ")} <= {"coma", "message-replay"}
     assert all(f["num_samples"] >= 10_000 for f in told["figures"] if "Shapley" in f["estimator"])
     assert "credit, 1 of" in err
     assert credit.main(["--quick"]) == 0
