@@ -403,9 +403,6 @@ def test_shapley_is_the_mean_over_all_orders(settings: dict[str, float]) -> None
         assert within(off, 3.0)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="few rounds that came out alike state an error of zero, and are off by .2 and more"
-)
 @pytest.mark.parametrize("budget", [7, 31])
 def test_a_shapley_value_that_states_no_error_is_exact(budget: int) -> None:
     """docs/credit.md: never zero for not knowing; zero where every coalition was run."""
@@ -415,7 +412,6 @@ def test_a_shapley_value_that_states_no_error_is_exact(budget: int) -> None:
                 assert credit.value == pytest.approx(counselled(0)[1][name])
 
 
-@pytest.mark.xfail(strict=True, reason="from two rounds the stated error is too small: 95 % cover 40 to 80 %")
 @pytest.mark.parametrize("budget", [7, 13, 31])
 def test_shapley_values_are_as_far_off_as_they_say(budget: int) -> None:
     inside = []
@@ -426,9 +422,6 @@ def test_shapley_values_are_as_far_off_as_they_say(budget: int) -> None:
     assert fmean(inside) > 0.88
 
 
-@pytest.mark.xfail(
-    strict=True, reason="with `spend` all 32 coalitions are run, and the values are sampled all the same"
-)
 def test_shapley_is_exact_where_the_spending_allows_every_coalition() -> None:
     team, assignment = council(0)
     trace, exact, _, _ = counselled(0)

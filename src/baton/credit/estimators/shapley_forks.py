@@ -200,14 +200,18 @@ def _values(
         return exact_precedence(v, parents) if value == "precedence" else exact(v, parents)
     one_round = ORDERS_PER_ROUND * (len(players) - 1) + 2
     if spend is None and max_evaluations >= min(one_round, count):
-        return sampled(v, parents, value=value, max_evaluations=max_evaluations, seed=seed)
-    return scarce(
-        v,
-        value=value,
-        max_evaluations=max_evaluations,
-        budget=math.inf if budget is None else budget,
-        seed=seed,
-    )
+        found = sampled(v, parents, value=value, max_evaluations=max_evaluations, seed=seed)
+    else:
+        found = scarce(
+            v,
+            value=value,
+            max_evaluations=max_evaluations,
+            budget=math.inf if budget is None else budget,
+            seed=seed,
+        )
+    if len(players) <= _MAX_EXACT_PLAYERS and v.num_evaluations >= count:  # then nothing is left to chance
+        return exact_precedence(v, parents) if value == "precedence" else exact(v, parents)
+    return found
 
 
 @estimator(

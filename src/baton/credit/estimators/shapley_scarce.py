@@ -12,6 +12,9 @@ A budget is kept by cost: draws are taken in order, and the first that would pas
 count; the very first always does. What is kept is then exchangeable with what could have been, so the mean stays free
 of bias (Glynn and Heidelberger 1990). No more than that one draw is spent above the budget, but for draws that were
 made together with it.
+
+Its errors are those of few draws whose worths are skewed: stated as 95 %, they held the truth 83 to 99 times in 100 on
+gloves, signalling and a forest, from 4 to 16 draws (`tests/credit/test_spending.py`).
 Sources: Covert and Lee 2021 (unbiased KernelSHAP, paired); Glynn and Heidelberger 1990 [M]; precedence by steps [I].
 """
 
@@ -24,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baton.credit.estimator import CreditError
-from baton.credit.estimators.shapley_values import Coalitions, Shapley, order_drawer
+from baton.credit.estimators.shapley_values import Coalitions, Shapley, errors_of, order_drawer
 from baton.team.clock import generator
 
 Array = NDArray[np.float64]
@@ -128,12 +131,9 @@ class _Steps:
 def _finished(v: Coalitions, kept: Sequence[Array]) -> Shapley:
     rows = np.array(kept)
     mean = rows.mean(axis=0)
-    stderr = None
-    if len(rows) > 1:
-        stderr = tuple((rows.std(axis=0, ddof=1) / math.sqrt(len(rows))).tolist())
     return Shapley(
         values=tuple(mean.tolist()),
-        stderr=stderr,
+        stderr=errors_of(rows),
         num_evaluations=v.num_evaluations,
         residual=float(mean.sum() - v.total),
     )

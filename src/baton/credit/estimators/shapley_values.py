@@ -24,14 +24,16 @@ from msgspec import Struct
 from numpy.polynomial.polynomial import polyder, polyfit, polyval
 from numpy.typing import NDArray
 
-from baton.credit.estimator import CreditError
+from baton.credit.estimator import CreditError, widened
 from baton.team.clock import generator
+from baton.trace.records import ROUNDING
 
 Worth = Callable[[int], float]
 """v of a coalition, as a bit mask over the players."""
 Together = Callable[[Sequence[int]], Sequence[tuple[float, float]]]
 """v of several coalitions, each with what it cost to find out."""
 _MAX_EXACT = 20
+_AS_ROUNDS = 4
 _MAX_CLOSED = 1 << 18
 
 
@@ -39,8 +41,8 @@ class Shapley(Struct, frozen=True, kw_only=True):
     """Each player's value."""
 
     values: tuple[float, ...]
-    stderr: tuple[float, ...] | None = None
-    """Zero where exact; None: too few rounds to say."""
+    stderr: tuple[float | None, ...] | None = None
+    """Zero where exact; None: too few rounds to say, or they came out alike."""
     halfwidth: tuple[float, ...] | None = None
     """Half the width of the 95 % interval that holds at every stopping time."""
     num_evaluations: int = 0
@@ -278,6 +280,23 @@ _STEPS = 4
 _SHRINK = 0.1
 
 
+def errors_of(rounds: Array) -> tuple[float | None, ...] | None:
+    """The error of the mean over rounds, widened for few of them; None where they came out alike, or there is one.
+
+    Few rounds often agree about an agent by chance, so its spread is taken together with that of all agents, which
+    counts as some rounds more.
+    """
+    df = len(rounds) - 1
+    if df < 1:
+        return None
+    own = rounds.var(axis=0, ddof=1)
+    together = (df * own + _AS_ROUNDS * own.mean()) / (df + _AS_ROUNDS)
+    errors = np.sqrt(together / len(rounds))
+    if errors.max() <= ROUNDING * max(1.0, float(np.abs(rounds).max())):
+        return None
+    return tuple(widened(error, df) for error in errors.tolist())
+
+
 def sampled(
     worth: Worth | Coalitions,
     parents: Sequence[int],
@@ -320,9 +339,8 @@ def sampled(
     mean = rounds.mean(axis=0)
     stderr = halfwidth = None
     if len(rounds) > 1:
-        deviation = rounds.std(axis=0, ddof=1)
-        stderr = tuple((deviation / math.sqrt(len(rounds))).tolist())
-        halfwidth = tuple(anytime_halfwidth(deviation, len(rounds)).tolist())
+        stderr = errors_of(rounds)
+        halfwidth = tuple(anytime_halfwidth(rounds.std(axis=0, ddof=1), len(rounds)).tolist())
     return Shapley(
         values=tuple(mean.tolist()),
         stderr=stderr,
