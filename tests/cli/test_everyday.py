@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import zlib
@@ -130,3 +131,35 @@ def test_a_small_payload_cannot_fill_memory() -> None:
     payload = Payload(ref="b2:x", size=2**40, codec="zlib", data=bomb)
     with pytest.raises(CorruptError, match="the most that is unpacked"):
         payload.content()
+
+
+def test_a_fork_is_no_rollout_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = tmp_path / "sum"
+    for seed in range(3):
+        assert main(["run", "shard-sum", "--seed", str(seed), "--out", str(place)]) == 0
+    first = f"{place}/run.db"
+    alone = [tmp_path / "credit.json", tmp_path / "measure.json"]
+    commands = (
+        ["credit", str(place), "--estimator", "mean", "--group-by", "task", "--json"],
+        ["measure", str(place), "--json"],
+    )
+    capsys.readouterr()
+    for command, kept in zip(commands, alone, strict=True):
+        assert main(command) == 0
+        kept.write_text(capsys.readouterr().out)
+    name = "shard-sum-centralized-1"
+    fork = ["fork", first, "--trace", name, "--at", "worker2#2", "--replace", "0", "--out", str(place)]
+    assert main(fork) == 0
+    capsys.readouterr()
+    assert main(commands[0]) == 0
+    told = capsys.readouterr()
+    assert "no rollout of its own" in told.err
+    before, after = (
+        {trace["trace_id"]: trace["credits"] for trace in json.loads(text)["traces"] if trace["credits"]}
+        for text in (alone[0].read_text(), told.out)
+    )
+    assert before == after
+    assert main(commands[1]) == 0
+    told = capsys.readouterr()
+    assert "1 fork left out" in told.err
+    assert json.loads(told.out) == json.loads(alone[1].read_text())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -30,7 +31,7 @@ from baton.registry import TRUST, imported, is_reference
 from baton.settings import read_value
 from baton.trace.acts import EVENT_UNITS
 from baton.trace.formats import find_format, format_of_name, write
-from baton.trace.trace import Trace
+from baton.trace.trace import Trace, is_fork
 from baton.trace.vocabulary import CREDIT_UNITS
 from baton.view.terminal.live import live_line
 from baton.view.terminal.screen import emit
@@ -110,6 +111,7 @@ def run(args: argparse.Namespace) -> int:
             watching=_watching,
         )
     )
+    _tell_of_forks(traces, credits)
     if args.out is not None:
         write(map(credited, traces, credits), args.out)
     if args.json:
@@ -121,6 +123,15 @@ def run(args: argparse.Namespace) -> int:
         return print_json({"estimator": _about(estimator), "grounds": told, "traces": rows})
     _print_table(traces, credits)
     return 0
+
+
+def _tell_of_forks(traces: list[Trace], credits: Credits) -> None:
+    left = [
+        trace.trace_id for trace, mine in zip(traces, credits, strict=True) if is_fork(trace) and not mine
+    ]
+    if left and any(credits):
+        names = printable(", ".join([*left[:3], *(["…"] if len(left) > 3 else [])]))
+        print(f"baton credit: not compared, for a fork is no rollout of its own: {names}", file=sys.stderr)
 
 
 def _partition(args: argparse.Namespace) -> int:

@@ -28,9 +28,9 @@ from baton.measure.safety.taint import Labels
 from baton.team.forks import Rerun, rerun_of
 from baton.trace.formats import read_all
 from baton.trace.gold import Gold
-from baton.trace.trace import Trace
+from baton.trace.trace import Trace, drawn
 from baton.view.terminal.screen import emit
-from baton.view.text import printable
+from baton.view.text import count, printable
 
 _NAMED = 5
 
@@ -136,10 +136,17 @@ def _readings(
     if twice:
         names = ", ".join([*map(printable, list(twice)[:_NAMED]), *(["…"] if len(twice) > _NAMED else [])])
         print(f"baton measure: given more than once and counted once: {names}", file=sys.stderr)
+    every = [trace for traces in found.values() for trace in traces]
+    counted = drawn(every)
+    if forks := len(every) - len(counted):
+        print(
+            f"baton measure: {count(forks, 'fork')} left out: a fork is no rollout of its own. Give forks alone to "
+            "measure them.",
+            file=sys.stderr,
+        )
     return [
         MeasuredTrace(trace, _known(trace, gold_of(given or {}, trace.trace_id), trust=trust), meaning)
-        for traces in found.values()
-        for trace in traces
+        for trace in counted
     ]
 
 

@@ -24,7 +24,7 @@ from baton.team.protocol import Answer
 from baton.team.team import Assignment, Team
 from baton.trace.outcome import team_return
 from baton.trace.records import Credit
-from baton.trace.trace import Trace, meta_table
+from baton.trace.trace import Trace, is_fork, meta_table
 
 
 class TraceRunner:
@@ -97,7 +97,10 @@ async def credits_of(
     assignment: Assignment | None = None,
     watching: Callable[[TraceRunner], AbstractContextManager[None]] = lambda _: nullcontext(),
 ) -> Credits:
-    """For each trace, its credits. `reward` is a channel's name, or reads the return off a trace."""
+    """For each trace, its credits. `reward` is a channel's name, or reads the return off a trace.
+
+    A fork is no draw of its own: where rollouts are compared, those beside them get no credit.
+    """
     given = dict(settings or {})
     if estimator.takes_reward:
         given["reward"] = reward if callable(reward) else partial(team_return, channel=reward)
@@ -106,7 +109,10 @@ async def credits_of(
             f"estimator {estimator.name} does not look at the team's return; leave --reward out."
         )
     found: Credits = [[] for _ in traces]
+    compares_draws = {"group", "values or group"} & estimator.needs and "shared_prefixes" not in estimator.needs
     for places in _groups(traces, group_by):
+        if compares_draws:
+            places = [place for place in places if not is_fork(traces[place])] or places
         group = [traces[place] for place in places]
         if "runtime" in estimator.needs:
             runner = TraceRunner(group[0], trust=trust, team=team, assignment=assignment)

@@ -22,7 +22,7 @@ from baton.games.solve import solve
 from baton.tasks.game_task import GameTask
 from baton.team.running import Run, header_of
 from baton.trace.formats import read_all
-from baton.trace.trace import Trace, meta_table
+from baton.trace.trace import Trace, drawn, meta_table
 
 
 def play_on_team(
@@ -64,7 +64,7 @@ def ledgers_of_traces(path: Path) -> dict[str, dict[str, GameRegret | SampledLed
     """Game -> who played it -> the ledger of the traces in a file or a run's directory."""
     solution_of = lru_cache(16)(solve)
     found: dict[tuple[str, str], list[GameRegret]] = {}
-    for trace in read_all(path):
+    for trace in drawn(list(read_all(path))):
         if trace.finished:
             ledger = regret_of_trace(trace, solution_of)
             policy = str(meta_table(trace.header, "run", "policies").get("orchestrator", "unknown"))

@@ -210,6 +210,16 @@ class Trace(Struct, frozen=True, kw_only=True, dict=True):
 T = TypeVar("T")
 
 
+def is_fork(trace: Trace) -> bool:
+    """Whether it is another trace run again with something different, and so no draw of its own."""
+    return "forked_from" in trace.header.meta
+
+
+def drawn(traces: Sequence[Trace]) -> list[Trace]:
+    """Those that are draws of their own, for whatever counts or compares rollouts; all, where all are forks."""
+    return [trace for trace in traces if not is_fork(trace)] or list(traces)
+
+
 def meta_table(header: Header, *names: str) -> dict[str, Any]:
     """An object inside `meta`, such as `"run", "task"`; empty where there is none, or something else in its place."""
     found: Any = header.meta
