@@ -26,7 +26,7 @@ from baton.measure.report.report import measure as report_on
 from baton.reward.reward_recipe import load_reward_recipe, with_rewards
 from baton.tasks.task import Task
 from baton.trace.gold import Gold
-from baton.trace.trace import Trace
+from baton.trace.trace import Trace, drawn
 from baton.view.report.training_report import write_report
 
 P = ParamSpec("P")
@@ -168,5 +168,5 @@ def measure(
         return [MeasuredTrace(trace, measure_gold(trace, task=task, trust=trust)) for trace in some]
 
     own = [find_metric(one) if isinstance(one, str) else one for one in metrics]
-    team = readings(traces_in(traces))
+    team = readings(drawn(list(traces_in(traces))))  # a fork is no rollout of its own
     return report_on(team, single=readings(single), samples=readings(best_of), metrics=own)

@@ -106,8 +106,11 @@ def test_in_a_loop_there_are_twins(task: baton.Task) -> None:
         trace = await baton.aio.run(task, policy=policy)
         assert await baton.aio.replay(trace, task=task) == trace
         fork = await baton.aio.fork(trace, task=task, policy=policy, bar="worker2")
-        credited = await baton.aio.credit([trace, fork.trace], "group")
-        assert credited[0].credits
+        with pytest.raises(baton.BatonError, match="a fork is no rollout of its own"):
+            await baton.aio.credit([trace, fork.trace], "group")
+        other = await baton.aio.run(task, policy=policy, seed=1)
+        credited = await baton.aio.credit([trace, fork.trace, other], "mean", group_by="task")
+        assert [bool(each.credits) for each in credited] == [True, False, True]
         assert (await baton.aio.measure(credited)).all.traces == 2
         assert await baton.aio.score(trace, "shared")
 

@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 from baton.compose.again import team_again
 from baton.compose.run_settings import settings_of
 from baton.credit.core.borrow import group_value
-from baton.credit.estimator import Credits, Estimator, Value
+from baton.credit.estimator import CreditError, Credits, Estimator, Value
 from baton.credit.estimators.partition import Partition, partition
 from baton.errors import UsageError
 from baton.team.forking import Fork
@@ -109,18 +109,21 @@ async def credits_of(
             f"estimator {estimator.name} does not look at the team's return; leave --reward out."
         )
     found: Credits = [[] for _ in traces]
-    compares_draws = {"group", "values or group"} & estimator.needs and "shared_prefixes" not in estimator.needs
     for places in _groups(traces, group_by):
-        if compares_draws:
-            places = [place for place in places if not is_fork(traces[place])] or places
-        group = [traces[place] for place in places]
-        if "runtime" in estimator.needs:
-            runner = TraceRunner(group[0], trust=trust, team=team, assignment=assignment)
-            with watching(runner):
-                mine = await _with_runner(estimator, group, unit, given, runner)
-        else:
-            mine = estimator(group, unit=unit, **given)
-        for place, credits in zip(places, mine, strict=True):
+        rollouts = _compared(estimator, traces, places)
+        group = [traces[place] for place in rollouts]
+        try:
+            if "runtime" in estimator.needs:
+                runner = TraceRunner(group[0], trust=trust, team=team, assignment=assignment)
+                with watching(runner):
+                    mine = await _with_runner(estimator, group, unit, given, runner)
+            else:
+                mine = estimator(group, unit=unit, **given)
+        except CreditError as error:
+            if len(rollouts) == len(places):
+                raise
+            raise CreditError(f"{error} Forks do not count: a fork is no rollout of its own.") from None
+        for place, credits in zip(rollouts, mine, strict=True):
             found[place] = credits
     return found
 
@@ -131,6 +134,13 @@ class CreditLayer(Struct, frozen=True, kw_only=True):
     estimator: Estimator
     unit: str | None = None
     settings: dict[str, Any] = {}
+
+
+def _compared(estimator: Estimator, traces: Sequence[Trace], places: list[int]) -> list[int]:
+    """Those of a group that an estimator compares: without forks, but for one that looks for shared beginnings."""
+    if not {"group", "values or group"} & estimator.needs or "shared_prefixes" in estimator.needs:
+        return places
+    return [place for place in places if not is_fork(traces[place])] or places
 
 
 async def partitions_of(
