@@ -6,12 +6,14 @@ import json
 import subprocess
 import sys
 import zlib
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from baton.cli import main
 from baton.errors import CorruptError
+from baton.trace.formats import read_all
 from baton.trace.records import Payload
 
 BATON = [sys.executable, "-c", "from baton.cli import main; raise SystemExit(main())"]
@@ -163,3 +165,30 @@ def test_a_fork_is_no_rollout_of_its_own(tmp_path: Path, capsys: pytest.CaptureF
     told = capsys.readouterr()
     assert "1 fork left out" in told.err
     assert json.loads(told.out) == json.loads(alone[1].read_text())
+
+
+def test_groups_of_rollouts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = str(tmp_path / "groups")
+    many = ["run", "game:spawn-bandit", "--policy", "random", "--out", place, "--seed", "5"]
+    assert main([*many, "--instances", "0:3", "--rollouts", "4"]) == 0
+    assert "12 traces in" in capsys.readouterr().out
+    traces = list(read_all(place))
+    assert len({trace.trace_id for trace in traces}) == 12
+    by_instance = Counter(trace.header.task_id for trace in traces)
+    assert sorted(by_instance.values()) == [4, 4, 4]
+    acts = {(trace.header.task_id, *(str(event.choice) for event in trace.events)) for trace in traces}
+    assert len(acts) > 3  # rollouts of an instance are drawn apart
+    assert main(["credit", place, "--estimator", "group"]) == 0
+    assert main(["replay", place, "--trace", traces[-1].trace_id]) == 0
+    capsys.readouterr()
+    for wrong, told in (
+        (["--instances", "0:3", "--rollouts", "4"], "the same draws are no new rollout"),
+        (["--instances", "3:1"], "0 <= A < B"),
+        (["--rollouts", "0"], "expected 1 or more"),
+    ):
+        assert main([*many, *wrong]) == 2
+        assert told in capsys.readouterr().err
+    alone = str(tmp_path / "alone")
+    assert main(["run", "shard-sum", "--instances", "7", "--out", alone]) == 0
+    assert main(["credit", alone, "--estimator", "group"]) == 2
+    assert "at least 2" in capsys.readouterr().err

@@ -5,26 +5,32 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+from functools import cache
+from pathlib import Path
+from statistics import fmean
 
 from msgspec import structs
 
 from baton.cli import add_policy, add_repeated
 from baton.compose.run_settings import Settings, parse_policies, parse_settings
-from baton.compose.runs import default_id, run_into
+from baton.compose.runs import default_id, run_all_into, run_into
 from baton.compose.stores import resume_command, store_to_write
 from baton.compose.team_from_settings import make_team, with_room
 from baton.compose.trust import resume_needs_trust
 from baton.compose.voter_accuracies import estimated_accuracies
 from baton.compose.waking import run_waking
-from baton.engine import FORMS
+from baton.engine import FORMS, make_engine
 from baton.errors import UsageError
 from baton.games.reference import REFERENCE as POLICIES
 from baton.learn.models import MODELS
 from baton.learn.stage import failures, first_line
 from baton.registry import names
 from baton.trace.formats.sqlite.store_read import list_traces
+from baton.trace.outcome import team_return
 from baton.trace.trace import Trace
+from baton.view.terminal.live import live_line
 from baton.view.terminal.run_lines import describe, watching
+from baton.view.text import count as counted
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "gives it.\n\n"
         "settings: rounds=3 (of the topology), task.num_shards=8, limits.tokens=5000, latency.jitter=0,\n"
         "  sampling.temperature=0.7, sampling.worker.max_tokens=64, fusion.log_odds.accuracies.peer1=0.8\n\n"
-        "example:\n  baton run shard-sum --topology centralized --policy reference --out runs/sum"
+        "example:\n  baton run shard-sum --topology centralized --policy reference --out runs/sum\n"
+        "  baton run game:spawn-bandit --policy random --instances 0:4 --rollouts 8 --out runs/groups"
     )
     parser.add_argument("task", metavar="TASK", help="what to work on")
     parser.add_argument(
@@ -46,6 +53,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_policy(parser, "who answers: P for all, ROLE=P for one")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the instance and all draws (0)")
+    parser.add_argument(
+        "--instances", metavar="A:B", help="instances A to B - 1, or one, A (default: the seed's)"
+    )
+    parser.add_argument(
+        "--rollouts",
+        type=int,
+        metavar="N",
+        help="of each instance, with draws of their own: --seed and up (1)",
+    )
     parser.add_argument("--split", choices=["train", "test"], default="train", help="which instances (train)")
     add_repeated(parser, "--set", "K=V", "a setting")
     parser.add_argument(
@@ -76,6 +92,7 @@ def run(args: argparse.Namespace) -> int:
         policies=parse_policies(args.policy) or {"default": "reference"},
         split=args.split,
         seed=args.seed,
+        instance=None,
         tools=tuple(args.tool),
         aggregators=tuple(args.aggregator),
         clock=args.clock,
@@ -84,6 +101,8 @@ def run(args: argparse.Namespace) -> int:
     )
     path = store_to_write(args.out)
     settings = _weighed(with_room(typed), args.accuracies)
+    if args.instances is not None or args.rollouts is not None:
+        return _run_all(args, settings, path)
     team, assignment = make_team(settings)
     working = run_into(path, settings, team, assignment, watching=watching, trace_id=default_id(settings))
     try:
@@ -98,6 +117,51 @@ def run(args: argparse.Namespace) -> int:
     show = ["baton", "show", args.out, *(("--trace", trace.trace_id) if count > 1 else ())]
     print(f"Type: {shlex.join(show)}")
     return _given_up(trace)
+
+
+def _run_all(args: argparse.Namespace, settings: Settings, path: Path) -> int:
+    """A group of rollouts of each instance, side by side."""
+    rollouts = 1 if args.rollouts is None else args.rollouts
+    if rollouts < 1:
+        raise UsageError(f"--rollouts {rollouts}: expected 1 or more.")
+    # A seed for each run: rollouts with one seed would draw alike on every instance.
+    wanted = [one for one in _instances(args.instances, args.seed) for _ in range(rollouts)]
+    each = [
+        structs.replace(settings, instance=instance, seed=args.seed + number)
+        for number, instance in enumerate(wanted)
+    ]
+    make = cache(make_engine)  # a model is loaded once
+    ended: list[Trace] = []
+    with live_line(lambda seconds: f"{len(ended)} of {len(each)} runs, {seconds:.0f} s"):
+        planned = [(one, *make_team(one, make=make)) for one in each]
+        try:
+            traces = run_waking(run_all_into(path, planned, ended.append))
+        except KeyboardInterrupt:
+            go_on = resume_command(args.out, trust=resume_needs_trust(settings))
+            print(f"\nStopped; everything so far is kept. Type: {go_on}", file=sys.stderr)
+            return 130
+    for trace in traces:
+        rewards = ", ".join(f"{r.channel} {r.value:g}" for r in trace.rewards)
+        print(f"{trace.trace_id}  {rewards or 'no reward'}  {trace.costs.get('tokens', 0):,.0f} tokens")
+    returns = [team_return(trace) for trace in traces if trace.rewards]
+    mean = f", mean return {fmean(returns):.3f}" if returns else ""
+    print(f"{counted(len(traces), 'trace')} in {path}{mean}")
+    if rollouts > 1:
+        print(f"Type: {shlex.join(['baton', 'credit', args.out, '--estimator', 'group'])}")
+    return max(_given_up(trace) for trace in traces)
+
+
+def _instances(given: str | None, seed: int) -> range:
+    if given is None:
+        return range(seed, seed + 1)
+    first, colon, last = given.partition(":")
+    try:
+        found = range(int(first), int(last) if colon else int(first) + 1)
+    except ValueError:
+        found = range(0)
+    if not found or found.start < 0:
+        raise UsageError(f"--instances {given}: expected A:B with 0 <= A < B, such as 0:8, or one number.")
+    return found
 
 
 def _weighed(settings: Settings, paths: list[str]) -> Settings:

@@ -37,7 +37,7 @@ def task_behind(
             if not trust:
                 check_named([("task", settings.task)], f"trace {trace.trace_id!r}")
             task = task_of(settings)
-        return task, task.instance(settings.seed, settings.split)
+        return task, task.instance(settings.instance_number, settings.split)
     except (BatonError, msgspec.ValidationError):
         return None
 

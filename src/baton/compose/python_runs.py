@@ -83,6 +83,7 @@ async def run(
         aggregators=tuple(map(name_of, aggregators)),
         split=split,
         seed=seed,
+        instance=None,
         clock=clock,
         surface=name_of(surface),
         **parse_settings(settings or {}),

@@ -52,8 +52,15 @@ class Settings(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Ways to fuse answers beside those that ship."""
     split: Literal["train", "test"] = "train"
     seed: int = 0
+    """Of all draws; and of the instance, where none is given."""
+    instance: int | None = None
     clock: Literal["virtual", "real"] = "virtual"
     surface: str = "lines"
+
+    @property
+    def instance_number(self) -> int:
+        """Which instance is worked on."""
+        return self.seed if self.instance is None else self.instance
 
     def named(self) -> list[tuple[str, str]]:
         """(kind of extension, name) of all that has to be looked up, but for the policies."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from baton.trace.formats.sqlite.store import Store
 from baton.trace.formats.sqlite.store_read import list_traces, read_store
 from baton.trace.trace import Trace
 
+_SIDE_BY_SIDE = 8
 Watching = Callable[[Run], AbstractContextManager[None]]
 """Shows a run while it goes on."""
 
@@ -55,9 +57,40 @@ async def run_into(
             return await going.go()
 
 
+Planned = tuple[Settings, Team, Assignment]
+
+
+async def run_all_into(
+    path: Path, planned: Sequence[Planned], done: Callable[[Trace], None] = lambda _: None
+) -> list[Trace]:
+    """Several runs side by side, into one store, each as it goes. `done` hears of each when it is over."""
+    await _reach(planned[0][1])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    taken = {summary.trace_id for summary in list_traces(path)} if path.exists() else set()
+    if again := [name for name in (default_id(settings) for settings, _, _ in planned) if name in taken]:
+        raise UsageError(
+            f"{path} holds {again[0]!r} already, and the same draws are no new rollout. Give another --seed or --out."
+        )
+    turn = asyncio.Semaphore(_SIDE_BY_SIDE)
+    with _open(path) as store:
+
+        async def one(settings: Settings, team: Team, assignment: Assignment) -> Trace:
+            async with turn:
+                told = msgspec.to_builtins(settings)
+                header = header_of(team, assignment, default_id(settings), settings=told)
+                journal = StoreJournal(store, store.begin(header))
+                store.commit()
+                trace = await Run(team, assignment, header, journal=journal).go()
+                done(trace)
+                return trace
+
+        return list(await asyncio.gather(*(one(*plan) for plan in planned)))
+
+
 def default_id(settings: Settings) -> str:
     """The name of a run that was given none."""
-    return f"{settings.task}-{settings.topology}-{settings.seed}"
+    instance = "" if settings.instance is None else f"{settings.instance}-"
+    return f"{settings.task}-{settings.topology}-{instance}{settings.seed}"
 
 
 async def go_on(

@@ -72,7 +72,7 @@ def make_team(
     `make` gives an engine for its specification: code, files and servers are its concern.
     """
     task = given.task or task_of(settings)
-    assignment = task.assignment(task.instance(settings.seed, settings.split))
+    assignment = task.assignment(task.instance(settings.instance_number, settings.split))
     assignment = assignment.with_tools((*_looked_up(settings.tools), *given.tools))
     if settings.fusion:
         assignment = structs.replace(assignment, fusion={**assignment.fusion, **settings.fusion})

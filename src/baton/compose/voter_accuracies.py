@@ -42,7 +42,7 @@ def _judge(trace: Trace, now: Settings) -> tuple[Task, Instance]:
     settings = own_settings(trace)
     if settings is not None and settings.task == now.task:
         task = task_of(settings)
-        return task, task.instance(settings.seed, settings.split)
+        return task, task.instance(settings.instance_number, settings.split)
     named = re.fullmatch(rf"{re.escape(now.task)}/(train|test)/(\d+)", trace.header.task_id)
     if settings is None and is_trained(trace) and named is not None:
         task = task_of(now)
