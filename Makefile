@@ -35,7 +35,7 @@ test: $(VENV)/.dev ## Run the tests (under eight minutes on two cores).
 	@$(BIN)/python -m pytest -n 2 $(ARGS)
 
 test-long: $(VENV)/.dev ## Run the tests that train, start a browser, or repeat much.
-	@$(BIN)/python -m pytest -n 2 -m long $(ARGS)
+	@$(BIN)/python -m pytest -n 2 -m "long and not slow" $(ARGS)
 
 test-slow: $(VENV)/.dev ## Run the longest suites: kill and fault schedules by the thousand.
 	@$(BIN)/python -m pytest -m slow $(ARGS)
