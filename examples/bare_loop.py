@@ -1,6 +1,6 @@
 """Training with nothing in between: play, score, credit, update. What `baton train` does, without its engine.
 
-A tiny language model learns a game exactly solved elsewhere: is it worth waiting on? GRPO's advantage over
+A tiny language model learns a game exactly solved elsewhere: stop, or wait for more workers? GRPO's advantage over
 rollouts of one instance, clipped ratio, one update per step. The game scores itself, less a price for each answer that
 is no command; without it the cheapest thing to learn is to babble until the game plays a default. Credit goes to every
 token.
