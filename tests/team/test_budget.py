@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 
 from baton.errors import UsageError
-from baton.team.budget import RESOURCES, Budget, BudgetError, Limits, Refusal, Reservation
+from baton.team.budget import RESOURCES, Budget, BudgetError, Limits, Refusal, Reservation, Spent
 
 COUNTERS = ("agents", "tokens", "calls", "tool_calls", "seconds")
 small = st.none() | st.integers(0, 12)
@@ -55,10 +56,14 @@ class Nested(RuleBasedStateMachine):
         self.parents: dict[Budget, Budget | None] = {}
         self.spent: dict[Budget, dict[str, float]] = {}
         self.open: dict[Reservation, tuple[Budget, dict[str, float]]] = {}
+        self.calls: set[Reservation] = set()
+        self.excess: dict[Budget, int] = {}
+        """Tokens that were billed above what was reserved for them, or without."""
 
     def add(self, budget: Budget, parent: Budget | None) -> Budget:
         self.parents[budget] = parent
         self.spent[budget] = dict.fromkeys(RESOURCES, 0.0)
+        self.excess[budget] = 0
         return budget
 
     def upwards(self, budget: Budget | None) -> list[Budget]:
@@ -96,10 +101,40 @@ class Nested(RuleBasedStateMachine):
             assert made.used + made.reserved + made.asked > made.limit
             return multiple()
         self.open[made] = (budget, {"tokens": tokens, "calls": 1})
+        self.calls.add(made)
         return made
+
+    @rule(billed=st.integers(0, 40))
+    def bill_all_calls(self, billed: int) -> None:
+        """Whatever a server says that a call cost is counted; the ledger is over then, and nothing more is reserved."""
+        for reservation in [one for one in self.open if one in self.calls]:
+            budget, asked = self.open.pop(reservation)
+            reservation.settle_call(billed)
+            for each in self.upwards(budget):
+                self.spent[each]["tokens"] += billed
+                self.spent[each]["calls"] += 1
+                self.excess[each] += max(0, billed - int(asked["tokens"]))
+                limit = each.limits.tokens
+                if limit is not None and each.used("tokens") > limit:
+                    assert isinstance(budget.reserve_call(0), Refusal)
+
+    @rule(budget=budgets, tokens=st.integers(0, 3), later=st.booleans())
+    def charge(self, budget: Budget, tokens: int, later: bool) -> None:
+        """A late bill, and a ledger that is restored: sums only ever grow."""
+        before = budget.spent
+        if later:
+            budget.restore(Spent())
+            assert budget.spent == before
+            return
+        budget.charge(tokens=tokens)
+        for each in self.upwards(budget):
+            self.spent[each]["tokens"] += tokens
+            self.excess[each] += tokens
 
     @rule(reservation=consumes(open_ones), share=st.fractions(0, 1), named=st.booleans())
     def settle(self, reservation: Reservation, share: Any, named: bool) -> None:
+        if reservation not in self.open:
+            return  # billed meanwhile
         budget, asked = self.open.pop(reservation)
         actual = {
             name: round(float(a * share), 1) if name == "seconds" else int(a * share)
@@ -112,7 +147,7 @@ class Nested(RuleBasedStateMachine):
 
     @rule(reservation=consumes(open_ones))
     def release(self, reservation: Reservation) -> None:
-        self.open.pop(reservation)
+        self.open.pop(reservation, None)
         reservation.release()
         reservation.release()
         with pytest.raises(BudgetError, match="settled or released before"):
@@ -120,6 +155,8 @@ class Nested(RuleBasedStateMachine):
 
     @rule(reservation=open_ones, name=st.sampled_from(COUNTERS))
     def overspend(self, reservation: Reservation, name: str) -> None:
+        if reservation not in self.open:
+            return  # billed meanwhile
         _, asked = self.open[reservation]
         before = {each: state(each) for each in self.parents}
         with pytest.raises(BudgetError):
@@ -137,7 +174,8 @@ class Nested(RuleBasedStateMachine):
         for budget in self.parents:
             for name in (*COUNTERS, "concurrent"):
                 limit = getattr(budget.limits, name)
-                assert limit is None or budget.used(name) + budget.reserved(name) <= limit + 1e-12
+                over = self.excess[budget] if name == "tokens" else 0
+                assert limit is None or budget.used(name) + budget.reserved(name) <= limit + over + 1e-12
                 assert budget.used(name) == pytest.approx(self.spent[budget][name])
                 assert budget.reserved(name) == pytest.approx(held[budget][name])
 
@@ -216,15 +254,43 @@ def test_a_call_is_settled_as_a_call() -> None:
     budget = Budget(Limits(tokens=10))
     call = budget.reserve_call(8)
     assert isinstance(call, Reservation)
-    for tokens in (9, -1):
-        with pytest.raises(BudgetError, match="only 8 were reserved"):
-            call.settle_call(tokens)
+    with pytest.raises(BudgetError, match="zero or more"):
+        call.settle_call(-1)
     call.settle_call(5)
     with pytest.raises(BudgetError, match="before"):
         call.settle_call(5)
     assert (budget.used("tokens"), budget.used("calls"), budget.remaining("tokens")) == (5, 1, 5)
     with pytest.raises(BudgetError, match="settle_call"):
         reserved(budget, tokens=1).settle_call(1)
+
+
+def test_a_bill_above_the_reservation_is_counted_and_ends_the_spending() -> None:
+    parent = Budget(Limits(tokens=5_000))
+    budget = parent.child(Limits(calls=7))
+    call = budget.reserve_call(300)
+    assert isinstance(call, Reservation)
+    call.settle_call(100_000)
+    assert (budget.used("tokens"), parent.used("tokens"), parent.remaining("tokens")) == (100_000, 100_000, 0)
+    refusal = budget.reserve_call(1)
+    assert refusal == Refusal("tokens", 5_000, 100_000, 0, 1)
+
+
+def test_a_ledger_is_kept_and_restored_and_never_lowered() -> None:
+    budget = Budget(Limits(seconds=9.0, depth=4))
+    reserved(budget, agents=2, depth=3).settle()
+    reserved(budget, tool_calls=1, seconds=1.25).settle()
+    budget.charge(calls=10, tokens=77, seconds=0.5)
+    spent = budget.spent
+    assert spent == Spent(agents=2, depth=3, tokens=77, calls=10, tool_calls=1, seconds=1.75)
+    kept = msgspec.json.decode(msgspec.json.encode(spent), type=Spent)
+    again = Budget(budget.limits)
+    again.restore(kept)
+    assert again.spent == spent
+    assert again.remaining("seconds") == 7.25
+    again.restore(Spent(calls=3, tokens=80))
+    assert again.spent == Spent(agents=2, depth=3, tokens=80, calls=10, tool_calls=1, seconds=1.75)
+    with pytest.raises(UsageError, match="held by reservations"):
+        again.charge(concurrent=1)
 
 
 @pytest.mark.parametrize(

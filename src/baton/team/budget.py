@@ -1,7 +1,10 @@
 """The budget: reserve before you spend, from every budget above you at once.
 
-Invariant: in every budget, used + reserved <= limit, for every resource, always. Spending more than
-was reserved is an error before anything is counted, so overspending is impossible, not detected.
+Invariant: nothing is reserved beyond a limit: used + reserved <= limit after every reservation. What the team itself
+does (agents, tools, seconds) never costs more than was reserved; to spend more is an error before anything is counted.
+What a call costs is known only when its bill comes. It is counted as billed, above the reservation where it is above
+it, and from then on nothing more is reserved: a limit of tokens is passed by calls that were on their way, never by a
+next one. No amount is ever taken back: `Spent` is all there is to keep, and `restore` only ever raises it.
 What a budget spends, its parents have spent too: a nested team draws from the team that started it.
 
 Counters (agents, tokens, calls, tool_calls, seconds) only grow; `concurrent` is given back when its
@@ -49,6 +52,17 @@ class Limits(Struct, frozen=True, kw_only=True):
     seconds: float | None = None
 
 
+class Spent(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a budget has spent, to be kept and restored: `depth` is the deepest so far, the rest are sums."""
+
+    agents: int = 0
+    depth: int = 0
+    tokens: int = 0
+    calls: int = 0
+    tool_calls: int = 0
+    seconds: float = 0.0
+
+
 class Refusal(Struct, frozen=True):
     """Why nothing was reserved: the first limit, from the budget upwards, that does not allow it."""
 
@@ -92,13 +106,13 @@ class Reservation:
         self._close(tuple((index, amount, spent[index]) for index, amount in self._amounts))
 
     def settle_call(self, tokens: int) -> None:
-        """Settle what `Budget.reserve_call` reserved."""
+        """Settle what `Budget.reserve_call` reserved, by the bill: it may be less, and it may be more."""
         amounts, budget = self._amounts, self._budget
         if amounts[-1] is not _ONE_CALL:
             raise BudgetError("settle_call settles what reserve_call reserved. Type: settle(...)")
         reserved = amounts[0][1]
-        if not 0 <= tokens <= reserved:
-            raise BudgetError(f"Cannot settle {tokens} tokens: only {reserved} were reserved.")
+        if tokens < 0:
+            raise BudgetError(f"Cannot settle {tokens} tokens: expected zero or more.")
         if budget is None:
             raise BudgetError(_CLOSED)
         self._budget = None
@@ -168,6 +182,28 @@ class Budget:
         if tokens < 0:
             raise UsageError(f"tokens={tokens}: expected a whole number, zero or more.")
         return self._take(((_TOKENS, tokens), _ONE_CALL))
+
+    def charge(self, **amounts: float) -> None:
+        """Count what was spent without a reservation, as a bill that comes late; here and in every parent."""
+        spent = [(index := _index(name), _ticks(name, index, amount)) for name, amount in amounts.items()]
+        if any(index in (_DEPTH, _CONCURRENT) for index, _ in spent):
+            raise UsageError("depth and concurrent are not spent: they are held by reservations.")
+        budget: Budget | None = self
+        while budget is not None:
+            for index, amount in spent:
+                budget._used[index] += amount
+            budget = budget._parent
+
+    @property
+    def spent(self) -> Spent:
+        """All that was spent so far."""
+        return Spent(**{name: self.used(name) for name in Spent.__struct_fields__})  # type: ignore[arg-type]  # counts
+
+    def restore(self, spent: Spent) -> None:
+        """Take up what was spent before: no counter is lowered. Parents have it from their own."""
+        for name in Spent.__struct_fields__:
+            index = _INDEX[name]
+            self._used[index] = max(self._used[index], _ticks(name, index, getattr(spent, name)))
 
     def remaining(self, resource: str) -> float | None:
         """What could still be reserved, by the tightest limit from here upwards; None: no limit."""
