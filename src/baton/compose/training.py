@@ -16,12 +16,13 @@ from baton.compose.stage_from_recipe import make_stage
 from baton.compose.team_from_settings import refuse_given
 from baton.compose.trust import recipe_in
 from baton.errors import UsageError, nearest
+from baton.learn.conflict import check_conflict
 from baton.learn.critics.critic import learns, make_critic
 from baton.learn.judging import check_judges
 from baton.learn.loss import Loss
 from baton.learn.models.start import starting_adapters, starting_models
 from baton.learn.phases import Phase, spans, with_all_credits
-from baton.learn.policy import Load
+from baton.learn.policy import Load, roles_of
 from baton.learn.preference import check_labels
 from baton.learn.recipe import PolicyPart, Recipe, RewardPart
 from baton.learn.recipe_checks import (
@@ -108,6 +109,7 @@ def check_trainable(
         scoring = same.scoring if same else Scoring(own.reward or reward_of(now.reward))
         check_balance(now, scoring.rules)
         check_judges(now)
+        check_conflict(now, scoring.rules, loss, roles_of(now, stage.roles))
         phases.append(Phase(span=span, scoring=scoring, loss=loss))
     if not restored:
         check_asked(with_all_credits(recipe, found))

@@ -262,6 +262,10 @@ class TrainPart(_Part, frozen=True, kw_only=True):
     """Of `options = "all"`: differences of value, in units of return, that matter within one step."""
     forget: Share = 0.1
     """Of `options = "all"`: how much of the policy's own preference fades at each step."""
+    conflict: Literal["add", "roles", "rewards"] = "add"
+    """Where objectives of one policy pull apart: add their gradients, or leave out of each what it would undo of
+    another (PCGrad), between the roles that the policy answers for or between the terms of the reward (see
+    `baton.learn.conflict`)."""
     decision_only: bool = False
     """Train the tokens that say a decision, and not the reasoning around them. Of sampled options, likewise."""
     monitors: tuple[str, ...] = ()
@@ -379,6 +383,7 @@ PHASE_SETTINGS: Final = (
     "rollout.group_size", "rollout.fan_out", "rollout.branch_after", "rollout.expand", "rollout.cut_weight",
     "train.learning_rate", "train.epochs", "train.batches", "train.clip_norm", "train.decisions",
     "train.freeze_by_turns", "train.invalid", "train.target_temperature", "train.forget", "train.decision_only",
+    "train.conflict",
 )  # fmt: skip
 """What a phase may set, with all below it, and `policies.NAME.learning_rate`: all that one step can have otherwise than
 the step before it."""

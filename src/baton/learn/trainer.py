@@ -24,6 +24,7 @@ from msgspec import Struct, structs
 from baton.credit.estimator import RewardOf
 from baton.errors import BatonError
 from baton.forest.rows import Row, rows_of
+from baton.learn.conflict import PRICE, Conflict, Objectives, backward_apart, told, weighed_terms
 from baton.learn.crediting import Credited, Crediting, advantages, learned_weights, stop_settings
 from baton.learn.critics.critic import Critic, learns
 from baton.learn.judging import judge_traces, recipe_judges
@@ -105,6 +106,10 @@ class Trainer:
         """Verdicts of this step that a model was asked for and did not give."""
         self._norms: dict[str, dict[str, float]] = {}
         """Of this step: hybrid reward -> term -> norm of its gradient, where measured."""
+        self._alone: dict[str, list[Trace]] = {}
+        """Of this step: term of the reward -> the traces as it alone credits them, where terms are told apart."""
+        self._conflicts: list[Conflict] = []
+        """Of this step: what objectives had against each other, where they are told apart."""
 
     # -- phases ---------------------------------------------------------------------------------
 
@@ -198,6 +203,8 @@ class Trainer:
         }
         if self.judges:
             metrics["unjudged"] = self._unjudged
+        if self.recipe.train.conflict != "add":
+            metrics["conflict"] = told(self._conflicts)
         if name := self.phases[self.phase_number].span.name:
             metrics["phase"] = name
         self.scoring.observe(traces, self._norms)
@@ -226,7 +233,29 @@ class Trainer:
         self.critic.observe(traces)
         split = [list(group.traces) for group in _regrouped(groups, traces)]
         credited = await self.crediting.credit(split, self.rollouts.forks)
+        if self.recipe.train.conflict == "rewards":
+            await self._credit_terms(groups, traces, gold, credited)
         return credited, tokens + credited.fork_tokens
+
+    async def _credit_terms(
+        self,
+        groups: Sequence[RolloutGroup],
+        traces: Sequence[Trace],
+        gold: Sequence[Gold],
+        credited: Credited,
+    ) -> None:
+        """The step's traces as each term of the reward credits them alone; prices are of the whole."""
+        unpriced = structs.replace(self.recipe, train=structs.replace(self.recipe.train, invalid=0.0))
+        self._alone = {}
+        for name, (rule, _) in weighed_terms(self.scoring.rules).items():
+            split = [list(group.traces) for group in _regrouped(groups, alone(rule, traces, gold))]
+            found = await Crediting(unpriced, self.crediting.given).credit(split, self.rollouts.forks)
+            self._alone[name] = found.traces
+        if self.recipe.train.invalid:
+            self._alone[PRICE] = [
+                structs.replace(trace, credits=tuple(c for c in trace.credits if c.estimator == PRICE))
+                for trace in credited.traces
+            ]
 
     async def _term_norms(
         self, groups: Sequence[RolloutGroup], traces: Sequence[Trace], gold: Sequence[Gold]
@@ -262,6 +291,8 @@ class Trainer:
     ) -> tuple[list[UpdateReport], list[float], list[float]]:
         """Reports and gradient norms of all optimiser steps, and how far each policy was moved by its own."""
         rows = self._option_rows(groups) if self.recipe.train.options == "all" else self._sampled_rows(groups)
+        objectives = self._objectives(groups)
+        self._conflicts = []
         learners = self._learners()
         turns = self.recipe.train.freeze_by_turns
         if turns:
@@ -279,12 +310,23 @@ class Trainer:
             batches = batches_of(mine, self.recipe.train.batches) * self.recipe.train.epochs
             with policy.training():
                 for done, batch in enumerate(batches):
-                    report, norm = self._optimise(policy, batch, done)
+                    report, norm = self._optimise(policy, batch, done, objectives)
                     reports.append(report)
                     norms.append(norm)
                 far = self.gradients[name].moved(mine)
                 moved += [] if far is None else [far]
         return reports, norms, moved
+
+    def _objectives(self, groups: Sequence[RolloutGroup]) -> Objectives | None:
+        """What the update tells apart; None: nothing."""
+        kind = self.recipe.train.conflict
+        if kind == "add":
+            return None
+        if kind == "roles":
+            return Objectives.of_roles(trace for group in groups for trace in group.traces)
+        weights = {name: weight for name, (_, weight) in weighed_terms(self.scoring.rules).items()}
+        rows = {term: self._sampled_rows(_regrouped(groups, mine)) for term, mine in self._alone.items()}
+        return Objectives.of_terms(rows, {**weights, PRICE: 1.0})
 
     def _as_now(self, groups: Sequence[RolloutGroup]) -> Sequence[RolloutGroup]:
         """Where all options are trained, with the chances that the weights to be trained give them."""
@@ -322,7 +364,9 @@ class Trainer:
                 lower,
             )
 
-    def _optimise(self, policy: Policy, batch: list[Row], done: int) -> tuple[UpdateReport, float]:
+    def _optimise(
+        self, policy: Policy, batch: list[Row], done: int, objectives: Objectives | None
+    ) -> tuple[UpdateReport, float]:
         """One step of the optimiser, after `done` others on the same rollouts."""
         assert policy.optimizer is not None
         policy.optimizer.zero_grad()
@@ -331,6 +375,15 @@ class Trainer:
         gradients = self.gradients[policy.name]
         if gradients.loss.rule.labels == "pairs":
             report = backward_of_pairs(gradients, batch)
+        elif objectives is not None:
+            names = sorted(self.policies)
+            random = np.random.default_rng(
+                [self.recipe.train.seed, self.step_number, names.index(policy.name), done]
+            )
+            report, conflict = backward_apart(
+                gradients, batch, objectives, policy.parameters(), random, version=version
+            )
+            self._conflicts.append(conflict)
         else:
             report = gradients.backward(batch, version=version)
         norm = float(torch.nn.utils.clip_grad_norm_(policy.parameters(), self.recipe.train.clip_norm))

@@ -7,7 +7,7 @@ and every `max_tokens`, up to rounding.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -82,8 +82,13 @@ class Gradients:
                 f"loss {loss.kind} compares with a reference, and there is none. Give a reference model."
             )
 
-    def backward(self, rows: Sequence[Row], *, version: str | None = None) -> UpdateReport:
-        """Add the gradients of the rows' loss. `version` is that of the weights being trained."""
+    def backward(
+        self, rows: Sequence[Row], *, version: str | None = None, only: Callable[[Row], bool] | None = None
+    ) -> UpdateReport:
+        """Add the gradients of the rows' loss. `version` is that of the weights being trained.
+
+        `only`: of some of the rows, which count as they do among all of them, so that parts add up to the whole.
+        """
         if not rows:
             raise UsageError("there are no rows to train on. Every call needs token ids and an advantage.")
         self._refuse_dropout()
@@ -94,6 +99,7 @@ class Gradients:
         chosen: Packing = choose(kept, self._shape) if packing == "auto" else packing
         num_tokens = sum(len(row.places) for row in kept)
         denominator = self.loss.denominator(num_tokens, len(kept))
+        kept = kept if only is None else [row for row in kept if only(row)]
         parts = split(kept, self.packed.max_tokens, chosen)
         if self.packed.check and chosen not in self._checked:
             check_forest(self.model, parts[0], chosen, self.packed.attention)
