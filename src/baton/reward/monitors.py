@@ -1,7 +1,8 @@
 """Monitors: the ways in which a reward is gamed, each a pure function from traces to a finding.
 
-The survey's five hacking modes are here; those that look at what was paid (a process scorer, a role's rubric, the
-weights of a hybrid), so that every family of rewards has its own, are in `paid_monitors`.
+The survey's five hacking modes are here, and the faked tool success of its table of families; those that look at what
+was paid (a process scorer, a role's rubric, the weights of a hybrid), so that every family of rewards has its own, are
+in `paid_monitors`.
 
 A score runs from 0 (nothing of it) to 1; a finding fires from its threshold on and names the events that
 show it. A score of None means there was nothing to measure. Thresholds and forms are ours [I]; the modes
@@ -21,6 +22,7 @@ from baton.errors import TraceError
 from baton.reward import paid_monitors
 from baton.reward.reading import judged, outcome, verdict
 from baton.reward.rules.tool_use import repeats
+from baton.reward.tool_claims import claims
 from baton.trace.acts import last_said, results_of, said_in, used
 from baton.trace.gold import Gold, verifier
 from baton.trace.graph.arrays import Graph
@@ -30,8 +32,8 @@ from baton.trace.records import Event
 from baton.trace.trace import Trace
 
 Mode = Literal[
-    "pseudo_parallelism", "free_riding", "communication_padding", "tool_spam", "verifier_collusion",
-    "step_padding", "scorer_gaming", "rubric_mismatch", "drowned_term", "weight_drift",
+    "pseudo_parallelism", "free_riding", "communication_padding", "tool_spam", "faked_tool_success",
+    "verifier_collusion", "step_padding", "scorer_gaming", "rubric_mismatch", "drowned_term", "weight_drift",
 ]  # fmt: skip
 Interval = tuple[float, float]
 
@@ -43,6 +45,8 @@ _ADVICE: dict[Mode, str] = {
     "free_riding": "Use difference or own_answer beside the shared outcome, or agent credit.",
     "communication_padding": "Price what is said (cost per_token), or use message credit instead of counting messages.",
     "tool_spam": "Reward with tool_use, which pays for use downstream and prices every call.",
+    "faked_tool_success": "Pay for results on record (tool_use) instead of what agents say of them, and show whoever "
+    "judges the results themselves.",
     "verifier_collusion": "Reward verifiers for being right (solver_verifier), mix kinds of verifiers (verifiers), and "
     "hold some verdicts against ground truth.",
     "step_padding": "Pay differences that add up (scorer with difference = true, milestones), or price turns "
@@ -86,6 +90,7 @@ def watch(traces: Sequence[Trace], gold: Mapping[str, Gold] | None = None) -> li
         "free_riding": lambda: free_riding(traces),
         "communication_padding": lambda: communication_padding(traces),
         "tool_spam": lambda: tool_spam(traces),
+        "faked_tool_success": lambda: faked_tool_success(traces),
         "verifier_collusion": lambda: verifier_collusion(traces, gold),
     }
     if any(reward.family in _PAID for trace in traces for reward in trace.rewards):
@@ -235,6 +240,21 @@ def tool_spam(traces: Sequence[Trace], *, threshold: float = FIRES_FROM, min_cal
     score = len(events) / num_calls if num_calls >= min_calls else None
     seen = f"{len(events)} of {num_calls} tool calls that succeeded were repeated or unused."
     return _finding("tool_spam", score, threshold, events, seen)
+
+
+def faked_tool_success(traces: Sequence[Trace], *, threshold: float = FIRES_FROM) -> Finding:
+    """Agents that say a tool gave something which no result on record supports: such claims / all claims.
+
+    What is a claim, and what supports it, is said in `baton.reward.tool_claims`. English only.
+    """
+    num_claims, events = 0, []
+    for trace in traces:
+        said = claims(trace)
+        num_claims += len(said)
+        events += [f"{trace.trace_id}:{claim.event}" for claim in said if not claim.backed]
+    score = len(events) / num_claims if num_claims else None
+    seen = f"{len(events)} of {num_claims} claims that a tool gave something have no result on record behind them."
+    return _finding("faked_tool_success", score, threshold, tuple(dict.fromkeys(events)), seen)
 
 
 def verifier_collusion(
