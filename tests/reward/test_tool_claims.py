@@ -264,5 +264,5 @@ def test_sentences_keep_their_decimals() -> None:
 
 def test_the_command_tells(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:  # type: ignore[no-untyped-def]
     write(worked("I ran the script and it printed 42."), tmp_path / "t.jsonl")
-    assert main(["reward", str(tmp_path / "t.jsonl"), "--recipe", "success-less-tokens", "--monitor"]) == 0
+    assert main(["reward", str(tmp_path / "t.jsonl"), "--recipe", "shared", "--monitor"]) == 0
     assert "1 of 1 claims that a tool gave something have no result on record" in capsys.readouterr().out

@@ -221,7 +221,7 @@ LOSSES: dict[str, LossKind] = {
             bounds="none",
             formula="-log pi of chosen answers",
             source="MALT, arXiv 2412.01928",
-            evidence="A",
+            evidence="P",
         ),
         LossKind(
             name="dpo",

@@ -279,7 +279,7 @@ def _failed_calls(trace: Trace) -> set[str]:
 
 
 @estimator(
-    "tree-backup", "turn", needs=["group", "shared_prefixes"], source="MALT, arXiv 2412.01928", evidence="A"
+    "tree-backup", "turn", needs=["group", "shared_prefixes"], source="MALT, arXiv 2412.01928", evidence="P"
 )
 def tree_backup(
     group: Group, *, reward: RewardOf = team_return, threshold: float = 0.5, label: bool = False

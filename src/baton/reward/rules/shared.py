@@ -64,9 +64,8 @@ class ItemF1(Rule, tag="item_f1", frozen=True, kw_only=True):
 class RunCost(Rule, tag="cost", frozen=True, kw_only=True):
     """What the run spent: sum_i (L_i c_tok + T_i c_tool) + c_s seconds, as a positive number. [P]
 
-    Steps count once, however many agents there are. Agent Q-Mix [C]:
-    per_token = 1e-5 and weight -1, which is acc - 0.1 tokens / 1e4.
-    Source: the survey's rollout cost, arXiv 2605.02801 [P]; Agent Q-Mix, arXiv 2604.00344 [C].
+    Steps count once, however many agents there are.
+    Source: the survey's rollout cost, arXiv 2605.02801 [P].
     """
 
     family: ClassVar[RewardFamily] = "shared"
@@ -92,7 +91,9 @@ class RunCost(Rule, tag="cost", frozen=True, kw_only=True):
 class Length(Rule, tag="length", frozen=True, kw_only=True):
     """Over-long penalty in [0, 1]: clip((tokens - free) / (limit - free), 0, 1). [I]
 
-    Source: WideSeek-R1 subtracts a length term [C]; this linear form of it is ours [I].
+    Agent Q-Mix [C]: free = 0, limit = 10000 and weight -0.1, which is acc - 0.1 min(tokens / 1e4, 1).
+    Source: WideSeek-R1 subtracts a length term [C]; this linear form of it is ours [I]; Agent Q-Mix, arXiv 2604.00344
+    [C].
     """
 
     family: ClassVar[RewardFamily] = "shared"
