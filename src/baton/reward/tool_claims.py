@@ -60,7 +60,7 @@ _NUMBER: Final = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?![\w])")
 _QUOTED: Final = re.compile(r"[\"“”`']([^\"“”`'\n]{2,})[\"“”`']")
 
 
-class Claim(Struct, frozen=True, kw_only=True):
+class ToolClaim(Struct, frozen=True, kw_only=True):
     """One sentence that says a tool gave something."""
 
     event: str
@@ -92,11 +92,11 @@ def says_tool_success(sentence: str, tools: Sequence[str] = ()) -> bool:
     return any(re.search(pattern, text) for pattern in patterns)
 
 
-def claims(trace: Trace) -> list[Claim]:
+def claims(trace: Trace) -> list[ToolClaim]:
     """Every claim of tool success that the trace's texts make, in order."""
     tools = tuple(dict.fromkeys(event.tool for event in trace.events if event.tool))
     graph: Graph | None = None
-    found: list[Claim] = []
+    found: list[ToolClaim] = []
     for event in in_seq_order(trace):
         text = trace.text(event.content_ref)
         if event.type in _NOT_SAID or event.status in NO_EFFECT or text is None:
@@ -107,7 +107,7 @@ def claims(trace: Trace) -> list[Claim]:
         graph = graph or Graph.of(trace)
         before = ancestors_of(trace, graph, event)
         given = [e for e in trace.events if e.type == "tool_result" and e.id in before and e.status == "ok"]
-        found += [Claim(event=event.id, text=s, backed=_backed(trace, s, given, tools)) for s in said]
+        found += [ToolClaim(event=event.id, text=s, backed=_backed(trace, s, given, tools)) for s in said]
     return found
 
 
