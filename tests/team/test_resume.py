@@ -77,6 +77,7 @@ def run_with_crashes(
             store._records.clear()  # what was not committed is gone with the process
             store._links.clear()
             store._payloads.clear()
+            store._ahead.clear()
             store._changed.clear()
         finally:
             store.close()
@@ -131,12 +132,18 @@ def _paying_team(ledger: Path) -> tuple[Team, Assignment]:
     return team, Assignment(task_id="t", prompt="p")
 
 
-def test_a_tool_that_may_have_acted_is_left_in_doubt(tmp_path: Path) -> None:
+@pytest.mark.parametrize("heard", [False, True])
+def test_a_tool_that_may_have_acted_is_left_in_doubt(tmp_path: Path, heard: bool) -> None:
     ledger, path = tmp_path / "ledger", tmp_path / "run.db"
     team, assignment = _paying_team(ledger)
 
     class Dies(StoreJournal):
-        """The crash comes while the tool runs: after its call is journaled, before its result is."""
+        """The crash comes while the tool runs, or when it was heard of: before its result is in its place."""
+
+        def keep(self, body: bytes) -> None:
+            if not heard:
+                raise Crash
+            super().keep(body)
 
         def extend(self, records: Iterable[Record]) -> None:
             records = list(records)
@@ -156,8 +163,9 @@ def test_a_tool_that_may_have_acted_is_left_in_doubt(tmp_path: Path) -> None:
     with Store.open(path) as store:
         done = asyncio.run(resume(trace, team, assignment, StoreJournal(store, store.writer(trace.trace_id))))
     assert ledger.read_text() == "3\n"  # once, not twice
-    assert [(e.type, e.status) for e in done.events][:2] == [("tool_call", "ok"), ("tool_result", "in_doubt")]
-    assert "not known" in (done.text(done.events[-1].content_ref) or "")
+    status = "ok" if heard else "in_doubt"
+    assert [(e.type, e.status) for e in done.events][:2] == [("tool_call", "ok"), ("tool_result", status)]
+    assert ("paid" if heard else "not known") in (done.text(done.events[-1].content_ref) or "")
     assert validate(done) == []
 
 

@@ -69,6 +69,8 @@ class _Session:
 class OpenAIEngine:
     """A model behind an OpenAI-compatible server."""
 
+    separate = True
+
     def __init__(
         self,
         model: str,

@@ -29,6 +29,7 @@ Script: TypeAlias = Callable[[Request], Reply | Awaitable[Reply]]
 class ScriptedEngine:
     """A Python function behind the engine protocol."""
 
+    separate = True
     answer_now: Callable[[Request], Answer | EngineError] | None
     """Answers without an event loop; None where the script is async."""
 

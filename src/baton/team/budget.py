@@ -124,6 +124,16 @@ class Reservation:
             used[_CALLS] += 1
             budget = budget._parent
 
+    def spend_again(self) -> Refusal | None:
+        """What was set aside is spent and came to nothing: set as much aside for another try, if there is room."""
+        if self._budget is None:
+            raise BudgetError(_CLOSED)
+        taken = self._budget._take(self._amounts)
+        if isinstance(taken, Refusal):
+            return taken
+        taken.settle()
+        return None
+
     def release(self) -> None:
         """Give everything back, as never spent. Nothing happens if it is closed already."""
         if self._budget is not None:

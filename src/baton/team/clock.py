@@ -61,7 +61,7 @@ class Latency(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Op(Struct, eq=False):
     """Something outside that an agent waits for. Awaiting it gives its result."""
 
-    kind: Literal["call", "tool", "timer", "person", "bystander"]
+    kind: Literal["call", "tool", "timer", "person", "bystander", "resumed"]
     id: str
     agent: Any
     work: Any
@@ -71,6 +71,10 @@ class Op(Struct, eq=False):
     deferred: bool = False
     done: bool = False
     in_doubt: bool = False
+    known: bool = False
+    """An earlier process was told how it ended, and kept that."""
+    spent: bool = False
+    """An earlier process asked it, and all that was set aside for it counts as spent."""
     task: asyncio.Task[None] | None = None
 
     def __await__(self) -> Generator[Op, Any, Any]:
@@ -108,6 +112,8 @@ class Driver:
         self.virtual = virtual
         self.now = now
         """Start of the current block, in seconds since the run began."""
+        self.passed = 0.0
+        """Seconds that had passed when the run was cut off (real clock)."""
         self._heap: list[_Entry] = []
         self._order = 0
         self._fresh: list[Op] = []
@@ -148,7 +154,6 @@ class Driver:
 
     def fresh(self, op: Op) -> None:
         """This has to be done for real."""
-        op.start = self.now
         self._fresh.append(op)
 
     def timer(self, op: Op, seconds: float) -> None:
@@ -173,6 +178,18 @@ class Driver:
         self._arrived.append(op)
         if self._bell is not None:
             self._bell.set()
+
+    def complete(self, op: Op) -> None:
+        """This completes now, after what completes now already."""
+        if self.virtual:
+            self.schedule(op, self.now)
+        else:
+            self.arrive(op)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds of a real clock since the run began, also between two completions."""
+        return self.now if self._zero is None else max(self.now, time.monotonic() - self._zero)
 
     @property
     def acts(self) -> bool:
@@ -221,7 +238,8 @@ class Driver:
     async def _wait(self) -> list[Op]:
         if self._bell is None:
             self._bell = asyncio.Event()
-        if self._zero is None:  # the real clock goes on from where the recorded part ended
+        if self._zero is None:  # the real clock goes on from where the recorded part, or the process, ended
+            self.now = max(self.now, quantised(self.passed))
             self._zero = time.monotonic() - self.now
             for op, at in self._timers:
                 self._start_timer(op, at)

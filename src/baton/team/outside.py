@@ -8,14 +8,17 @@ time, and nothing is run again; otherwise it is done for real.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 from msgspec import Struct, structs
 
-from baton.errors import TraceError
+from baton.errors import BatonError, TraceError
 from baton.team.agent import Agent, Item
+from baton.team.ahead import Ahead
+from baton.team.budget import Refusal
 from baton.team.clock import Latency, Op
 from baton.team.intervene import OnEvent, Replace
 from baton.team.protocol import Answer, Engine, EngineError, Request
@@ -79,7 +82,9 @@ class Outside:
         replicate: str,
         interventions: Mapping[str, OnEvent],
         mode: Mode,
+        counted: bool,
     ) -> None:
+        """`counted`: a budget counts calls or tokens, so that none may go unnoticed."""
         self._writer = writer
         self._driver = writer.driver
         self._recording = writer.recording
@@ -91,6 +96,13 @@ class Outside:
         self._mode = mode
         self.live = mode.live
         self.usage = Usage()
+        journal, recording = writer.journal, writer.recording
+        self.ahead = None if journal is None else Ahead(journal, counted=counted)
+        """None: the run is kept in memory alone."""
+        self.lost = [] if self.ahead is None else self.ahead.lost(recording.trace.events if recording else ())
+        """Calls that an earlier process began and never heard of again."""
+        self._held: dict[str, Op] = {}
+        """Those of them that wait until they have been charged."""
         self._tools: dict[str, dict[str, Op]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -119,7 +131,20 @@ class Outside:
         if self.live:
             if self._replicate:
                 op.work = _with_key(question, f"{question.request.sampling.key}/{self._replicate}")
+            if op.id in self.lost:
+                self._held[op.id] = op
+            else:
+                self._driver.fresh(op)
+
+    def ask_again(self, op: Op, refusal: Refusal | None) -> None:
+        """A call that was lost with an earlier process: it has been charged, and is asked again if there is room."""
+        if self._held.pop(op.id, None) is None:  # it is fed from a recording
+            return
+        if refusal is None:
             self._driver.fresh(op)
+            return
+        op.result = EngineError(f"asked before the run was cut off, and not again. {refusal.message}")
+        self._driver.complete(op)
 
     def _feed_call(self, op: Op, call: Call) -> None:
         assert self._recording is not None
@@ -145,6 +170,12 @@ class Outside:
         else:
             self.usage.calls_run += 1
             self.usage.tokens_run += tokens
+
+    def _count_tool(self, op: Op) -> None:
+        if op.known:
+            self.usage.tools_reused += 1
+        else:
+            self.usage.tools_run += 1
 
     def start_tool(self, op: Op) -> None:
         """Call a tool, or feed its recorded result back."""
@@ -245,18 +276,29 @@ class Outside:
             for op in ops:
                 if op.kind == "tool":
                     _refuse_impure(op)
+        if self.ahead is not None:
+            self._begin(self.ahead, ops)
         if self._driver.virtual:
             await self._do_virtually(ops)
         else:
             for op in ops:
                 self._start(op)
 
+    def _begin(self, ahead: Ahead, ops: Sequence[Op]) -> None:
+        """Take what an earlier process kept; write down which calls are asked, after the blocks that ask them."""
+        for op in ops:
+            op.result = ahead.found(op)
+            op.known = op.result is not None
+        if ahead.begin(op for op in ops if not op.known):
+            self._writer.commit()
+            ahead.commit()
+
     async def _do_virtually(self, ops: Sequence[Op]) -> None:
         by_engine: dict[int, list[Op]] = {}
         engines: dict[int, Engine] = {}
         tools: list[Op] = []
         for op in ops:
-            if self._remembered(op):
+            if op.known or self._remembered(op):
                 continue
             if op.kind == "tool":
                 tools.append(op)
@@ -264,19 +306,37 @@ class Outside:
                 engine = op.work.engine
                 engines[id(engine)] = engine
                 by_engine.setdefault(id(engine), []).append(op)
-        together = self._mode.together
-        answers = [_answer(engines[key], batch, together) for key, batch in by_engine.items()]
+        answers = [self._ask(engines[key], batch) for key, batch in by_engine.items()]
         await asyncio.gather(*answers, *(self._invoke(op) for op in tools))
         if self._mode.memory is not None:
             self._mode.memory.update((_memory_key(op), op.result) for op in ops)
         latency = self._latency
         for op in ops:
             if op.kind == "tool":
-                self.usage.tools_run += 1
+                self._count_tool(op)
                 took = latency.tool(f"{self._seed}/{op.id}")
             else:
                 took = self._call_took(op)
             self._driver.schedule(op, max(self._driver.now, op.start + took))
+
+    async def _ask(self, engine: Engine, ops: Sequence[Op]) -> None:
+        """Put calls to an engine; where they are kept, one by one if it answers them so: each is durable by itself."""
+        if self.ahead is None:
+            await _answer(engine, ops, self._mode.together)
+        elif not getattr(engine, "separate", False):
+            await self._ask_and_keep(self.ahead, engine, ops)
+        elif getattr(engine, "answer_now", None) is not None:
+            for op in ops:
+                await self._ask_and_keep(self.ahead, engine, [op])
+        else:
+            await asyncio.gather(*(self._ask_and_keep(self.ahead, engine, [op]) for op in ops))
+
+    async def _ask_and_keep(self, ahead: Ahead, engine: Engine, ops: Sequence[Op]) -> None:
+        began = time.monotonic()
+        await _answer(engine, ops, self._mode.together)
+        took = time.monotonic() - began
+        for op in ops:
+            ahead.came(op, took)
 
     def _remembered(self, op: Op) -> bool:
         """Whether this very thing was asked before, when the same fork was tried."""
@@ -288,13 +348,17 @@ class Outside:
 
     def _call_took(self, op: Op) -> float:
         answer: Answer | EngineError = op.result
-        self._count_call(op, reused=False)
+        self._count_call(op, reused=op.known)
         if isinstance(answer, Answer) and answer.duration_s is not None:
             return answer.duration_s
         return self._latency.call(op.work.request.sampling.key, _said(answer))
 
     def _start(self, op: Op) -> None:
         """Real clock: begin, and arrive when done. What answers at once arrives at once."""
+        if op.known:
+            self._count_tool(op) if op.kind == "tool" else self._count_call(op, reused=True)
+            self._driver.arrive(op)
+            return
         if op.kind == "call":
             now = getattr(op.work.engine, "answer_now", None)
             if now is not None:
@@ -318,8 +382,10 @@ class Outside:
                 self.usage.tools_run += 1
                 await self._invoke(op)
             else:
-                await _answer(op.work.engine, [op])
+                await self._ask(op.work.engine, [op])
                 self._count_call(op, reused=False)
+        except BatonError:  # no room to keep it ahead: its block, which is next, says so
+            pass
         finally:
             self._driver.in_flight -= 1
             self._driver.arrive(op)
@@ -327,7 +393,10 @@ class Outside:
     async def _invoke(self, op: Op) -> None:
         if op.in_doubt:
             return
+        began = time.monotonic()
         op.result = await invoke(*op.work, idempotency_key=self._key(op))
+        if self.ahead is not None:
+            self.ahead.came(op, time.monotonic() - began)
 
     def _key(self, op: Op) -> str:
         return f"{self._writer.header.trace_id}/{op.id}"

@@ -92,5 +92,7 @@ class Engine(Protocol):
         """Answer a batch, in order. Engines that batch continuously may be called concurrently.
 
         An engine that may be out of reach can have `async def reach()` besides, which raises an EngineError then.
+        One that answers each request on its own (`separate = True`) is asked one by one where answers are kept as
+        they come, so that a slow one does not hold up what the others said.
         """
         ...

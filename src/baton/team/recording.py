@@ -30,6 +30,8 @@ from baton.trace.vocabulary import Decision, EdgeType, EventType, Status
 
 NATURE = "nature"
 """Who draws where a task leaves something to chance. Like a tool that answers in its own name, it is no agent."""
+RESUMED = "resumed"
+"""Key, in the extra of a safety_event, of the calls that were on their way when a run was cut off."""
 _SHORT = 256
 _GROUP = 256
 _SECONDS = 0.1
@@ -43,6 +45,14 @@ class Journal(Protocol):
     def extend(self, records: Iterable[Record]) -> None: ...
     def commit(self) -> None: ...
     def end(self, end: End) -> None: ...
+
+    def keep(self, body: bytes) -> None:
+        """Keep something beside the records until the trace ends; durable when `commit` returns (`baton.team.ahead`)."""
+        ...
+
+    def kept(self) -> list[bytes]:
+        """What was kept so far, in its order."""
+        ...
 
 
 class StoreJournal:
@@ -60,6 +70,12 @@ class StoreJournal:
 
     def end(self, end: End) -> None:
         self._writer.end(end)
+
+    def keep(self, body: bytes) -> None:
+        self._writer.keep(body)
+
+    def kept(self) -> list[bytes]:
+        return self._writer.kept()
 
 
 class Said(Struct, frozen=True, kw_only=True):
@@ -376,6 +392,8 @@ class Recording:
         self.said_by = first_events(trace)
         self.timers: dict[str, Moment] = {}
         self.people: list[Event] = []
+        self.resumed: list[Event] = []
+        """Where the run was cut off with calls on their way, and went on."""
         self._payloads: dict[str, Payload] = {}
         """Texts that the trace does not have."""
         for event in trace.events:
@@ -383,6 +401,8 @@ class Recording:
                 self.timers.setdefault(event.extra["timer"], moment(event))
             if event.type == "human_intervention" and "edits" not in event.extra:
                 self.people.append(event)
+            if RESUMED in event.extra:
+                self.resumed.append(event)
 
     def altered(self, changes: Altered) -> Recording:
         """The same recording with something different. What it shares is not copied."""

@@ -9,7 +9,9 @@ All of them are one machine fed with more or less of a recording. Its invariants
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar
 
 import msgspec
@@ -17,16 +19,19 @@ import msgspec
 from baton.errors import BatonError, TraceError, UsageError
 from baton.team.agent import Agent, Item
 from baton.team.aggregate import AGGREGATORS
-from baton.team.budget import Budget
+from baton.team.budget import Budget, Refusal
 from baton.team.clock import Driver, Op
 from baton.team.intervene import Intervention
 from baton.team.outside import Mode
-from baton.team.recording import Journal, Recording, TraceWriter, moment
+from baton.team.recording import RESUMED, Journal, Recording, TraceWriter, moment
 from baton.team.state import RunState
 from baton.team.team import Assignment, Team
 from baton.team.verbs import perform, take_turn
 from baton.trace.records import Event, Reward
 from baton.trace.trace import Header, Trace, meta_as, meta_table
+
+_AFTER_ALL = 2**62  # in the order of events, behind every recorded one
+_BEAT_SECONDS = 0.25
 
 
 class Run:
@@ -65,6 +70,7 @@ class Run:
             perform=perform,
         )
         self.budget = self.state.budget
+        self._num_resumed = 0
         self.batch: list[Op] = []
         """What completes at this moment."""
 
@@ -79,6 +85,8 @@ class Run:
             for event in recording.people:
                 said = recording.text(event)
                 self.driver.recorded(Op("person", event.id, None, (event.to, said)), *moment(event))
+        self._expect_lost()
+        beat = self._count_time()
         finished = False
         try:
             self._settle()
@@ -94,6 +102,8 @@ class Run:
             if finished:
                 self._finish(root)
         finally:
+            if beat is not None:
+                beat.cancel()
             self.driver.close()
             for agent in state.agents.values():
                 if agent.coroutine is not None:
@@ -109,6 +119,8 @@ class Run:
             self._person(op)
         elif op.kind == "timer":
             self._time_is_up(op)
+        elif op.kind == "resumed":
+            self._charge_lost(op)
         elif op.kind == "tool":
             if self.state.outside.tool_finished(op):
                 self.state.wake(op.agent)
@@ -147,6 +159,62 @@ class Run:
         """What the recording has beyond this point."""
         recording = self.writer.recording
         return () if recording is None else recording.trace.events[len(self.writer.events) :]
+
+    def _expect_lost(self) -> None:
+        """Calls that were on their way when the run was cut off are charged where the recording ends, as then."""
+        recording, lost = self.writer.recording, self.state.outside.lost
+        if recording is not None:
+            for event in recording.resumed:
+                self.driver.recorded(Op("resumed", "", None, event.extra[RESUMED]), *moment(event))
+        if lost:
+            events = () if recording is None else recording.trace.events
+            last = max((moment(event)[0] for event in events), default=0.0)
+            self.driver.recorded(Op("resumed", "", None, lost), last, _AFTER_ALL)
+
+    def _charge_lost(self, op: Op) -> None:
+        """They may have been paid for: what was set aside is spent, and they are asked again if there is room."""
+        state = self.state
+        waiting = {agent.op.id: agent for agent in state.agents.values() if agent.op is not None}
+        refused: dict[str, Refusal] = {}
+        for name in op.work:
+            agent = waiting.get(name)
+            if agent is None or agent.op is None or agent.reservation is None or name in refused:
+                continue
+            refusal = agent.reservation.spend_again()
+            if refusal is not None:
+                refused[name], agent.op.spent = refusal, True
+        root = state.agents[state.team.topology.root]
+        self._num_resumed += 1
+        causes, root.causes = root.causes, []  # of what the root does next, which this is not
+        self.writer.emit(
+            root,
+            "safety_event",
+            id_=f"{root.id}#resumed{self._num_resumed}",
+            status="in_doubt",
+            extra={RESUMED: list(op.work)} | ({"refused": list(refused)} if refused else {}),
+        )
+        root.causes = causes
+        for name in dict.fromkeys(op.work):
+            agent = waiting.get(name)
+            if agent is not None and agent.op is not None:
+                state.outside.ask_again(agent.op, refused.get(name))
+
+    def _count_time(self) -> asyncio.Task[None] | None:
+        """Where seconds of a real clock are limited, write down how many have passed: a kill does not give them back."""
+        state, ahead = self.state, self.state.outside.ahead
+        limited = self.budget.remaining("seconds") is not None
+        limited = limited or any(role.max_seconds is not None for role in state.team.topology.roles)
+        if ahead is None or self.driver.virtual or not limited:
+            return None
+        self.driver.passed = ahead.passed
+
+        async def beat() -> None:
+            while True:
+                await asyncio.sleep(_BEAT_SECONDS)
+                with suppress(BatonError):  # no room for it: the next block says so
+                    ahead.pass_time(self.driver.elapsed)
+
+        return asyncio.get_running_loop().create_task(beat())
 
     def _set_deadline(self, root: Agent) -> None:
         seconds = self.state.budget.remaining("seconds")

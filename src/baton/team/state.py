@@ -68,6 +68,7 @@ class RunState:
             replicate=self.replicate,
             interventions=self.interventions,
             mode=mode,
+            counted=budget.remaining("calls") is not None or budget.remaining("tokens") is not None,
         )
         self.agents: dict[str, Agent] = {}
         self.active: set[str] = set()
@@ -294,7 +295,7 @@ class RunState:
         answer: Answer | EngineError = await op
         me.reservation = None
         if isinstance(answer, EngineError):
-            reservation.settle_call(0)
+            reservation.settle() if op.spent else reservation.settle_call(0)
             me.unread = context.forget(len(entries))
             self._failed(me, op, answer)
             return None

@@ -61,6 +61,8 @@ class _Engine:
         self._inner = inner
         self._faults = faults
         self._seed = seed
+        now = getattr(inner, "answer_now", None)
+        self.answer_now = None if now is None else lambda request: self._spoil(request, now(request))
 
     def encode(self, entries: Sequence[Entry], after: Answer | None) -> Ints | None:
         return self._inner.encode(entries, after)
@@ -120,9 +122,12 @@ class _Journal:
         self.ended: End | None = None
         self._pending: list[Record] = []
         self._ending: End | None = None
+        self._kept: list[bytes] = []
+        self._keeping: list[bytes] = []
 
     def reopen(self) -> None:
         self._pending.clear()
+        self._keeping.clear()
         self._ending = None
 
     def extend(self, records: Iterable[Record]) -> None:
@@ -130,6 +135,12 @@ class _Journal:
 
     def end(self, end: End) -> None:
         self._ending = end
+
+    def keep(self, body: bytes) -> None:
+        self._keeping.append(body)
+
+    def kept(self) -> list[bytes]:
+        return list(self._kept)
 
     def commit(self) -> None:
         self._commits += 1
@@ -141,6 +152,8 @@ class _Journal:
             raise Crash
         self.durable += self._pending
         self._pending.clear()
+        self._kept += self._keeping
+        self._keeping.clear()
         self.ended = self._ending
         if crash < self._faults.crash:
             raise Crash

@@ -6,6 +6,7 @@ Invariants:
 - Records of a trace are numbered 0, 1, 2, … without gaps, in the order they were appended. Each
   carries a CRC-32 of its trace, its number and its bytes, and the trace's own row carries their
   count, so a record that is damaged, missing or misplaced is an error and never a wrong answer.
+- What is kept ahead of a trace (`Writer.keep`) is durable like its records, and is gone when the trace has ended.
 - One process writes; any number read at the same time, each from a consistent snapshot.
 
 Not covered: SQLite takes a damaged write-ahead log for one that was cut short, so a bit flipped
@@ -20,7 +21,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from itertools import chain, islice
 from pathlib import Path
@@ -32,11 +33,13 @@ from baton.trace.formats.durable import Lock
 from baton.trace.formats.sqlite.store_read import (
     OPEN_HERE,
     find_row,
+    read_kept,
     read_rows,
     read_trace,
     reading,
 )
 from baton.trace.formats.sqlite.store_rows import (
+    AHEAD,
     UPSERT_TRACE,
     TraceRow,
     encode,
@@ -59,13 +62,14 @@ class Writer:
     leaves the trace unfinished, so that it can be resumed.
     """
 
-    def __init__(self, store: Store, row: TraceRow) -> None:
+    def __init__(self, store: Store, row: TraceRow, num_kept: int = 0) -> None:
         self._store = store
         self._row = row
         self._first_key = first_key(row.number)
         self._seed = record_seed(row.trace_id)
         self.num_records = row.num_records
         self.num_events = row.num_events
+        self._num_kept = num_kept
         self._ending: bytes | None = None
 
     @property
@@ -104,6 +108,21 @@ class Writer:
             self._check_open()
             self._ending = body
             self._store._changed.add(self)
+
+    def keep(self, body: bytes) -> None:
+        """Buffer something that is not part of the trace yet and is needed to go on with it; it goes when it ends."""
+        with self._store._buffer_lock:
+            self._check_open()
+            n = self._num_kept
+            self._store._ahead.append((self._first_key + n, crc32(body, (self._seed ^ n) & 0xFFFFFFFF), body))
+            self._num_kept += 1
+            self._store._changed.add(self)
+
+    def kept(self) -> list[bytes]:
+        """What was kept before, in its order."""
+        store = self._store
+        with store._commit_lock, reading(store.path):
+            return read_kept(store._connection, self._row)
 
     def mark(self) -> tuple[int, int]:
         """How far the trace has come, for `take_back`."""
@@ -155,6 +174,7 @@ class Store:
         self._records: list[tuple[int, int, bytes]] = []
         self._links: list[tuple[int, bytes]] = []
         self._payloads: list[tuple[bytes, bytes]] = []
+        self._ahead: list[tuple[int, int, bytes]] = []
         self._changed: set[Writer] = set()
         with reading(path):
             rows = read_rows(connection)
@@ -213,9 +233,10 @@ class Store:
         """Go on with an unfinished trace. `store.read(trace_id)` gives what is there."""
         with self._commit_lock, reading(self.path):
             row = find_row(self._connection, trace_id)
+            num_kept = len(read_kept(self._connection, row))
         if row.ending is not None:
             raise UsageError(f"trace {trace_id!r} in {self.path} has ended; nothing can be appended to it.")
-        return Writer(self, row)
+        return Writer(self, row, num_kept)
 
     def read(self, trace_id: str) -> Trace:
         """One trace of the store, as far as it is committed."""
@@ -235,6 +256,7 @@ class Store:
                 records, self._records = self._records, []
                 links, self._links = self._links, []
                 payloads, self._payloads = self._payloads, []
+                ahead, self._ahead = self._ahead, []
                 changed, self._changed = self._changed, set()
                 rows = [writer._state().values() for writer in changed]
                 num_traces = len(self._numbers)
@@ -245,11 +267,13 @@ class Store:
                     run.executemany("INSERT INTO links VALUES (?, ?)", links)
                     run.executemany(UPSERT_TRACE, rows)
                     _set_num_traces(run, num_traces)
+                    _keep_ahead(run, ahead, [writer for writer in changed if writer._ending is not None])
             except BaseException:
                 with self._buffer_lock:
                     self._records[:0] = records
                     self._links[:0] = links
                     self._payloads[:0] = payloads
+                    self._ahead[:0] = ahead
                     self._changed |= changed
                 raise
 
@@ -300,6 +324,20 @@ class Store:
 
 def _set_num_traces(run: sqlite3.Connection, num_traces: int) -> None:
     run.execute("UPDATE store SET num_traces = ?, crc = ?", (num_traces, store_crc(num_traces)))
+
+
+def _keep_ahead(
+    run: sqlite3.Connection, ahead: Sequence[tuple[int, int, bytes]], ended: Sequence[Writer]
+) -> None:
+    """Write what is kept besides the traces; what was kept for those that have ended is no longer needed."""
+    if ahead:
+        run.execute(AHEAD)
+        run.executemany("INSERT INTO ahead VALUES (?, ?, ?)", ahead)
+    for writer in ended:
+        if writer._num_kept:
+            number = writer._row.number
+            limits = (first_key(number), first_key(number + 1))
+            run.execute("DELETE FROM ahead WHERE key >= ? AND key < ?", limits)
 
 
 def write_store(traces: Iterable[Trace], path: str | Path, durability: Durability = "power") -> None:

@@ -40,6 +40,7 @@ _LINKS = """
 SELECT key, links.digest, body FROM links LEFT JOIN payloads USING (digest)
 WHERE key >= ? AND key < ? ORDER BY key
 """
+_AHEAD = "SELECT key, crc, body FROM ahead WHERE key >= ? AND key < ? ORDER BY key"
 _RECORDS = "SELECT key, crc, body FROM records WHERE key >= ? AND key < ? ORDER BY key"
 
 
@@ -172,6 +173,21 @@ def _read_records(connection: sqlite3.Connection, row: TraceRow) -> dict[type, l
     num_records = sum(map(len, found.values()))
     if num_records != row.num_records or len(found[Event]) != row.num_events:
         raise CorruptError(f"trace {row.trace_id!r} has {num_records} of its {row.num_records} records")
+    return found
+
+
+def read_kept(connection: sqlite3.Connection, row: TraceRow) -> list[bytes]:
+    """What was kept ahead of a trace that has not ended, every row of it checked."""
+    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'ahead'").fetchone():
+        return []
+    first, seed = first_key(row.number), record_seed(row.trace_id)
+    found: list[bytes] = []
+    limits = (first, first_key(row.number + 1))
+    for key, crc, body in connection.execute(_AHEAD, limits):
+        n = len(found)
+        if key != first + n or type(body) is not bytes or record_crc(seed, n, body) != crc:
+            raise CorruptError(f"what was kept for trace {row.trace_id!r} fails its checksum at {n}")
+        found.append(body)
     return found
 
 

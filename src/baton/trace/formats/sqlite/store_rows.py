@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from baton.errors import CorruptError, TraceError
 from baton.trace.records import Call, Credit, Edge, Event, Floats, Ints, Payload, Reward
-from baton.trace.trace import End, Header, Record
+from baton.trace.trace import End, Header
 
 APPLICATION_ID = 0x6261746E  # "batn"
 SCHEMA_VERSION = 1
@@ -42,6 +42,8 @@ INSERT INTO store VALUES (1, 0, {store_crc(0)});
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {SCHEMA_VERSION};
 """
+# Made when it is first needed: stores of 0.1 and 0.2 have none, and those versions do not mind it.
+AHEAD = "CREATE TABLE IF NOT EXISTS ahead(key INTEGER PRIMARY KEY, crc INTEGER NOT NULL, body BLOB NOT NULL)"
 SELECT_TRACES = "SELECT number, trace_id, header, ending, num_records, num_events, crc FROM traces"
 UPSERT_TRACE = """
 INSERT INTO traces VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (number) DO UPDATE SET
@@ -120,6 +122,13 @@ def _from_bytes(kind: type, value: Any) -> Any:
 
 
 _pack = msgspec.msgpack.Encoder(enc_hook=_to_bytes).encode
+
+
+def decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
+    """Reads back what `encode` wrote, of a type that may hold arrays of numbers."""
+    return msgspec.msgpack.Decoder(kind, dec_hook=_from_bytes)
+
+
 _Stored = Event | Edge | Call | Reward | Credit  # payloads have a table of their own
 _RECORD: msgspec.msgpack.Decoder[_Stored] = msgspec.msgpack.Decoder(_Stored, dec_hook=_from_bytes)
 _PAYLOAD = msgspec.msgpack.Decoder(Payload)
@@ -127,7 +136,8 @@ _HEADER = msgspec.msgpack.Decoder(Header)
 _END = msgspec.msgpack.Decoder(End)
 
 
-def encode(record: Record | Header | End) -> bytes:
+def encode(record: Struct) -> bytes:
+    """A record as bytes. Raises `TraceError` for what cannot be stored."""
     try:
         return _pack(record)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:  # includes UnicodeEncodeError
