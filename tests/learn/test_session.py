@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -339,3 +340,24 @@ def test_tensors_anywhere_in_what_is_remembered(tmp_path: Path) -> None:
     assert saved["step"] == 7
     assert saved["a"][0]["b"].tolist() == [0, 1, 2]
     assert saved["a"][1:] == [0.1, None]
+
+
+def computed(session: Any) -> tuple[int, int]:
+    """Tokens of prompts that the policy computed, and those it had computed before."""
+    engine = session.trainer.policies["main"].engine
+    return engine.prefilled_tokens, engine.reused_tokens
+
+
+def test_from_its_very_beginning_a_run_goes_on_with_the_same_sums(tmp_path: Path) -> None:
+    """What was computed for the untrained team's measurement is not there after a kill, and must not be used before."""
+    session = begin(small(), "small", tmp_path / "run")
+    shutil.copytree(tmp_path / "run", tmp_path / "cut")
+    before = computed(session)
+    expected = numbers(list(session.steps()))
+    after = computed(session)
+    session.close()
+    again = go_on(tmp_path / "cut")
+    assert again.trainer.step_number == 0
+    assert numbers(list(again.steps())) == expected
+    assert computed(again) == (after[0] - before[0], after[1] - before[1])
+    again.close()

@@ -100,6 +100,11 @@ class Policy:
             lora_only = self.part.train == "lora"
             engine.publish(str(self.version), self.state_dict() if lora_only else self.model.state_dict())
 
+    def forget(self) -> None:
+        """What was computed of prompts is not used any more: that it was changes the last digits of what follows."""
+        if isinstance(self.engine, TorchEngine):
+            self.engine.forget()
+
     def state_dict(self) -> dict[str, torch.Tensor]:
         """What was trained, as a copy on the CPU: tied weights share no memory in it."""
         if self.part.train == "lora":

@@ -164,6 +164,11 @@ class TorchEngine:
             if weights is not None:
                 self.model.load_state_dict(weights)
 
+    def forget(self) -> None:
+        """Compute every prompt anew from here, as a new process would. Waits for calls in flight."""
+        with self.updating(self.version):
+            pass
+
     @contextmanager
     def updating(self, version: str) -> Iterator[None]:
         """Hold back calls while the body changes the model's weights; those in flight finish first."""

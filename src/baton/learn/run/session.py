@@ -126,12 +126,11 @@ class Session:
                 "Lower critic.learning_rate.",
                 "critic.learning_rate",
             )
+        groups = trainer.kept_groups()
+        for policy in trainer.policies.values():
+            policy.forget()  # as it will be for a run that goes on from here
         return checkpoint.save(
-            self.folder.checkpoints,
-            trainer.step_number,
-            trainer.policies,
-            remembered,
-            trainer.kept_groups(),
+            self.folder.checkpoints, trainer.step_number, trainer.policies, remembered, groups
         )
 
     def evaluate(self, who: str = "team", *, keep: bool = True) -> dict[str, Any]:
