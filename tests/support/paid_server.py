@@ -67,7 +67,11 @@ class _Handler(BaseHTTPRequestHandler):
         reply = server.say(agent, play(_request(messages, agent, role)))
         if isinstance(reply, str):
             choice = {"index": 0, "message": {"role": "assistant", "content": reply}, "finish_reason": "stop"}
-            reply = {"model": "m", "choices": [choice], "usage": {"prompt_tokens": 11, "completion_tokens": 3}}
+            reply = {
+                "model": "m",
+                "choices": [choice],
+                "usage": {"prompt_tokens": 11, "completion_tokens": 3},
+            }
         raw = json.dumps(reply).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(raw)))
@@ -84,9 +88,7 @@ def _request(messages: list[dict[str, str]], agent: str, role: str) -> Request:
         told = re.fullmatch(r"<tool_response>\n(.*)\n</tool_response>", text, re.DOTALL)
         speaker: Any = "tool" if told else message["role"]
         entries.append(Entry(speaker, told[1] if told else text))
-    return Request(
-        call="", agent=agent, role=role, entries=entries, prompt_ids=None, sampling=Sampling()
-    )
+    return Request(call="", agent=agent, role=role, entries=entries, prompt_ids=None, sampling=Sampling())
 
 
 @contextmanager

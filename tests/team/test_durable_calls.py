@@ -41,7 +41,9 @@ def num_kept(folder: Path) -> int:
     """Answers that a run has kept so far."""
     try:
         with closing(sqlite3.connect(f"file:{folder}/out/run.db?mode=ro", uri=True)) as connection:
-            return int(connection.execute("SELECT sum(instr(body, x'63616d65') > 0) FROM ahead").fetchone()[0] or 0)
+            return int(
+                connection.execute("SELECT sum(instr(body, x'63616d65') > 0) FROM ahead").fetchone()[0] or 0
+            )
     except sqlite3.OperationalError:  # not made yet
         return 0
 

@@ -12,6 +12,7 @@ from baton.compose.runs import go_on, unfinished
 from baton.compose.stores import resume_command, store_to_resume
 from baton.compose.waking import run_waking
 from baton.errors import UsageError
+from baton.team.recording import RESUMED
 from baton.team.team import Assignment, Team
 from baton.trace.trace import Trace
 from baton.view.terminal.run_lines import describe, watching
@@ -54,5 +55,8 @@ def run(args: argparse.Namespace) -> int:
             return 130
         new = len(trace.events) - len(before.events)
         print(f"{trace_id}: {len(before.events)} events were there, {new} are new")
+        for event in trace.events[len(before.events) :]:
+            if RESUMED in event.extra:
+                print(f"lost     {trace.text(event.content_ref)}")
         print(describe(trace))
     return 0

@@ -190,6 +190,7 @@ class Run:
             root,
             "safety_event",
             id_=f"{root.id}#resumed{self._num_resumed}",
+            text=_told_lost(op.work, refused),
             status="in_doubt",
             extra={RESUMED: list(op.work)} | ({"refused": list(refused)} if refused else {}),
         )
@@ -272,6 +273,11 @@ class Run:
             for reward in assignment.score(writer.trace(finished=True)):
                 writer.add_reward(reward)
         writer.end()
+
+
+def _told_lost(lost: Sequence[str], refused: Mapping[str, Refusal]) -> str:
+    again = "asked again" if not refused else f"not asked again: {', '.join(refused)}"
+    return f"on its way when the run was cut off, and charged in full: {', '.join(lost)}; {again}"
 
 
 def header_of(team: Team, assignment: Assignment, trace_id: str | None = None, **more: Any) -> Header:
