@@ -89,7 +89,7 @@ class Ahead:
         return sorted(lost.elements())
 
     def begin(self, ops: Iterable[Op]) -> bool:
-        """Write down calls that are about to be asked; durable with the journal's next commit. Whether there are any."""
+        """Write down calls that are about to be asked; durable with the next commit. Whether there are any."""
         ids = tuple(op.id for op in ops if op.kind == "call" and not _quick(op)) if self._counted else ()
         if ids:
             self._journal.keep(encode(Begun(ids)))

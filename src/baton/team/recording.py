@@ -47,7 +47,7 @@ class Journal(Protocol):
     def end(self, end: End) -> None: ...
 
     def keep(self, body: bytes) -> None:
-        """Keep something beside the records until the trace ends; durable when `commit` returns (`baton.team.ahead`)."""
+        """Keep something beside the records until the trace ends (see `ahead`); durable when `commit` returns."""
         ...
 
     def kept(self) -> list[bytes]:

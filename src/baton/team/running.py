@@ -201,7 +201,7 @@ class Run:
                 state.outside.ask_again(agent.op, refused.get(name))
 
     def _count_time(self) -> asyncio.Task[None] | None:
-        """Where seconds of a real clock are limited, write down how many have passed: a kill does not give them back."""
+        """Where seconds of a real clock are limited, write down how many have passed: a kill gives none back."""
         state, ahead = self.state, self.state.outside.ahead
         limited = self.budget.remaining("seconds") is not None
         limited = limited or any(role.max_seconds is not None for role in state.team.topology.roles)
