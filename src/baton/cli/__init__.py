@@ -11,16 +11,20 @@ import errno
 import os
 import re
 import shlex
+import shutil
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from baton import __version__
 from baton.compose.waking import silence
 from baton.errors import BatonError, nearest
 from baton.registry import TRUST
+from baton.view.terminal.fitting import wrapped_text
+from baton.view.terminal.live import hush, live_line
+from baton.view.terminal.plain_characters import prepare_streams
 
 __all__ = ["COMMANDS", "add_policy", "add_repeated", "add_trace", "add_trust", "main"]
 
@@ -80,13 +84,27 @@ def add_trace(parser: argparse.ArgumentParser, about: str) -> None:
     parser.add_argument("--trace", metavar="ID", help="which one, where there are several")
 
 
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Examples and lists keep their lines, and what is too long for the screen goes on below."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return wrapped_text(super()._fill_text(text, width, indent), width + 2)
+
+
 class _Parser(argparse.ArgumentParser):
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{"formatter_class": _Help, **settings})
+
+    def print_help(self, file: Any = None) -> None:
+        hush()
+        super().print_help(file)
+
     def error(self, message: str) -> NoReturn:
         given = re.match(r"unrecognized arguments: (--[\w-]+)", message)
         hint = nearest(given[1], _options(self)) if given else ""
         if hint.startswith("Did"):
             message += f". {hint}"
-        print(f"{self.prog}: {message}\nType: {self.prog} --help", file=sys.stderr)
+        _complain(f"{self.prog}: {message}\nType: {self.prog} --help")
         raise SystemExit(2)
 
 
@@ -104,7 +122,15 @@ def _overview() -> str:
     width = max(map(len, COMMANDS))
     rows = "\n".join(f"  {name:<{width}}  {help_}" for name, help_ in COMMANDS.items())
     about = "Train teams of LLM agents on their orchestration traces."
-    return f"usage: baton COMMAND ...\n\n{about}\n\n{rows}\n\nType: baton COMMAND --help"
+    page = f"usage: baton COMMAND ...\n\n{about}\n\n{rows}\n\nType: baton COMMAND --help"
+    return wrapped_text(page, shutil.get_terminal_size().columns)
+
+
+def _complain(message: str) -> None:
+    """What is wrong, on standard error: it fits the terminal there, and stays one line elsewhere."""
+    hush()
+    wide = max(40, shutil.get_terminal_size().columns) if sys.stderr.isatty() else None
+    print(message if wide is None else wrapped_text(message, wide), file=sys.stderr)
 
 
 def _printable(text: str) -> str:
@@ -146,6 +172,7 @@ def _open_what_is_closed() -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
     _open_what_is_closed()
+    prepare_streams()
     args = list(sys.argv[1:] if argv is None else argv)
     if not args or args[0] in ("-h", "--help", "help"):
         print(_overview())
@@ -155,24 +182,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     name = args[0]
     if name not in COMMANDS:
-        print(
-            f"baton: there is no command {name!r}. {nearest(name, COMMANDS)}\nType: baton --help",
-            file=sys.stderr,
-        )
+        _complain(f"baton: there is no command {name!r}. {nearest(name, COMMANDS)}\nType: baton --help")
         return 2
     try:
-        code = _run(name, args[1:])
+        with live_line(lambda seconds: f"baton {name}: at work, {seconds:.0f} s", logged=False):
+            code = _run(name, args[1:])
         sys.stdout.flush()  # a full disk is told here, and not in a traceback when Python ends
         return code
     except BatonError as error:
-        print(f"baton {name}: {_printable(str(error))}", file=sys.stderr)
+        _complain(f"baton {name}: {_printable(str(error))}")
         return 2
     except BrokenPipeError:
         # The reader went away (`| head`); what it did not read is not an error.
         silence(sys.stdout)
         return 0
     except OSError as error:  # a place that cannot be read or written
-        print(f"baton {name}: {_printable(_about(error))}", file=sys.stderr)
+        _complain(f"baton {name}: {_printable(_about(error))}")
         if error.filename is None:
             silence(sys.stdout)  # what it could not write, it would try to write again at the end
         return 2
@@ -185,7 +210,6 @@ def _run(name: str, args: list[str]) -> int:
     parser = _Parser(
         prog=f"baton {name}",
         description=COMMANDS[name][0].upper() + COMMANDS[name][1:] + ".",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     command.add_arguments(parser)
     return int(command.run(parser.parse_args(args)))

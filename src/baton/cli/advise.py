@@ -16,8 +16,8 @@ from baton.compose.runs import traces_at
 from baton.corpus.advice import QUESTIONS, ROLES, Advice, AdviceAnswers, advise
 from baton.errors import UsageError, nearest
 from baton.view.terminal.corpus_tables import named
+from baton.view.terminal.fitting import Line
 from baton.view.terminal.screen import emit
-from baton.view.terminal.trace_tree import Line
 from baton.view.text import printable
 
 _WORDS: dict[str, tuple[str, ...]] = {name: ROLES if name == "roles" else ("yes", "no") for name in QUESTIONS}

@@ -11,19 +11,19 @@ import shlex
 import shutil
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
+from baton.cli.printing import remark, say
 from baton.errors import BatonError, FormatError, UsageError
 from baton.trace.formats import Format, encode, find_format, format_of_name, known_formats, read_all, write
 from baton.trace.formats.parquet.manifest import SHARD_PREFIX
 from baton.trace.trace import Trace
+from baton.view.terminal.live import live_line
 from baton.view.text import count
 
-_QUIET_SECONDS = 2.0
 _STALE_SECONDS = 3600.0  # younger ones may be another convert's, still at work
 
 
@@ -67,9 +67,9 @@ def run(args: argparse.Namespace) -> int:
         num_bytes = _to_stdout(traces, kind) if to_stdout else _to_file(traces, Path(args.target), kind)
     said = f"{kind}, {seen}, {num_bytes:,} bytes, {time.monotonic() - started:.1f} s"
     if to_stdout:
-        print(f"standard output: {said}", file=sys.stderr)
+        remark(f"standard output: {said}")
     else:
-        print(f"{args.target}: {said}")
+        say(f"{args.target}: {said}")
     return 0
 
 
@@ -160,27 +160,8 @@ def _check_target(target: Path, format_: Format, force: bool) -> None:
         raise UsageError(f"{target} is a store that is being written or was not closed. Give another OUT.")
 
 
-@contextmanager
-def _progress(seen: _Seen) -> Iterator[None]:
-    """A line that counts, for a person who has been waiting for two seconds."""
-    done = threading.Event()
-
-    def tell() -> None:
-        started = time.monotonic()
-        wait_seconds = _QUIET_SECONDS
-        while not done.wait(wait_seconds):
-            so_far = seen if seen.num_traces else "reading"
-            print(f"\r{so_far}, {time.monotonic() - started:.0f} s …", end="", file=sys.stderr, flush=True)
-            wait_seconds = 0.5
-        if wait_seconds < _QUIET_SECONDS:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
-
-    teller = threading.Thread(target=tell, daemon=True)
-    if sys.stderr.isatty():
-        teller.start()
-    try:
-        yield
-    finally:
-        done.set()
-        if teller.is_alive():
-            teller.join()
+def _progress(seen: _Seen) -> AbstractContextManager[None]:
+    """A line that counts, for a person who waits."""
+    return live_line(
+        lambda seconds: f"{seen if seen.num_traces else 'reading'}, {seconds:.0f} s", logged=False
+    )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msgspec import structs
 
-from baton.cli.printing import print_json
+from baton.cli.printing import print_json, say
 from baton.compose.corpus_recipes import installed_recipes
 from baton.compose.runs import traces_at
 from baton.corpus import (
@@ -308,7 +308,7 @@ def _bib(corpus: Corpus, args: argparse.Namespace) -> int:
         raise UsageError(f"{args.out} is there already. Give another --out.")
     with atomic_file(args.out) as file:
         file.write(text.encode())
-    print(f"{len(papers)} entries in {args.out}")
+    say(f"{len(papers)} entries in {args.out}")
     return 0
 
 

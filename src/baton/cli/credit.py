@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -16,7 +15,7 @@ from msgspec import Struct, structs
 
 from baton import registry
 from baton.cli import add_repeated, add_trust
-from baton.cli.printing import aligned, print_json
+from baton.cli.printing import aligned, print_json, remark
 from baton.compose.credit_traces import CreditLayer, TraceRunner, credited, credits_of, partitions_of
 from baton.compose.runs import traces_at
 from baton.compose.waking import run_waking
@@ -131,7 +130,7 @@ def _tell_of_forks(traces: list[Trace], credits: Credits) -> None:
     ]
     if left and any(credits):
         names = printable(", ".join([*left[:3], *(["…"] if len(left) > 3 else [])]))
-        print(f"baton credit: not compared, for a fork is no rollout of its own: {names}", file=sys.stderr)
+        remark(f"baton credit: not compared, for a fork is no rollout of its own: {names}")
 
 
 def _partition(args: argparse.Namespace) -> int:

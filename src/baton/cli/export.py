@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from baton.cli import add_trace
+from baton.cli.printing import say
 from baton.cli.view import attached
 from baton.compose.runs import one_trace
 from baton.errors import UsageError
@@ -41,5 +42,5 @@ def run(args: argparse.Namespace) -> int:
     out.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(out) as file:
         file.write(page)
-    print(f"wrote    {out}: {len(trace.events):,} events, {len(page):,} bytes")
+    say(f"wrote    {out}: {len(trace.events):,} events, {len(page):,} bytes")
     return 0

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from baton.cli import add_policy, add_trace, add_trust
+from baton.cli.printing import say
 from baton.compose.again import team_again
 from baton.compose.python_runs import parse_action
 from baton.compose.run_settings import parse_policies
@@ -65,15 +66,15 @@ def run(args: argparse.Namespace) -> int:
     out.parent.mkdir(parents=True, exist_ok=True)
     write(made.trace, out)
     usage = made.usage
-    print(f"before\n{describe(trace)}\nafter\n{describe(made.trace)}")
-    print(
+    say(f"before\n{describe(trace)}\nafter\n{describe(made.trace)}")
+    say(
         f"again    calls: {usage.calls_run} ran ({usage.tokens_run:,} tokens), {usage.calls_reused} were reused "
         f"({usage.tokens_reused:,} tokens); tools: {usage.tools_run} ran, {usage.tools_reused} were reused"
     )
     if who is not None:
-        print(f"who      new answers are by checkpoint {who}")
-    print(f"changed  {len(made.invalidated)} of {len(trace.events)} events: {_some(made.invalidated)}")
-    print(f"fork     {made.trace.trace_id} in {out}")
+        say(f"who      new answers are by checkpoint {who}")
+    say(f"changed  {len(made.invalidated)} of {len(trace.events)} events: {_some(made.invalidated)}")
+    say(f"fork     {made.trace.trace_id} in {out}")
     return 0
 
 

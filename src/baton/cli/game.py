@@ -13,7 +13,7 @@ from msgspec import structs
 
 from baton import registry
 from baton.cli import add_repeated
-from baton.cli.printing import print_json
+from baton.cli.printing import print_json, say
 from baton.compose.game_runs import ledgers_of_traces, play_on_team
 from baton.compose.stores import store_to_write
 from baton.errors import UsageError
@@ -87,7 +87,7 @@ def _list(as_json: bool) -> int:
         return print_json(games)
     for game in games:
         usual = (f"{key}={msgspec.json.encode(value).decode()}" for key, value in game["parameters"].items())
-        print(f"{game['name']}  [{' '.join(game['decisions'])}]\n  {game['about']}\n  {'  '.join(usual)}")
+        say(f"{game['name']}  [{' '.join(game['decisions'])}]\n  {game['about']}\n  {'  '.join(usual)}")
     return 0
 
 
@@ -103,14 +103,14 @@ def _solve(game: Game, args: argparse.Namespace) -> int:
     }
     if args.json:
         return print_json(out)
-    print(f"{game.name}: V* = {solution.value:.6g}, exact over {len(solution.values):,} states")
+    say(f"{game.name}: V* = {solution.value:.6g}, exact over {len(solution.values):,} states")
     for name, value in game.facts().items():
-        print(f"  {name} = {value:.6g}")
-    print("first state:")
-    print("\n".join(f"  | {line}" for line in game.text(first).splitlines()))
+        say(f"  {name} = {value:.6g}")
+    say("first state:")
+    say("\n".join(f"  | {line}" for line in game.text(first).splitlines()))
     for option, q in solution.q(first).items():
         mark = "*" if option == solution.best(first) else " "
-        print(f"  {mark} {option:<32} {q:.6g}")
+        say(f"  {mark} {option:<32} {q:.6g}")
     return 0
 
 
@@ -139,13 +139,13 @@ def _play(game: Game, args: argparse.Namespace) -> int:
         )
     if len(plays) > 1:
         mean = sum(play.value for play in plays) / len(plays)
-        print(f"{game.name}, {args.policy}: mean return {mean:.6g} over {len(plays):,} episodes")
+        say(f"{game.name}, {args.policy}: mean return {mean:.6g} over {len(plays):,} episodes")
         return 0
     for state, option, reward in plays[0].steps:
-        print("\n".join(f"| {line}" for line in game.text(state).splitlines()))
-        print(f"> {option}" + (f"    {reward:+g}" if reward else ""))
+        say("\n".join(f"| {line}" for line in game.text(state).splitlines()))
+        say(f"> {option}" + (f"    {reward:+g}" if reward else ""))
     cut_off = f", cut off at a quit worth {plays[0].quit_value:g}" if plays[0].cut_off else ""
-    print(f"return {plays[0].value:g}{cut_off}")
+    say(f"return {plays[0].value:g}{cut_off}")
     return 0
 
 
@@ -157,7 +157,7 @@ def _play_on_team(args: argparse.Namespace) -> list[Played]:
     )
     if out is not None and not args.json:
         several = f"traces   {len(plays):,} in {out}"
-        print(f"trace    {traces[-1].trace_id} in {out}" if len(plays) == 1 else several)
+        say(f"trace    {traces[-1].trace_id} in {out}" if len(plays) == 1 else several)
     return plays
 
 
@@ -199,13 +199,11 @@ def _regret_of_traces(args: argparse.Namespace) -> int:
 
 
 def _show(head: str, out: Mapping[str, GameRegret | SampledLedger]) -> int:
-    print(head)
-    print(
-        f"{'policy':<13} {'value':>16} {'regret':>16} " + " ".join(f"{c:>16}" for c in (*CHOICES, "invalid"))
-    )
+    say(head)
+    say(f"{'policy':<13} {'value':>16} {'regret':>16} " + " ".join(f"{c:>16}" for c in (*CHOICES, "invalid")))
     for name, ledger in out.items():
         numbers = [ledger.value, ledger.regret, *(ledger.parts[c] for c in CHOICES), ledger.invalid]
-        print(f"{name:<13} " + " ".join(f"{_figure(number):>16}" for number in numbers))
+        say(f"{name:<13} " + " ".join(f"{_figure(number):>16}" for number in numbers))
     return 0
 
 

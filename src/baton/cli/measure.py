@@ -13,7 +13,7 @@ from msgspec import structs
 from baton import registry
 from baton.cli import add_repeated, add_trust
 from baton.cli.gold_file import MEASURE_DATA, GoldTables, check_gold_keys, gold_of, read_gold
-from baton.cli.printing import print_json
+from baton.cli.printing import print_json, remark
 from baton.compose.again import own_settings, team_again
 from baton.compose.known import measure_gold, task_behind
 from baton.errors import BatonError, UsageError, nearest
@@ -135,14 +135,13 @@ def _readings(
                 known.append(trace)
     if twice:
         names = ", ".join([*map(printable, list(twice)[:_NAMED]), *(["…"] if len(twice) > _NAMED else [])])
-        print(f"baton measure: given more than once and counted once: {names}", file=sys.stderr)
+        remark(f"baton measure: given more than once and counted once: {names}")
     every = [trace for traces in found.values() for trace in traces]
     counted = drawn(every)
     if forks := len(every) - len(counted):
-        print(
+        remark(
             f"baton measure: {count(forks, 'fork')} left out: a fork is no rollout of its own. Give forks alone to "
             "measure them.",
-            file=sys.stderr,
         )
     return [
         MeasuredTrace(trace, _known(trace, gold_of(given or {}, trace.trace_id), trust=trust), meaning)

@@ -1,4 +1,8 @@
-"""What several commands print: a document as JSON, a table of text."""
+"""What several commands print: a line, a remark on stderr, a document as JSON, a table of text.
+
+Everything a command says goes through here or through `emit`, so that it fits the terminal it is on and meets no
+line of progress there.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,22 @@ from collections.abc import Sequence
 
 import msgspec
 
-from baton.view.terminal.screen import take_every_character
-from baton.view.terminal.trace_tree import Line
+from baton.view.terminal.fitting import Line, table_lines, wrapped_text
+from baton.view.terminal.live import hush
+from baton.view.terminal.screen import emit, room, take_every_character, terminal_columns
+
+
+def say(text: str = "", style: str = "") -> None:
+    """Print a text of one or more lines on standard output."""
+    emit([[(line, style)] for line in text.split("\n")])
+    sys.stdout.flush()
+
+
+def remark(text: str) -> None:
+    """Print a text on standard error, which may be the same terminal."""
+    hush()
+    wide = terminal_columns(sys.stderr)
+    print(text if wide is None else wrapped_text(text, wide), file=sys.stderr, flush=True)
 
 
 def print_json(document: object) -> int:
@@ -18,14 +36,10 @@ def print_json(document: object) -> int:
     return 0
 
 
-def aligned(rows: Sequence[Sequence[str]], head: str = "dim", *, right: int | None = None) -> list[Line]:
-    """Rows in columns of one width, the first one in the style of a head; column `right` is set to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines: list[Line] = []
-    for row in rows:
-        cells = (
-            f"{cell:{'>' if k == right else '<'}{width}}"
-            for k, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        lines.append([("  ".join(cells).rstrip(), "" if lines else head)])
-    return lines
+def aligned(
+    rows: Sequence[Sequence[str]], head: str = "dim", *, right: Sequence[int] = (), indent: int = 0
+) -> list[Line]:
+    """Rows in columns that fit the screen, the first one in the style of a head; columns `right` to the right."""
+    wide = room()
+    lines = table_lines(rows, None if wide is None else wide - indent, head=head, right=right)
+    return [[(" " * indent, ""), *line] for line in lines] if indent else lines

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from baton.cli.printing import remark
 from baton.errors import MissingExtraError, UsageError
 from baton.trace.formats.recognition import detect, kept_in, stores_in
 from baton.view.terminal.screen import take_every_character
@@ -63,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     take_every_character(data=args.json or args.csv)
     show(names, shown)
     if args.limit is None and next(rows, None) is not None:
-        print(f"There are more than these {limit:,} rows. Add --limit N for more.", file=sys.stderr)
+        remark(f"There are more than these {limit:,} rows. Add --limit N for more.")
     return 0
 
 

@@ -19,8 +19,8 @@ from baton.errors import UsageError, nearest
 from baton.learn.method import find_method, marks_of, page, sign
 from baton.learn.recipe import RECIPES, Cells, Recipe, built_in, load, resolved
 from baton.trace.vocabulary import CreditUnit, RewardFamily, Topology
+from baton.view.terminal.fitting import Line
 from baton.view.terminal.screen import emit
-from baton.view.terminal.trace_tree import Line
 from baton.view.text import count, printable
 
 _DECISIONS = ("spawn", "delegate", "communicate", "aggregate", "stop")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from baton.cli import add_trace, add_trust
+from baton.cli.printing import say
 from baton.compose.again import as_played, recorded_team
 from baton.compose.runs import one_trace
 from baton.compose.waking import run_waking
@@ -22,6 +23,6 @@ def run(args: argparse.Namespace) -> int:
     team, assignment = recorded_team(args.path, trace, trust=args.trust)
     again = as_played(run_waking(replay(trace, team, assignment)))
     before, after = canonical_hash(as_played(trace), times=True), canonical_hash(again, times=True)
-    print(f"{trace.trace_id}: {len(again.events)} events, no model was asked")
-    print(f"recorded {before}\nreplayed {after}  {'identical' if before == after else 'DIFFERENT'}")
+    say(f"{trace.trace_id}: {len(again.events)} events, no model was asked")
+    say(f"recorded {before}\nreplayed {after}  {'identical' if before == after else 'DIFFERENT'}")
     return 0 if before == after else 1

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 from baton.cli import add_policy, add_repeated, add_trust
+from baton.cli.printing import remark, say
 from baton.compose.again import team_again
 from baton.compose.run_settings import parse_policies
 from baton.compose.runs import go_on, unfinished
@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     path = store_to_resume(args.directory)
     todo, num_runs = unfinished(path, args.trace)
     if not todo:
-        print(f"Nothing to resume in {path}: {num_runs} of {num_runs} runs are finished.")
+        say(f"Nothing to resume in {path}: {num_runs} of {num_runs} runs are finished.")
         return 0
     instructions = {}
     for item in args.instruct:
@@ -51,12 +51,12 @@ def run(args: argparse.Namespace) -> int:
             following = resume_command(
                 args.directory, trace_id=args.trace, policies=tuple(args.policy), trust=args.trust
             )
-            print(f"\nStopped; everything so far is kept. Type: {following}", file=sys.stderr)
+            remark(f"\nStopped; everything so far is kept. Type: {following}")
             return 130
         new = len(trace.events) - len(before.events)
-        print(f"{trace_id}: {len(before.events)} events were there, {new} are new")
+        say(f"{trace_id}: {len(before.events)} events were there, {new} are new")
         for event in trace.events[len(before.events) :]:
             if RESUMED in event.extra:
-                print(f"lost     {trace.text(event.content_ref)}")
-        print(describe(trace))
+                say(f"lost     {trace.text(event.content_ref)}")
+        say(describe(trace))
     return 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from msgspec import structs
 
 from baton.cli import add_repeated, add_trust
 from baton.cli.gold_file import REWARD_DATA, check_gold_keys, gold_of, read_gold
-from baton.cli.printing import aligned, print_json
+from baton.cli.printing import aligned, print_json, remark, say
 from baton.compose.known import reward_gold
 from baton.compose.runs import traces_at
 from baton.errors import UsageError
@@ -23,8 +22,8 @@ from baton.reward.reading import outcome
 from baton.trace.formats import format_of_name, write
 from baton.trace.records import Reward
 from baton.trace.trace import Trace
+from baton.view.terminal.fitting import Line
 from baton.view.terminal.screen import emit
-from baton.view.terminal.trace_tree import Line
 from baton.view.text import printable
 
 _NAMED = 3
@@ -120,9 +119,9 @@ def _judge(
         raise UsageError(f"nothing in these traces is to be judged by {names}. Leave --judge out.")
     for one in found.unjudged[:_NAMED]:
         where = printable(f"{one.trace_id}:{one.event}")
-        print(f"baton reward: {one.judge} gave no verdict on {where}: {printable(one.why)}", file=sys.stderr)
+        remark(f"baton reward: {one.judge} gave no verdict on {where}: {printable(one.why)}")
     if len(found.unjudged) > _NAMED:
-        print(f"baton reward: and {len(found.unjudged) - _NAMED} more", file=sys.stderr)
+        remark(f"baton reward: and {len(found.unjudged) - _NAMED} more")
     return list(found.traces)
 
 
@@ -144,16 +143,16 @@ def _learn(args: argparse.Namespace) -> int:
     mine, others = sides
     model = learn_process_model([t for t, _ in mine], [o for _, o in mine])
     model.save(args.learn)
-    print(f"{args.learn}: {len(model.weights)} features, learned from {len(mine)} traces")
+    say(f"{args.learn}: {len(model.weights)} features, learned from {len(mine)} traces")
     if others:
         base = sum(o for _, o in mine) / len(mine)
         found = quality_of(model, [t for t, _ in others], [o for _, o in others], base)
         auc = "not measured" if found.auc is None else f"{found.auc:.3f}"
-        print(
+        say(
             f"{found.traces} held out, {found.prefixes} prefixes: squared error {found.brier:.3f} (of always saying "
             f"{base:.2f}: {found.brier_of_base_rate:.3f}), right order at the same turn {auc} (0.5 is chance)"
         )
-    print(f'use it: [[rules]] rule = "scorer", model = "{args.learn}"')
+    say(f'use it: [[rules]] rule = "scorer", model = "{args.learn}"')
     return 0
 
 
@@ -164,7 +163,7 @@ def _table(trace: Trace, rewards: list[Reward]) -> Iterator[Line]:
         return
     rows = [(r.channel, r.unit, printable(r.target), f"{r.value:.6g}") for r in rewards]
     head = ("channel", "unit", "target", "value")
-    yield from ([("  ", ""), *line] for line in aligned([head, *rows], right=3))
+    yield from aligned([head, *rows], right=(3,), indent=2)
 
 
 def _finding(finding: Finding) -> Iterator[Line]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
 from functools import cache
 from pathlib import Path
 from statistics import fmean
@@ -12,6 +11,7 @@ from statistics import fmean
 from msgspec import structs
 
 from baton.cli import add_policy, add_repeated
+from baton.cli.printing import remark, say
 from baton.compose.run_settings import Settings, parse_policies, parse_settings
 from baton.compose.runs import default_id, run_all_into, run_into
 from baton.compose.stores import resume_command, store_to_write
@@ -109,13 +109,13 @@ def run(args: argparse.Namespace) -> int:
         trace = run_waking(working)
     except KeyboardInterrupt:
         go_on = resume_command(args.out, trust=resume_needs_trust(settings))
-        print(f"\nStopped; everything so far is kept. Type: {go_on}", file=sys.stderr)
+        remark(f"\nStopped; everything so far is kept. Type: {go_on}")
         return 130
-    print(describe(trace))
+    say(describe(trace))
     count = len(list_traces(path))
-    print(f"trace    {trace.trace_id} in {path}" + (f", which holds {count} now" if count > 1 else ""))
+    say(f"trace    {trace.trace_id} in {path}" + (f", which holds {count} now" if count > 1 else ""))
     show = ["baton", "show", args.out, *(("--trace", trace.trace_id) if count > 1 else ())]
-    print(f"Type: {shlex.join(show)}")
+    say(f"Type: {shlex.join(show)}")
     return _given_up(trace)
 
 
@@ -138,16 +138,16 @@ def _run_all(args: argparse.Namespace, settings: Settings, path: Path) -> int:
             traces = run_waking(run_all_into(path, planned, ended.append))
         except KeyboardInterrupt:
             go_on = resume_command(args.out, trust=resume_needs_trust(settings))
-            print(f"\nStopped; everything so far is kept. Type: {go_on}", file=sys.stderr)
+            remark(f"\nStopped; everything so far is kept. Type: {go_on}")
             return 130
     for trace in traces:
         rewards = ", ".join(f"{r.channel} {r.value:g}" for r in trace.rewards)
-        print(f"{trace.trace_id}  {rewards or 'no reward'}  {trace.costs.get('tokens', 0):,.0f} tokens")
+        say(f"{trace.trace_id}  {rewards or 'no reward'}  {trace.costs.get('tokens', 0):,.0f} tokens")
     returns = [team_return(trace) for trace in traces if trace.rewards]
     mean = f", mean return {fmean(returns):.3f}" if returns else ""
-    print(f"{counted(len(traces), 'trace')} in {path}{mean}")
+    say(f"{counted(len(traces), 'trace')} in {path}{mean}")
     if rollouts > 1:
-        print(f"Type: {shlex.join(['baton', 'credit', args.out, '--estimator', 'group'])}")
+        say(f"Type: {shlex.join(['baton', 'credit', args.out, '--estimator', 'group'])}")
     return max(_given_up(trace) for trace in traces)
 
 
@@ -169,7 +169,7 @@ def _weighed(settings: Settings, paths: list[str]) -> Settings:
     if not paths:
         return settings
     found = estimated_accuracies(paths, settings)
-    print("accuracies  " + ", ".join(f"{agent} {p:.3g}" for agent, p in found.items()))
+    say("accuracies  " + ", ".join(f"{agent} {p:.3g}" for agent, p in found.items()))
     known = settings.fusion.get("log_odds", {})
     accuracies = {**found, **known.get("accuracies", {})}
     fusion = {**settings.fusion, "log_odds": {**known, "accuracies": accuracies}}
@@ -182,9 +182,8 @@ def _given_up(trace: Trace) -> int:
     if all(call.finish_reason != "error" for call in last.values()):
         return 0
     errors = [error for _, error in failures(trace)]
-    print(
+    remark(
         f"baton run: {len(errors)} of {len(trace.calls)} calls were not answered, so the reward tells nothing of the "
         f"team. The first error: {first_line(errors[0])}.",
-        file=sys.stderr,
     )
     return 1

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
+from baton.cli.printing import say
 from baton.errors import UsageError
 from baton.trace.formats.recognition import detect, stores_in
 from baton.trace.trace import Trace
@@ -39,18 +40,18 @@ def _seal_store(store: Path, directory: str, keep: bool, unfinished: bool) -> No
     report = seal_store(store, directory, keep=keep, unfinished=unfinished)
     if report.shard is None and not report.num_already_sealed:
         hint = " Add --all for unfinished ones." if report.num_left and not unfinished else ""
-        print(f"{store} has no finished trace to seal.{hint}")
+        say(f"{store} has no finished trace to seal.{hint}")
         return
     if report.shard is not None:
         _say(report.num_sealed, report.shard)
     if report.num_already_sealed:
-        print(f"{count(report.num_already_sealed, 'trace')} of {store} had been sealed before.")
+        say(f"{count(report.num_already_sealed, 'trace')} of {store} had been sealed before.")
     if report.num_sealed and not keep:
-        print(
+        say(
             f"They are no longer in {store}. Read them from {directory}, as: baton stats {shlex.quote(directory)}"
         )
     if report.num_left:
-        print(f"{count(report.num_left, 'trace')} still in {store}.")
+        say(f"{count(report.num_left, 'trace')} still in {store}.")
 
 
 def _seal_file(source: Path, directory: str, unfinished: bool) -> None:
@@ -71,9 +72,9 @@ def _seal_file(source: Path, directory: str, unfinished: bool) -> None:
     shard = seal(wanted(), directory)
     _say(num_sealed, shard)
     if num_left:
-        print(f"{count(num_left, 'trace')} unfinished and left out. Add --all for them.")
+        say(f"{count(num_left, 'trace')} unfinished and left out. Add --all for them.")
 
 
 def _say(num_sealed: int, shard: Path) -> None:
     size = sum(path.stat().st_size for path in shard.iterdir())
-    print(f"Sealed {count(num_sealed, 'trace')} into {shard} ({size / 1e6:,.2f} MB).")
+    say(f"Sealed {count(num_sealed, 'trace')} into {shard} ({size / 1e6:,.2f} MB).")

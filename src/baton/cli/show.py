@@ -10,9 +10,10 @@ from baton.cli import add_trace
 from baton.errors import UsageError
 from baton.trace.formats import read_all
 from baton.trace.trace import Trace
+from baton.view.terminal.fitting import Line
 from baton.view.terminal.screen import columns, emit
 from baton.view.terminal.trace_summary import above, below
-from baton.view.terminal.trace_tree import Line, Options, page
+from baton.view.terminal.trace_tree import Options, page
 from baton.view.text import count, nearest_name, printable
 
 _LISTED = 40

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from baton.cli import add_repeated, add_trust
+from baton.cli.printing import remark, say
 from baton.compose.again import need_torch
 from baton.compose.stage_from_recipe import make_stage
 from baton.compose.trust import check_recipe, recipe_in
@@ -56,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         try:
             session = begin()
         except KeyboardInterrupt as stop:
-            print("Stopped before the first step: nothing was trained.", file=sys.stderr)
+            remark("Stopped before the first step: nothing was trained.")
             return exit_code(stop)
         try:
             code, following = _go(session, display, ending)
@@ -68,9 +69,9 @@ def run(args: argparse.Namespace) -> int:
     try:
         if code == 0:
             emit(outcome(read_run(out)))
-            print()
-        print(f"report   {out / 'report.html'}")
-        print(f"Type: {following}", flush=True)
+            say()
+        say(f"report   {out / 'report.html'}")
+        say(f"Type: {following}")
     except BrokenPipeError:  # the run is over, and its folder says how
         silence(sys.stdout)
     return code
@@ -132,14 +133,14 @@ def _go(session: Session, display: Display, ending: Ending) -> tuple[int, str]:
         display.note("measuring the trained team")
         session.finish()
     except Diverged as error:
-        print(f"baton train: {error}", file=sys.stderr)
+        remark(f"baton train: {error}")
         worth = f"{baton} eval {place}, for what its last good checkpoint is worth"
         return 1, worth if error.lower is None else f"{_slower(baton, out, error.lower)}; or {worth}"
     except KeyboardInterrupt as stop:
         session.folder.tell({"status": "stopped", "why": why_stopped(stop)})
         kept = (session.folder.checkpoints / "latest").read_text("utf-8").strip()
         done = session.trainer.step_number
-        print(f"Stopped after step {done}; the last checkpoint is {kept}.", file=sys.stderr)
+        remark(f"Stopped after step {done}; the last checkpoint is {kept}.")
         return exit_code(stop), f"{baton} train --resume --out {place}"
     return 0, f"{baton} view {place}"
 

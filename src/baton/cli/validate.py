@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import sys
-import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from baton.cli.printing import remark
 from baton.trace.validation import LEVELS, Problem, ValidationReport, validate_file
+from baton.view.terminal.fitting import Line
+from baton.view.terminal.live import live_line
 from baton.view.terminal.screen import emit, take_every_character
-from baton.view.terminal.trace_tree import Line
 from baton.view.text import count, printable
-
-_PROGRESS_AFTER_SECONDS = 2.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
             report = validate_file(path, args.level, progress=progress)
         reports.append(report)
         if report.unreadable is not None:
-            print(f"baton validate: {printable(report.unreadable)}", file=sys.stderr)
+            remark(f"baton validate: {printable(report.unreadable)}")
         if not args.json:
             emit(_lines(report))
     if args.json:
@@ -120,25 +118,19 @@ def _unicode(text: str) -> str:
 
 
 @contextmanager
-def _progress(path: str) -> Iterator[Any]:
-    """A bar on stderr for what takes longer than two seconds, where a person looks."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    start = time.monotonic()
+def _progress(path: str) -> Iterator[Callable[[int], None]]:
+    """How far into a file the reading is, for a person who waits."""
     place = Path(path)
-    total = place.stat().st_size if place.is_file() else None
+    total = place.stat().st_size if place.is_file() else 0
     num_done = 0
-    with Progress(console=Console(stderr=True), transient=True, auto_refresh=False) as bar:
-        task = bar.add_task(f"validating {printable(place.name)}", total=total, visible=False)
 
-        def advance(num_bytes: int) -> None:
-            nonlocal num_done
-            num_done += num_bytes
-            if time.monotonic() - start > _PROGRESS_AFTER_SECONDS:
-                bar.update(task, completed=num_done, visible=True, refresh=True)
+    def advance(num_bytes: int) -> None:
+        nonlocal num_done
+        num_done += num_bytes
 
+    def tell(seconds: float) -> str:
+        so_far = f"{min(1.0, num_done / total):.0%} of it" if total else f"{num_done:,} bytes"
+        return f"validating {printable(place.name)}: {so_far}, {seconds:.0f} s"
+
+    with live_line(tell, logged=False):
         yield advance

@@ -9,6 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from baton.cli import add_policy, add_trust
+from baton.cli.printing import say
 from baton.compose.run_settings import parse_policies
 from baton.credit.project import project
 from baton.errors import UsageError
@@ -61,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     policies = parse_policies(args.policy)
     app = make_app(Library(paths), attached(forks=args.fork, policies=policies, trust=args.trust))
     at = listen(args.port)
-    print(f"Open http://127.0.0.1:{at.getsockname()[1]}/ in a browser. Ctrl-C ends it.", flush=True)
+    say(f"Open http://127.0.0.1:{at.getsockname()[1]}/ in a browser. Ctrl-C ends it.")
     serve(app, at)
     return 0
 

@@ -22,7 +22,7 @@ from baton.corpus import (
     place,
 )
 from baton.view.terminal.corpus_tables import named
-from baton.view.terminal.trace_tree import Line
+from baton.view.terminal.fitting import Line
 from baton.view.text import count
 
 _ONE_BY_ONE = 4

@@ -18,8 +18,8 @@ from baton.corpus import (
     SurveyClaim,
     tag,
 )
+from baton.view.terminal.fitting import Line
 from baton.view.terminal.screen import columns
-from baton.view.terminal.trace_tree import Line
 from baton.view.text import count
 
 _INDENT = 16

@@ -9,7 +9,7 @@ from statistics import median
 from msgspec import structs
 
 from baton.measure.metrics.scale import Scale
-from baton.view.terminal.trace_tree import Line
+from baton.view.terminal.fitting import Line
 from baton.view.text import number, printable
 
 NOT_MEASURED = "not measured"

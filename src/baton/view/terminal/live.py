@@ -1,41 +1,135 @@
-"""A line on stderr about what is going on: on a terminal after two seconds, in a log now and then."""
+"""A line on stderr about what is going on: on a terminal after a second of silence, in a log now and then.
+
+There is one line, whoever has something to tell: the innermost `live_line` does. Whoever prints calls `hush` first, so
+that the line is gone; it comes back when it has been quiet for as long again.
+"""
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-_AFTER_SECONDS = 2.0
+Tell = Callable[[float], str]
+
+_AFTER_SECONDS = 1.2
 _EVERY_SECONDS = 0.25
 _LOG_SECONDS = 10.0
+_SLOW_IMPORTS = ("transformers", "torch", "duckdb", "pyarrow")
+_ERASE = "\r\x1b[K"
+
+
+class _Terminal:
+    """The one line of a terminal, and those who have something to tell."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._tellers: list[tuple[Tell, float]] = []
+        self._quiet_since = 0.0
+        self._silent = False
+        self._drawn = False
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @contextmanager
+    def telling(self, tell: Tell) -> Iterator[None]:
+        with self._lock:
+            now = time.monotonic()
+            if not self._tellers:
+                self._quiet_since, self._silent, self._over = now, False, threading.Event()
+                self._thread = threading.Thread(target=self._show, args=(self._over,), daemon=True)
+                self._thread.start()
+            self._tellers.append((tell, now))
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._tellers.remove((tell, now))
+                ended = not self._tellers
+                if ended:
+                    self._over.set()
+                    self._erase()
+            if ended and self._thread is not None:
+                self._thread.join()
+
+    def hush(self, *, for_good: bool) -> None:
+        with self._lock:
+            self._quiet_since = time.monotonic()
+            self._silent = self._silent or for_good
+            self._erase()
+
+    def _erase(self) -> None:
+        if self._drawn:
+            sys.stderr.write(_ERASE)
+            sys.stderr.flush()
+            self._drawn = False
+
+    def _show(self, over: threading.Event) -> None:
+        dumb = os.environ.get("TERM", "dumb") == "dumb"
+        while not over.wait(_EVERY_SECONDS):
+            with self._lock:
+                if over.is_set() or self._silent:
+                    continue
+                now = time.monotonic()
+                if now - self._quiet_since < _AFTER_SECONDS:
+                    continue
+                tell, began = self._tellers[-1]
+                text = _loading(now - began) or tell(now - began)
+                text = text[: shutil.get_terminal_size().columns - 1]
+                if dumb:  # a line cannot be taken back there
+                    sys.stderr.write(f"{text}\n")
+                    self._quiet_since = now + _LOG_SECONDS - _AFTER_SECONDS
+                else:
+                    sys.stderr.write(_ERASE + text)
+                    self._drawn = True
+                sys.stderr.flush()
+
+
+_terminal = _Terminal()
 
 
 @contextmanager
-def live_line(tell: Callable[[float], str]) -> Iterator[None]:
-    """`tell(seconds so far)` is shown while the body runs; on a terminal it is gone afterwards."""
-    over = threading.Event()
+def live_line(tell: Tell, *, logged: bool = True) -> Iterator[None]:
+    """`tell(seconds so far)` is shown while the body runs; on a terminal it is gone afterwards.
 
-    def show() -> None:
-        began = time.monotonic()
-        if over.wait(_AFTER_SECONDS):
-            return
-        while not over.wait(_EVERY_SECONDS):
-            sys.stderr.write(f"\r\x1b[K{tell(time.monotonic() - began)}")
-            sys.stderr.flush()
-        sys.stderr.write("\r\x1b[K")
+    With `logged`, stderr that is no terminal gets it as well, every ten seconds.
+    """
+    if sys.stderr.isatty():
+        with _terminal.telling(tell):
+            yield
+        return
+    if not logged:
+        yield
+        return
+    over = threading.Event()
 
     def log() -> None:
         began = time.monotonic()
         while not over.wait(_LOG_SECONDS):
             print(tell(time.monotonic() - began), file=sys.stderr, flush=True)
 
-    thread = threading.Thread(target=show if sys.stderr.isatty() else log, daemon=True)
+    thread = threading.Thread(target=log, daemon=True)
     thread.start()
     try:
         yield
     finally:
         over.set()
         thread.join()
+
+
+def hush(*, for_good: bool = False) -> None:
+    """Take the line away, for something is printed now; `for_good` where someone is asked, or another picture drawn."""
+    _terminal.hush(for_good=for_good)
+
+
+def _loading(seconds: float) -> str | None:
+    """Which large library is being imported just now: that takes seconds, and nobody is there to say so."""
+    for name in _SLOW_IMPORTS:
+        spec = getattr(sys.modules.get(name), "__spec__", None)
+        if getattr(spec, "_initializing", False):
+            return f"loading {name}, {seconds:.0f} s"
+    return None

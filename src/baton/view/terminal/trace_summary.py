@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from baton.measure.metrics.scale import Scale, scale
 from baton.trace.records import Credit, Reward
 from baton.trace.trace import Trace
-from baton.view.terminal.trace_tree import Line
+from baton.view.terminal.fitting import Line
 from baton.view.text import count, duration, number, printable
 
 _SHOWN = 12

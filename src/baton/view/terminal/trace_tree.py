@@ -17,12 +17,10 @@ from baton.errors import CorruptError, UsageError
 from baton.trace.records import Event, is_content_address
 from baton.trace.trace import Trace
 from baton.view.lanes import Lane, Lanes
+from baton.view.terminal.fitting import Line
 from baton.view.text import count, duration, moment, nearest_name, number, printable, shortened
 
 T = TypeVar("T")
-Line = list[tuple[str, str]]
-"""Parts of one line: text that is safe to print, and its style (rich's words, or none)."""
-
 _PAGE_LINES = 160
 _NAME_WIDTH = 60  # whoever writes a longer name does not get the whole screen for it
 _DEEPEST = 40  # a branch indents by three columns

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from baton.view.report.run_figures import REGRETS, Standing, TrainingRun, standing, standings
 from baton.view.terminal.figures import NOT_MEASURED
-from baton.view.terminal.trace_tree import Line
+from baton.view.terminal.fitting import Line
 from baton.view.text import count, duration, number, percent
 
 _SHOWN = ("untrained", "trained", "best of", "alone", "single agent", "optimum")
