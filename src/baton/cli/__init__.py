@@ -90,6 +90,9 @@ class _Help(argparse.RawDescriptionHelpFormatter):
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return wrapped_text(super()._fill_text(text, width, indent), width + 2)
 
+    def _format_usage(self, *given: Any) -> str:
+        return wrapped_text(super()._format_usage(*given), self._width + 2)
+
 
 class _Parser(argparse.ArgumentParser):
     def __init__(self, **settings: Any) -> None:

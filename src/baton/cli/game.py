@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ import msgspec
 from msgspec import structs
 
 from baton import registry
-from baton.cli import add_repeated
-from baton.cli.printing import print_json, say
+from baton.cli import add_repeated, add_trust
+from baton.cli.printing import aligned, print_json, say
 from baton.compose.game_runs import ledgers_of_traces, play_on_team
 from baton.compose.stores import store_to_write
 from baton.errors import UsageError
@@ -24,8 +25,12 @@ from baton.games.library import GAMES, make_game
 from baton.games.play import PolicyTable
 from baton.games.reference import REFERENCE, reference
 from baton.games.solve import solve
+from baton.registry import TRUST
 from baton.settings import read_change
+from baton.view.terminal.live import live_line
 from baton.view.terminal.run_lines import watching
+from baton.view.terminal.screen import emit, room
+from baton.view.text import count
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,6 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     regret.add_argument(
         "--episodes", type=int, metavar="N", help="sample N episodes instead of exact expectation"
     )
+    add_trust(regret)
 
 
 def _policies(everyone: bool) -> str:
@@ -171,18 +177,23 @@ def _play_alone(game: Game, args: argparse.Namespace) -> list[Played]:
 
 
 def _regret(game: Game, args: argparse.Namespace) -> int:
+    if args.trust:
+        raise UsageError(f"{TRUST} is for traces, which may name a game of their own. Leave it out.")
     names = REFERENCE if args.policy == "all" else (args.policy,)
-    solution = solve(game)
     out: dict[str, GameRegret | SampledLedger] = {}
+    with _telling(f"solving {game.name}"):
+        solution = solve(game)
     for name in names:
-        policy = reference(name, game, solution)
-        if args.episodes is None:
-            out[name] = expected_regret(solution, policy)
-        else:
-            out[name] = sampled_regret(solution, policy, args.episodes, args.seed)
+        so_far = _Count()
+        with _telling(f"{game.name}, {name}", so_far, "episode"):
+            policy = reference(name, game, solution)
+            if args.episodes is None:
+                out[name] = expected_regret(solution, policy)
+            else:
+                out[name] = sampled_regret(solution, policy, args.episodes, args.seed, so_far.set)
     if args.json:
         return print_json({"name": game.name, "optimum": solution.value, "policies": out})
-    return _show(f"{game.name}: V* = {solution.value:.6g}", out)
+    return _show(f"{game.name}: V* = {solution.value:.6g}", out, chance=args.episodes is not None)
 
 
 def _regret_of_traces(args: argparse.Namespace) -> int:
@@ -190,21 +201,56 @@ def _regret_of_traces(args: argparse.Namespace) -> int:
         raise UsageError(
             "traces say what was played, and by whom: --set, --policy and --episodes do not apply."
         )
-    found = ledgers_of_traces(Path(args.name))
+    so_far = _Count()
+    with _telling(f"reading {args.name}", so_far, "trace"):
+        found = ledgers_of_traces(Path(args.name), trust=args.trust, read=so_far.set)
     if args.json:
         return print_json(found)
     for game, out in found.items():
-        _show(f"{game}: V* = {next(iter(out.values())).optimum:.6g}", out)
+        _show(f"{game}: V* = {next(iter(out.values())).optimum:.6g}", out, chance=True)
     return 0
 
 
-def _show(head: str, out: Mapping[str, GameRegret | SampledLedger]) -> int:
+class _Count:
+    """How far a long piece of work is."""
+
+    def __init__(self) -> None:
+        self.done = 0
+
+    def set(self, done: int) -> None:
+        self.done = done
+
+
+def _telling(what: str, so_far: _Count | None = None, noun: str = "") -> AbstractContextManager[None]:
+    def tell(seconds: float) -> str:
+        done = f", {count(so_far.done, noun)}" if so_far is not None and so_far.done else ""
+        return f"{what}{done}, {seconds:.0f} s"
+
+    return live_line(tell, logged=False)
+
+
+def _show(head: str, out: Mapping[str, GameRegret | SampledLedger], *, chance: bool) -> int:
+    """A row for every policy. What was played hangs on `chance`, which stands apart; in expectation there is none."""
     say(head)
-    say(f"{'policy':<13} {'value':>16} {'regret':>16} " + " ".join(f"{c:>16}" for c in (*CHOICES, "invalid")))
-    for name, ledger in out.items():
-        numbers = [ledger.value, ledger.regret, *(ledger.parts[c] for c in CHOICES), ledger.invalid]
-        say(f"{name:<13} " + " ".join(f"{_figure(number):>16}" for number in numbers))
+    names = ["policy", "value", "regret", *CHOICES, "invalid", *(["luck"] if chance else [])]
+    rows = [names, *([name, *map(_figure, _numbers(each, chance))] for name, each in out.items())]
+    if room() is None:  # columns of one width, whatever is in them
+        rows = [[f"{row[0]:<12}", *(f"{cell:>15}" for cell in row[1:])] for row in rows]
+    emit(aligned(rows, "", right=range(1, len(names))))
+    if chance:
+        charged = any(_mean(each.invalid) for each in out.values())
+        also = " + what invalid answers are charged, which no return shows" if charged else ""
+        say(f"value = V* - regret + luck{also}", "dim")
     return 0
+
+
+def _mean(figure: float | tuple[float, float]) -> float:
+    return figure[0] if isinstance(figure, tuple) else figure
+
+
+def _numbers(ledger: GameRegret | SampledLedger, chance: bool) -> list[float | tuple[float, float]]:
+    parts = [ledger.parts[choice] for choice in CHOICES]
+    return [ledger.value, ledger.regret, *parts, ledger.invalid, *([ledger.luck] if chance else [])]
 
 
 def _figure(number: float | tuple[float, float]) -> str:

@@ -29,7 +29,8 @@ from baton.team.forks import Rerun, rerun_of
 from baton.trace.formats import read_all
 from baton.trace.gold import Gold
 from baton.trace.trace import Trace, drawn
-from baton.view.terminal.screen import emit
+from baton.view.terminal.fitting import Line, table_lines
+from baton.view.terminal.screen import emit, room
 from baton.view.text import count, printable
 
 _NAMED = 5
@@ -200,7 +201,7 @@ def _printable(found: Document) -> Document:
     )
 
 
-def _lines(found: Document) -> Iterable[list[tuple[str, str]]]:
+def _lines(found: Document) -> Iterable[Line]:
     yield [(found.title, "bold")]
     for note in found.notes:
         yield [(f"note: {note}", "yellow")]
@@ -210,14 +211,11 @@ def _lines(found: Document) -> Iterable[list[tuple[str, str]]]:
         yield from _table(table)
 
 
-def _table(table: ReportTable) -> Iterable[list[tuple[str, str]]]:
-    """The last column may be as long as it likes."""
+def _table(table: ReportTable) -> list[Line]:
+    """Rows in columns; what is not measured is pale."""
     rows = [table.head, *table.rows]
-    widths = [max(len(row[k]) for row in rows if k < len(row)) for k in range(len(table.head) - 1)]
-    for row in rows:
-        cells = [f"{cell:<{width}}" for cell, width in zip(row[:-1], widths, strict=True)]
-        style = "bold dim" if row is table.head else "dim" if "not measured" in row[1] else ""
-        yield [("  ".join([*cells, row[-1]]).rstrip(), style)]
+    styles = ["bold dim", *("dim" if "not measured" in row[1] else "" for row in table.rows)]
+    return table_lines(rows, room(), styles=styles)
 
 
 def _labels(trace: Trace, args: argparse.Namespace) -> Labels:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any, get_args
 import msgspec
 
 from baton import registry
-from baton.cli.printing import aligned, print_json
+from baton.cli.printing import aligned, print_json, say
 from baton.compose.corpus_recipes import train_line
 from baton.errors import UsageError, nearest
 from baton.learn.method import find_method, marks_of, page, sign
@@ -65,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
         if wanted:
             raise UsageError("a recipe's name and a filter together. Give one of them.")
         if args.page:
-            sys.stdout.write(page(args.name))
+            say(page(args.name).removesuffix("\n"))
             return 0
         return _one(args.name, as_json=args.json)
     if args.page:

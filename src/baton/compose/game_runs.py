@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -60,15 +60,18 @@ def play_on_team(
     return plays, traces
 
 
-def ledgers_of_traces(path: Path) -> dict[str, dict[str, GameRegret | SampledLedger]]:
-    """Game -> who played it -> the ledger of the traces in a file or a run's directory."""
+def ledgers_of_traces(
+    path: Path, *, trust: bool = False, read: Callable[[int], None] = lambda _: None
+) -> dict[str, dict[str, GameRegret | SampledLedger]]:
+    """Game -> who played it -> the ledger of the traces in a file or a run's directory; `read` hears how far it is."""
     solution_of = lru_cache(16)(solve)
     found: dict[tuple[str, str], list[GameRegret]] = {}
-    for trace in drawn(list(read_all(path))):
+    for number, trace in enumerate(drawn(list(read_all(path))), 1):
         if trace.finished:
-            ledger = regret_of_trace(trace, solution_of)
+            ledger = regret_of_trace(trace, solution_of, trust=trust)
             policy = str(meta_table(trace.header, "run", "policies").get("orchestrator", "unknown"))
-            found.setdefault((_label(played(trace).game), policy), []).append(ledger)
+            found.setdefault((_label(played(trace, trust=trust).game), policy), []).append(ledger)
+        read(number)
     if not found:
         raise UsageError(f"{path} holds no finished trace. Type: {resume_command(str(path))}")
     ledgers: dict[str, dict[str, GameRegret | SampledLedger]] = {}

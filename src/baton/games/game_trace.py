@@ -53,8 +53,8 @@ class Played(Struct, frozen=True, kw_only=True):
         return fsum((*(reward for _, _, reward in self.steps), self.quit_value))
 
 
-def played(trace: Trace, game: Game | None = None) -> Played:
-    """The play a trace holds; `game` where it is at hand."""
+def played(trace: Trace, game: Game | None = None, *, trust: bool = False) -> Played:
+    """The play a trace holds; `game` where it is at hand. With `trust`, a game that is module:attr is imported."""
     spec = meta_table(trace.header, "run", "task")
     if not str(spec.get("task", "")).startswith(PREFIX):
         raise TraceError(
@@ -63,9 +63,10 @@ def played(trace: Trace, game: Game | None = None) -> Played:
         )
     try:
         if game is None:
-            registry.check_trusted(
-                "game", [str(spec["task"]).removeprefix(PREFIX)], f"trace {trace.trace_id!r}"
-            )
+            if not trust:
+                registry.check_trusted(
+                    "game", [str(spec["task"]).removeprefix(PREFIX)], f"trace {trace.trace_id!r}"
+                )
             game = _game(spec["task"].removeprefix(PREFIX), msgspec.json.encode(spec["settings"]))
         told = steps_of(trace.events)
         steps = [(step.state, step.option, step.reward) for step in told]
@@ -84,11 +85,13 @@ def _game(name: str, settings: bytes) -> Game:
     return make_game(name, msgspec.json.decode(settings))
 
 
-def regret_of_trace(trace: Trace, solution_of: Callable[[Game], Solution] = solve) -> GameRegret:
+def regret_of_trace(
+    trace: Trace, solution_of: Callable[[Game], Solution] = solve, *, trust: bool = False
+) -> GameRegret:
     """The regret ledger of one saved trace. `solution_of` may remember solutions over many traces."""
     if not trace.finished:
         raise TraceError(f"trace {trace.trace_id} is not finished. Type: baton resume DIR")
-    play = played(trace)
+    play = played(trace, trust=trust)
     solution = solution_of(play.game)
     ledger = trace_regret(solution, play.steps)
     num_invalid = sum(map(is_invalid, trace.events))

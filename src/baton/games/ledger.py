@@ -14,7 +14,7 @@ Invariant: the parts sum to the total. In expectation the total is computed apar
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import fsum, sqrt
 
 from msgspec import Struct
@@ -64,6 +64,8 @@ class SampledLedger(Struct, frozen=True, kw_only=True):
     regret: tuple[float, float]
     parts: dict[Choice, tuple[float, float]]
     invalid: tuple[float, float]
+    luck: tuple[float, float]
+    """What chance added to a play: value = optimum - (regret - charge) + luck, on average."""
     visits: dict[Choice, float]
 
 
@@ -110,12 +112,22 @@ def trace_regret(solution: Solution, steps: Iterable[tuple[State, str, float]]) 
     )
 
 
-def sampled_regret(solution: Solution, policy: Policy, episodes: int, seed: int = 0) -> SampledLedger:
-    """The ledger of a policy from play, with intervals."""
+def sampled_regret(
+    solution: Solution,
+    policy: Policy,
+    episodes: int,
+    seed: int = 0,
+    played: Callable[[int], None] = lambda _: None,
+) -> SampledLedger:
+    """The ledger of a policy from play, with intervals; `played` hears of every episode."""
     if episodes < 2:
         raise UsageError(f"{episodes} episodes give no interval; play at least 2. Type: --episodes 1000")
     table = PolicyTable(solution.game, policy)
-    return summarise([trace_regret(solution, _steps(table.play(seed, index))) for index in range(episodes)])
+    ledgers = []
+    for index in range(episodes):
+        ledgers.append(trace_regret(solution, _steps(table.play(seed, index))))
+        played(index + 1)
+    return summarise(ledgers)
 
 
 def summarise(ledgers: Sequence[GameRegret]) -> SampledLedger:
@@ -128,6 +140,7 @@ def summarise(ledgers: Sequence[GameRegret]) -> SampledLedger:
         regret=_interval([ledger.regret for ledger in ledgers]),
         parts={choice: _interval([ledger.parts[choice] for ledger in ledgers]) for choice in CHOICES},
         invalid=_interval([ledger.invalid for ledger in ledgers]),
+        luck=_interval([ledger.luck for ledger in ledgers]),
         visits={choice: fsum(ledger.visits[choice] for ledger in ledgers) / episodes for choice in CHOICES},
     )
 

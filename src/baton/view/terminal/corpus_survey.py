@@ -21,7 +21,7 @@ from baton.corpus import (
     Paper,
     place,
 )
-from baton.view.terminal.corpus_tables import named
+from baton.view.terminal.corpus_tables import counted, named
 from baton.view.terminal.fitting import Line
 from baton.view.text import count
 
@@ -46,15 +46,10 @@ class PlacedTrace(Struct, frozen=True, kw_only=True):
 def map_lines(corpus: Corpus) -> list[Line]:
     """Entry by dimension, for the entries that the survey's map has."""
     rows = [(paper.key, paper.covers) for paper in corpus.papers if paper.covers is not None]
-    first = max(len(key) for key, _ in rows) + 2
     fields = Covers.__struct_fields__
-    lines: list[Line] = [[(" " * first + "".join(f"{name:>15}" for name in fields), "dim")]]
-    for key, covers in rows:
-        lines.append(
-            [(f"{key:<{first}}" + "".join(f"{_MARKS[getattr(covers, name)]:>15}" for name in fields), "")]
-        )
-    direct = {name: sum(getattr(covers, name) == "direct" for _, covers in rows) for name in fields}
-    lines.append([(f"{'direct':<{first}}" + "".join(f"{direct[name]:>15}" for name in fields), "bold")])
+    marks = [[key, *(_MARKS[getattr(covers, name)] for name in fields)] for key, covers in rows]
+    direct = [str(sum(getattr(covers, name) == "direct" for _, covers in rows)) for name in fields]
+    lines = counted([["", *fields], *marks, ["direct", *direct]], gap=15)
     rest = len(corpus.papers) - len(rows)
     return [
         *lines,
@@ -77,10 +72,8 @@ def timeline_lines(found: Mapping[str, Mapping[str, Sequence[str]]]) -> list[Lin
 
 def evidence_lines(corpus: Corpus, chosen: Sequence[str]) -> list[Line]:
     """What each class of sources may support, and which entries are of it."""
-    lines: list[Line] = [[(" " * 16 + "".join(f"{kind:>14}" for kind in CLAIM_KINDS), "dim")]]
-    for row in EVIDENCE:
-        cells = "".join(f"{getattr(row, kind):>14}" for kind in CLAIM_KINDS)
-        lines.append([(f"{row.source_class:<16}{cells}", "")])
+    table = [[f"{row.source_class:<14}", *(getattr(row, kind) for kind in CLAIM_KINDS)] for row in EVIDENCE]
+    lines = counted([[" " * 14, *CLAIM_KINDS], *table])
     for row in EVIDENCE:
         if chosen and row.source_class not in chosen:
             continue

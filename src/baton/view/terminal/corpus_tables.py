@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from baton.compose.corpus_recipes import train_line
 from baton.corpus import (
@@ -18,11 +18,12 @@ from baton.corpus import (
     SurveyClaim,
     tag,
 )
-from baton.view.terminal.fitting import Line
-from baton.view.terminal.screen import columns
+from baton.view.terminal.fitting import Line, table_lines
+from baton.view.terminal.screen import columns, room
 from baton.view.text import count
 
 _INDENT = 16
+_TITLE_ROOM = 50
 _TIE = "\xa0"  # a space that no line is broken at; printed as a plain one
 _VERDICTS = {"holds": "green", "does not hold": "red", "not in the data": "yellow"}
 
@@ -46,17 +47,23 @@ def stats_lines(found: Stats) -> list[Line]:
 
 
 def row_lines(rows: Sequence[Paper] | Sequence[Excluded]) -> list[Line]:
-    """One line a record: as much of the title as fits."""
+    """A line for each record, with its title; the title is below where a screen is narrow, and cut in a pipe."""
+    total: Line = [(count(len(rows), "record"), "bold")]
+    if not rows:
+        return [total]
     table = [_cells(row) for row in rows]
-    lines: list[Line] = []
-    if table:
-        widths = [max(len(row[k]) for row in table) for k in range(len(table[0]) - 1)]
-        for row in table:
-            start = "  ".join(f"{cell:<{width}}" for cell, width in zip(row[:-1], widths, strict=True))
-            room = max(20, columns() - len(start) - 2)
-            title = row[-1] if len(row[-1]) <= room else row[-1][: room - 1].rstrip() + "…"
-            lines.append([(f"{start}  ", ""), (title, "dim")])
-    return [*lines, [(count(len(rows), "record"), "bold")]]
+    start = sum(max(len(row[k]) for row in table) + 2 for k in range(len(table[0]) - 1))
+    if room() is not None and columns() - start < _TITLE_ROOM:
+        lines = table_lines([row[:-1] for row in table], room(), head="")
+        if len(lines) == len(table):
+            titled = zip(lines, table, strict=True)
+            return [*(each for line, row in titled for each in (line, [(f"  {row[-1]}", "dim")])), total]
+    most = max(20, columns() - start)
+    return [*table_lines([(*row[:-1], _cut(row[-1], most)) for row in table], room(), head=""), total]
+
+
+def _cut(title: str, most: int) -> str:
+    return title if len(title) <= most else title[: most - 1].rstrip() + "…"
 
 
 def _cells(row: Paper | Excluded) -> tuple[str, ...]:
@@ -195,12 +202,18 @@ def coverage_lines(rows: Sequence[Covered], without_a_paper: Sequence[str]) -> l
     return lines
 
 
-def _crossed(table: Mapping[str, Mapping[str, int]]) -> Iterator[Line]:
+def _crossed(table: Mapping[str, Mapping[str, int]]) -> list[Line]:
     names = list(next(iter(table.values())))
-    first = max(map(len, table)) + 2
-    yield [(" " * first + "".join(f"{name:>14}" for name in names), "dim")]
-    for row, cells in table.items():
-        yield [(f"{row:<{first}}" + "".join(f"{cells[name] or '.':>14}" for name in names), "")]
+    rows = [[row, *(str(cells[name] or ".") for name in names)] for row, cells in table.items()]
+    return counted([["", *names], *rows])
+
+
+def counted(rows: Sequence[Sequence[str]], *, gap: int = 14) -> list[Line]:
+    """Rows of counts under their heads: in columns of one width where there is room for them."""
+    wide = room()
+    if wide is None or max(len(row[0]) for row in rows) + 2 + gap * (len(rows[0]) - 1) <= wide:
+        rows = [[row[0], *(f"{cell:>{gap - 2}}" for cell in row[1:])] for row in rows]
+    return table_lines(rows, wide, right=range(1, len(rows[0])))
 
 
 def named(name: str, said: str | None, style: str = "") -> list[Line]:

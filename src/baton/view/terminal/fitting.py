@@ -7,17 +7,20 @@ that is not enough it goes on below, with its first column again.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 
 Line = list[tuple[str, str]]
 """Parts of one line: text that is safe to print, and its style (rich's words, or none)."""
 
 _GAP = 2
-_LABEL = re.compile(r"\s*\S+(?: \S+){0,2}\s{2,}(?=\S)")
-_BRANCHES = re.compile(r"[ │├└─|`-]*")
+_LABEL = re.compile(r"\s*\S+(?: \S+){0,3}\s{2,}(?=\S)(?!.*\s\s)")
+_BRANCHES = re.compile(r"(?:[│|├└ `][ ─-][ ])+(?=\S)")
+_RAILS = str.maketrans("├└─`-", "│    ")
 _COMMAND = re.compile(r"\s*(?:Type: |# Type: )?baton [a-z]")
 _SHELL_WORDS = re.compile(r"(?:'[^']*'|\"[^\"]*\"|[^\s'\"])+|\s+|['\"]")
 _WORDS = re.compile(r"\S+|\s+")
+_PARTS = re.compile(r"(?<=\w[-_/:])(?=[^\W\d])")
+"""Where a name may be broken in a narrow column: after a hyphen, before a letter."""
 
 
 def cells(text: str) -> int:
@@ -41,7 +44,8 @@ def wrapped(line: Line, width: int) -> list[Line]:
     if cells(whole) <= width:
         return [line]
     is_command = _COMMAND.match(whole) is not None
-    room, hang = width - 2 * is_command, _hang(whole, width)
+    room, rest = width - 2 * is_command, _rest(whole, width)
+    hang = cells(rest)
     words = _SHELL_WORDS if is_command else _WORDS
     lines: list[Line] = [[]]
     taken, fresh = 0, True
@@ -53,16 +57,16 @@ def wrapped(line: Line, width: int) -> list[Line]:
                     continue
             elif is_command and word == "#" and not fresh:  # what follows is a remark, not the command
                 lines[-1] = _stripped(lines[-1])
-                lines.append([(" " * hang, "")])
+                lines.append([(rest, "dim")])
                 taken, fresh, is_command, room = hang, True, False, width
             elif taken + size > room and not fresh:
                 lines[-1] = [*_stripped(lines[-1]), *([(" \\", "")] if is_command else [])]
-                lines.append([(" " * hang, "")])
+                lines.append([(rest, "dim")])
                 taken, fresh = hang, True
             if taken + size > width and not word.isspace() and not is_command:
                 for piece in _pieces(word, max(1, width - taken), max(1, width - hang)):
                     if not fresh:
-                        lines.append([(" " * hang, "")])
+                        lines.append([(rest, "dim")])
                     lines[-1].append((piece, style))
                     taken, fresh = hang + cells(piece), False
                 continue
@@ -98,10 +102,12 @@ def table_lines(
     natural = [max(map(cells, column)) for column in zip(*rows, strict=True)]
     if room is None or _total(natural) <= room:
         return list(_rows(rows, natural, range(len(natural)), of_row, right))
-    least = [_least(column, max(16, room // 3)) for column in zip(*rows, strict=True)]
+    cap = max(16, room // 3)
+    words = [_least(column, cap, lambda word: [word]) for column in zip(*rows, strict=True)]
+    parts = [_least(column, cap, _PARTS.split) for column in zip(*rows, strict=True)]
     lines: list[Line] = []
-    for block in _blocks(least, room):
-        widths = _shrunk([natural[k] for k in block], [least[k] for k in block], room)
+    for block in _blocks(parts, room):
+        widths = _shrunk(*([each[k] for k in block] for each in (natural, words, parts)), room)
         if lines:
             lines.append([])
         lines += _rows(rows, widths, block, of_row, right)
@@ -126,14 +132,18 @@ def _rows(
 
 
 def _cell_lines(text: str, width: int) -> list[str]:
+    if cells(text) <= width:
+        return [text]
     lines = [""]
-    for word in text.split(" ") if cells(text) > width else [text]:
-        for piece in _pieces(word, width, width):
-            joined = f"{lines[-1]} {piece}" if lines[-1] else piece
-            if cells(joined) <= width:
-                lines[-1] = joined
-            else:
-                lines.append(piece)
+    for word in text.split(" "):
+        gap = " " if lines[-1] else ""
+        for part in _PARTS.split(word) if cells(word) > width else [word]:
+            for piece in _pieces(part, width, width):
+                if cells(lines[-1] + gap + piece) <= width:
+                    lines[-1] += gap + piece
+                else:
+                    lines.append(piece)
+                gap = ""
     return lines
 
 
@@ -148,18 +158,20 @@ def _pieces(word: str, first: int, rest: int) -> Iterator[str]:
     yield kept
 
 
-def _least(column: Sequence[str], cap: int) -> int:
-    """How narrow a column may be: its longest word, or as much of that as is bearable."""
-    return min(cap, max((cells(word) for cell in column for word in cell.split(" ")), default=1)) or 1
+def _least(column: Sequence[str], cap: int, split: Callable[[str], list[str]]) -> int:
+    """How narrow a column may be: its longest word, or part of a word, or as much of that as is bearable."""
+    found = (cells(part) for cell in column for word in cell.split(" ") for part in split(word))
+    return max(1, min(cap, max(found)))
 
 
 def _total(widths: Sequence[int]) -> int:
     return sum(widths) + _GAP * (len(widths) - 1)
 
 
-def _shrunk(natural: Sequence[int], least: Sequence[int], room: int) -> list[int]:
-    """Widths that fit, the widest column giving way first."""
-    widths = list(natural)
+def _shrunk(natural: list[int], words: list[int], parts: list[int], room: int) -> list[int]:
+    """Widths that fit, the widest column giving way first: between words, and within them only where it must be."""
+    widths, least = (natural, words) if _total(words) <= room else (words, parts)
+    widths = list(map(min, widths, natural))
     while _total(widths) > room:
         able = [k for k in range(len(widths)) if widths[k] > least[k]]
         if not able:
@@ -178,13 +190,15 @@ def _blocks(least: Sequence[int], room: int) -> list[list[int]]:
     return blocks
 
 
-def _hang(whole: str, width: int) -> int:
-    """Where the rest of a line begins: under what follows its label, or a little further in than the line."""
+def _rest(whole: str, width: int) -> str:
+    """What the rest of a line begins with: the rails of a tree, or space, up to under what follows its label."""
+    if branches := _BRANCHES.match(whole):
+        rails = branches[0].translate(_RAILS)
+        return rails + "  " if cells(rails) < width // 2 else "  "
     label = _LABEL.match(whole)
-    branches = _BRANCHES.match(whole)
-    indent = len(branches[0]) if branches else 0
-    found = label.end() if label and indent == len(whole) - len(whole.lstrip()) else indent + 2
-    return found if found <= min(24, width // 3) else min(indent + 2, width // 2)
+    if label and label.end() <= min(24, width // 3):
+        return " " * label.end()
+    return " " * min(len(whole) - len(whole.lstrip()) + 2, width // 2)
 
 
 def _stripped(line: Line) -> Line:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from baton.view.report.run_figures import REGRETS, Standing, TrainingRun, standing, standings
 from baton.view.terminal.figures import NOT_MEASURED
-from baton.view.terminal.fitting import Line
+from baton.view.terminal.fitting import Line, table_lines
+from baton.view.terminal.screen import room
 from baton.view.text import count, duration, number, percent
 
 _SHOWN = ("untrained", "trained", "best of", "alone", "single agent", "optimum")
@@ -27,10 +28,8 @@ def standing_table(rows: Sequence[Standing]) -> list[Line]:
     if any(row.failed for row in shown):
         failed = [_per_episode(row.failed) for row in shown]
         table = [[*cells, last] for cells, last in zip(table, ["failed", *failed], strict=True)]
-    widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
-    lines: list[Line] = [
-        [("  ".join(_aligned(row, widths)), "bold" if row is table[0] else "")] for row in table
-    ]
+    numbers = [k for k in range(len(table[0])) if k not in (0, 2)]
+    lines = table_lines(table, room(), head="bold", right=numbers)
     notes = ["–: not measured"] if any("–" in row for row in table) else []
     if any("best of" in row.who for row in shown):
         notes.append("best of n keeps the try with the best true score, so it bounds trying more often")
@@ -121,11 +120,3 @@ def _cells(row: Standing, regrets: Sequence[str]) -> list[str]:
 
 def _per_episode(value: float | None) -> str:
     return "–" if value is None else f"{value:.2f}"
-
-
-def _aligned(row: Sequence[str], widths: Sequence[int]) -> list[str]:
-    """Words to the left, numbers to the right."""
-    return [
-        f"{cell:<{width}}" if i in (0, 2) else f"{cell:>{width}}"
-        for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-    ]
