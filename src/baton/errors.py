@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
+from os.path import commonprefix
 
 from baton.installed import install_hint
 
@@ -36,8 +36,59 @@ class MissingExtraError(BatonError):
         self.extra = extra
 
 
+_LISTED = 60
+_SUCH_AS = 8
+
+
 def nearest(given: str, known: Iterable[str]) -> str:
-    """The end of an error message about an unknown name: the nearest right one, or all of them."""
+    """The end of an error message about an unknown name: the one that was meant, or else what there is."""
     names = sorted(known)
-    close = get_close_matches(given, names, n=1, cutoff=0.5)
-    return f"Did you mean {close[0]!r}?" if close else f"Expected one of: {', '.join(names)}."
+    close = closest(given, names)
+    if close is not None:
+        return f"Did you mean {close!r}?"
+    if len(names) > _LISTED:
+        return f"There are {len(names):,}, such as {', '.join(names[:_SUCH_AS])}."
+    return f"Expected one of: {', '.join(names)}." if names else "There are none."
+
+
+def closest(given: str, names: Iterable[str]) -> str | None:
+    """The name that was probably meant: it is a slip of the finger away, or begun and not finished; or None.
+
+    A slip is a character too many, too few, another or two in the wrong order; one in four characters may be one, and
+    one in a short name. Capitals count for nothing, nor does which sign joins words.
+    """
+    wanted = _plain(given)
+    if not wanted:
+        return None
+    most = max(1, round(len(wanted) / 4))
+    best: tuple[int, int, str] | None = None
+    begun = []
+    for name in names:
+        plain = _plain(name)
+        if len(wanted) >= 3 and plain.startswith(wanted):
+            begun.append(name)
+        allowed = min(most, max(len(plain), len(wanted)) - 1, most if best is None else best[0])
+        if abs(len(plain) - len(wanted)) <= allowed and (far := _slips(wanted, plain)) <= allowed:
+            found = (far, -len(commonprefix([wanted, plain])), name)
+            best = found if best is None else min(best, found)
+    if best is not None:
+        return best[2]
+    return begun[0] if len(begun) == 1 else None
+
+
+def _plain(name: str) -> str:
+    return name.casefold().replace("_", "-").strip()
+
+
+def _slips(one: str, other: str) -> int:
+    """How many slips lie between two words (optimal string alignment)."""
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for i, a in enumerate(one, 1):
+        above, before, row = before, row, [i]
+        for j, b in enumerate(other, 1):
+            cost = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (a != b))
+            if i > 1 and j > 1 and a == other[j - 2] and b == one[i - 2]:
+                cost = min(cost, above[j - 2] + 1)
+            row.append(cost)
+    return row[-1]

@@ -78,7 +78,7 @@ def test_drop_a_spawn(run: Path) -> None:
 
 
 def test_force_a_stop(run: Path) -> None:
-    trace = forked(run, "--at", "orchestrator#1", "--force", "stop no idea")
+    trace = forked(run, "--at", "orchestrator#1", "--do", "stop no idea")
     assert answer(trace) == "no idea"
     assert len(trace.calls) == 1
 
@@ -101,8 +101,8 @@ def test_a_person_is_on_the_record(run: Path) -> None:
         (("--at", "worker2#3", "--drop"), "no event 'worker2#3'. Did you mean 'worker2#2'?"),
         (("--bar", "worker9"), "no agent 'worker9' was spawned"),
         (("--drop",), "Type: --at EVENT"),
-        (("--at", "worker2#2", "--force", "wibble"), "expected one command"),
-        (("--at", "worker2#2", "--force", "stop 1\nstop 2"), "it has 2 commands"),
+        (("--at", "worker2#2", "--do", "wibble"), "expected one command"),
+        (("--at", "worker2#2", "--do", "stop 1\nstop 2"), "it has 2 commands"),
         (("--at", "orchestrator#5", "--replace", "x"), "has no text of its own"),
         (("--at", "worker2#1", "--replace", "x"), "has no text of its own"),
         (("--at", "worker2#1r", "--drop"), "can only be replaced"),

@@ -53,7 +53,7 @@ def test_the_ledger_of_traces(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 def test_fork_a_choice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     here, there = str(tmp_path / "a"), str(tmp_path / "b.jsonl")
     typed(capsys, "run", "game:spawn-bandit", "--policy", "never-spawn", "--out", here)
-    typed(capsys, "fork", here, "--at", "orchestrator#1", "--force", "spawn helper: task", "--out", there)
+    typed(capsys, "fork", here, "--at", "orchestrator#1", "--do", "spawn helper: task", "--out", there)
     (before,), (after,) = read_all(here), read_all(there)
     assert before.events[0].extra["step"]["option"] == "stop alone"
     assert after.events[0].extra["step"]["option"] == "spawn helper: task"

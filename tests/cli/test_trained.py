@@ -88,7 +88,7 @@ def test_a_fork_answers_by_the_checkpoint_that_played_it(
             continue
         out = tmp_path / f"{number}.jsonl"
         asked = ["fork", str(run), "--trace", trace.trace_id, "--at", first.id, "--out", str(out)]
-        assert main([*asked, "--force", "spawn inspector: look"]) == 0
+        assert main([*asked, "--do", "spawn inspector: look"]) == 0
         step = int(trace.header.meta["train"]["step"])
         played = step - 1 if trace.trace_id.startswith("step") else step
         assert f"by checkpoint step-{played:05d}" in capsys.readouterr().out

@@ -169,7 +169,7 @@ def again(trust: tuple[str, ...]) -> None:
     (fused,) = [event for event in read_one("forked.jsonl").events if event.type == "aggregate"]
     assert fused.extra["method"] == "median"
     typed("fork", "engine", "--bar", "peer2", "--out", "without.jsonl", *trust)
-    typed("fork", "game", "--at", "orchestrator#1", "--force", "stop heads", "--out", "bet.jsonl", *trust)
+    typed("fork", "game", "--at", "orchestrator#1", "--do", "stop heads", "--out", "bet.jsonl", *trust)
     typed("resume", "cut", *trust)
     assert {e.id for e in read_one("cut").events} == {e.id for e in read_one("team").events}
     assert baton.replay("team", trust=bool(trust)).events == read_one("team").events

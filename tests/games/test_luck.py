@@ -147,7 +147,7 @@ def test_traces_of_0_2_are_replayed_and_forked_in_their_own_form(
         assert main(["replay", str(old), "--trace", trace.trace_id]) == 0
         assert "identical" in capsys.readouterr().out
     name, out = "game:parallel-pandora-centralized-4", tmp_path / "fork.jsonl"
-    forced = ["--at", "orchestrator#11", "--force", "stop box 2"]
+    forced = ["--at", "orchestrator#11", "--do", "stop box 2"]
     assert main(["fork", str(old), "--trace", name, *forced, "--out", str(out)]) == 0
     (branch,) = read_all(out)
     assert not any("draw" in event.extra for event in branch.events)

@@ -403,7 +403,7 @@ def test_misuse_is_said_clearly() -> None:
         (lambda: team.agent(""), "not empty"),
         (lambda: worker.cancel(lead), "not below it"),
         (lambda: lead.aggregate([worker]), "has done nothing yet"),
-        (lambda: lead.decide("halt"), r"decision 'halt' .* Did you mean"),
+        (lambda: lead.decide("halt"), r"decision 'halt' .* Expected one of: .*stop"),
         (lambda: lead.decide("wait", status="done"), "status 'done'"),
         (lambda: lead.decide("wait", propensity=1.5), "propensity 1.5"),
         (lambda: lead.decide("wait", propensity=0.0), r"propensity 0\.0"),

@@ -88,7 +88,8 @@ class _Help(argparse.RawDescriptionHelpFormatter):
     """Examples and lists keep their lines, and what is too long for the screen goes on below."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        return wrapped_text(super()._fill_text(text, width, indent), width + 2)
+        filled = super()._fill_text(text, width, indent)
+        return wrapped_text(filled, width + 2) if sys.stdout.isatty() else filled
 
     def _format_usage(self, *given: Any) -> str:
         return wrapped_text(super()._format_usage(*given), self._width + 2)
@@ -126,7 +127,7 @@ def _overview() -> str:
     rows = "\n".join(f"  {name:<{width}}  {help_}" for name, help_ in COMMANDS.items())
     about = "Train teams of LLM agents on their orchestration traces."
     page = f"usage: baton COMMAND ...\n\n{about}\n\n{rows}\n\nType: baton COMMAND --help"
-    return wrapped_text(page, shutil.get_terminal_size().columns)
+    return wrapped_text(page, shutil.get_terminal_size().columns) if sys.stdout.isatty() else page
 
 
 def _complain(message: str) -> None:

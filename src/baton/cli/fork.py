@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from pathlib import Path
 
 from baton.cli import add_policy, add_trace, add_trust
@@ -26,9 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "examples:\n"
         "  baton fork runs/sum --at worker2#2 --replace 0 --out runs/sum-fork\n"
-        '  baton fork runs/sum --at orchestrator#1 --force "stop I do not know" --out stopped.jsonl\n'
+        '  baton fork runs/sum --at orchestrator#1 --do "stop I do not know" --out stopped.jsonl\n'
         "  baton fork runs/sum --bar worker3 --out without.jsonl\n"
-        '  baton fork runs/flagship --trace after-0 --at orchestrator#1 --force "stop" --out trained.jsonl'
+        '  baton fork runs/flagship --trace after-0 --at orchestrator#1 --do "stop" --out trained.jsonl'
     )
     add_trace(parser, "a trace that `baton run` or `baton train` made")
     parser.add_argument("--at", metavar="EVENT", help="the event that is different (see `baton show`)")
@@ -37,8 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--blank", action="store_true", help="its content is empty")
     what.add_argument("--drop", action="store_true", help="it does not take effect")
     what.add_argument(
-        "--force", metavar="COMMAND", help='another action, such as "stop 42" or "spawn worker: x"'
+        "--do", metavar="COMMAND", help='another action, such as "stop 42" or "spawn worker: x"'
     )
+    what.add_argument("--force", nargs="?", const="", help=argparse.SUPPRESS)  # what --do was called in 0.2
     what.add_argument("--bar", metavar="AGENT", help="this agent cannot be spawned")
     parser.add_argument(
         "--person", metavar="NAME", help="a person makes the change: it is written as an intervention"
@@ -93,6 +95,11 @@ def _check_free(out: Path, trace_id: str) -> None:
 
 
 def _intervention(args: argparse.Namespace) -> Intervention:
+    if args.force is not None:
+        raise UsageError(
+            "--force replaces files, and a fork replaces none. For another action, type: "
+            f"--do {shlex.quote(args.force or 'stop 42')}"
+        )
     if args.bar is not None:
         for given, option in ((args.at, "--at"), (args.person, "--person")):
             if given is not None:
@@ -102,9 +109,9 @@ def _intervention(args: argparse.Namespace) -> Intervention:
         raise UsageError("which event? Type: --at EVENT, for example --at worker1#1 (see `baton show`)")
     if args.drop:
         return Drop(args.at, args.person)
-    if args.force is None:
+    if args.do is None:
         return Replace(args.at, "" if args.blank else args.replace, args.person)
-    return Force(args.at, parse_action(args.force), args.person)
+    return Force(args.at, parse_action(args.do), args.person)
 
 
 def _some(ids: tuple[str, ...], limit: int = 8) -> str:

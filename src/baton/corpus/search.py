@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any, TypeVar
 
 from baton.corpus.record import VOCABULARIES, Excluded, Paper
 from baton.corpus.records_read import Corpus
-from baton.errors import UsageError, nearest
+from baton.errors import UsageError, closest, nearest
 
 _MOST = 8
 
@@ -79,8 +78,8 @@ def _within(wanted: str, record: Paper | Excluded) -> bool:
 def _nearest(wanted: str, records: tuple[Paper | Excluded, ...]) -> str:
     """The key whose key, recipe, short title or title is nearest."""
     names = {name: record.key for record in records for name in (*_titles(record), *_keys(record))}
-    close = get_close_matches(wanted, names, n=1, cutoff=0.5)
-    return f"Did you mean {names[close[0]]!r}?" if close else "Type: baton corpus list"
+    close = closest(wanted, names)
+    return f"Did you mean {names[close]!r}?" if close is not None else "Type: baton corpus list"
 
 
 # Picks records by any of their fields.
