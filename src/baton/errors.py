@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from os.path import commonprefix
+from itertools import takewhile
 
 from baton.installed import install_hint
 
@@ -69,8 +69,11 @@ def closest(given: str, names: Iterable[str]) -> str | None:
             begun.append(name)
         allowed = min(most, max(len(plain), len(wanted)) - 1, most if best is None else best[0])
         if abs(len(plain) - len(wanted)) <= allowed and (far := _slips(wanted, plain)) <= allowed:
-            found = (far, -len(commonprefix([wanted, plain])), name)
-            best = found if best is None else min(best, found)
+            alike = sum(
+                1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(wanted, plain, strict=False))
+            )
+            if best is None or (far, -alike) <= best[:2]:  # of a row of numbers, the last
+                best = (far, -alike, name)
     if best is not None:
         return best[2]
     return begun[0] if len(begun) == 1 else None
