@@ -55,7 +55,7 @@ def closest(given: str, names: Iterable[str]) -> str | None:
     """The name that was probably meant: it is a slip of the finger away, or begun and not finished; or None.
 
     A slip is a character too many, too few, another or two in the wrong order; one in four characters may be one, and
-    one in a short name. Capitals count for nothing, nor does which sign joins words.
+    one in a short name. Of what is begun, most must be there. Capitals count for nothing, nor which sign joins words.
     """
     wanted = _plain(given)
     if not wanted:
@@ -65,13 +65,12 @@ def closest(given: str, names: Iterable[str]) -> str | None:
     begun = []
     for name in names:
         plain = _plain(name)
-        if len(wanted) >= 3 and plain.startswith(wanted):
+        size = max(len(plain), len(wanted))
+        alike = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(wanted, plain, strict=False)))
+        if alike >= 3 and (alike == len(wanted) or alike >= 0.6 * size):
             begun.append(name)
-        allowed = min(most, max(len(plain), len(wanted)) - 1, most if best is None else best[0])
+        allowed = min(most, size - 1, most if best is None else best[0])
         if abs(len(plain) - len(wanted)) <= allowed and (far := _slips(wanted, plain)) <= allowed:
-            alike = sum(
-                1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(wanted, plain, strict=False))
-            )
             if best is None or (far, -alike) <= best[:2]:  # of a row of numbers, the last
                 best = (far, -alike, name)
     if best is not None:

@@ -9,21 +9,20 @@ from __future__ import annotations
 import argparse
 import errno
 import os
-import re
 import shlex
 import shutil
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NoReturn
 
 from baton import __version__
+from baton.cli.command_parser import CommandParser, complain
 from baton.compose.waking import silence
 from baton.errors import BatonError, nearest
 from baton.registry import TRUST
 from baton.view.terminal.fitting import wrapped_text
-from baton.view.terminal.live import hush, live_line
+from baton.view.terminal.live import live_line
 from baton.view.terminal.plain_characters import prepare_streams
 
 __all__ = ["COMMANDS", "add_policy", "add_repeated", "add_trace", "add_trust", "main"]
@@ -84,57 +83,12 @@ def add_trace(parser: argparse.ArgumentParser, about: str) -> None:
     parser.add_argument("--trace", metavar="ID", help="which one, where there are several")
 
 
-class _Help(argparse.RawDescriptionHelpFormatter):
-    """Examples and lists keep their lines, and what is too long for the screen goes on below."""
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        filled = super()._fill_text(text, width, indent)
-        return wrapped_text(filled, width + 2) if sys.stdout.isatty() else filled
-
-    def _format_usage(self, *given: Any) -> str:
-        return wrapped_text(super()._format_usage(*given), self._width + 2)
-
-
-class _Parser(argparse.ArgumentParser):
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**{"formatter_class": _Help, **settings})
-
-    def print_help(self, file: Any = None) -> None:
-        hush()
-        super().print_help(file)
-
-    def error(self, message: str) -> NoReturn:
-        given = re.match(r"unrecognized arguments: (--[\w-]+)", message)
-        hint = nearest(given[1], _options(self)) if given else ""
-        if hint.startswith("Did"):
-            message += f". {hint}"
-        _complain(f"{self.prog}: {message}\nType: {self.prog} --help")
-        raise SystemExit(2)
-
-
-def _options(parser: argparse.ArgumentParser) -> set[str]:
-    """The options of a command and of its parts."""
-    found: set[str] = set()
-    for action in parser._actions:
-        found.update(action.option_strings)
-        if isinstance(action, argparse._SubParsersAction):
-            found.update(*map(_options, action.choices.values()))
-    return found
-
-
 def _overview() -> str:
     width = max(map(len, COMMANDS))
     rows = "\n".join(f"  {name:<{width}}  {help_}" for name, help_ in COMMANDS.items())
     about = "Train teams of LLM agents on their orchestration traces."
     page = f"usage: baton COMMAND ...\n\n{about}\n\n{rows}\n\nType: baton COMMAND --help"
     return wrapped_text(page, shutil.get_terminal_size().columns) if sys.stdout.isatty() else page
-
-
-def _complain(message: str) -> None:
-    """What is wrong, on standard error: it fits the terminal there, and stays one line elsewhere."""
-    hush()
-    wide = max(40, shutil.get_terminal_size().columns) if sys.stderr.isatty() else None
-    print(message if wide is None else wrapped_text(message, wide), file=sys.stderr)
 
 
 def _printable(text: str) -> str:
@@ -186,7 +140,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     name = args[0]
     if name not in COMMANDS:
-        _complain(f"baton: there is no command {name!r}. {nearest(name, COMMANDS)}\nType: baton --help")
+        complain(f"baton: there is no command {name!r}. {nearest(name, COMMANDS)}\nType: baton --help")
         return 2
     try:
         with live_line(lambda seconds: f"baton {name}: at work, {seconds:.0f} s", logged=False):
@@ -194,14 +148,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()  # a full disk is told here, and not in a traceback when Python ends
         return code
     except BatonError as error:
-        _complain(f"baton {name}: {_printable(str(error))}")
+        complain(f"baton {name}: {_printable(str(error))}")
         return 2
     except BrokenPipeError:
         # The reader went away (`| head`); what it did not read is not an error.
         silence(sys.stdout)
         return 0
     except OSError as error:  # a place that cannot be read or written
-        _complain(f"baton {name}: {_printable(_about(error))}")
+        complain(f"baton {name}: {_printable(_about(error))}")
         if error.filename is None:
             silence(sys.stdout)  # what it could not write, it would try to write again at the end
         return 2
@@ -211,7 +165,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(name: str, args: list[str]) -> int:
     command = import_module(f"baton.cli.{name}")
-    parser = _Parser(
+    parser = CommandParser(
         prog=f"baton {name}",
         description=COMMANDS[name][0].upper() + COMMANDS[name][1:] + ".",
     )

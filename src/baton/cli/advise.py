@@ -17,6 +17,7 @@ from baton.corpus.advice import QUESTIONS, ROLES, Advice, AdviceAnswers, advise
 from baton.errors import UsageError, nearest
 from baton.view.terminal.corpus_tables import named
 from baton.view.terminal.fitting import Line
+from baton.view.terminal.live import hush
 from baton.view.terminal.screen import emit
 from baton.view.text import printable
 
@@ -70,6 +71,7 @@ def _asked(
         why = "".join(f" ({readings[each].why})" for each in unanswered if each in readings)
         command = shlex.join(["baton", "advise", *paths])
         raise UsageError(f"not answered: {', '.join(unanswered)}{why}. Type: {command} {options}")
+    hush(for_good=True)
     while True:
         try:
             word = input(f"{QUESTIONS[name]} [{'/'.join(_WORDS[name])}] ").strip().lower()

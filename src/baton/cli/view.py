@@ -24,6 +24,7 @@ from baton.team.intervene import Drop, Force, Intervention, Replace
 from baton.trace.formats.recognition import detect
 from baton.trace.records import Floats
 from baton.trace.trace import Trace
+from baton.view.terminal.live import hush
 from baton.view.web.attached import Attached, Change, ForkMade, LostChoice, RegretLedger
 from baton.view.web.places import find_places
 from baton.view.web.server import listen, make_app, serve
@@ -63,6 +64,7 @@ def run(args: argparse.Namespace) -> int:
     app = make_app(Library(paths), attached(forks=args.fork, policies=policies, trust=args.trust))
     at = listen(args.port)
     say(f"Open http://127.0.0.1:{at.getsockname()[1]}/ in a browser. Ctrl-C ends it.")
+    hush(for_good=True)
     serve(app, at)
     return 0
 

@@ -9,7 +9,6 @@ Invariant: a replay loads no model and asks no server: all that is said comes fr
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -112,7 +111,6 @@ def _playing_team(path: str | None, trace: Trace, *, trust: bool) -> tuple[Team,
     from baton.compose.training import open_run
     from baton.learn.run import checkpoint
 
-    print(f"loading {place}", file=sys.stderr)
     session = open_run(run, trust=trust)
     checkpoint.load_weights(place, session.trainer.policies)
     session.trainer.rollouts.publish()

@@ -20,6 +20,7 @@ from rich.text import Text
 
 from baton.compose.waking import Unread, silence
 from baton.view.report.run_figures import REGRETS, TrainingRun, figure, standing
+from baton.view.terminal.live import hush
 from baton.view.terminal.training_result import course, worth
 from baton.view.text import duration, number, printable
 
@@ -56,6 +57,7 @@ class Display:
         self._warnings: dict[str, str] = {}
 
     def __enter__(self) -> Self:
+        hush(for_good=True)  # this picture says more
         if self._console.is_terminal and not self._console.is_dumb_terminal:
             self._live = Live(
                 get_renderable=self._picture, console=self._console, transient=True, refresh_per_second=5
