@@ -70,9 +70,10 @@ def closest(given: str, names: Iterable[str]) -> str | None:
         if alike >= 3 and (alike == len(wanted) or alike >= 0.6 * size):
             begun.append(name)
         allowed = min(most, size - 1, most if best is None else best[0])
-        if abs(len(plain) - len(wanted)) <= allowed and (far := _slips(wanted, plain)) <= allowed:
-            if best is None or (far, -alike) <= best[:2]:  # of a row of numbers, the last
-                best = (far, -alike, name)
+        if abs(len(plain) - len(wanted)) > allowed or (far := _slips(wanted, plain)) > allowed:
+            continue
+        if best is None or (far, -alike) <= best[:2]:  # of a row of numbers, the last
+            best = (far, -alike, name)
     if best is not None:
         return best[2]
     return begun[0] if len(begun) == 1 else None
