@@ -107,7 +107,8 @@ def table_lines(
     parts = [_least(column, cap, _PARTS.split) for column in zip(*rows, strict=True)]
     lines: list[Line] = []
     for block in _blocks(parts, room):
-        widths = _shrunk(*([each[k] for k in block] for each in (natural, words, parts)), room)
+        own = [[each[k] for k in block] for each in (natural, words, parts)]
+        widths = _shrunk(own[0], own[1], own[2], room)
         if lines:
             lines.append([])
         lines += _rows(rows, widths, block, of_row, right)
