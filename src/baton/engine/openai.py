@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from baton.engine.openai_reply import read_reply
+from baton.engine.openai_reply import most_bytes, read_reply, unpacked
 from baton.engine.throttle import Bucket, backoff_seconds, retry_after_seconds
 from baton.errors import MissingExtraError, UsageError
 from baton.team.protocol import Answer, EngineError, Entry, Request
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _REACH_SECONDS = 10.0
 _EXCERPT_BYTES = 10_000
+_SHORTEST_KEY = 8
+"""What is shorter ("none", "EMPTY") is no secret, and turns up in any text."""
 _PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 
 
@@ -156,6 +158,7 @@ class OpenAIEngine:
     async def _answer(self, request: Request) -> Answer | EngineError:
         session, limits = self._session(), self._limits
         body = self._body(request)
+        most = most_bytes(request.sampling.max_tokens, limits.max_reply_bytes)
         size = sum(len(entry.text) for entry in request.entries) // 4 + (request.sampling.max_tokens or 256)
         problem = ""
         for attempt in range(limits.retries + 1):
@@ -163,7 +166,7 @@ class OpenAIEngine:
                 async with session.turn:
                     await session.requests.take(1)
                     await session.tokens.take(size)
-                    reply = await self._post(session, body)
+                    reply = await self._post(session, body, most)
             except EngineError as error:
                 return error
             except _Passing as passing:
@@ -185,24 +188,34 @@ class OpenAIEngine:
                 logprobs_of_sampling=self._logprobs_of_sampling,
             )
             if isinstance(answer, EngineError):
-                return EngineError(self._without_key(str(answer))[:400])
+                return EngineError(_one_line(self._without_key(str(answer)))[:400])
+            if (
+                self._without_key(told := f"{answer.text}{answer.policy_version}{answer.finish_reason}")
+                != told
+            ):
+                return EngineError(
+                    f"{self._url} answered with the key of {self._key_variable} in its words, which are not kept. "
+                    "Is it a server that echoes requests?"
+                )
             session.tokens.settle(size, (answer.prompt_tokens or 0) + (answer.completion_tokens or 0))
             return answer
         return EngineError(f"{problem} ({limits.retries + 1} tries).")
 
-    async def _post(self, session: _Session, body: bytes) -> Any:
+    async def _post(self, session: _Session, body: bytes, most: int) -> Any:
         """One try. Raises _Passing for what another try may cure, EngineError for what it will not."""
         import httpx
 
         key = os.environ.get(self._key_variable)
-        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+        headers = {"Content-Type": "application/json", "Accept-Encoding": "gzip, deflate"}
+        if key:
+            headers["Authorization"] = f"Bearer {key}"
         seconds = self._limits.timeout_seconds
         try:
             async with (
                 asyncio.timeout(seconds),
                 session.client.stream("POST", self._url, content=body, headers=headers) as response,
             ):
-                raw = await self._read(response)
+                raw = await self._read(response, most)
         except TimeoutError:
             raise _Passing(
                 f"{self._url} did not answer within {seconds:g} s. Is the server overloaded?"
@@ -214,7 +227,8 @@ class OpenAIEngine:
         except httpx.HTTPError as error:
             raise _Passing(f"{self._url} broke off: {type(error).__name__}: {error}") from None
         # The key goes before the cut: half of one at its end would not be found.
-        excerpt = self._without_key(raw[:_EXCERPT_BYTES].decode("utf-8", "replace"))[:400].strip()
+        said = self._without_key(raw[:_EXCERPT_BYTES].decode("utf-8", "replace"))
+        excerpt = _one_line(said)[:400]
         if response.status_code in _PASSING:
             after = retry_after_seconds(response.headers.get("retry-after"))
             raise _Passing(f"{self._url} answered {response.status_code}: {excerpt}", after)
@@ -229,19 +243,28 @@ class OpenAIEngine:
 
     def _without_key(self, text: str) -> str:
         """What a server said, for an error that is printed and kept: it may quote the key it was given."""
-        key = os.environ.get(self._key_variable)
-        return text.replace(key, "***") if key else text
+        key = os.environ.get(self._key_variable, "")
+        return text.replace(key, "***") if len(key) >= _SHORTEST_KEY else text
 
-    async def _read(self, response: httpx.Response) -> bytes:
+    async def _read(self, response: httpx.Response, most: int) -> bytes:
         raw = bytearray()
-        async for chunk in response.aiter_bytes():
+        async for chunk in response.aiter_raw():
             raw += chunk
-            if len(raw) > self._limits.max_reply_bytes:
-                raise EngineError(
-                    f"{self._url} answered with more than {self._limits.max_reply_bytes} bytes. "
-                    "Lower max_tokens, or raise ServerLimits.max_reply_bytes."
-                )
-        return bytes(raw)
+            if len(raw) > most:
+                raise self._too_long(most)
+        try:
+            found = unpacked(bytes(raw), response.headers.get("content-encoding", "").strip().lower(), most)
+        except ValueError as error:
+            raise _Passing(f"{self._url} answered with something that cannot be read: {error}") from None
+        if len(found) > most:
+            raise self._too_long(most)
+        return found
+
+    def _too_long(self, most: int) -> EngineError:
+        return EngineError(
+            f"{self._url} answered with more than {most} bytes, far more than was asked for. "
+            "Lower max_tokens, or raise ServerLimits.max_reply_bytes."
+        )
 
     def _advice(self, response: httpx.Response) -> str:
         if response.status_code in (401, 403):
@@ -276,6 +299,11 @@ class OpenAIEngine:
         if request.tools:
             body["tools"] = list(request.tools)
         return json.dumps(body | self._extra, ensure_ascii=False).encode("utf-8", "replace")
+
+
+def _one_line(text: str) -> str:
+    """What a server said, as a part of a sentence: its line breaks and control characters would forge lines of ours."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
 def _message(entry: Entry) -> dict[str, str]:

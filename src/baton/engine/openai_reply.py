@@ -11,17 +11,46 @@ from __future__ import annotations
 import codecs
 import json
 import math
+import zlib
 from itertools import accumulate
 from typing import Any
 
 from baton.team.protocol import Answer, EngineError, Request
 from baton.trace.records import Floats, Ints
 
+_UNREADABLE = (KeyError, IndexError, TypeError, AttributeError, ValueError, OverflowError, RecursionError)
 MAX_TOKENS = 10**9
 """More than any call has: a server that says so is not believed."""
 _ROUNDING = 1e-3
 _MAX_TOKEN_BYTES = 4096
 _MAX_NAME_CHARS = 200
+_AT_LEAST_BYTES = 1_000_000
+_BYTES_OF_A_TOKEN = 4_000
+
+
+def most_bytes(max_tokens: int | None, limit: int) -> int:
+    """How long a reply may be: what is written about so many tokens, and what a server adds to any reply."""
+    return limit if max_tokens is None else min(limit, _AT_LEAST_BYTES + _BYTES_OF_A_TOKEN * max_tokens)
+
+
+def unpacked(raw: bytes, encoding: str, most: int) -> bytes:
+    """A body without its compression, at most a byte longer than `most`: a small one may hide gigabytes.
+
+    Raises ValueError where it was not packed as its encoding says.
+    """
+    if encoding in ("", "identity"):
+        return raw
+    if encoding not in ("gzip", "x-gzip", "deflate"):
+        raise ValueError(f"it is encoded as {encoding[:100]!r}, which was not asked for")
+    for bits in (47, -15):  # gzip or zlib by its first bytes; deflate as some servers understand it
+        unpacker = zlib.decompressobj(bits)
+        try:
+            found = unpacker.decompress(raw, most + 1)
+        except zlib.error:
+            continue
+        if unpacker.eof or len(found) > most:
+            return found
+    raise ValueError(f"it is not {encoding}, as it says, or it was cut off")
 
 
 def read_reply(
@@ -40,12 +69,11 @@ def read_reply(
         prompt_tokens, completion_tokens = (
             _count(usage.get(k)) for k in ("prompt_tokens", "completion_tokens")
         )
-    except (KeyError, IndexError, TypeError, AttributeError, ValueError, OverflowError) as error:
-        shown = json.dumps(reply)[:10_000]  # whoever asked cuts it, after the key is out of it
-        return EngineError(f"the server's reply is not a chat completion ({error!r}): {shown}")
+        said = version or _name(reply.get("system_fingerprint") or reply.get("model") or model)
+        reason = _name(choice.get("finish_reason") or "stop")
+    except _UNREADABLE as error:
+        return EngineError(f"the server's reply is not a chat completion ({error!r}): {_shown(reply)}")
     text = "\n".join([content, *calls] if content else calls)
-    said = version or str(reply.get("system_fingerprint") or reply.get("model") or model)[:_MAX_NAME_CHARS]
-    reason = str(choice.get("finish_reason") or "stop")[:_MAX_NAME_CHARS]
     if not _is_unicode(f"{text}{said}{reason}"):
         return EngineError("the server's reply holds half of a surrogate pair, which is no character.")
     sampling = request.sampling
@@ -76,6 +104,20 @@ def read_reply(
     )
 
 
+def _shown(reply: Any) -> str:
+    """The beginning of a reply; whoever asked cuts it, after the key is out of it."""
+    try:
+        return json.dumps(reply)[:10_000]
+    except RecursionError:
+        return "it is nested too deep to be shown"
+
+
+def _name(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"a name that is a {type(value).__name__}")
+    return value[:_MAX_NAME_CHARS]
+
+
 def _content(content: Any) -> str:
     if content is None:
         return ""
@@ -88,7 +130,7 @@ def _call_text(call: Any) -> str:
     name, arguments = call["function"]["name"], call["function"].get("arguments") or "{}"
     try:
         parsed = json.loads(arguments) if isinstance(arguments, str) else arguments
-    except ValueError:
+    except (ValueError, RecursionError):
         parsed = arguments  # as it came: the surface tells the model what is wrong with it
     return f"<tool_call>{json.dumps({'name': name, 'arguments': parsed}, ensure_ascii=False)}</tool_call>"
 
