@@ -16,6 +16,7 @@ from pathlib import Path
 
 from campaigns.campaign import Row
 from campaigns.flips import flips
+from campaigns.full_disks import full_disks
 from campaigns.ledger import ledger
 from campaigns.recorder_kills import recorder_kills
 from campaigns.run_kills import run_kills
@@ -29,6 +30,7 @@ CAMPAIGNS: dict[str, tuple[Campaign, int, int]] = {
     "runs": (run_kills, 70, 6),
     "training": (train_kills, 30, 2),
     "flips": (flips, 300, 20),
+    "disk": (full_disks, 60, 3),
     "servers": (misbehaving_servers, 1_000, 12),
     "ledger": (ledger, 60_000, 2_000),
 }

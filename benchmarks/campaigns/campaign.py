@@ -114,7 +114,7 @@ def run_child(
     began = time.monotonic()
     child = os.fork()
     if child == 0:
-        _be_the_child(work, reader, writer, said)
+        be_the_child(work, reader, writer, said)
     os.close(writer)
     if kill_after is not None:
         _wait(child, kill_after)
@@ -124,6 +124,11 @@ def run_child(
             acknowledged = _read_until(pipe.fileno(), child, most_seconds)
         else:
             acknowledged = pipe.read()
+    return died_of(child, acknowledged, said, began)
+
+
+def died_of(child: int, acknowledged: bytes, said: Path, began: float) -> Died:
+    """Wait for a child, and say how it ended."""
     _, status, used = os.wait4(child, 0)
     killed = os.WIFSIGNALED(status)
     return Died(
@@ -136,7 +141,8 @@ def run_child(
     )
 
 
-def _be_the_child(work: Callable[[int], int | None], reader: int, writer: int, said: Path) -> None:
+def be_the_child(work: Callable[[int], int | None], reader: int, writer: int, said: Path) -> None:
+    """What a fork does instead of returning: it works, with what it prints in a file, and ends."""
     status = 1
     try:
         os.close(reader)

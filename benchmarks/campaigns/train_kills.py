@@ -1,4 +1,4 @@
-"""Training that is killed with SIGKILL at any moment and resumed: the numbers of a run that nobody killed, to the digit."""
+"""Training that is killed with SIGKILL at any moment and resumed: the numbers of a run that nobody killed."""
 
 from __future__ import annotations
 
