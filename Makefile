@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 OUT    ?= runs
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-long test-slow check bench setup clean
+.PHONY: help train test test-long test-slow test-kernels campaigns check bench setup clean
 
 help:            ## Show these targets.
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  +##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -39,6 +39,9 @@ test-long: $(VENV)/.dev ## Run the tests that train, start a browser, or repeat 
 
 test-slow: $(VENV)/.dev ## Run the longest suites: kill and fault schedules by the thousand.
 	@$(BIN)/python -m pytest -m slow $(ARGS)
+
+campaigns: $(VENV)/.dev ## Kill, damage, starve and mislead Baton by the hundred, and print one table (about 15 minutes).
+	@$(BIN)/python benchmarks/reliability.py $(ARGS)
 
 check: $(VENV)/.dev ## Lint, types, the import arrows, and the records of the literature.
 	@$(BIN)/ruff check .

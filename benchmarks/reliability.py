@@ -27,11 +27,11 @@ from table import machine
 Campaign = Callable[[int, int, Path], Row | Iterable[Row]]
 CAMPAIGNS: dict[str, tuple[Campaign, int, int]] = {
     "recorder": (recorder_kills, 200, 10),
-    "runs": (run_kills, 70, 6),
-    "training": (train_kills, 30, 2),
+    "runs": (run_kills, 70, 3),
+    "training": (train_kills, 30, 1),
     "flips": (flips, 300, 20),
-    "disk": (full_disks, 60, 3),
-    "servers": (misbehaving_servers, 1_000, 12),
+    "disk": (full_disks, 60, 2),
+    "servers": (misbehaving_servers, 1_000, 8),
     "ledger": (ledger, 60_000, 2_000),
 }
 """Name -> the campaign, how often, and how often in a hurry."""

@@ -38,17 +38,21 @@ class Row(Struct, frozen=True, kw_only=True):
     seconds: float
     notes: tuple[str, ...] = ()
     """One line for each thing that was wrong, with what is needed to do it again."""
+    is_checked: bool = True
+    """False: nothing is promised of damage, because there is no checksum to see it by."""
 
     @property
     def is_clean(self) -> bool:
-        return not (self.lost or self.wrong or self.silent or self.unclear)
+        """Whether everything that is promised held."""
+        return not (self.lost or self.wrong or self.unclear or (self.silent and self.is_checked))
 
 
 class Tally:
     """Counts while a campaign runs."""
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, *, is_checked: bool = True) -> None:
         self.what = what
+        self.is_checked = is_checked
         self.tries = self.faults = 0
         self._counts = dict.fromkeys(("lost", "wrong", "silent", "unclear"), 0)
         self._notes: list[str] = []
@@ -74,6 +78,7 @@ class Tally:
             faults=self.faults,
             seconds=seconds,
             notes=tuple(self._notes),
+            is_checked=self.is_checked,
             **self._counts,
         )
 
@@ -149,6 +154,7 @@ def be_the_child(work: Callable[[int], int | None], reader: int, writer: int, sa
         out = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         os.dup2(out, 1)
         os.dup2(out, 2)
+        sys.stdout, sys.stderr = os.fdopen(1, "w", 1), os.fdopen(2, "w", 1)
         status = work(writer) or 0
     except BaseException:
         traceback.print_exc()

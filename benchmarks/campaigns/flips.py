@@ -25,11 +25,11 @@ def flips(count: int, seed: int, folder: Path) -> Iterator[Row]:
     """A row for each format: one bit of one file, `count` times."""
     made: dict[str, tuple[str, Make]] = {
         "JSON Lines, finished": ("run.jsonl", _jsonl),
-        "JSON Lines, unfinished": ("cut.jsonl", _unfinished),
+        "JSON Lines, unfinished (no checksum yet)": ("cut.jsonl", _unfinished),
         "SQLite": ("run.db", _store),
         "SQLite, its -wal": ("live.db", _live),
         "Parquet": ("shards", _parquet),
-        "survey JSON": ("run.survey.json", _survey),
+        "survey JSON (no checksum)": ("run.survey.json", _survey),
     }
     for number, (what, (name, make)) in enumerate(made.items()):
         place = folder / f"flips{number}" / name
@@ -38,7 +38,7 @@ def flips(count: int, seed: int, folder: Path) -> Iterator[Row]:
 
 
 def _format(what: str, count: int, draw: random.Random, place: Path, make: Make) -> Row:
-    tally = Tally(what)
+    tally = Tally(what, is_checked="no checksum" not in what)
     files = make(place)
     whole = list(read_all(place))
     kept = place.parent / "kept"

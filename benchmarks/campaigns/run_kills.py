@@ -133,15 +133,24 @@ def _numbers(trace: Trace, clock: str) -> dict[str, Any]:
 def _count(tally: Tally, where: str, log: list[dict[str, Any]], name: str, kills: list[float]) -> None:
     """Calls that the server had answered well before a kill, and was asked again after it."""
     mine = [line for line in log if line["name"] == name]
+    asked: dict[str, float] = {}
     answered: dict[str, float] = {}
-    repeated: set[str] = set()
+    repeated: dict[str, float] = {}
     for line in mine:
+        key, t = line["key"], line["t"]
         if line["what"] == "answered":
-            answered.setdefault(line["key"], line["t"])
-        elif line["key"] in answered:
-            between = [t for t in kills if answered[line["key"]] < t < line["t"]]
-            if between and between[0] - answered[line["key"]] > _GRACE_SECONDS:
-                repeated.add(line["key"])
+            if not any(asked[key] < kill < t for kill in kills):  # otherwise nobody was there to hear it
+                answered.setdefault(key, t)
+            continue
+        asked[key] = t
+        if key in answered and (between := [kill for kill in kills if answered[key] < kill < t]):
+            waited = between[0] - answered[key]
+            if waited > _GRACE_SECONDS:
+                repeated[key] = waited
     if repeated:
         paid = len({line["key"] for line in mine})
-        tally.lost(f"{where}: {len(repeated)} of {paid} answers were paid for again after {len(kills)} kills")
+        oldest = max(repeated.values())
+        tally.lost(
+            f"{where}: {len(repeated)} of {paid} answers were paid for again after {len(kills)} kills; one was sent "
+            f"{oldest:.2f} s before the kill"
+        )
