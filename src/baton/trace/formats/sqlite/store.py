@@ -8,9 +8,8 @@ Invariants:
   count, so a record that is damaged, missing or misplaced is an error and never a wrong answer.
 - What is kept ahead of a trace (`Writer.keep`) is durable like its records, and is gone when the trace has ended.
 - One process writes; any number read at the same time, each from a consistent snapshot.
-
-Not covered: SQLite takes a damaged write-ahead log for one that was cut short, so a bit flipped
-in the `-wal` file of a store that was not closed loses the commits from there on.
+- A store that was not closed and has fewer commits than were acknowledged is an error too (`witness`): SQLite takes
+  a damaged write-ahead log for one that was cut short, and would give the store as it was before.
 
 Do not open a store's file with anything but SQLite inside the process that writes it: closing a
 POSIX file drops the locks SQLite holds on it. `is_store` knows this.
@@ -49,6 +48,7 @@ from baton.trace.formats.sqlite.store_rows import (
     store_crc,
 )
 from baton.trace.formats.sqlite.store_write import Durability, connect, transaction
+from baton.trace.formats.sqlite.witness import ADD_COLUMN, Witness, num_commits
 from baton.trace.records import Event, Payload
 from baton.trace.trace import End, Header, Record, Trace
 
@@ -176,8 +176,11 @@ class Store:
         self._payloads: list[tuple[bytes, bytes]] = []
         self._ahead: list[tuple[int, int, bytes]] = []
         self._changed: set[Writer] = set()
+        self._witness = Witness(path)
         with reading(path):
             rows = read_rows(connection)
+            self._num_commits = num_commits(connection)
+            """None: the store does not count them yet."""
         self._numbers = {row.trace_id: row.number for row in rows}
         self._next_number = max(self._numbers.values(), default=0) + 1
 
@@ -266,7 +269,7 @@ class Store:
                     run.executemany("INSERT OR IGNORE INTO payloads VALUES (?, ?)", payloads)
                     run.executemany("INSERT INTO links VALUES (?, ?)", links)
                     run.executemany(UPSERT_TRACE, rows)
-                    _set_num_traces(run, num_traces)
+                    self._count(run, num_traces)
                     _keep_ahead(run, ahead, [writer for writer in changed if writer._ending is not None])
             except BaseException:
                 with self._buffer_lock:
@@ -276,6 +279,18 @@ class Store:
                     self._ahead[:0] = ahead
                     self._changed |= changed
                 raise
+            self._acknowledge()
+
+    def _count(self, run: sqlite3.Connection, num_traces: int) -> None:
+        """Write how many traces there will be, and that this is one commit more."""
+        if self._num_commits is None:
+            run.execute(ADD_COLUMN)
+        values = (num_traces, store_crc(num_traces), (self._num_commits or 0) + 1)
+        run.execute("UPDATE store SET num_traces = ?, crc = ?, commits = ?", values)
+
+    def _acknowledge(self) -> None:
+        self._num_commits = (self._num_commits or 0) + 1
+        self._witness.acknowledge(self._num_commits)
 
     def drop(self, trace_ids: Iterable[str]) -> None:
         """Remove finished traces, and payloads no other trace uses. Their room is used again."""
@@ -294,7 +309,8 @@ class Store:
                     run.execute("DELETE FROM links WHERE key >= ? AND key < ?", limits)
                     run.execute("DELETE FROM traces WHERE number = ?", (row.number,))
                 run.execute("DELETE FROM payloads WHERE digest NOT IN (SELECT digest FROM links)")
-                _set_num_traces(run, num_traces - len(rows))
+                self._count(run, num_traces - len(rows))
+            self._acknowledge()
             for row in rows:
                 del self._numbers[row.trace_id]
 
@@ -312,6 +328,7 @@ class Store:
         finally:
             self._closed = True
             self._connection.close()
+            self._witness.close()
             OPEN_HERE.discard(str(self.path))
             self._lock.release()
 
@@ -320,10 +337,6 @@ class Store:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _set_num_traces(run: sqlite3.Connection, num_traces: int) -> None:
-    run.execute("UPDATE store SET num_traces = ?, crc = ?", (num_traces, store_crc(num_traces)))
 
 
 def _keep_ahead(

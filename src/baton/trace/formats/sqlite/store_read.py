@@ -31,6 +31,7 @@ from baton.trace.formats.sqlite.store_rows import (
     record_seed,
     store_crc,
 )
+from baton.trace.formats.sqlite.witness import acknowledged, check_commits
 from baton.trace.records import Call, Credit, Edge, Event, Payload, Reward
 from baton.trace.trace import Trace
 
@@ -228,10 +229,12 @@ def _snapshot(path: Path) -> Iterator[sqlite3.Connection]:
     """A read-only connection inside one read transaction."""
     if not path.is_file():
         raise FormatError(f"there is no file {path}.")
+    expected = acknowledged(path)
     with reading(path), contextlib.closing(_connect(path)) as connection:
         if not _is_unborn(connection, path):
             check_schema(connection, path)
         connection.execute("BEGIN")
+        check_commits(connection, path, expected)
         yield connection
 
 

@@ -31,14 +31,16 @@ def store_crc(num_traces: int) -> int:
 # the fastest insert SQLite has. A payload is stored once, under the digest of its bytes; a link
 # is a record that names it. The counts make a lost row visible.
 SCHEMA = f"""
-CREATE TABLE store(id INTEGER PRIMARY KEY CHECK (id = 1), num_traces INTEGER NOT NULL, crc INTEGER NOT NULL);
+CREATE TABLE store(
+  id INTEGER PRIMARY KEY CHECK (id = 1), num_traces INTEGER NOT NULL, crc INTEGER NOT NULL,
+  commits INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE traces(
   number INTEGER PRIMARY KEY, trace_id TEXT NOT NULL UNIQUE, header BLOB NOT NULL, ending BLOB,
   num_records INTEGER NOT NULL, num_events INTEGER NOT NULL, crc INTEGER NOT NULL);
 CREATE TABLE records(key INTEGER PRIMARY KEY, crc INTEGER NOT NULL, body BLOB NOT NULL);
 CREATE TABLE links(key INTEGER PRIMARY KEY, digest BLOB NOT NULL);
 CREATE TABLE payloads(digest BLOB NOT NULL UNIQUE, body BLOB NOT NULL);
-INSERT INTO store VALUES (1, 0, {store_crc(0)});
+INSERT INTO store VALUES (1, 0, {store_crc(0)}, 0);
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {SCHEMA_VERSION};
 """

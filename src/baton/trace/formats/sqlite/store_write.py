@@ -12,6 +12,7 @@ from baton.errors import BatonError, UsageError, nearest
 from baton.trace.formats.durable import file_error, sync_directory
 from baton.trace.formats.sqlite.store_read import check_schema, reading
 from baton.trace.formats.sqlite.store_rows import SCHEMA
+from baton.trace.formats.sqlite.witness import acknowledged, check_commits
 
 Durability = Literal["power", "process"]
 """What a commit survives: loss of power, or the death of the process (SIGKILL) alone."""
@@ -45,6 +46,7 @@ def _write_error(path: Path, error: sqlite3.Error) -> BatonError:
 def connect(path: Path, durability: Durability) -> sqlite3.Connection:
     if durability not in _SYNCHRONOUS:
         raise UsageError(f"there is no durability {durability!r}. {nearest(durability, _SYNCHRONOUS)}")
+    expected = acknowledged(path)
     try:
         connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     except sqlite3.OperationalError:
@@ -55,6 +57,7 @@ def connect(path: Path, durability: Durability) -> sqlite3.Connection:
             (num_tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
             if num_tables:
                 check_schema(connection, path)
+            check_commits(connection, path, expected)
             _configure(connection, durability)
             if not num_tables:
                 connection.executescript(f"BEGIN IMMEDIATE; {SCHEMA} COMMIT;")
