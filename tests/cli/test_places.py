@@ -43,7 +43,7 @@ def test_a_wrong_place_is_one_line_with_what_to_do(
     ("number", "said"),
     [
         (errno.EACCES, "Give another place, or look at: ls -ld"),
-        (errno.EROFS, "Give another place"),
+        (errno.EROFS, "read-only. Make room, or give another place"),
         (errno.ENOSPC, "the disk is full. Make room"),
         (errno.EISDIR, "expected a file"),
         (errno.EEXIST, "there is a file of that name"),

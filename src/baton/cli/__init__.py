@@ -112,10 +112,12 @@ def _about(error: OSError) -> str:
         return f"{place} is a folder; expected a file. Give the name of a file in it."
     if isinstance(error, NotADirectoryError | FileExistsError):
         return f"{place} cannot be a folder: there is a file of that name, or on the way to it. Give another place."
-    if isinstance(error, PermissionError) or error.errno == errno.EROFS:
+    if isinstance(error, PermissionError):
         return f"{place} may not be read or written by you. Give another place, or look at: ls -ld {folder}"
-    if error.errno == errno.ENOSPC:
-        return f"{place} cannot be written: the disk is full. Make room, then type it again."
+    from baton.trace.formats.durable import REASONS
+
+    if error.errno in REASONS:
+        return f"{place} cannot be written: {REASONS[error.errno]}. Make room, or give another place, and type it again."
     return str(error)
 
 

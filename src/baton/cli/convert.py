@@ -6,7 +6,7 @@ Invariant: OUT is replaced whole or not at all, and what is there is replaced on
 from __future__ import annotations
 
 import argparse
-import glob
+import os
 import shlex
 import shutil
 import sys
@@ -17,14 +17,13 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from baton.cli.printing import remark, say
-from baton.errors import BatonError, FormatError, UsageError
+from baton.errors import FormatError, UsageError
 from baton.trace.formats import Format, encode, find_format, format_of_name, known_formats, read_all, write
+from baton.trace.formats.durable import NotWritten, clear_left, lock_part, why_not_written
 from baton.trace.formats.parquet.manifest import SHARD_PREFIX
 from baton.trace.trace import Trace
 from baton.view.terminal.live import live_line
 from baton.view.text import count
-
-_STALE_SECONDS = 3600.0  # younger ones may be another convert's, still at work
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -117,8 +116,11 @@ def _to_file(traces: Iterable[Trace], target: Path, kind: str) -> int:
     """Made in a folder of its own beside its place, then moved there."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        _clear_away(target)
+        for left in clear_left(target):
+            remark(f"removed {left}, which a convert left when it was killed")
         working = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
+        held = os.open(working, os.O_RDONLY)
+        lock_part(held)
         try:
             made = working / target.name
             write(traces, made, kind)
@@ -128,16 +130,11 @@ def _to_file(traces: Iterable[Trace], target: Path, kind: str) -> int:
             made.rename(target)
         finally:
             shutil.rmtree(working, ignore_errors=True)
+            os.close(held)
     except OSError as error:
-        raise BatonError(f"{target} cannot be written: {error.strerror}.") from None
+        why = why_not_written(target) or error.strerror
+        raise NotWritten(f"{target} cannot be written: {why}. Nothing is there of it.") from None
     return num_bytes
-
-
-def _clear_away(target: Path) -> None:
-    """What a convert to the same place left behind when it was killed."""
-    for left in target.parent.glob(f".{glob.escape(target.name)}.*.part"):
-        if time.time() - left.stat().st_mtime > _STALE_SECONDS:
-            shutil.rmtree(left, ignore_errors=True)
 
 
 def _check_target(target: Path, format_: Format, force: bool) -> None:

@@ -11,12 +11,14 @@ from pathlib import Path
 import msgspec
 
 from baton.compose.run_settings import Settings
-from baton.errors import UsageError, nearest
+from baton.compose.stores import STORE, resume_command
+from baton.errors import BatonError, UsageError, nearest
 from baton.team.protocol import EngineError
 from baton.team.recording import StoreJournal
 from baton.team.running import Run, header_of, resuming
 from baton.team.team import Assignment, Team
 from baton.trace.formats import read_all
+from baton.trace.formats.durable import NotWritten
 from baton.trace.formats.parquet.manifest import has_shards
 from baton.trace.formats.parquet.shard_read import sealed_ids
 from baton.trace.formats.sqlite.store import Store
@@ -148,12 +150,28 @@ def traces_at(*paths: str | Path) -> list[Trace]:
 @contextmanager
 def _open(path: Path) -> Iterator[Store]:
     """A store for a run; what an interruption leaves behind is written down."""
-    with Store.open(path, durability="process") as store:
-        try:
-            yield store
-        except BaseException:
-            store.commit()
-            raise
+    try:
+        with Store.open(path, durability="process") as store:
+            try:
+                yield store
+            except NotWritten:
+                raise
+            except BaseException:
+                store.commit()
+                raise
+    except NotWritten as error:
+        raise NotWritten(f"{error} {_once_there_is_room(path)}") from None
+
+
+def _once_there_is_room(path: Path) -> str:
+    try:
+        kept = bool(list_traces(path))
+    except BatonError:
+        kept = False
+    if not kept:
+        return "Nothing of this run is kept. Make room or give another --out, then type it again."
+    again = resume_command(str(path.parent if path.name == STORE else path))
+    return f"Make room, then go on with what is there: {again}"
 
 
 async def _reach(team: Team) -> None:

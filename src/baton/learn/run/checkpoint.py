@@ -235,7 +235,9 @@ def _with_tensors(value: Any, tensors: Mapping[str, Tensor]) -> Any:
 
 
 def _thin(folder: Path) -> None:
-    """Old ones go; the first stays, to compare with."""
+    """Old ones go, and what a kill left half made; the first stays, to compare with."""
+    for left in folder.glob(".step-*"):
+        shutil.rmtree(left, ignore_errors=True)
     found = sorted(path for path in folder.glob("step-*") if path.is_dir())
     for path in found[1 : -KEEP - 1]:
         shutil.rmtree(path, ignore_errors=True)

@@ -6,10 +6,15 @@ holder dies: there is no stale lock. The side file stays, because removing it wo
 
 from __future__ import annotations
 
+import errno
+import glob
 import os
 import shlex
+import shutil
 import sqlite3
+import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -39,6 +44,10 @@ class Lock:
         self._connection.close()
 
 
+class NotWritten(BatonError):
+    """Something could not be written, for a reason that lies outside Baton: no room, no permission."""
+
+
 def file_error(path: Path, what: str) -> BatonError:
     """The likeliest reason why a file could not be opened or made."""
     folder = path.parent
@@ -46,9 +55,45 @@ def file_error(path: Path, what: str) -> BatonError:
         return UsageError(f"cannot {what}: {path} is a directory; expected a file.")
     if not folder.is_dir():
         return UsageError(f"cannot {what}: there is no directory {folder}. Make it first.")
-    return BatonError(
-        f"cannot {what} at {path}: no permission, no room, or a read-only file system. Give another place."
-    )
+    why = why_not_written(path) or "no permission, no room, or a read-only file system"
+    return NotWritten(f"cannot {what} at {path}: {why}. Give another place.")
+
+
+REASONS = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the quota of disk space is used up",
+    errno.EFBIG: "files may not grow so large here (see: ulimit -f)",
+    errno.EROFS: "the file system is read-only",
+    errno.EACCES: "there is no permission to write in that folder",
+    errno.EPERM: "there is no permission to write in that folder",
+}
+"""What the system says when something cannot be written, in words."""
+_ROOM = 1 << 16
+
+
+def why_not_written(path: Path) -> str | None:
+    """Why a file cannot be written, found by writing another one beside it; None where that goes well."""
+    try:
+        with tempfile.TemporaryFile(dir=path.parent, buffering=0) as file:
+            file.write(bytes(_ROOM))
+            file.write(b"0")  # a disk that takes a part at first refuses the rest
+    except OSError as error:
+        return REASONS.get(error.errno or 0, error.strerror or str(error))
+    with suppress(OSError):
+        if path.exists() and not os.access(path, os.W_OK):
+            return "there is no permission to write that file"
+    return REASONS[errno.EFBIG] if _at_limit(path) else None
+
+
+def _at_limit(path: Path) -> bool:
+    """Whether a file, or what SQLite keeps beside it, has come to the limit on the size of files."""
+    if sys.platform == "win32":
+        return False
+    import resource
+
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    sizes = [p.stat().st_size for p in (path, Path(f"{path}-wal"), Path(f"{path}-shm")) if p.exists()]
+    return limit != resource.RLIM_INFINITY and max(sizes, default=0) + _ROOM > limit
 
 
 def sync_file(path: Path) -> None:
@@ -65,6 +110,40 @@ def sync_directory(path: Path) -> None:
     sync_file(path)
 
 
+_STALE_SECONDS = 3600.0  # where files cannot be locked, younger ones may be another's, still at work
+
+
+def lock_part(descriptor: int) -> bool:
+    """Hold what is made beside its place, a file or a folder, as long as this process lives. False: another does."""
+    if sys.platform == "win32":
+        return True
+    import fcntl
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass  # a file system without locks
+    return True
+
+
+def clear_left(target: Path) -> list[Path]:
+    """Remove what processes left beside a place when they were killed while they made it; what that was."""
+    gone: list[Path] = []
+    for left in target.parent.glob(f".{glob.escape(target.name)}.*.part"):
+        with suppress(OSError):
+            descriptor = os.open(left, os.O_RDONLY)
+            try:
+                stale = sys.platform != "win32" or time.time() - left.stat().st_mtime > _STALE_SECONDS
+                if stale and lock_part(descriptor):
+                    shutil.rmtree(left) if left.is_dir() else left.unlink()
+                    gone.append(left)
+            finally:
+                os.close(descriptor)
+    return gone
+
+
 @contextmanager
 def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Open for writing; `path` changes only if the block ends without an exception.
@@ -73,7 +152,9 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """
     target = Path(path)
     try:
+        clear_left(target)
         handle, beside = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
+        lock_part(handle)
     except (FileNotFoundError, NotADirectoryError):
         raise UsageError(
             f"{target}: there is no folder {target.parent}. Type: mkdir -p {shlex.quote(str(target.parent))}"

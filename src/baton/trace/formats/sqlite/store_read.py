@@ -19,6 +19,7 @@ from msgspec import DecodeError, Struct
 from baton.errors import CorruptError, FormatError, UsageError, nearest
 from baton.installed import upgrade_hint
 from baton.trace.formats.decoding import no_collection, share_strings
+from baton.trace.formats.durable import NotWritten, why_not_written
 from baton.trace.formats.sqlite.store_rows import (
     APPLICATION_ID,
     SCHEMA_VERSION,
@@ -205,11 +206,21 @@ def reading(path: Path) -> Iterator[None]:
         raise CorruptError(f"{path} was damaged after it was written: {error}.") from None
     except sqlite3.Error as error:
         name = getattr(error, "sqlite_errorname", "")
+        if name.startswith(("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_READONLY")) and (
+            why := no_room(path, name)
+        ):
+            # SQLite makes files of its own beside a store, also to read it.
+            raise NotWritten(f"{path} cannot be opened: {why}.") from None
         if name.startswith(("SQLITE_BUSY", "SQLITE_CANTOPEN", "SQLITE_READONLY")):
             raise FormatError(f"{path} cannot be opened: {error}. Is its directory readable?") from None
         raise CorruptError(
             f"{path} was damaged after it was written, or is no Baton store: {error}."
         ) from None
+
+
+def no_room(path: Path, name: str) -> str | None:
+    """Why SQLite could not write a store, from its error's name and by trying; None where that is not known."""
+    return why_not_written(path) or ("the disk is full" if name.startswith("SQLITE_FULL") else None)
 
 
 def check_schema(connection: sqlite3.Connection, path: Path) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Literal
 
 from baton.errors import BatonError, UsageError, nearest
-from baton.trace.formats.durable import file_error, sync_directory
-from baton.trace.formats.sqlite.store_read import check_schema, reading
+from baton.trace.formats.durable import NotWritten, file_error, sync_directory
+from baton.trace.formats.sqlite.store_read import check_schema, no_room, reading
 from baton.trace.formats.sqlite.store_rows import SCHEMA
 from baton.trace.formats.sqlite.witness import acknowledged, check_commits
 
@@ -36,11 +36,11 @@ def transaction(connection: sqlite3.Connection, path: Path) -> Iterator[sqlite3.
 
 
 def _write_error(path: Path, error: sqlite3.Error) -> BatonError:
-    kept = "Nothing committed was lost; what was appended since is still in memory: commit again"
-    name = getattr(error, "sqlite_errorname", "")
-    if name.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
-        return BatonError(f"cannot write {path}: {error}. {kept} once there is room on the disk.")
-    return BatonError(f"cannot write {path}: {error}. {kept}.")
+    why = no_room(path, getattr(error, "sqlite_errorname", "")) or str(error)
+    return NotWritten(
+        f"cannot write {path}: {why}. What was committed before is there, and what was appended since can be committed "
+        "once there is room."
+    )
 
 
 def connect(path: Path, durability: Durability) -> sqlite3.Connection:
