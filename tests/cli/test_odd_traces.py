@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from baton.cli import main
 from baton.errors import TraceError
 from baton.trace import read
+from baton.trace.formats.sqlite.store import write_store
 from baton.trace.graph.arrays import Graph
 
 HUGE = 10**30
@@ -87,6 +90,42 @@ def test_no_number_ends_in_a_traceback(
         error = capsys.readouterr().err.strip()
         assert code in (0, 2), args
         assert code == 0 or len(error.splitlines()) == 1, args
+
+
+@pytest.mark.parametrize(
+    ("t", "duration"), [(1e308, 1e308), (-1e308, 1.7e308), (9.3e18, None), (0.0, -1e308)]
+)
+def test_times_that_no_clock_shows_in_all_events(
+    lines: list[dict[str, Any]],
+    t: float,
+    duration: float | None,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / "odd.jsonl"
+    made = [{**line, "t": t, "duration_s": duration} if line["kind"] == "event" else line for line in lines]
+    path.write_text("".join(json.dumps(line) + "\n" for line in made))
+    for args in [*every_command(path), ["validate", str(path)]]:
+        code = main(args)  # a warning of numpy's is an error here
+        out = capsys.readouterr()
+        assert code in (0, 1, 2), args
+        assert code != 2 or len(out.err.strip().splitlines()) == 1, args
+        assert args[0] not in ("show", "stats", "measure") or max(map(len, out.out.splitlines())) < 500, args
+
+
+@pytest.mark.parametrize("t", [math.inf, -math.inf, math.nan])
+def test_times_that_are_no_numbers_in_a_store(
+    lines: list[dict[str, Any]], t: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "odd.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    trace = read(path)
+    events = tuple(structs.replace(event, t=t, duration_s=t) for event in trace.events)
+    write_store([structs.replace(trace, events=events)], tmp_path / "odd.db")
+    for args in (["show"], ["stats"], ["measure"]):
+        assert main([*args, str(tmp_path / "odd.db")]) in (0, 2), args
+    assert main(["validate", str(tmp_path / "odd.db")]) == 1
+    assert "shape/not-finite" in capsys.readouterr().out
 
 
 def test_what_needs_the_order_names_the_event_that_has_none(

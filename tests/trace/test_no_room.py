@@ -75,7 +75,7 @@ def test_a_full_disk_is_called_full(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with Store.open(path) as store:
         store._connection.execute("PRAGMA max_page_count = 1")  # what SQLite says of a full disk
         store.add(whole_trace("t" * 5000))
-        with pytest.raises(BatonError, match="the disk is full.*committed before is there"):
+        with pytest.raises(BatonError, match=r"the disk is full.*committed before is there"):
             store.commit()
         store._connection.execute("PRAGMA max_page_count = 100000")
 

@@ -117,7 +117,7 @@ def _about(error: OSError) -> str:
     from baton.trace.formats.durable import REASONS
 
     if error.errno in REASONS:
-        return f"{place} cannot be written: {REASONS[error.errno]}. Make room, or give another place, and type it again."
+        return f"{place} cannot be written: {REASONS[error.errno]}. Make room, or give another place, then type it."
     return str(error)
 
 

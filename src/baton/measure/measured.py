@@ -141,7 +141,10 @@ class MeasuredTrace:
         """What these events cost together."""
         if not self._measures(kind):
             raise NotMeasured("no event's tokens were counted" if kind == "tokens" else "no event was timed")
-        return math.fsum((e.tokens if kind == "tokens" else e.duration_s) or 0.0 for e in events)
+        try:
+            return math.fsum((e.tokens if kind == "tokens" else e.duration_s) or 0.0 for e in events)
+        except OverflowError:
+            raise NotMeasured(f"the {kind} of its events are too large to add up") from None
 
     def share(self, events: Iterable[Event], kind: CostKind) -> float:
         """Their cost over that of all."""

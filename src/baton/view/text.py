@@ -15,6 +15,8 @@ from baton.errors import nearest
 # Control (Cc), format incl. bidi overrides and zero-width (Cf), surrogates, private use, unassigned,
 # line and paragraph separators; spaces other than the plain one are shown by their code too.
 _HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"}
+_MOST = 1e15
+"""Numbers beyond this, which no run counts up to, and what is no number, are shown in powers of ten or by name."""
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\x1b": "\\e"}
 
 
@@ -40,6 +42,8 @@ def shortened(text: str, width: int) -> str:
 
 def number(value: float) -> str:
     """A number for people: with thousands separators, and no more digits than carry meaning."""
+    if not abs(value) < _MOST:
+        return f"{value:.3g}"
     if value == int(value):
         return f"{int(value):,}"
     return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
@@ -69,6 +73,8 @@ def duration(seconds: float) -> str:
 
 def moment(seconds: float) -> str:
     """When, since the start: 0.52s, 12.0s, 3m20s, 2h05m."""
+    if not abs(seconds) < _MOST:
+        return f"{seconds:.3g}s"
     if seconds < 59.95:
         return f"{seconds:.2f}s" if seconds < 9.995 else f"{seconds:.1f}s"
     whole = round(seconds)

@@ -264,8 +264,7 @@ class Graph:
     @cached_property
     def durations(self) -> NDArray[np.float64]:
         """`duration_s` of each event, 0 where it was not measured: a weight, not a measurement."""
-        values = (event.duration_s or 0.0 for event in self.trace.events)
-        return np.fromiter(values, np.float64, count=self.n)
+        return within_reason(event.duration_s for event in self.trace.events)
 
     @cached_property
     def work(self) -> float | None:
@@ -358,3 +357,12 @@ def _grouped(n: int, by: Indices, other: Indices) -> Csr:
     ptr = np.zeros(n + 1, np.int32)
     np.cumsum(np.bincount(by, minlength=n), out=ptr[1:])
     return Csr(ptr, other[edge], edge)
+
+
+_MOST_SECONDS = 1e15
+
+
+def within_reason(seconds: Iterable[float | None]) -> NDArray[np.float64]:
+    """Times as weights: unmeasured ones as 0, and none longer than any clock shows, so that they can be added up."""
+    values = np.array([0.0 if each is None else each for each in seconds], np.float64)
+    return np.nan_to_num(values).clip(-_MOST_SECONDS, _MOST_SECONDS)

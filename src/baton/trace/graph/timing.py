@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baton.errors import BatonError
-from baton.trace.graph.arrays import Graph
+from baton.trace.graph.arrays import Graph, within_reason
 from baton.trace.graph.lineage import Lineage
 from baton.trace.trace import Trace
 
@@ -73,8 +73,8 @@ class Concurrency:
     def of(cls, trace: Trace, lineage: Lineage | None = None) -> Self:
         code = {agent: index for index, agent in enumerate((lineage or Lineage.of(trace)).agents)}
         timed = [event for event in trace.events if event.duration_s and event.agent in code]
-        start = np.array([event.t for event in timed], np.float64)
-        end = start + np.array([event.duration_s for event in timed], np.float64)
+        start = within_reason(event.t for event in timed)
+        end = start + within_reason(event.duration_s for event in timed)
         agent = np.tile(np.array([code[event.agent] for event in timed], np.int32), 2)
         when = np.concatenate((start, end))
         change = np.repeat(np.array([1, -1]), len(timed))

@@ -149,7 +149,8 @@ def _check_costs(parts: Parts) -> None:
         if name in costs and abs(costs[name] - total) > _TOLERANCE:
             _report_cost(parts, "meaning/cost-mismatch", name, f"{total:,}, the sum over its events")
     durations = [duration_s or 0.0 for duration_s in parts.column("duration_s")]
-    ends = np.array(parts.column("t"), dtype=np.float64) + np.array(durations, dtype=np.float64)
+    with np.errstate(over="ignore"):
+        ends = np.array(parts.column("t"), dtype=np.float64) + np.array(durations, dtype=np.float64)
     last = float(ends[np.isfinite(ends)].max(initial=0.0))
     if costs.get("wall_clock_s", last) < last - _TOLERANCE * max(1.0, last):
         expected = f"at least {last!r}, its last event's end"
