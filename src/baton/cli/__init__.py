@@ -29,6 +29,8 @@ __all__ = ["COMMANDS", "add_policy", "add_repeated", "add_trace", "add_trust", "
 
 # command -> one line of help. The module is baton.cli.<command>.
 COMMANDS: dict[str, str] = {
+    "init": "write a small project to start from: a task, a reward, a recipe, a test",
+    "tasks": "list what a team can work on, or show one task with an example",
     "run": "let a team work on a task and keep its trace",
     "resume": "go on with a run that was cut off",
     "replay": "run a trace again from its own answers, exactly",

@@ -15,7 +15,7 @@ from baton.cli.printing import remark, say
 from baton.compose.run_settings import Settings, parse_policies, parse_settings
 from baton.compose.runs import default_id, run_all_into, run_into
 from baton.compose.stores import resume_command, store_to_write
-from baton.compose.team_from_settings import make_team, with_room
+from baton.compose.team_from_settings import make_team, usual_topology, with_room
 from baton.compose.trust import resume_needs_trust
 from baton.compose.voter_accuracies import estimated_accuracies
 from baton.compose.waking import run_waking
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("task", metavar="TASK", help="what to work on")
     parser.add_argument(
-        "--topology", metavar="T", default="centralized", help="who is in the team (centralized)"
+        "--topology", metavar="T", help="who is in the team (the task's own, else centralized)"
     )
     add_policy(parser, "who answers: P for all, ROLE=P for one")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the instance and all draws (0)")
@@ -86,9 +86,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if not 0 <= args.seed < 2**63:
         raise UsageError(f"--seed {args.seed}: expected a whole number from 0 to 2^63 - 1.")
+    written = parse_settings(args.set)
     typed = Settings(
         task=args.task,
-        topology=args.topology,
+        topology=args.topology or usual_topology(args.task, written["task_settings"]),
         policies=parse_policies(args.policy) or {"default": "reference"},
         split=args.split,
         seed=args.seed,
@@ -97,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
         aggregators=tuple(args.aggregator),
         clock=args.clock,
         surface=args.surface,
-        **parse_settings(args.set),
+        **written,
     )
     path = store_to_write(args.out)
     settings = _weighed(with_room(typed), args.accuracies)

@@ -18,7 +18,7 @@ from baton.compose.credit_traces import credited, credits_of
 from baton.compose.run_settings import Settings, name_of, parse_settings
 from baton.compose.runs import default_id, go_on, one_trace, run_into, traces_at, unfinished
 from baton.compose.stores import store_to_resume, store_to_write
-from baton.compose.team_from_settings import Given, make_team, task_named, with_room
+from baton.compose.team_from_settings import Given, make_team, task_named, usual_topology, with_room
 from baton.credit import Estimator, find
 from baton.engine.scripted import ScriptedEngine
 from baton.errors import UsageError
@@ -50,7 +50,7 @@ async def run(
     task: TaskLike,
     team: Team | None = None,
     *,
-    topology: str | Topology = "centralized",
+    topology: str | Topology | None = None,
     policy: Policy = "reference",
     seed: int = 0,
     split: Literal["train", "test"] = "train",
@@ -64,7 +64,8 @@ async def run(
     """Let a team work on a task, and get the trace of everything it did.
 
     Give a `Team`, or what it is made of: a topology and who answers (`policy`). `settings` are those of
-    `baton run --set`, such as `{"limits.tokens": 5000, "rounds": 3}`. With `out` the trace is kept in that folder as it
+    `baton run --set`, such as `{"limits.tokens": 5000, "rounds": 3}`. Without a topology it is the team that the task
+    brings, else `centralized`. With `out` the trace is kept in that folder as it
     grows, so that a run that is cut off can be resumed.
     """
     if team is not None:
@@ -75,6 +76,9 @@ async def run(
     if isinstance(task, Assignment):
         raise UsageError("an assignment is for a team that is there: give team=Team.of(...), or a task.")
     engines, specs = _policies(policy)
+    written = parse_settings(settings or {})
+    if topology is None:
+        topology = usual_topology(task, written["task_settings"])
     told = Settings(
         task=name_of(task),
         topology=name_of(topology),
@@ -86,7 +90,7 @@ async def run(
         instance=None,
         clock=clock,
         surface=name_of(surface),
-        **parse_settings(settings or {}),
+        **written,
     )
     given = Given(
         task=None if isinstance(task, str) else task,

@@ -116,13 +116,21 @@ def with_room(settings: Settings, given: Given = NOTHING) -> Settings:
     told = "max_tokens" in settings.topology_settings or any(
         key.rpartition(".")[2] == "max_tokens" for key in settings.sampling
     )
-    if needed is None or told or given.topology is not None or is_given(settings.topology):
+    own = task.topology() is not None or given.topology is not None
+    if needed is None or told or own or is_given(settings.topology):
         return settings
     build = registry.resolve("topology", settings.topology)
     usual = signature(build).parameters.get("max_tokens") if callable(build) else None
     if usual is None or not isinstance(usual.default, int) or needed <= usual.default:
         return settings
     return structs.replace(settings, topology_settings={**settings.topology_settings, "max_tokens": needed})
+
+
+def usual_topology(task: str | Task, settings: Mapping[str, Any]) -> str:
+    """Who works on a task where nobody says: the team that it brings, else an orchestrator with workers."""
+    made = task if isinstance(task, Task) else task_named(task, settings, "task")
+    own = made.topology()
+    return "centralized" if own is None else own.name
 
 
 def task_of(settings: Settings) -> Task:
