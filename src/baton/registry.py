@@ -13,12 +13,14 @@ agreed to: `check_trusted` refuses `module:attr` there. What a person types or p
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import cache
-from importlib import import_module
+from importlib import import_module, invalidate_caches
 from importlib.metadata import entry_points
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from baton.errors import MissingExtraError, UsageError, nearest
@@ -40,6 +42,7 @@ HOMES: Final[Mapping[str, str]] = {
     "metric": "baton.measure.metrics:METRICS",
     "format": "baton.trace.formats.shipped:FORMATS",
     "monitor": "baton.learn.watch:MONITORS",
+    "logger": "baton.learn.run.loggers:LOGGERS",
     "recipe": "baton.learn.recipe:RECIPES",
 }
 """Kind -> the mapping of what Baton ships of it, by name. Imported when it is asked for."""
@@ -72,9 +75,7 @@ def resolve(kind: str, name: str) -> Any:
     entry = _entry_points(kind).get(name)
     if entry is not None:
         return _loaded(kind, name, entry.load)
-    if is_reference(name) and (
-        find_spec(name.partition(".")[0].partition(":")[0]) or not _is_near(kind, name)
-    ):
+    if is_reference(name) and (_is_there(name) or not _is_near(kind, name)):
         return imported(kind, name)
     raise UsageError(
         f"there is no {kind} {name!r}. {nearest(name, names(kind))} For one of your own, give module:attr."
@@ -133,7 +134,13 @@ def import_modules(modules: Iterable[str], whose: str, *, trust: bool) -> None:
             raise UsageError(
                 f"{whose} imports the Python module {module!r}, which runs its code. If you trust it, type: {TRUST}"
             )
-        _loaded("module", module, lambda module=module: import_module(module))  # type: ignore[misc]  # bound now
+        _loaded("module", module, lambda module=module: _imported_module(module))  # type: ignore[misc]  # bound now
+
+
+def _is_there(name: str) -> bool:
+    """Whether the module of `module:attr` can be found, by what it is called."""
+    top = name.partition(".")[0].partition(":")[0]
+    return find_spec(top) is not None or (Path.cwd() / f"{top}.py").is_file()
 
 
 def _is_near(kind: str, name: str) -> bool:
@@ -160,12 +167,27 @@ def imported(kind: str, name: str) -> Any:
     module, _, attribute = name.partition(":")
 
     def load() -> Any:
-        found: Any = import_module(module)
+        found: Any = _imported_module(module)
         for part in attribute.split("."):
             found = getattr(found, part)
         return found
 
     return _loaded(kind, name, load)
+
+
+def _imported_module(module: str) -> Any:
+    """A module that a person named or vouched for; the current folder is looked into last, as `python -m` does first.
+
+    The folder stays on the path, since the module may import its neighbours later. It is put there for such a module
+    alone: an optional package that is not installed is never looked for in whatever folder somebody stands in.
+    """
+    top = module.partition(".")[0]
+    here = Path.cwd()
+    lies_here = (here / f"{top}.py").is_file() or (here / top).is_dir()
+    if lies_here and str(here) not in sys.path and top not in sys.modules and find_spec(top) is None:
+        sys.path.append(str(here))
+        invalidate_caches()
+    return import_module(module)
 
 
 def _loaded(kind: str, name: str, load: Callable[[], Any]) -> Any:
@@ -178,6 +200,6 @@ def _loaded(kind: str, name: str, load: Callable[[], Any]) -> Any:
         near = nearest(error.name or "", dir(error.obj)) if isinstance(error, AttributeError) else ""
         hint = near if near.startswith("Did") else "Check the name."
         raise UsageError(
-            f"{kind} {name!r} cannot be loaded: {error}. {hint} Its package has to be installed, or its folder on "
-            "PYTHONPATH."
+            f"{kind} {name!r} cannot be loaded: {error}. {hint} Its package has to be installed, or its folder be "
+            "this one or on PYTHONPATH."
         ) from None

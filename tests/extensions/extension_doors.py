@@ -31,6 +31,7 @@ ENTRY = {
     "metric": "messages_per_agent",
     "format": "csv",
     "monitor": "too-long",
+    "logger": "best",
     "recipe": "when-to-stop",
 }
 MODULE = {
@@ -48,6 +49,7 @@ MODULE = {
     "metric": "my_metric:messages_per_agent",
     "format": "my_format:CSV",
     "monitor": "my_monitor:TooLong",
+    "logger": "my_logger:Best",
     "recipe": "my_recipe:WHEN_TO_STOP",
 }
 TRAINED = """
@@ -97,6 +99,7 @@ group_size = 2
 steps = 1
 checkpoint_every = 1
 monitors = ["{monitor}"]
+loggers = ["{logger}"]
 [eval]
 episodes = 2
 best_of = 1
@@ -179,6 +182,7 @@ def trained(name: dict[str, str]) -> None:
     """One training run with everything plugged in, typed."""
     Path("own.toml").write_text(TRAINED.format(**name, imported=""))
     typed("train", "own.toml", "--out", "run")
+    assert Path("run/best.json").is_file()
 
 
 def trained_again() -> None:
@@ -212,6 +216,7 @@ def trained_in_python(name: dict[str, str]) -> None:
     loss = registry.resolve("loss", name["loss"])
     run = baton.train("own.toml", out="run", loss=loss, trust=True)
     assert "messages_per_agent" in (run.after or {})["metrics"]
+    assert Path("run/best.json").is_file()
     gone_on = baton.resume("run", settings={"train.steps": 2}, trust=True)
     assert len(gone_on.metrics) == 2
     assert "messages_per_agent" in baton.evaluate(gone_on, episodes=2)["after"]["metrics"]

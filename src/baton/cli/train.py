@@ -19,6 +19,7 @@ from baton.compose.waking import Ending, Terminated, exit_code, silence, why_sto
 from baton.errors import UsageError
 from baton.learn.recipe import load
 from baton.learn.run.folder import Folder
+from baton.learn.run.loggers import check_loggers
 from baton.view.report.run_figures import read_run
 from baton.view.report.training_report import write_report
 from baton.view.terminal.screen import emit
@@ -88,6 +89,7 @@ def _begun(args: argparse.Namespace, display: Display) -> Begin:
     if out.exists() and not out.is_dir():
         raise UsageError(f"{out} is a file. Give a folder: --out runs/{name}")
     Folder(out).check_free()
+    check_loggers(recipe)
     make_stage(recipe)  # a task or a team that cannot be is refused before torch is loaded
 
     def begin() -> Session:

@@ -86,6 +86,7 @@ def train(
     aggregators: Sequence[Any] = (),
     monitors: Sequence[Any] = (),
     metrics: Sequence[Any] = (),
+    loggers: Sequence[Any] = (),
     steps: int | None = None,
     seed: int | None = None,
     settings: Mapping[str, Any] | None = None,
@@ -100,7 +101,14 @@ def train(
     """
     own, changes = _components(task, topology, policy, reward)
     changes |= _registered(
-        credit, critic, surface, tools=tools, aggregators=aggregators, monitors=monitors, metrics=metrics
+        credit,
+        critic,
+        surface,
+        tools=tools,
+        aggregators=aggregators,
+        monitors=monitors,
+        metrics=metrics,
+        loggers=loggers,
     )
     if loss is not None:
         changes["loss"] = _loss_table(loss)
@@ -217,8 +225,11 @@ def as_rules(given: Rule | Sequence[Rule] | RewardRecipe) -> RewardRecipe:
 def _registered(
     credit: Credit | Sequence[Credit] | None, critic: Any, surface: Any, **lists: Sequence[Any]
 ) -> dict[str, Any]:
-    """The recipe's credit, critic, surface, tools, aggregators, monitors and metrics. Those that are objects get a name
-    in this process, by which the recipe knows them; another process registers or gives them again."""
+    """The recipe's credit, critic, surface, tools, aggregators, monitors, metrics and loggers.
+
+    Those that are objects get a name in this process, by which the recipe knows them; another process registers or
+    gives them again.
+    """
     changes: dict[str, Any] = {}
     if credit is not None:
         several = [credit] if isinstance(credit, str | Estimator | Mapping) else list(credit)
@@ -242,6 +253,7 @@ _LISTS = {
     "aggregators": ("aggregator", "team.aggregators"),
     "monitors": ("monitor", "train.monitors"),
     "metrics": ("metric", "eval.metrics"),
+    "loggers": ("logger", "train.loggers"),
 }
 """Argument of `train` -> the kind of its parts, and the recipe's setting that lists them."""
 

@@ -1,7 +1,7 @@
 """What there is to know about a task before it is run: a card, for every task that has a name here.
 
-Tasks of other packages are among them (`baton.registry`), and so are their games. Invariant: a task that cannot be made,
-because a package is missing or its own code fails, has a card as well, which says why.
+Tasks of other packages are among them (`baton.registry`), and so are their games. Invariant: a task that cannot be
+made, because a package is missing, has a card as well, which says why.
 """
 
 from __future__ import annotations

@@ -36,6 +36,7 @@ from baton.learn.recipe_checks import (
 from baton.learn.run import checkpoint
 from baton.learn.run.evaluate import optimum_of
 from baton.learn.run.folder import Folder
+from baton.learn.run.loggers import check_loggers
 from baton.learn.run.session import Session
 from baton.learn.scoring import Scoring, check_balance
 from baton.learn.stage import Stage
@@ -47,7 +48,14 @@ from baton.team.team import Topology
 
 Progress = Callable[[str], None]
 
-MAY_CHANGE = ("train.steps", "train.learning_rate", "train.clip_norm", "train.checkpoint_every")
+MAY_CHANGE = (
+    "train.steps",
+    "train.learning_rate",
+    "train.clip_norm",
+    "train.checkpoint_every",
+    "train.loggers",
+    "train.logger_settings",
+)
 """Settings with which a run can go on that it did not begin with: what is done stays as it is. So are other rates of
 learning, where there are such (see `may_change`)."""
 
@@ -93,6 +101,7 @@ def check_trainable(
     """Refuse what cannot be trained by, before any weights are made; where it is played, and the run's phases."""
     check_numbers(recipe)
     check_names(recipe)
+    check_loggers(recipe)
     found = spans(recipe)
     stage = make_stage(recipe, task=own.task, topology=own.topology)
     phases: list[Phase] = []
@@ -160,7 +169,7 @@ def begin(
     solution = None if game is None else optimum_of(game)
     optimum = None if solution is None else solution.value
     folder.begin(recipe, {"recipe": name, **_facts(recipe), "optimum": optimum})
-    return Session(trainer, folder, name=name).measure_untrained(progress)
+    return Session(trainer, folder, name=name, note=progress).measure_untrained(progress)
 
 
 def open_run(
@@ -178,7 +187,7 @@ def open_run(
     place = checkpoint.latest(folder.checkpoints, progress)
     trainer = make_trainer(recipe, own, progress=progress, restored=True)
     trainer.recall(checkpoint.restore(place, trainer.policies))
-    return Session(trainer, folder, name=told["recipe"])
+    return Session(trainer, folder, name=told["recipe"], note=progress)
 
 
 def go_on(
@@ -206,7 +215,7 @@ def go_on(
         folder.forget_after(-1)
         folder.change(recipe, 0, changes)
         trainer = make_trainer(recipe, own, progress=progress)
-        return Session(trainer, folder, name=told["recipe"]).measure_untrained(progress)
+        return Session(trainer, folder, name=told["recipe"], note=progress).measure_untrained(progress)
     session = open_run(out, progress, recipe, own)
     done = session.trainer.step_number
     if recipe.train.steps < done:
@@ -281,7 +290,7 @@ def _recipe(out: Path, changes: Sequence[str] = (), *, trust: bool) -> Recipe:
     known = may_change(recipe_in(out, trust=trust))
     for change in changes:
         path = change.partition("=")[0]
-        if path not in known:
+        if not any(f"{path}.".startswith(f"{each}.") for each in known):
             raise UsageError(
                 f"--set {change}: a run goes on with the settings it began with. {nearest(path, known)} "
                 "For others, train anew into another --out."

@@ -15,6 +15,7 @@ from baton.compose.run_settings import Settings
 from baton.errors import UsageError
 from baton.learn.recipe import Recipe
 from baton.learn.run.folder import read_recipe
+from baton.learn.run.loggers import asks_network
 from baton.registry import TRUST
 from baton.tasks.catalog import check_task_trusted
 
@@ -68,6 +69,12 @@ def check_recipe(recipe: Recipe, whose: str, typed: Sequence[str] = ()) -> None:
 
     models = {name: part.model for name, part in recipe.policies.items()} | dict(recipe.reward.judges)
     check_policies({name: model for name, model in models.items() if not is_typed(model)}, whose)
+    for setting in asks_network(recipe):
+        if not any(change.startswith(f"{setting}=") for change in typed):
+            raise UsageError(
+                f"{whose} sets {setting}: that would send the run's figures over the network, with your key. If you "
+                f"trust it, type: {TRUST}"
+            )
 
 
 def recipe_in(run: Path, changes: Sequence[str] = (), *, trust: bool) -> Recipe:

@@ -270,6 +270,10 @@ class TrainPart(_Part, frozen=True, kw_only=True):
     """Train the tokens that say a decision, and not the reasoning around them. Of sampled options, likewise."""
     monitors: tuple[str, ...] = ()
     """What watches the run beside Baton's own monitors."""
+    loggers: tuple[str, ...] = ("tensorboard",)
+    """Where its figures go besides its folder: tensorboard, wandb, mlflow, csv, stdout, or one of another package."""
+    logger_settings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Logger -> its settings, such as wandb = {project = "teams"}."""
 
 
 class PhasePart(_Part, frozen=True, kw_only=True):
@@ -372,6 +376,7 @@ def extensions(recipe: Recipe) -> list[tuple[str, str]]:
         *([("critic", recipe.critic.kind)] if recipe.critic is not None else []),
         ("loss", recipe.loss.kind),
         *(("monitor", name) for name in recipe.train.monitors),
+        *(("logger", name) for name in recipe.train.loggers),
         *(("metric", name) for name in recipe.eval.metrics),
     ]
     inner = [each for phase in recipe.phases for each in extensions(in_phase(recipe, phase))]

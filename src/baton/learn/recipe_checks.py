@@ -181,7 +181,7 @@ def check_numbers(recipe: Recipe) -> None:
             )
 
 
-_NAMED = ("surface", "aggregator", "tool", "critic", "loss", "monitor", "metric")
+_NAMED = ("surface", "aggregator", "tool", "critic", "loss", "monitor", "metric", "logger")
 """Kinds that are resolved here. The others are looked up by whoever makes them, before anything is computed as well."""
 
 

@@ -4,6 +4,7 @@ from baton.testing.check_engines import check_engine
 from baton.testing.check_estimators import check_estimator
 from baton.testing.check_formats import check_format
 from baton.testing.check_learning import check_critic, check_loss, check_monitor
+from baton.testing.check_loggers import check_logger
 from baton.testing.check_metrics import check_metric
 from baton.testing.check_recipes import check_recipe
 from baton.testing.check_rewards import check_reward
@@ -20,6 +21,7 @@ __all__ = [
     "check_estimator",
     "check_format",
     "check_game",
+    "check_logger",
     "check_loss",
     "check_metric",
     "check_monitor",

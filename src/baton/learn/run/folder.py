@@ -6,7 +6,7 @@
     evals.jsonl    what was measured before, between and after
     traces/run.db  every rollout
     checkpoints/   weights and all else a run goes on from; `latest` names the newest good one
-    tensorboard/   the same scalars
+    tensorboard/   the same scalars, and what other loggers keep here (`baton.learn.run.loggers`)
 
 Invariant: a line is written after the step it tells of is done, and a checkpoint counts once it is whole.
 """
@@ -41,7 +41,6 @@ class Folder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._store: Store | None = None
-        self._board: Any = None
 
     @property
     def checkpoints(self) -> Path:
@@ -141,19 +140,6 @@ class Folder:
             file.flush()
             os.fsync(file.fileno())
 
-    def scalars(self, step: int, values: Mapping[str, float]) -> None:
-        """To TensorBoard, where its writer is installed."""
-        if self._board is None:
-            try:
-                from tensorboardX import SummaryWriter
-            except ImportError:
-                self._board = False
-            else:
-                self._board = SummaryWriter(str(self.path / "tensorboard"), flush_secs=10)
-        if self._board:
-            for name, value in values.items():
-                self._board.add_scalar(name, value, step)
-
     def keep(self, traces: Sequence[Trace]) -> None:
         """All of a step's traces, in one commit. One that is there already is left as it is."""
         with self._writing("traces/run.db"):
@@ -185,9 +171,6 @@ class Folder:
         if self._store is not None:
             self._store.close()
             self._store = None
-        if self._board:
-            self._board.close()
-        self._board = None
 
 
 def _is_after(trace_id: str, step: int) -> bool:

@@ -30,6 +30,7 @@ from baton.learn.run.evaluate import (
     tries_for,
 )
 from baton.learn.run.folder import Folder, read_lines
+from baton.learn.run.loggers import Loggers, logged_run
 from baton.learn.stage import Unanswered
 from baton.learn.trainer import Diverged, Trainer
 from baton.trace.outcome import task_return
@@ -42,7 +43,9 @@ EXAMPLES = 4
 class Session:
     """One run."""
 
-    def __init__(self, trainer: Trainer, folder: Folder, *, name: str) -> None:
+    def __init__(
+        self, trainer: Trainer, folder: Folder, *, name: str, note: Callable[[str], None] | None = None
+    ) -> None:
         self.trainer = trainer
         self.recipe = trainer.recipe
         self.folder = folder
@@ -51,6 +54,11 @@ class Session:
         self._resumed_at: int | None = None
         """The step that it went on after; None: it began here."""
         self._began = time.monotonic()
+        self._loggers = Loggers(
+            self.recipe,
+            lambda: logged_run(folder.path, folder.told(), self.recipe, self._resumed_at),
+            note,
+        )
 
     def measure_untrained(self, progress: Callable[[str], None] | None) -> Session:
         """What the team is worth before it is trained; then the first checkpoint, from which a run can go on."""
@@ -110,7 +118,7 @@ class Session:
         }
         self.folder.keep(made.traces)
         self.folder.add("metrics", line)
-        self.folder.scalars(line["step"], _flat(line))
+        self._loggers.log(line["step"], _flat(line))
         every = self.recipe.train.checkpoint_every
         if line["step"] % every == 0 or line["step"] == self.recipe.train.steps:
             self.checkpoint()
@@ -143,6 +151,7 @@ class Session:
         if keep:
             self.folder.keep(traces[:EXAMPLES])
             self.folder.add("evals", line)
+            self._loggers.log(step, _flat({"eval": {who: line}}))
         return line
 
     def finish(self) -> list[dict[str, Any]]:
@@ -204,6 +213,7 @@ class Session:
         return line | measured(self.recipe.eval.metrics, traces)
 
     def close(self) -> None:
+        self._loggers.close()
         self.trainer.close()
         self.folder.close()
 
