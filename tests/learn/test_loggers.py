@@ -86,7 +86,7 @@ class FakeWandb:
     def log(self, values: dict[str, float]) -> None:
         self.logged.append(values)
 
-    def finish(self, quiet: bool = False) -> None:  # as wandb has it
+    def finish(self) -> None:
         self.finished = True
 
 
@@ -128,7 +128,8 @@ class FakeClient:
     def get_experiment_by_name(self, name: str) -> Any:
         return types.SimpleNamespace(experiment_id="7") if self.book.get("experiment") == name else None
 
-    def create_experiment(self, name: str) -> str:
+    def create_experiment(self, name: str, artifact_location: str = "") -> str:
+        self.book["artifacts"] = artifact_location
         self.book["experiment"] = name
         return "7"
 
@@ -169,9 +170,10 @@ def test_mlflow_keeps_a_run_in_its_folder_and_finds_it_again(
     fake(monkeypatch, "mlflow.tracking", MlflowClient=FakeClient)
     assert played(tmp_path, 'loggers = ["mlflow"]') == []
     ((place, book),) = FakeClient.places.items()
-    assert place == (tmp_path / "mlruns").resolve().as_uri()
+    assert place == f"sqlite:///{tmp_path.resolve()}/mlflow.db"
     expected = [(step, key, value) for step, scalars in STEPS for key, value in scalars.items()]
     assert book["metrics"] == expected
+    assert book["artifacts"] == (tmp_path / "mlruns").resolve().as_uri()  # not where somebody stands
     assert book["params"]["task.name"] == '"game:pandora"'
     assert played(tmp_path, 'loggers = ["mlflow"]', resumed_at=1) == []
     assert len(book["runs"]) == 1

@@ -119,6 +119,7 @@ class WandbLogger:
             resume="allow",
             dir=str(run.folder),
             config=run.recipe,
+            settings={"silent": True, "console": "off"},  # the terminal is the run's own
         )
         # Steps of a run that goes on come again, and its own counter takes none that is lower.
         self._run.define_metric("step")
@@ -128,7 +129,7 @@ class WandbLogger:
         self._run.log({**scalars, "step": step})
 
     def close(self) -> None:
-        self._run.finish(quiet=True)
+        self._run.finish()
 
 
 class MlflowLogger:
@@ -148,18 +149,20 @@ class MlflowLogger:
         from mlflow.entities import Metric
         from mlflow.tracking import MlflowClient
 
-        here = (run.folder / "mlruns").resolve().as_uri()
+        # Its newer versions keep no runs in plain files any more.
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+        here = f"sqlite:///{run.folder.resolve() / 'mlflow.db'}"
+        place = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or here
         self._metric = Metric
-        self._client = MlflowClient(
-            tracking_uri=tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or here
-        )
+        self._client = MlflowClient(tracking_uri=place)
         known = self._client.get_experiment_by_name(experiment)
-        place = self._client.create_experiment(experiment) if known is None else known.experiment_id
-        same = self._client.search_runs([place], f"tags.`baton.run` = '{run.run_id}'", max_results=1)
+        beside = {"artifact_location": (run.folder / "mlruns").resolve().as_uri()} if place == here else {}
+        found = self._client.create_experiment(experiment, **beside) if known is None else known.experiment_id
+        same = self._client.search_runs([found], f"tags.`baton.run` = '{run.run_id}'", max_results=1)
         if same:
             self._id = same[0].info.run_id
             return
-        made = self._client.create_run(place, tags={"baton.run": run.run_id}, run_name=name or run.name)
+        made = self._client.create_run(found, tags={"baton.run": run.run_id}, run_name=name or run.name)
         self._id = made.info.run_id
         for key, value in _flat_settings(run.recipe):
             self._client.log_param(self._id, key, value)
