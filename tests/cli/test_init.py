@@ -48,7 +48,9 @@ def written(folder: Path, name: str, capsys: pytest.CaptureFixture[str]) -> list
     return lines
 
 
-def test_what_is_printed_works(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_printed_works(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "odd place" / "p"
     run, show, train, test = written(folder, "room-keys-7", capsys)
     assert sorted(path.name for path in folder.iterdir()) == [
@@ -56,7 +58,9 @@ def test_what_is_printed_works(tmp_path: Path, capsys: pytest.CaptureFixture[str
     ]  # fmt: skip
     assert "lost" not in "".join(path.read_text().lower() for path in folder.iterdir())
     assert "reward   shared" in typed(folder, run)
-    assert "room-keys-7/train/0" in typed(folder, show)
+    monkeypatch.chdir(folder)
+    assert main(shlex.split(show)[1:]) == 0
+    assert "room-keys-7/train/0" in capsys.readouterr().out
     # The recipe's test brings torch: it is run with the training (test_init_learns).
     assert "3 passed" in typed(folder, f"{test} -p no:cacheprovider -k 'not recipe'")
     (trace,) = read_all(folder / "runs" / "first")
