@@ -14,8 +14,8 @@ from baton.cli.printing import print_json
 from baton.compose.task_cards import ExampleInstance, TaskCard, card_of, example_of, task_cards
 from baton.errors import BatonError, UsageError
 from baton.view.terminal.corpus_tables import named
+from baton.view.terminal.fitting import Line
 from baton.view.terminal.screen import emit
-from baton.view.terminal.trace_tree import Line
 from baton.view.text import count, printable, shortened
 
 _COLUMNS = 80

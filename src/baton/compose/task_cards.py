@@ -75,7 +75,7 @@ def card_of(name: str) -> TaskCard:
     """The card of one task, by any name that `baton run` takes."""
     try:
         build = find_task(name)
-        told = {"package": _package(name, build), "settings": _defaults(name, build)}
+        told: dict[str, Any] = {"package": _package(name, build), "settings": _defaults(name, build)}
     except BatonError as error:
         if not registry.knows("task", name) and not registry.knows("game", name.removeprefix(PREFIX)):
             raise  # mistyped
