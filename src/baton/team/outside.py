@@ -196,7 +196,10 @@ class Outside:
                 event, text, (t, seq) = found
                 if event.status != "in_doubt":
                     op.result = ToolOutcome(
-                        text=text, ok=event.status == "ok", truncated="truncated" in event.extra
+                        text=text,
+                        ok=event.status == "ok",
+                        truncated="truncated" in event.extra,
+                        sandbox=event.extra.get("sandbox"),
                     )
                 self.usage.tools_reused += 1
                 self._driver.recorded(op, *self._when(event.t, t, seq))
@@ -229,6 +232,8 @@ class Outside:
             status = "ok" if outcome.ok else "failed"
             if outcome.truncated:
                 extra["truncated"] = True
+            if outcome.sandbox is not None:
+                extra["sandbox"] = outcome.sandbox
         change = self._interventions.get(result_id)
         if isinstance(change, Replace):
             text, extra = change.text, {"intervention": "replace"}

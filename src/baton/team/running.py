@@ -55,6 +55,9 @@ class Run:
         driver: Driver | None = None,
         mode: Mode | None = None,
     ) -> None:
+        mode = mode or Mode()
+        if mode.live:
+            _check_tools(team)
         self.driver = driver or Driver(virtual=team.clock == "virtual")
         self.writer = self.writer_class(
             header, self.driver, journal=journal, recording=recording, strict=strict, skip=skip
@@ -65,7 +68,7 @@ class Run:
             self.writer,
             interventions=interventions,
             budget=budget or Budget(team.limits),
-            mode=mode or Mode(),
+            mode=mode,
             take_turn=take_turn,
             perform=perform,
         )
@@ -278,6 +281,14 @@ class Run:
 def _told_lost(lost: Sequence[str], refused: Mapping[str, Refusal]) -> str:
     again = "asked again" if not refused else f"not asked again: {', '.join(refused)}"
     return f"on its way when the run was cut off, and charged in full: {', '.join(lost)}; {again}"
+
+
+def _check_tools(team: Team) -> None:
+    """Refuse to begin where a tool that a role has cannot keep what it promises: no call is paid for before."""
+    for name in dict.fromkeys(name for role in team.harness.roles for name in role.tools):
+        check = team.harness.tools[name].check
+        if check is not None:
+            check()
 
 
 def header_of(team: Team, assignment: Assignment, trace_id: str | None = None, **more: Any) -> Header:

@@ -1,15 +1,16 @@
 """A sandboxed Python tool: code nobody trusts, in a process that can do little.
 
-Every run has a process of its own with an empty temporary directory, a bare environment and no
-inherited files; it may start no other process, open no socket, and read nothing but Python itself.
-Time, memory, files and output are bounded, and nothing is left behind. What holds on which system,
-and what is not covered, is in docs/sandbox.md; `SandboxResult.layers` says what held in this run.
+Every run has a process of its own with an empty directory, a bare environment and no inherited files; it may start no
+other process, open no socket, and read nothing but Python itself. Time, memory, files and output are bounded, and
+nothing is left behind. How well that is enforced is a level (`baton.team.tools.sandbox_levels`): the strongest that
+the machine gives is taken, and what is weaker than was asked for is refused. `SandboxResult.level` says what held.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import platform
 import selectors
 import signal
 import subprocess
@@ -18,26 +19,49 @@ import tempfile
 import threading
 import time
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from baton.errors import BatonError
-from baton.team.tools.tool import Tool, in_thread, tool
+from baton.errors import BatonError, UsageError, nearest
+from baton.team.tools import bubblewrap
+from baton.team.tools.sandbox_folder import holds_too_much, remove
+from baton.team.tools.sandbox_levels import (
+    DEFAULT,
+    LAYERS,
+    LEVELS,
+    NEEDED,
+    Level,
+    Protection,
+    SandboxRefused,
+    level_of,
+    refusal,
+)
+from baton.team.tools.seccomp import filter_code
+from baton.team.tools.tool import Confined, Tool, in_thread, tool
 
-LAYERS = ("limits", "namespaces", "capabilities", "landlock", "seccomp")
+Stopped = Literal["time", "cpu", "output", "files", "signal", "cancelled", "start", "refused"]
 _CHILD = Path(__file__).with_name("sandbox_child.py")
 _LOOK_SECONDS = 0.05  # between looks at the directory and at whether the run was cancelled
 _SEATS = threading.BoundedSemaphore(max(4, 2 * (os.cpu_count() or 1)))
 """Processes at a time. A run waits for its seat before its own time begins: of a thousand agents that compute at
 once, most would else be stopped for the time the others took."""
+_KERNEL_LIMITS = ("cpu_seconds", "memory_bytes", "file_bytes", "disk_bytes", "num_files", "num_threads")
+_END_SECONDS = 5
+"""That everything inside bubblewrap may take to be gone once it is killed."""
 _SEAT_SECONDS = 600
 """That a tool's call may wait for one."""
 
 
 class SandboxError(BatonError):
     """Sandboxed code failed or was stopped. The message is its output and the reason."""
+
+    def __init__(self, message: str, sandbox: Level | None = None) -> None:
+        super().__init__(message)
+        self.sandbox = sandbox
+        """The level at which it ran; None: it did not run."""
 
 
 class SandboxLimits(Struct, frozen=True, kw_only=True):
@@ -50,14 +74,21 @@ class SandboxLimits(Struct, frozen=True, kw_only=True):
     file_bytes: int = 16 * 2**20
     """The most that any one file may hold."""
     disk_bytes: int = 64 * 2**20
-    """The most that all files may hold together. Looked at every 50 ms, so a fast writer gets past it by a little."""
+    """The most that all files may hold together. Inside bubblewrap the kernel sees to it; else it is looked at every
+    50 ms, so a fast writer gets past it by a little."""
     num_files: int = 1_000
-    """Files and directories together, looked at likewise."""
+    """Files and directories together, kept likewise."""
     num_threads: int = 32
     """Where the kernel counts them; running as root it does not, and memory is the bound."""
     output_bytes: int = 65_536
+    least: Level = DEFAULT
+    """The weakest level that will do: "audit", "seccomp", "landlock" or "bubblewrap". Weaker is refused."""
     layers: tuple[str, ...] = LAYERS
     """The layers of confinement to try."""
+
+    def __post_init__(self) -> None:
+        if self.least not in LEVELS:
+            raise UsageError(f"there is no sandbox level {self.least!r}. {nearest(self.least, LEVELS)}")
 
 
 class SandboxResult(Struct, frozen=True, kw_only=True):
@@ -67,9 +98,11 @@ class SandboxResult(Struct, frozen=True, kw_only=True):
     """Standard output and error together, as they came."""
     exit_code: int | None
     """None: it did not get to exit."""
-    stopped: Literal["time", "cpu", "output", "files", "signal", "cancelled", "start"] | None
+    stopped: Stopped | None
     layers: tuple[str, ...]
     """The layers in force; "audit" stands for the weak one, used where seccomp is absent."""
+    level: Level | None
+    """What they make together; None: it did not start."""
     duration_s: float
 
 
@@ -77,7 +110,7 @@ def python_tool(limits: SandboxLimits | None = None) -> Tool:
     """The `python` tool. Its code has no effect outside, so a run may always be repeated."""
     limits = limits or SandboxLimits()
 
-    async def python(code: str) -> str:
+    async def python(code: str) -> Confined:
         """Run Python code and return what it prints; the value of a last expression is printed too.
 
         Standard library only, no network, no other processes, an empty directory that is deleted afterwards.
@@ -87,17 +120,57 @@ def python_tool(limits: SandboxLimits | None = None) -> Tool:
             result: SandboxResult = await in_thread(lambda: run_python(code, limits, cancelled))
         finally:
             cancelled.set()
-        if result.exit_code == 0:
-            return result.output
-        raise SandboxError(_explained(result, limits))
+        if result.exit_code == 0 and result.level is not None:
+            return Confined(text=result.output, sandbox=result.level)
+        raise SandboxError(_explained(result, limits), result.level)
 
     made = tool(
         pure=True,
         idempotent=True,
         timeout_seconds=limits.wall_seconds + _SEAT_SECONDS,
         max_output_bytes=limits.output_bytes + 1_000,
+        check=lambda: require(limits),
     )
     return made(python)
+
+
+def require(limits: SandboxLimits) -> None:
+    """Raise `SandboxRefused` where this machine protects less than is asked for."""
+    found = protection(limits.layers)
+    if not found.meets(limits.least):
+        raise SandboxRefused(refusal(found, limits.least))
+
+
+@cache
+def protection(layers: tuple[str, ...] = LAYERS) -> Protection:
+    """What holds on this machine, found by starting an empty program."""
+    tried = run_python("", SandboxLimits(least="audit", layers=layers))
+    missing = {
+        "bubblewrap": why_no_bubblewrap(),
+        "landlock": None
+        if "landlock" in tried.layers
+        else "the kernel does not give it (Linux 5.13 or later does)",
+        "seccomp": None if "seccomp" in tried.layers else "for Linux on x86-64 and ARM64",
+        "start": tried.output.strip() if tried.level is None else None,
+    }
+    missing |= {layer: "not tried" for layer in LAYERS if layer in missing and layer not in layers}
+    return Protection(
+        level=tried.level, layers=tried.layers, missing={name: why for name, why in missing.items() if why}
+    )
+
+
+@cache
+def why_no_bubblewrap() -> str | None:
+    """Why bubblewrap is not used here; None: it works, as an empty program that was started in it showed."""
+    if sys.platform != "linux":
+        return "for Linux"
+    if bubblewrap.find_bubblewrap() is None:
+        return "there is no bwrap command"
+    tried = _seated("", SandboxLimits(least="bubblewrap"), threading.Event(), wrap=True)
+    if tried.level == "bubblewrap" and tried.exit_code == 0:
+        return None
+    held = f"only {', '.join(tried.layers)} held in it" if tried.layers else "it does not start"
+    return " ".join((tried.output or held).split())[:300].rstrip(".")
 
 
 def run_python(
@@ -109,112 +182,117 @@ def run_python(
         if cancelled.is_set():
             return _not_run("cancelled", "")
     try:
-        return _seated(code, limits, cancelled)
+        wrap = "bubblewrap" in limits.layers and why_no_bubblewrap() is None
+        result = _seated(code, limits, cancelled, wrap=wrap)
     finally:
         _SEATS.release()
+    if result.stopped == "refused":
+        return structs.replace(result, output=refusal(protection(limits.layers), limits.least))
+    return result
 
 
-def _seated(code: str, limits: SandboxLimits, cancelled: threading.Event) -> SandboxResult:
+def _seated(code: str, limits: SandboxLimits, cancelled: threading.Event, *, wrap: bool) -> SandboxResult:
     began = time.monotonic()
+    directory: Path | None = None
     try:
-        directory = Path(tempfile.mkdtemp(prefix="baton-sandbox-"))
-    except OSError as error:
-        return _not_run("start", f"no working directory ({error})")
-    try:
+        if not wrap:  # inside bubblewrap it has one in memory
+            directory = Path(tempfile.mkdtemp(prefix="baton-sandbox-"))
         run = _Run(code, directory, limits)
     except OSError as error:
-        _remove(directory)
+        if directory is None:
+            return _not_run("start", f"no working directory ({error})" if not wrap else str(error))
+        remove(directory)
         return _not_run("start", str(error))
     try:
         return run.watch(began, cancelled)
     finally:
         run.end()
-        _remove(directory)
+        if directory is not None:
+            remove(directory)
 
 
 class _Run:
     """One process, its pipes, and what it has said so far."""
 
-    def __init__(self, code: str, directory: Path, limits: SandboxLimits) -> None:
+    def __init__(self, code: str, directory: Path | None, limits: SandboxLimits) -> None:
         self._limits = limits
         self._directory = directory
-        self._output = bytearray()
-        self._status = bytearray()
-        self._status_fd, child_end = os.pipe()
-        settings = {
-            "status_fd": child_end,
-            "layers": limits.layers,
-            "limits": {
-                name: getattr(limits, name)
-                for name in ("cpu_seconds", "memory_bytes", "file_bytes", "num_threads")
-            },
-        }
-        # -P and no site: nothing of the user's is importable; a fixed hash seed keeps runs alike.
-        flags = ("-S", "-s", "-P", "-B", "-X", "utf8")
+        self._output, self._status, self._info = bytearray(), bytearray(), bytearray()
+        self._status_fd, status = os.pipe()
+        self._info_fd, info = os.pipe()
+        home = bubblewrap.FOLDER if directory is None else str(directory)
         try:
             with tempfile.TemporaryFile() as source:
                 source.write(code.encode(errors="replace"))
                 source.seek(0)
                 self._process = subprocess.Popen(
-                    [os.path.realpath(sys.executable), *flags, str(_CHILD), json.dumps(settings)],
+                    _command(limits, status_fd=status, info_fd=info, wrap=directory is None),
                     stdin=source,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
-                    cwd=directory,
-                    env={"PATH": "/usr/bin:/bin", "HOME": str(directory), "PYTHONHASHSEED": "0"},
-                    pass_fds=(child_end,),
+                    cwd=directory or "/",
+                    env={"PATH": "/usr/bin:/bin", "HOME": home, "PYTHONHASHSEED": "0"},
+                    pass_fds=(status, info) if directory is None else (status,),
                     start_new_session=True,
                 )
         except OSError:
             os.close(self._status_fd)
+            os.close(self._info_fd)
             raise
         finally:
-            os.close(child_end)
+            os.close(status)
+            os.close(info)
 
     def watch(self, began: float, cancelled: threading.Event) -> SandboxResult:
         """Collect the output until the process ends or has to be ended."""
         assert self._process.stdout is not None
-        stopped: Literal["time", "output", "files", "cancelled"] | None = None
+        stopped: Stopped | None = None
         with selectors.DefaultSelector() as selector:
             selector.register(self._process.stdout.fileno(), selectors.EVENT_READ, self._output)
             selector.register(self._status_fd, selectors.EVENT_READ, self._status)
+            selector.register(self._info_fd, selectors.EVENT_READ, self._info)
             while stopped is None and self._process.stdout.fileno() in selector.get_map():
                 for key, _ in selector.select(_LOOK_SECONDS):
                     data = os.read(key.fd, 65_536)
                     key.data.extend(data)
                     if not data:
                         selector.unregister(key.fd)
-                if cancelled.is_set():
-                    stopped = "cancelled"
-                elif time.monotonic() - began > self._limits.wall_seconds:
-                    stopped = "time"
-                elif len(self._output) > self._limits.output_bytes:
+                stopped = self._over(began, cancelled)
+                if stopped is None and len(self._output) > self._limits.output_bytes:
                     stopped = "output"
-                elif _too_much(self._directory, self._limits):
-                    stopped = "files"
-        if stopped is None:  # it closed its output; it may still be running
-            stopped = self._await_exit(began, cancelled)
+        while stopped is None:  # it closed its output; it may still be running
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_LOOK_SECONDS)
+                break
+            stopped = self._over(began, cancelled)
         self.end()
         return self._result(stopped, time.monotonic() - began)
 
-    def _await_exit(self, began: float, cancelled: threading.Event) -> Literal["time", "cancelled"] | None:
-        while True:
-            try:
-                self._process.wait(_LOOK_SECONDS)
-                return None
-            except subprocess.TimeoutExpired:
-                if cancelled.is_set():
-                    return "cancelled"
-                if time.monotonic() - began > self._limits.wall_seconds:
-                    return "time"
+    def _over(self, began: float, cancelled: threading.Event) -> Stopped | None:
+        """Which limit it has run into by now."""
+        if cancelled.is_set():
+            return "cancelled"
+        if time.monotonic() - began > self._limits.wall_seconds:
+            return "time"
+        if self._directory is not None and holds_too_much(
+            self._directory,
+            self._process.pid,
+            max_bytes=self._limits.disk_bytes,
+            max_files=self._limits.num_files,
+        ):
+            return "files"
+        return None
 
-    def _result(
-        self, stopped: Literal["time", "output", "files", "cancelled"] | None, duration_s: float
-    ) -> SandboxResult:
+    def _result(self, stopped: Stopped | None, duration_s: float) -> SandboxResult:
         code = self._process.returncode
-        ended: Literal["time", "cpu", "output", "files", "signal", "cancelled", "start"] | None = stopped
-        if ended is None and not self._status:
+        if self._directory is None and code - 128 in signal.valid_signals():
+            code = 128 - code  # bubblewrap tells of a signal as a shell does
+        layers = tuple(self._status.decode().split(",")) if self._status else ()
+        ended = stopped
+        if ended is None and not layers:
             ended = "start"
+        elif layers and not set(NEEDED[self._limits.least]) <= set(layers):
+            ended = "refused"
         elif ended is None and code < 0:
             over = code == -signal.SIGKILL and duration_s >= self._limits.cpu_seconds
             ended = "cpu" if over or code == -signal.SIGXCPU else "signal"
@@ -223,23 +301,71 @@ class _Run:
             output=kept.decode(errors="replace"),
             exit_code=code if ended is None else None,
             stopped=ended,
-            layers=tuple(self._status.decode().split(",")) if self._status else (),
+            layers=layers,
+            level=level_of(layers) if layers else None,
             duration_s=duration_s,
         )
 
     def end(self) -> None:
-        """Kill the process and all of its group, and take its exit status. Safe to repeat."""
+        """Kill the process and all that came of it, and take its exit status. Safe to repeat."""
         if self._process.returncode is None:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)  # its own session, so the group is its own
+            if not self._kill_inside():
+                with suppress(ProcessLookupError):
+                    os.killpg(self._process.pid, signal.SIGKILL)  # its own session, so the group is its own
             self._process.wait()
         if self._process.stdout is not None and not self._process.stdout.closed:
             self._process.stdout.close()
             os.close(self._status_fd)
+            os.close(self._info_fd)
+
+    def _kill_inside(self) -> bool:
+        """Kill the first process inside bubblewrap, and with it all others there: bwrap ends when all are gone.
+
+        Killed itself, bwrap would be gone a moment before them.
+        """
+        try:
+            pid = int(json.loads(self._info)["child-pid"])
+            opened = os.pidfd_open(pid)
+        except (ValueError, KeyError, OSError):
+            return False
+        try:
+            # Still the child of bwrap: then it is the one that is meant, whatever became of the number meanwhile.
+            parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
+            if int(parent) != self._process.pid:
+                return False
+            signal.pidfd_send_signal(opened, signal.SIGKILL)
+            self._process.wait(_END_SECONDS)
+        except (OSError, subprocess.TimeoutExpired):
+            return False
+        finally:
+            os.close(opened)
+        return True
+
+
+def _command(limits: SandboxLimits, *, status_fd: int, info_fd: int, wrap: bool) -> list[str]:
+    """The program that confines itself and runs the code on its standard input."""
+    settings = {
+        "status_fd": status_fd,
+        "parent": os.getpid(),
+        "folder": bubblewrap.FOLDER,
+        "readable": bubblewrap.readable(),
+        "layers": [name for name in limits.layers if name != ("namespaces" if wrap else "bubblewrap")],
+        "needed": NEEDED[limits.least],
+        "filter": filter_code(platform.machine()).hex(),
+        "limits": {name: getattr(limits, name) for name in _KERNEL_LIMITS},
+    }
+    # -P and no site: nothing of the user's is importable; a fixed hash seed keeps runs alike.
+    python = [os.path.realpath(sys.executable), "-S", "-s", "-P", "-B", "-X", "utf8"]
+    if not wrap:
+        return [*python, str(_CHILD), json.dumps(settings)]
+    program = [*python, bubblewrap.CHILD, json.dumps(settings)]
+    return bubblewrap.wrapped(program, child=_CHILD, info_fd=info_fd)
 
 
 def _not_run(stopped: Literal["start", "cancelled"], reason: str) -> SandboxResult:
-    return SandboxResult(output=reason, exit_code=None, stopped=stopped, layers=(), duration_s=0.0)
+    return SandboxResult(
+        output=reason, exit_code=None, stopped=stopped, layers=(), level=None, duration_s=0.0
+    )
 
 
 def _explained(result: SandboxResult, limits: SandboxLimits) -> str:
@@ -251,45 +377,7 @@ def _explained(result: SandboxResult, limits: SandboxLimits) -> str:
         "signal": "it crashed",
         "cancelled": "cancelled",
         "start": "the sandbox could not be started",
+        "refused": "it was not run",
         None: f"exit code {result.exit_code}",
     }
     return f"{result.output.rstrip()}\n[{reasons[result.stopped]}]".lstrip()
-
-
-def _too_much(directory: Path, limits: SandboxLimits) -> bool:
-    """Whether the files are too many, too big, or put where they cannot be counted."""
-    num_files = num_bytes = 0
-    pending = [os.fspath(directory)]
-    while pending:
-        try:
-            with os.scandir(pending.pop()) as entries:
-                for entry in entries:
-                    num_files += 1
-                    if num_files > limits.num_files:
-                        return True
-                    if entry.is_dir(follow_symlinks=False):
-                        pending.append(entry.path)
-                    else:
-                        num_bytes += entry.stat(follow_symlinks=False).st_blocks * 512
-        except FileNotFoundError:
-            continue  # deleted meanwhile
-        except OSError:
-            return True  # a path too long or a directory that cannot be listed hides what is in it
-    return num_bytes > limits.disk_bytes
-
-
-def _remove(directory: Path) -> None:
-    """Delete the directory, however deep and however its permissions: subdirectories move up first."""
-    count = 0
-    with suppress(OSError):  # what cannot be deleted stays in the temporary directory
-        while entries := list(directory.iterdir()):
-            for entry in entries:
-                if entry.is_symlink() or not entry.is_dir():
-                    entry.unlink()
-                    continue
-                entry.chmod(0o700)
-                for inner in list(entry.iterdir()):
-                    count += 1
-                    inner.rename(directory / f".{count}-{os.urandom(8).hex()}")
-                entry.rmdir()
-        directory.rmdir()

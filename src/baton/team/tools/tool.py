@@ -23,7 +23,7 @@ from hashlib import blake2b
 from typing import Any, Final, Literal, Union, get_type_hints, overload
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType, structs
 
 from baton.errors import UsageError
 from baton.team.action import VERBS
@@ -59,9 +59,18 @@ class Tool(Struct, frozen=True, kw_only=True, eq=False):
     max_output_bytes: int
     cost_usd: float | None
     """Price of one call; None: not known."""
+    check: Callable[[], None] | None = None
+    """Called before a run that may use the tool; raises a UsageError where it cannot keep what it promises."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
+
+
+class Confined(Struct, frozen=True, kw_only=True):
+    """What a tool returns that ran in a sandbox: its text, and the level that protected from it."""
+
+    text: str
+    sandbox: str
 
 
 class ToolOutcome(Struct, frozen=True, kw_only=True):
@@ -73,6 +82,8 @@ class ToolOutcome(Struct, frozen=True, kw_only=True):
     truncated: bool = False
     duration_s: float = 0.0
     error: Literal["arguments", "timeout", "raised", "output"] | None = None
+    sandbox: str | None = None
+    """The level of the sandbox it ran in; None: it ran in none."""
 
 
 class Registry(Mapping[str, Tool]):
@@ -102,7 +113,7 @@ class Registry(Mapping[str, Tool]):
             {
                 field: getattr(self._tools[name], field)
                 for field in Tool.__struct_fields__
-                if field not in ("function", "arguments")
+                if field not in ("function", "arguments", "check")
             }
             for name in sorted(self._tools)
         ]
@@ -127,6 +138,7 @@ def tool(
     timeout_seconds: float = 30.0,
     max_output_bytes: int = 65_536,
     cost_usd: float | None = None,
+    check: Callable[[], None] | None = None,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(
     function: Callable[..., Any] | None = None,
@@ -141,6 +153,7 @@ def tool(
     timeout_seconds: float = 30.0,
     max_output_bytes: int = 65_536,
     cost_usd: float | None = None,
+    check: Callable[[], None] | None = None,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a tool of a typed function: `@tool`, or `@tool(pure=True, ...)`."""
 
@@ -180,6 +193,7 @@ def tool(
             timeout_seconds=timeout_seconds,
             max_output_bytes=max_output_bytes,
             cost_usd=cost_usd,
+            check=check,
         )
 
     return make if function is None else make(function)
@@ -300,10 +314,19 @@ def _raised(tool: Tool, error: BaseException, duration_s: float) -> ToolOutcome:
     except Exception:
         said = "(its message cannot be shown)"
     text, truncated = _cut(f"{tool.name} failed: {type(error).__name__}: {said}", tool.max_output_bytes)
-    return ToolOutcome(text=text, ok=False, truncated=truncated, duration_s=duration_s, error="raised")
+    return ToolOutcome(
+        text=text,
+        ok=False,
+        truncated=truncated,
+        duration_s=duration_s,
+        error="raised",
+        sandbox=getattr(error, "sandbox", None),
+    )
 
 
 def _shown(tool: Tool, result: Any, duration_s: float) -> ToolOutcome:
+    if isinstance(result, Confined):
+        return structs.replace(_shown(tool, result.text, duration_s), sandbox=result.sandbox)
     try:
         if isinstance(result, (bytes, bytearray, memoryview)):
             text = bytes(result).decode()

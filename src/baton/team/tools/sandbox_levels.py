@@ -1,0 +1,75 @@
+"""How well sandboxed code is kept in: four levels, what each is made of, and the refusal of a weaker one.
+
+Invariant: code runs at the strongest level that the machine gives, or not at all when that is weaker than was asked
+for. Nobody gets less without having named it. What each level promises and what not: docs/sandbox.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Literal, get_args
+
+from msgspec import Struct
+
+from baton.errors import UsageError
+
+Level = Literal["audit", "seccomp", "landlock", "bubblewrap"]
+LEVELS: tuple[Level, ...] = get_args(Level)
+"""From the weakest to the strongest."""
+DEFAULT: Level = "landlock"
+"""Weaker ones leave the files open that the user may read."""
+LAYERS = ("bubblewrap", "namespaces", "limits", "capabilities", "landlock", "seccomp")
+"""What can be laid around the code, from the outside in."""
+
+NEEDED: Mapping[Level, tuple[str, ...]] = {
+    "audit": (),
+    "seccomp": ("limits", "seccomp"),
+    "landlock": ("limits", "capabilities", "landlock", "seccomp"),
+    "bubblewrap": ("bubblewrap", "limits", "capabilities", "seccomp"),
+}
+"""The layers that make a level."""
+
+PROTECTS: Mapping[Level, str] = {
+    "audit": "the interpreter refuses sockets and processes; determined code gets around it, and reads your files",
+    "seccomp": "no network, no other process, no signal to one; your files can be read and written",
+    "landlock": "besides, no file but Python's own; names and sizes of files outside can be seen",
+    "bubblewrap": "mounts, processes, network and memory file system of its own: nothing of yours is in sight",
+}
+"""What a level keeps the code from, in one line."""
+
+
+class Protection(Struct, frozen=True, kw_only=True):
+    """What the machine gives, as tried."""
+
+    level: Level | None
+    """None: the sandbox does not start at all."""
+    layers: tuple[str, ...]
+    missing: dict[str, str]
+    """Layer that is not in force -> why."""
+
+    def meets(self, least: Level) -> bool:
+        return self.level is not None and LEVELS.index(self.level) >= LEVELS.index(least)
+
+
+class SandboxRefused(UsageError):
+    """The machine protects less than was asked for, so nothing was run."""
+
+
+def level_of(layers: Collection[str]) -> Level:
+    """The strongest level that these layers make."""
+    return next(level for level in reversed(LEVELS) if set(NEEDED[level]) <= set(layers))
+
+
+def refusal(found: Protection, least: Level) -> str:
+    """Why code is not run here, and what to type."""
+    has = f"reaches level {found.level!r} here" if found.level else "does not start here"
+    reasons = "; ".join(f"{layer}: {why}" for layer, why in found.missing.items())
+    said = f"the Python sandbox {has}, and at least {least!r} was asked for ({PROTECTS[least]})."
+    said += f" Not in force: {reasons}." if reasons else ""
+    said += " Type: apt-get install bubblewrap (as root; other systems call the package the same)"
+    if found.level is None:
+        return said + "."
+    return (
+        f"{said}, or ask for what there is by its name: --set task.sandbox={found.level} (of a recipe: "
+        f'task.settings.sandbox), in Python SandboxLimits(least="{found.level}").'
+    )
