@@ -21,6 +21,7 @@ from baton.tasks.reasoning import PREFIX as REASONING
 from baton.tasks.shard_sum import ShardSum
 from baton.tasks.task import Task
 from baton.tasks.voters import VotersTask
+from baton.team.tools.sandbox_levels import DEFAULT, Level
 
 
 def _game(name: str) -> Callable[..., Task]:
@@ -37,6 +38,7 @@ def _reasoning(family: str) -> Callable[..., Task]:
         digits: int = 1,
         team: Literal["small", "single", "any"] = "small",
         python: bool = False,
+        sandbox: Level = DEFAULT,
         partial: bool = False,
         max_tokens: int = 1024,
     ) -> Task:
@@ -46,6 +48,7 @@ def _reasoning(family: str) -> Callable[..., Task]:
             digits=digits,
             team=team,
             python=python,
+            sandbox=sandbox,
             partial=partial,
             max_tokens=max_tokens,
         )

@@ -18,7 +18,8 @@ from baton.tasks.reasoning.small_team import single, small
 from baton.tasks.task import Instance, Play, Split, Task
 from baton.team.clock import generator
 from baton.team.team import Topology
-from baton.team.tools.sandbox import python_tool
+from baton.team.tools.sandbox import SandboxLimits, python_tool
+from baton.team.tools.sandbox_levels import DEFAULT, Level
 from baton.team.tools.tool import Tool
 
 PREFIX = "reasoning:"
@@ -38,6 +39,7 @@ class ReasoningTask(Task):
         digits: int = 1,
         team: Literal["small", "single", "any"] = "small",
         python: bool = False,
+        sandbox: Level = DEFAULT,
         partial: bool = False,
         max_tokens: int = 1024,
     ) -> None:
@@ -53,6 +55,8 @@ class ReasoningTask(Task):
         self.digits = digits
         self.team = team
         self.python = python
+        self.sandbox = SandboxLimits(least=sandbox)
+        """What Python runs in; weaker than this level it is refused."""
         self.partial = partial
         """Whether the verifier's scores between 0 and 1 count, or only a whole answer."""
         self.max_tokens = max_tokens
@@ -88,7 +92,7 @@ class ReasoningTask(Task):
         return ScriptedPlay(self.family)
 
     def tools(self, instance: Instance) -> Sequence[Tool]:  # noqa: ARG002 (the same for all)
-        return (python_tool(),) if self.python else ()
+        return (python_tool(self.sandbox),) if self.python else ()
 
     def topology(self) -> Topology | None:
         if self.team == "any":

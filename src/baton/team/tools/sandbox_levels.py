@@ -30,10 +30,10 @@ NEEDED: Mapping[Level, tuple[str, ...]] = {
 """The layers that make a level."""
 
 PROTECTS: Mapping[Level, str] = {
-    "audit": "the interpreter refuses sockets and processes; determined code gets around it, and reads your files",
-    "seccomp": "no network, no other process, no signal to one; your files can be read and written",
-    "landlock": "besides, no file but Python's own; names and sizes of files outside can be seen",
-    "bubblewrap": "mounts, processes, network and memory file system of its own: nothing of yours is in sight",
+    "audit": "Python alone hinders it: it can get at all that you can",
+    "seccomp": "no network, no processes, no signals; your files are open",
+    "landlock": "also no files but Python's; names and sizes can be seen",
+    "bubblewrap": "also its own mounts, processes, network: nothing in sight",
 }
 """What a level keeps the code from, in one line."""
 
@@ -62,9 +62,13 @@ def level_of(layers: Collection[str]) -> Level:
 
 def refusal(found: Protection, least: Level) -> str:
     """Why code is not run here, and what to type."""
-    has = f"reaches level {found.level!r} here" if found.level else "does not start here"
+    has = (
+        f"reaches level {found.level!r} here ({PROTECTS[found.level]})"
+        if found.level
+        else "does not start here"
+    )
     reasons = "; ".join(f"{layer}: {why}" for layer, why in found.missing.items())
-    said = f"the Python sandbox {has}, and at least {least!r} was asked for ({PROTECTS[least]})."
+    said = f"the Python sandbox {has}, and at least {least!r} was asked for."
     said += f" Not in force: {reasons}." if reasons else ""
     said += " Type: apt-get install bubblewrap (as root; other systems call the package the same)"
     if found.level is None:

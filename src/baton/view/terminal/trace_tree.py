@@ -189,6 +189,8 @@ class _Writer:
             words.append(f"p={event.propensity:.3g}")
         if isinstance(sure := event.extra.get("confidence"), int | float):
             words.append(f"confidence {sure:.3g}")
+        if isinstance(level := event.extra.get("sandbox"), str):
+            words.append(f"sandbox {shortened(level, _NAME_WIDTH)}")
         if event.options is not None:
             words.append(f"of {len(event.options)}")
         if words:
