@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import gc
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -28,6 +29,8 @@ from baton.team.protocol import Request
 from baton.team.recording import StoreJournal
 from baton.team.running import header_of, resume, run
 from baton.team.team import Assignment, Team
+from baton.team.tools.sandbox import SandboxLimits, protection, run_python
+from baton.team.tools.sandbox_levels import LAYERS
 from baton.team.tools.tool import Registry, tool
 from baton.team.topology import make_topology
 from baton.trace.formats import read
@@ -205,6 +208,37 @@ def forking(num_agents: int, num_steps: int) -> Row:
     )
 
 
+def sandboxes(repeats: int) -> list[Row]:
+    """From a call of the sandbox to its result, for an empty program, in turns with Python started plainly."""
+    levels: dict[str, SandboxLimits] = {}
+    for layers in (LAYERS, LAYERS[1:]):
+        found = protection(layers).level
+        if found is not None:
+            levels[found] = SandboxLimits(layers=layers, least=found)
+    times: dict[str, list[float]] = {name: [] for name in ("plain", *levels)}
+    for _ in range(repeats):
+        for name in times:
+            began = time.perf_counter()
+            if name == "plain":
+                subprocess.run([sys.executable, "-S", "-s", "-P", "-B", "-c", ""], check=True)
+            else:
+                assert run_python("", levels[name]).exit_code == 0
+            times[name].append((time.perf_counter() - began) * 1000)
+    middle = {name: statistics.median(each) for name, each in times.items()}
+    shown = {name: f"{middle[name]:.0f} ms (least {min(each):.0f})" for name, each in times.items()}
+    return [
+        row(
+            f"start of the Python sandbox, level {level}, an empty program",
+            shown[level],
+            "python -c ''",
+            shown["plain"],
+            middle["plain"] / middle[level],
+            WHERE,
+        )
+        for level in levels
+    ]
+
+
 def peers(num_agents: int, num_steps: int, repeats: int) -> list[Row]:
     """The same fan-out in other frameworks."""
     from peers import autogen_team, langgraph_team, openai_agents_team
@@ -250,15 +284,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--smoke", action="store_true", help="tiny sizes, to see that it runs")
     parser.add_argument("--no-peers", action="store_true", help="leave out the other frameworks")
+    parser.add_argument("--sandbox", action="store_true", help="only what the Python sandbox costs to start")
     args = parser.parse_args()
     sys.path.insert(0, str(Path(__file__).parent))
     if args.smoke:
-        print_table([*growth([(2, 5), (4, 5)], 1), *big(4, 5), resuming(400), forking(5, 3)])
+        print_table([*growth([(2, 5), (4, 5)], 1), *big(4, 5), resuming(400), forking(5, 3), *sandboxes(1)])
+        return
+    if args.sandbox:
+        print_table(sandboxes(25))
         return
     print("### Cost per step, and how it grows\n")
     print_table(growth([(10, 20), (100, 20), (1_000, 20), (1, 200), (1, 2_000), (1, 20_000)], 3))
     print("\n### Scale\n")
-    print_table([*big(1_000, 20), resuming(20_000), forking(1_000, 5)])
+    print_table([*big(1_000, 20), resuming(20_000), forking(1_000, 5), *sandboxes(25)])
     if not args.no_peers:
         print("\n### Against other frameworks\n")
         print_table([r for agents, steps in ((10, 20), (100, 20), (1, 200)) for r in peers(agents, steps, 3)])

@@ -24,7 +24,7 @@ FIGURES = {
         "build graph", "first cone", "cone, half the trace", "cone of about 100 events", "critical path",
         "resident", "growth",
     ),
-    ("runtime.py", "--no-peers"): ("journal on", "memory", "resume", "fork"),
+    ("runtime.py", "--no-peers"): ("journal on", "memory", "resume", "fork", "sandbox"),
 }  # fmt: skip
 
 

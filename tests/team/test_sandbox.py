@@ -96,7 +96,7 @@ def test_ordinary_code_runs(code: str, output: str, layers: tuple[str, ...]) -> 
 
 
 MANY_THINGS = """
-import asyncio, csv, ctypes, io, json, mmap, os, pathlib, pickle, queue, random, select, shutil, signal, sqlite3, tempfile
+import asyncio, ctypes, json, mmap, os, pathlib, pickle, queue, random, select, shutil, signal, sqlite3, tempfile
 import threading, time, uuid, zipfile, zlib
 from concurrent.futures import ThreadPoolExecutor
 

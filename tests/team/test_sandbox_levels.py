@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from sandbox_escapes import table
 
 import baton
 from baton.cli import main
@@ -186,3 +187,15 @@ def test_the_command_refuses_what_is_weaker(
     seen = capsys.readouterr()
     assert "bubblewrap  no" in seen.out
     assert "Type: apt-get install bubblewrap" in seen.err
+
+
+def test_the_page_says_what_is() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "sandbox.md").read_text()
+    assert f"{len(table())} programs" in page
+    for name in (*LEVELS, *LAYERS, "audit"):
+        assert f"| `{name}` |" in page, name
+    code = page.partition("```python\n")[2].partition("```")[0]
+    said = [line.rpartition("  # ") for line in code.splitlines() if "  # " in line]
+    names = {"SandboxLimits": SandboxLimits, "run_python": run_python}
+    for line, _, expected in (said[0], said[1]):
+        assert repr(eval(line, names)) == expected
