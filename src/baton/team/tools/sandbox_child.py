@@ -19,7 +19,7 @@ import resource
 import signal
 import struct
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 __all__: list[str] = []
@@ -142,7 +142,7 @@ def confine(settings: dict[str, Any]) -> list[str]:
         LIBC.prctl(1, signal.SIGKILL, 0, 0, 0)  # die with the parent
         if os.getppid() != settings["parent"]:
             raise SystemExit("Baton is gone already")
-    tried = {
+    tried: dict[str, Callable[[], bool]] = {
         "bubblewrap": lambda: own_folder(settings["folder"], settings["limits"]),
         "namespaces": namespaces,
         "limits": lambda: limit(settings["limits"]),
