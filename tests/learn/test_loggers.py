@@ -20,7 +20,7 @@ from baton.errors import MissingExtraError, UsageError
 from baton.installed import install_hint
 from baton.learn.recipe import Recipe, parse
 from baton.learn.run import loggers as module
-from baton.learn.run.loggers import LoggedRun, Loggers, asks_network, check_loggers, logged_run
+from baton.learn.run.loggers import LoggedRun, Loggers, asks_network, check_loggers
 from baton.settings import plain
 from baton.testing import CheckFailed, check_logger
 
@@ -39,12 +39,10 @@ def recipe(train: str) -> Recipe:
 
 def going(folder: Path, train: str, resumed_at: int | None = None) -> tuple[Loggers, list[str]]:
     said: list[str] = []
-    made = recipe(train)
-
-    def told() -> LoggedRun:
-        return logged_run(folder, {"started": "2026-01-01", "recipe": "grpo"}, made, resumed_at)
-
-    return Loggers(made, told, said.append), said
+    told = {"started": "2026-01-01", "recipe": "grpo"}
+    made = Loggers(recipe(train), folder, lambda: told, said.append)
+    made.resumed_at = resumed_at
+    return made, said
 
 
 def played(folder: Path, train: str, resumed_at: int | None = None) -> list[str]:

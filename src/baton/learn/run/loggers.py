@@ -260,17 +260,24 @@ class Loggers:
     """All loggers of a run, behind a guard."""
 
     def __init__(
-        self, recipe: Recipe, run: Callable[[], LoggedRun], note: Callable[[str], None] | None = None
+        self,
+        recipe: Recipe,
+        folder: Path,
+        told: Callable[[], Mapping[str, Any]],
+        note: Callable[[str], None] | None = None,
     ) -> None:
-        """Nothing is made before the first figure comes: a run that is only measured again logs nothing."""
-        self._recipe, self._run, self._note = recipe, run, note
+        """`told` is the run's run.json. Nothing is made before the first figure comes: a run that is only measured
+        again logs nothing."""
+        self._recipe, self._folder, self._told, self._note = recipe, folder, told, note
         self._open: dict[str, RunLogger] | None = None
+        self.resumed_at: int | None = None
+        """The step that the run goes on after."""
 
     def log(self, step: int, scalars: Mapping[str, float]) -> None:
         """Figures of a step, to all that still work."""
         if self._open is None:
             self._open = {}
-            told = self._run()
+            told = logged_run(self._folder, self._told(), self._recipe, self.resumed_at)
             for name in self._recipe.train.loggers:
                 if made := self._guarded(name, lambda name=name: self._make(name, told)):  # type: ignore[misc]
                     self._open[name] = made

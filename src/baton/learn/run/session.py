@@ -30,7 +30,7 @@ from baton.learn.run.evaluate import (
     tries_for,
 )
 from baton.learn.run.folder import Folder, read_lines
-from baton.learn.run.loggers import Loggers, logged_run
+from baton.learn.run.loggers import Loggers
 from baton.learn.stage import Unanswered
 from baton.learn.trainer import Diverged, Trainer
 from baton.trace.outcome import task_return
@@ -54,27 +54,28 @@ class Session:
         self._resumed_at: int | None = None
         """The step that it went on after; None: it began here."""
         self._began = time.monotonic()
-        self._loggers = Loggers(
-            self.recipe,
-            lambda: logged_run(folder.path, folder.told(), self.recipe, self._resumed_at),
-            note,
-        )
+        self._loggers = Loggers(trainer.recipe, folder.path, folder.told, note)
 
     def measure_untrained(self, progress: Callable[[str], None] | None) -> Session:
         """What the team is worth before it is trained; then the first checkpoint, from which a run can go on."""
-        with self._telling("interrupted before the first step"):
-            for line in references(self.trainer.stage.game):
-                self.folder.add("evals", line)
-            if progress is not None:
-                progress("measuring the untrained team")
-            self.evaluate("untrained")
-            self.checkpoint()
+        try:
+            with self._telling("interrupted before the first step"):
+                for line in references(self.trainer.stage.game):
+                    self.folder.add("evals", line)
+                if progress is not None:
+                    progress("measuring the untrained team")
+                self.evaluate("untrained")
+                self.checkpoint()
+        except BaseException:  # nobody gets the session, who could close it
+            self.close()
+            raise
         return self
 
     def go_on_from(self, step: int) -> None:
         """The run goes on after this step: what came later is done again, and the clock counts from there."""
         self.folder.forget_after(step)
         self._resumed_at = step
+        self._loggers.resumed_at = step
         lines = read_lines(self.folder.path / "metrics.jsonl")
         self._seconds = lines[-1].get("seconds", 0.0) if lines else 0.0
 
