@@ -28,6 +28,7 @@ from baton.registry import names
 from baton.trace.formats.sqlite.store_read import list_traces
 from baton.trace.outcome import team_return
 from baton.trace.trace import Trace
+from baton.view.terminal.endings import how_it_went
 from baton.view.terminal.live import live_line
 from baton.view.terminal.run_lines import describe, watching
 from baton.view.text import count as counted
@@ -113,6 +114,7 @@ def run(args: argparse.Namespace) -> int:
         remark(f"\nStopped; everything so far is kept. Type: {go_on}")
         return 130
     say(describe(trace))
+    say(f"ended    {how_it_went(trace)}")
     count = len(list_traces(path))
     say(f"trace    {trace.trace_id} in {path}" + (f", which holds {count} now" if count > 1 else ""))
     show = ["baton", "show", args.out, *(("--trace", trace.trace_id) if count > 1 else ())]

@@ -30,6 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--width", type=_at_least(40), metavar="N", help="columns; text is cut to fit")
     parser.add_argument("--text", action="store_true", help="the whole text of each event under it")
+    parser.add_argument(
+        "--prompts", action="store_true", help="what each model was asked and answered, word for word"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -42,6 +45,7 @@ def run(args: argparse.Namespace) -> int:
         width=args.width or columns(),
         fold=not args.events,
         text=args.text,
+        prompts=args.prompts,
     )
     tree = page(trace, options)
     lines: list[Line] = [*above(trace), *tree.lines, *below(trace, fold=options.fold)]

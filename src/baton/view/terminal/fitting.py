@@ -14,7 +14,7 @@ Line = list[tuple[str, str]]
 
 _GAP = 2
 _LABEL = re.compile(r"\s*\S+(?: \S+){0,3}\s{2,}(?=\S)(?!.*\s\s)")
-_BRANCHES = re.compile(r"(?:[│|├└ `][ ─-][ ])+(?=\S)")
+_BRANCHES = re.compile(r"[ ─-]*[│├└|`][ │├└─|`-]*")
 _RAILS = str.maketrans("├└─`-", "│    ")
 _COMMAND = re.compile(r"\s*(?:Type: |# Type: )?baton [a-z]")
 _SHELL_WORDS = re.compile(r"(?:'[^']*'|\"[^\"]*\"|[^\s'\"])+|\s+|['\"]")
@@ -195,7 +195,7 @@ def _rest(whole: str, width: int) -> str:
     """What the rest of a line begins with: the rails of a tree, or space, up to under what follows its label."""
     if branches := _BRANCHES.match(whole):
         rails = branches[0].translate(_RAILS)
-        return rails + "  " if cells(rails) < width // 2 else "  "
+        return rails + "  " if cells(rails) < width * 2 // 3 else "  "
     label = _LABEL.match(whole)
     if label and label.end() <= min(24, width // 3):
         return " " * label.end()

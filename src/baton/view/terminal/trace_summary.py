@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from baton.measure.metrics.scale import Scale, scale
 from baton.trace.records import Credit, Reward
 from baton.trace.trace import Trace
+from baton.view.terminal.endings import failures_said, why_ended
 from baton.view.terminal.fitting import Line
 from baton.view.text import count, duration, number, printable
 
@@ -23,6 +24,9 @@ def above(trace: Trace) -> list[Line]:
         ("finished", "green") if trace.finished else ("unfinished", "bold red"),
     ]
     lines = [title, [("  ".join(_counts(size)), "")], [("  ".join(_costs(size)), "")]]
+    forced = not trace.finished or "forced" in size.statuses
+    lines.append([("ended  ", ""), (why_ended(trace), "red" if forced else "")])
+    lines += [[(f"{label}  ", ""), (told, "red")] for label, told in failures_said(trace)]
     further = {name: value for name, value in trace.costs.items() if name not in _SAID_ALREADY}
     for name, values in (("costs", further), ("metrics", trace.metrics)):
         if values:

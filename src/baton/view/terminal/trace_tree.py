@@ -14,15 +14,18 @@ from typing import TypeVar
 from msgspec import Struct
 
 from baton.errors import CorruptError, UsageError
-from baton.trace.records import Event, is_content_address
+from baton.trace.records import Call, Event, is_content_address
 from baton.trace.trace import Trace
 from baton.view.lanes import Lane, Lanes
+from baton.view.terminal.endings import reason_of
 from baton.view.terminal.fitting import Line
+from baton.view.terminal.prompts import call_rows
 from baton.view.text import count, duration, moment, nearest_name, number, printable, shortened
 
 T = TypeVar("T")
 _PAGE_LINES = 160
 _NAME_WIDTH = 60  # whoever writes a longer name does not get the whole screen for it
+_WHY_WIDTH = 120
 _DEEPEST = 40  # a branch indents by three columns
 # (events an agent shows, levels of agents), from all to next to nothing.
 _FOLDS = [(n, _DEEPEST) for n in (10**9, 60, 30, 16, 10, 6)] + [(6, n) for n in (6, 4, 3, 2, 1, 0)]
@@ -40,6 +43,8 @@ class Options(Struct, frozen=True, kw_only=True):
     fold: bool = True
     text: bool = False
     """The whole text of every event, not only its beginning."""
+    prompts: bool = False
+    """What every call was asked and answered, above the first event that came of it."""
 
 
 class Page(Struct, frozen=True, kw_only=True):
@@ -91,6 +96,7 @@ class _Writer:
         self._most = most
         self._depth = depth
         self._room = room
+        self._asked = _first_events(trace) if options.prompts else {}
         self._id_width = min(12, max((len(event.id) for event in trace.events[-1:]), default=2))
 
     def agents(self, roots: Sequence[Lane]) -> None:
@@ -113,6 +119,9 @@ class _Writer:
                 self._agent(node, here, below, level + 1)
             elif isinstance(node, Event):
                 self.num_shown += 1
+                for call in self._asked.get(node.id, ()):
+                    for row, style in call_rows(self._trace, call):
+                        self._add(rest + "│  ", [(row, style)])
                 text = self._text(node) if self._options.text else None
                 self._add(here, self._event_line(node, self._options.width - len(here), snippet=text is None))
                 for row in (text or "").splitlines():
@@ -200,7 +209,9 @@ class _Writer:
         if event.duration_s is not None:
             line.append((f" took {duration(event.duration_s)}", "dim"))
         if event.status != "ok":
-            line.append((f" {event.status.upper()}", "bold red"))
+            why = reason_of(event)
+            said = "" if why is None else f": {shortened(why, _WHY_WIDTH)}"
+            line.append((f" {event.status.upper()}{said}", "bold red"))
         if event.trusted is False:
             line.append((" untrusted", "red"))
         if event.inferred:
@@ -229,6 +240,20 @@ class _Writer:
             return self._trace.text(event.content_ref)
         except CorruptError:
             return None
+
+
+def _first_events(trace: Trace) -> dict[str, list[Call]]:
+    """Event -> the calls whose first effect it is. A call of which nothing came is put to its agent's last event."""
+    first: dict[str, str] = {}
+    for event in trace.events:
+        if event.call is not None:
+            first.setdefault(event.call, event.id)
+    of_agent: dict[str, str] = {event.agent: event.id for event in trace.events}
+    found: dict[str, list[Call]] = {}
+    for call in trace.calls:
+        if place := first.get(call.id) or of_agent.get(call.agent):
+            found.setdefault(place, []).append(call)
+    return found
 
 
 _STYLES = {
