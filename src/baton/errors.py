@@ -80,7 +80,7 @@ def closest(given: str, names: Iterable[str]) -> str | None:
 
 
 def _plain(name: str) -> str:
-    return name.casefold().replace("_", "-").strip()
+    return name.casefold().replace("_", "-").strip(" '\"")
 
 
 def _slips(one: str, other: str) -> int:

@@ -84,11 +84,14 @@ def test_gold_from_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) ->
 def test_monitors(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     run = made(tmp_path / "run")
     out = typed(capsys, run, "--recipe", "shared", "--monitor")
-    assert out.count("quiet") == 10
+    assert out.count("quiet") == 3
+    assert out.count("not measured  ") == 8  # what nobody could look at is not quiet
+    assert "not measured  communication_padding\n       Nothing of that kind is in these traces." in out
+    assert "Type: baton run TASK --topology debate --out DIR" in out
     out = typed(capsys, GOLDEN / "debate.jsonl", "--recipe", "shared", "--monitor")
     assert "FIRED  pseudo_parallelism" in out
     found = json.loads(typed(capsys, run, "--recipe", "shared", "--monitor", "--json"))["findings"]
-    assert [finding["fired"] for finding in found] == [False] * 10
+    assert [finding["fired"] for finding in found] == [False] * 11
 
 
 def test_mistakes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -52,6 +52,8 @@ def test_agents_hang_under_their_spawn_with_their_events() -> None:
         "2 agents (1 spawned, depth 1, 1 busy at once)  7 events  1 message  1 tool call  1 LLM call  "
         "1 failed  1 forced\n"
         "3 tokens  took 2.00s  work 2.00s, span 2.00s  parallelism 1.00\n"
+        "ended  lead was forced to stop: the trace does not say why\n"
+        "failed  1 tool result; w: no\n"
         "\n"
         "lead (orchestrator)  0.00s–2.00s  4 events  3 tokens\n"
         '├─ e1  0.00s spawn → w "look" [p=0.25 of 2] 3 tok took 2.00s\n'

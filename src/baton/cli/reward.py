@@ -167,10 +167,12 @@ def _table(trace: Trace, rewards: list[Reward]) -> Iterator[Line]:
 
 
 def _finding(finding: Finding) -> Iterator[Line]:
-    score = "not measured" if finding.score is None else f"{finding.score:.2f} of {finding.threshold:.2f}"
-    style = "red" if finding.fired else "green"
-    state = "FIRED" if finding.fired else "quiet"
-    yield [(f"{state}  ", style), (f"{finding.mode}  {score}", "")]
+    """Fired, quiet or not measured: what nobody could look at is not quiet."""
+    if finding.score is None:
+        yield [("not measured  ", "yellow"), (finding.mode, "")]
+    else:
+        state, style = ("FIRED", "red") if finding.fired else ("quiet", "green")
+        yield [(f"{state}  ", style), (f"{finding.mode}  {finding.score:.2f} of {finding.threshold:.2f}", "")]
     yield [(f"       {printable(finding.message)}", "dim")]
     if finding.fired:
         yield [(f"       evidence: {printable(', '.join(finding.events[:8]))}", "dim")]

@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from baton.errors import TraceError
 from baton.reward import paid_monitors
+from baton.reward.monitor_needs import not_measured
 from baton.reward.reading import judged, outcome, verdict
 from baton.reward.rules.tool_use import repeats
 from baton.reward.tool_claims import claims
@@ -106,7 +107,7 @@ def watch(traces: Sequence[Trace], gold: Mapping[str, Gold] | None = None) -> li
         try:
             found.append(look())
         except TraceError as error:
-            found.append(_finding(mode, None, FIRES_FROM, (), f"not measured: {error}"))
+            found.append(_finding(mode, None, FIRES_FROM, (), str(error)))
     unpaid = [mode for mode in get_args(Mode) if mode not in monitors]
     return found + [
         _finding(mode, None, FIRES_FROM, (), "no reward of such a kind was paid.") for mode in unpaid
@@ -296,6 +297,8 @@ def _of(mode: Mode, seen: paid_monitors.Seen) -> Finding:
 
 
 def _finding(mode: Mode, score: float | None, threshold: float, events: Sequence[str], seen: str) -> Finding:
+    if score is None:
+        seen = not_measured(mode, seen)
     advice = f" {_ADVICE[mode]}" if score is not None and score >= threshold else ""
     return Finding(mode=mode, score=score, threshold=threshold, events=tuple(events), message=seen + advice)
 

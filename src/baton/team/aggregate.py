@@ -22,6 +22,7 @@ from msgspec import Struct
 
 from baton.errors import BatonError, UsageError, nearest
 from baton.registry import is_reference, knows, resolve
+from baton.team.hints import hint_for_agent
 from baton.team.surface.parsing import decode_json, encode_json
 from baton.trace.outcome import plain
 
@@ -276,7 +277,7 @@ def aggregator(name: str, among: Mapping[str, Aggregator] = AGGREGATORS) -> Aggr
     """The aggregator of this name, or an error with the nearest one. Nothing is imported: a model may say any name."""
     if name in among:
         return among[name]
-    raise AggregateError(f"There is no aggregation method {name[:80]!r}. {nearest(name[:80], among)}")
+    raise AggregateError(f"There is no aggregation method {name[:80]!r}. {hint_for_agent(name[:80], among)}")
 
 
 def make_aggregators(
@@ -312,7 +313,7 @@ def _check(name: str, claims: Sequence[Claim], params: Mapping[str, Any], kind: 
     unknown = [key for key in params if key not in kind.__struct_fields__]
     if unknown:
         known = kind.__struct_fields__
-        hint = nearest(str(unknown[0]), known) if known else "It takes none."
+        hint = hint_for_agent(str(unknown[0]), known) if known else "It takes none."
         raise AggregateError(f"{name} has no parameter {unknown[0]!r}. {hint}")
     try:
         return msgspec.convert(params, kind)
@@ -395,5 +396,7 @@ def _covariance(claims: Sequence[Claim], settings: _CovarianceParams) -> tuple[n
 
 def _row(agent: str, known: Sequence[str]) -> int:
     if agent not in known:
-        raise AggregateError(f"inverse_covariance: nothing is given for {agent!r}. {nearest(agent, known)}")
+        raise AggregateError(
+            f"inverse_covariance: nothing is given for {agent!r}. {hint_for_agent(agent, known)}"
+        )
     return known.index(agent)

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from baton.errors import BatonError, nearest
+from baton.errors import BatonError
 from baton.team.action import (
     VERBS,
     Action,
@@ -32,6 +32,7 @@ from baton.team.agent import Agent, CarryOut, Item, returned
 from baton.team.aggregate import Claim, aggregator
 from baton.team.budget import Refusal, Reservation
 from baton.team.clock import Op, Resting
+from baton.team.hints import hint_for_agent
 from baton.team.intervene import Drop, Force, Replace, with_text
 from baton.team.protocol import Answer, Entry
 from baton.team.recording import Said
@@ -141,7 +142,7 @@ def invalid(run: RunState, me: Agent, message: str, said: Said | None, decision:
 
 async def _spawn(run: RunState, me: Agent, action: Spawn, said: Said | None, extra: dict[str, Any]) -> None:
     if action.role not in me.role.spawns:
-        raise Forbidden(f"you cannot spawn a {action.role!r}. {nearest(action.role, me.role.spawns)}")
+        raise Forbidden(f"you cannot spawn a {action.role!r}. {hint_for_agent(action.role, me.role.spawns)}")
     number = me.num_children.get(action.role, 0) + 1
     me.num_children[action.role] = number
     prefix = "" if me.parent is None else f"{me.id}."
@@ -232,7 +233,7 @@ async def _call_tool(
     run: RunState, me: Agent, action: CallTool, said: Said | None, extra: dict[str, Any]
 ) -> None:
     if action.tool not in me.role.tools:
-        raise Forbidden(f"you have no tool {action.tool!r}. {nearest(action.tool, me.role.tools)}")
+        raise Forbidden(f"you have no tool {action.tool!r}. {hint_for_agent(action.tool, me.role.tools)}")
     spent = run.budget.reserve(tool_calls=1)
     if isinstance(spent, Refusal):
         run.refuse(me, spent, decision="none", said=said, what=f"calling {action.tool}")
@@ -279,13 +280,15 @@ async def _aggregate(
 ) -> None:
     allowed = me.role.aggregators
     if allowed and action.method not in allowed:
-        raise Forbidden(f"you cannot aggregate by {action.method!r}. {nearest(action.method, allowed)}")
+        raise Forbidden(
+            f"you cannot aggregate by {action.method!r}. {hint_for_agent(action.method, allowed)}"
+        )
     names = action.sources or tuple(me.results)
     if not names:
         raise Forbidden("nobody has returned anything to aggregate yet")
     for name in names:
         if name not in me.results:
-            raise Forbidden(f"{name!r} has returned nothing to you. {nearest(name, me.results)}")
+            raise Forbidden(f"{name!r} has returned nothing to you. {hint_for_agent(name, me.results)}")
     try:
         method = aggregator(action.method, run.harness.aggregators)
         claims = [Claim(name, me.results[name][1], me.confidence.get(name)) for name in names]
@@ -360,7 +363,7 @@ def _find(run: RunState, me: Agent, name: str) -> Agent:
         # Only those it can know of: the rest of the team is none of its business.
         known = [child.id for child in me.children if child.state != "dead"]
         known += [me.parent.id] if me.parent is not None else []
-        hint = nearest(name, known) if known and len(known) <= 50 else "Use the name its spawn gave."
+        hint = hint_for_agent(name, known) if known and len(known) <= 50 else "Use the name its spawn gave."
         raise Forbidden(f"there is no agent {name!r}. {hint}")
     return agent
 

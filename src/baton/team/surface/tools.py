@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from baton.errors import nearest
 from baton.team.action import VERBS, Action, CallTool, Cancel
+from baton.team.hints import hint_for_agent
 from baton.team.surface.parsing import Parsed, ParseError, ToolSpec, clip, decode_json, encode_json, listed
 
 _TAG = re.compile(r"<(/?)tool_call>")
@@ -112,7 +112,7 @@ class Tools:
         if name not in VERBS:
             if name not in self._tools:
                 known = (verbs - {"call"}) | self._tools
-                return f"There is no function {clip(name)!r}. {nearest(clip(name), known)}{_example(verbs)}"
+                return f"There is no function {clip(name)!r}. {hint_for_agent(clip(name), known)}{_example(verbs)}"
             if "call" not in verbs:
                 return f"You may not call tools here. Use one of: {listed(verbs)}.{_example(verbs)}"
             return CallTool(name, arguments)
