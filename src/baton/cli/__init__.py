@@ -53,6 +53,7 @@ COMMANDS: dict[str, str] = {
     "sandbox": "say how well code that models write is kept in on this machine",
     "advise": "choose a credit mechanism and a recipe, from four answers or from traces",
     "corpus": "the literature as data: search it, check its claims, go from a paper to its recipe",
+    "completion": "print a script by which bash, zsh or fish completes what you type",
 }
 
 
