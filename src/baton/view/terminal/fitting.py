@@ -106,6 +106,8 @@ def table_lines(
     words = [_least(column, cap, lambda word: [word]) for column in zip(*rows, strict=True)]
     parts = [_least(column, cap, _PARTS.split) for column in zip(*rows, strict=True)]
     lines: list[Line] = []
+    if _total(parts) > room:  # it goes on below, so that there is no need to break the names of its rows
+        words[0] = parts[0] = min(natural[0], cap)
     for block in _blocks(parts, room):
         own = [[each[k] for k in block] for each in (natural, words, parts)]
         widths = _shrunk(own[0], own[1], own[2], room)

@@ -19,8 +19,20 @@ Tell = Callable[[float], str]
 _AFTER_SECONDS = 1.2
 _EVERY_SECONDS = 0.25
 _LOG_SECONDS = 10.0
-_SLOW_IMPORTS = ("transformers", "torch", "duckdb", "pyarrow")
+_SLOW_IMPORTS = ("transformers", "torch")
 _ERASE = "\r\x1b[K"
+
+
+class _SlowImports:
+    """Says that a large library is loaded before that begins: while it is, nothing else may get to run for seconds."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:  # noqa: ARG002
+        """Asked by Python for every module; the answer is always that another should look."""
+        if name in _SLOW_IMPORTS:
+            self._say(f"loading {name}")
 
 
 class _Terminal:
@@ -34,6 +46,7 @@ class _Terminal:
         self._drawn = False
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
+        self._imports = _SlowImports(self._say_now)
 
     @contextmanager
     def telling(self, tell: Tell) -> Iterator[None]:
@@ -43,6 +56,7 @@ class _Terminal:
                 self._quiet_since, self._silent, self._over = now, False, threading.Event()
                 self._thread = threading.Thread(target=self._show, args=(self._over,), daemon=True)
                 self._thread.start()
+                sys.meta_path.insert(0, self._imports)  # type: ignore[arg-type]  # it finds nothing, ever
             self._tellers.append((tell, now))
         try:
             yield
@@ -51,6 +65,7 @@ class _Terminal:
                 self._tellers.remove((tell, now))
                 ended = not self._tellers
                 if ended:
+                    sys.meta_path.remove(self._imports)  # type: ignore[arg-type]
                     self._over.set()
                     self._erase()
             if ended and self._thread is not None:
@@ -68,25 +83,29 @@ class _Terminal:
             sys.stderr.flush()
             self._drawn = False
 
+    def _say_now(self, text: str) -> None:
+        with self._lock:
+            if not self._silent:
+                self._draw(text)
+
+    def _draw(self, text: str) -> None:
+        text = text[: shutil.get_terminal_size().columns - 1]
+        if os.environ.get("TERM", "dumb") == "dumb":  # a line cannot be taken back there
+            sys.stderr.write(f"{text}\n")
+            self._quiet_since = time.monotonic() + _LOG_SECONDS - _AFTER_SECONDS
+        else:
+            sys.stderr.write(_ERASE + text)
+            self._drawn = True
+        sys.stderr.flush()
+
     def _show(self, over: threading.Event) -> None:
-        dumb = os.environ.get("TERM", "dumb") == "dumb"
         while not over.wait(_EVERY_SECONDS):
             with self._lock:
-                if over.is_set() or self._silent:
-                    continue
                 now = time.monotonic()
-                if now - self._quiet_since < _AFTER_SECONDS:
+                if over.is_set() or self._silent or now - self._quiet_since < _AFTER_SECONDS:
                     continue
                 tell, began = self._tellers[-1]
-                text = _loading(now - began) or tell(now - began)
-                text = text[: shutil.get_terminal_size().columns - 1]
-                if dumb:  # a line cannot be taken back there
-                    sys.stderr.write(f"{text}\n")
-                    self._quiet_since = now + _LOG_SECONDS - _AFTER_SECONDS
-                else:
-                    sys.stderr.write(_ERASE + text)
-                    self._drawn = True
-                sys.stderr.flush()
+                self._draw(_loading(now - began) or tell(now - began))
 
 
 _terminal = _Terminal()
