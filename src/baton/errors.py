@@ -67,7 +67,7 @@ def closest(given: str, names: Iterable[str]) -> str | None:
         plain = _plain(name)
         size = max(len(plain), len(wanted))
         alike = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(wanted, plain, strict=False)))
-        if alike >= 3 and (alike == len(wanted) or alike >= 0.6 * size):
+        if alike >= (3 if alike == len(wanted) else max(4, 0.6 * size)):
             begun.append(name)
         allowed = min(most, size - 1, most if best is None else best[0])
         if abs(len(plain) - len(wanted)) > allowed or (far := _slips(wanted, plain)) > allowed:

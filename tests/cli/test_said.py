@@ -9,6 +9,7 @@ from math import fsum
 from pathlib import Path
 
 import pytest
+from tests.support.terminal import Terminal
 
 import baton
 from baton.cli import COMMANDS, main
@@ -17,7 +18,6 @@ from baton.registry import names
 from baton.trace.formats import read_all, write
 from baton.trace.recorder import Recorder
 from baton.view.terminal import live
-from tests.support.terminal import Terminal
 
 
 def said(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) -> str:
@@ -47,7 +47,9 @@ def test_run_says_in_one_line_how_it_went(tmp_path: Path, capsys: pytest.Capture
     assert "ended    orchestrator was forced to stop: the team's tokens are used up; reward shared 0" in out
 
 
-def test_show_says_why_a_run_ended_and_what_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_says_why_a_run_ended_and_what_failed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     task = baton.Task.of("How heavy is it?", verify="3 kilos")
     trace = baton.run(task, baton.Team.of("centralized", broken))
     write(trace, tmp_path / "broken.jsonl")
@@ -69,14 +71,13 @@ def test_show_says_that_a_trace_breaks_off(tmp_path: Path, capsys: pytest.Captur
     lines = place.read_text("utf-8").splitlines(keepends=True)
     kept = [line for line in lines if '"stop"' not in line and '"end"' not in line]
     (tmp_path / "torn.jsonl").write_text("".join(kept[: len(kept) - 1]))
-    try:
-        out = said(capsys, "show", tmp_path / "torn.jsonl")
-    except AssertionError:  # where the format refuses it, it says why itself
-        return
-    assert "unfinished" in out
+    out = said(capsys, "show", tmp_path / "torn.jsonl")
+    assert "ended  unfinished: it breaks off after e3, at " in out
 
 
-def test_show_prompts_has_what_was_asked_and_answered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_prompts_has_what_was_asked_and_answered(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     said(capsys, "run", "shard-sum", "--out", tmp_path / "sum")
     (trace,) = read_all(tmp_path / "sum")
     plain, out = said(capsys, "show", tmp_path / "sum"), said(capsys, "show", tmp_path / "sum", "--prompts")
@@ -105,16 +106,18 @@ def test_regret_of_traces_has_its_luck(tmp_path: Path, capsys: pytest.CaptureFix
     )
     assert float(row[-2]) == pytest.approx(ledger["luck"][0], abs=1e-4)
     assert "value = V* - regret + luck" in out
-    assert "luck" not in said(capsys, "game", "regret", "pandora", "--policy", "greedy")  # an expectation has none
+    assert "luck" not in said(
+        capsys, "game", "regret", "pandora", "--policy", "greedy"
+    )  # an expectation has none
 
 
-GAME = '''
+GAME = """
 from baton.games.library.pandora import *
 from baton.games.library import GAMES
 
 class Odd(GAMES["pandora"]):
     pass
-'''
+"""
 
 
 def test_regret_imports_a_traces_game_only_when_told(
@@ -165,7 +168,9 @@ def test_a_slip_is_answered_with_what_was_meant(
 
 
 @pytest.mark.parametrize("given", WILD)
-def test_something_else_is_answered_with_what_there_is(given: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_something_else_is_answered_with_what_there_is(
+    given: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     err = said(capsys, given, code=2)
     assert "Did you mean" not in err
     assert all(name in err for name in COMMANDS)
@@ -179,14 +184,13 @@ def test_names_of_other_things_are_suggested_as_carefully() -> None:
     assert closest("leave one out", estimators) == "leave-one-out"
     for wild in ("ppo2000", "sft", "adam", "my-own-recipe", "q"):
         assert closest(wild, recipes) is None
-    assert nearest("zzz", [f"event#{n}" for n in range(5000)]) == (
-        "There are 5,000, such as event#0, event#1, event#10, event#100, event#1000, event#1001, event#1002, event#1003."
-    )
+    many = nearest("zzz", [f"event#{n}" for n in range(5000)])
+    assert many.startswith("There are 5,000, such as event#0, event#1, ")
+    assert len(many) < 200
     assert nearest("zzz", []) == "There are none."
 
 
-@pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+def waiting(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     """Standard error is a terminal, and little patience is asked of tests."""
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "30")
@@ -204,7 +208,8 @@ def shows(terminal: Terminal, text: str) -> bool:
     return text in terminal.raw_text
 
 
-def test_the_innermost_has_the_line(terminal: Terminal) -> None:
+def test_the_innermost_has_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = waiting(monkeypatch)
     with live.live_line(lambda _: "the whole of it", logged=False):
         assert shows(terminal, "the whole of it")
         with live.live_line(lambda _: "a part, of which there is more to say than fits"):
@@ -221,8 +226,9 @@ def shows_now(terminal: Terminal, text: str) -> bool:
 
 
 def test_a_large_library_is_announced_before_it_is_loaded(
-    terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    waiting(monkeypatch)
     (tmp_path / "large_library_of_mine.py").write_text("import sys\nSEEN = sys.stderr.raw_text\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(live, "_SLOW_IMPORTS", ("large_library_of_mine",))
@@ -234,7 +240,8 @@ def test_a_large_library_is_announced_before_it_is_loaded(
     assert sys.meta_path == before
 
 
-def test_a_dumb_terminal_gets_lines(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dumb_terminal_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = waiting(monkeypatch)
     monkeypatch.setenv("TERM", "dumb")
     with live.live_line(lambda _: "at work"):
         assert shows(terminal, "at work\n")
@@ -242,9 +249,10 @@ def test_a_dumb_terminal_gets_lines(terminal: Terminal, monkeypatch: pytest.Monk
 
 
 def test_a_command_that_takes_long_says_what_it_does(
-    terminal: Terminal, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    terminal = waiting(monkeypatch)
     assert main(["game", "regret", "pandora", "--policy", "random", "--episodes", "400"]) == 0
     assert "pandora, random, " in terminal.raw_text
-    assert "episodes, 0 s" in terminal.raw_text
+    assert " episodes" in terminal.raw_text
     assert terminal.lines[-1] == ""
