@@ -19,6 +19,8 @@ from baton.cli.command_parser import CommandParser
 from baton.cli.completion_scripts import SHELLS
 from baton.view.terminal.screen import take_every_character
 
+Words = Callable[[], Sequence[str]]
+
 _KINDS = ("topology", "surface", "tool", "aggregator", "estimator", "metric")
 """Options that are called like the kind of extension they name."""
 
@@ -111,7 +113,7 @@ def _words(path: tuple[str, ...], action: argparse.Action) -> Sequence[str]:
 
 
 @cache
-def _lists() -> dict[str, Callable[[], Sequence[str]]]:
+def _lists() -> dict[str, Words]:
     """What is named by what: `command dest`, or `dest` in every command."""
     from baton.cli.recipes import _WORDS as recipe_words
     from baton.corpus import CLAIMS, VOCABULARIES, YES_OR_NO, load
@@ -122,14 +124,17 @@ def _lists() -> dict[str, Callable[[], Sequence[str]]]:
     from baton.trace.formats import known_formats
     from baton.trace.vocabulary import CREDIT_UNITS
 
-    def names(kind: str) -> Callable[[], Sequence[str]]:
+    def names(kind: str) -> Words:
         return lambda: registry.names(kind)
+
+    def these(words: Sequence[str]) -> Words:
+        return lambda: words
 
     def keys() -> Sequence[str]:
         found = load()
-        return [record.key for record in (*found.all_papers, *found.excluded)]
+        return [*(paper.key for paper in found.all_papers), *(record.key for record in found.excluded)]
 
-    lists: dict[str, Callable[[], Sequence[str]]] = {
+    lists: dict[str, Words] = {
         "run task": names("task"),
         "tasks name": names("task"),
         "init task": names("task"),
@@ -137,21 +142,19 @@ def _lists() -> dict[str, Callable[[], Sequence[str]]]:
         "recipes name": names("recipe"),
         "reward recipe": lambda: list(reward_recipes()),
         "game name": names("game"),
-        "game policy": lambda: REFERENCE,
-        "policy": lambda: ["reference", *REFERENCE, *MODELS],
-        "unit": lambda: CREDIT_UNITS,
+        "game policy": these(REFERENCE),
+        "policy": these(["reference", *REFERENCE, *MODELS]),
+        "unit": these(CREDIT_UNITS),
         "credit layer": names("estimator"),
-        "credit value": lambda: ("group", "optimum"),
+        "credit value": these(("group", "optimum")),
         "convert to": lambda: list(known_formats()),
         "convert from_": lambda: list(known_formats()),
-        "corpus claims names": lambda: [claim.name for claim in CLAIMS],
-        "corpus evidence classes": lambda: VOCABULARIES["source_class"],
+        "corpus claims names": these([claim.name for claim in CLAIMS]),
+        "corpus evidence classes": these(VOCABULARIES["source_class"]),
         **{f"corpus {part}": keys for part in ("show key", "cards keys", "bib keys")},
-        **{f"corpus list {field}": lambda field=field: VOCABULARIES[field] for field in VOCABULARIES},
-        **{f"corpus list {field}": lambda: ("yes", "no") for field in YES_OR_NO},
-        **{f"recipes {field}": lambda field=field: recipe_words[field] for field in recipe_words},
-        **{
-            f"advise {name}": lambda name=name: ROLES if name == "roles" else ("yes", "no") for name in QUESTIONS
-        },
-    }  # fmt: skip
+        **{f"corpus list {field}": these(words) for field, words in VOCABULARIES.items()},
+        **{f"corpus list {field}": these(("yes", "no")) for field in YES_OR_NO},
+        **{f"recipes {field}": these(words) for field, words in recipe_words.items()},
+        **{f"advise {name}": these(ROLES if name == "roles" else ("yes", "no")) for name in QUESTIONS},
+    }
     return lists

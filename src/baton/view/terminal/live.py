@@ -56,7 +56,7 @@ class _Terminal:
                 self._quiet_since, self._silent, self._over = now, False, threading.Event()
                 self._thread = threading.Thread(target=self._show, args=(self._over,), daemon=True)
                 self._thread.start()
-                sys.meta_path.insert(0, self._imports)  # type: ignore[arg-type]  # it finds nothing, ever
+                sys.meta_path.insert(0, self._imports)
             self._tellers.append((tell, now))
         try:
             yield
@@ -65,7 +65,7 @@ class _Terminal:
                 self._tellers.remove((tell, now))
                 ended = not self._tellers
                 if ended:
-                    sys.meta_path.remove(self._imports)  # type: ignore[arg-type]
+                    sys.meta_path.remove(self._imports)
                     self._over.set()
                     self._erase()
             if ended and self._thread is not None:
