@@ -25,7 +25,7 @@ _KINDS = ("topology", "surface", "tool", "aggregator", "estimator", "metric")
 """Options that are called like the kind of extension they name."""
 
 
-class Slot(Struct, frozen=True, kw_only=True):
+class CommandSlot(Struct, frozen=True, kw_only=True):
     """Something that can be typed: an option, or a word in its place."""
 
     options: tuple[str, ...] = ()
@@ -37,13 +37,13 @@ class Slot(Struct, frozen=True, kw_only=True):
     about: str = ""
 
 
-class Place(Struct, frozen=True, kw_only=True):
+class CommandPlace(Struct, frozen=True, kw_only=True):
     """A command, or a part of one: `baton game regret`."""
 
     path: tuple[str, ...]
     about: str
     parts: tuple[str, ...]
-    slots: tuple[Slot, ...]
+    slots: tuple[CommandSlot, ...]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,13 +63,13 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def places() -> Iterator[Place]:
+def places() -> Iterator[CommandPlace]:
     """Every command and every part of one, with all that can be typed there."""
-    yield Place(
+    yield CommandPlace(
         path=(),
         about="",
         parts=tuple(COMMANDS),
-        slots=(Slot(options=("--help", "--version"), takes_value=False),),
+        slots=(CommandSlot(options=("--help", "--version"), takes_value=False),),
     )
     for name, about in COMMANDS.items():
         parser = CommandParser(prog=f"baton {name}")
@@ -77,9 +77,9 @@ def places() -> Iterator[Place]:
         yield from _places((name,), about, parser)
 
 
-def _places(path: tuple[str, ...], about: str, parser: argparse.ArgumentParser) -> Iterator[Place]:
+def _places(path: tuple[str, ...], about: str, parser: argparse.ArgumentParser) -> Iterator[CommandPlace]:
     parts: dict[str, argparse.ArgumentParser] = {}
-    slots: list[Slot] = []
+    slots: list[CommandSlot] = []
     told: dict[str, str] = {}
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
@@ -87,13 +87,13 @@ def _places(path: tuple[str, ...], about: str, parser: argparse.ArgumentParser) 
             told |= {each.dest: each.help or "" for each in action._choices_actions}
         elif action.help != argparse.SUPPRESS:
             slots.append(_slot(path, action))
-    yield Place(path=path, about=about, parts=tuple(parts), slots=tuple(slots))
+    yield CommandPlace(path=path, about=about, parts=tuple(parts), slots=tuple(slots))
     for name, part in parts.items():
         yield from _places((*path, name), told.get(name, ""), part)
 
 
-def _slot(path: tuple[str, ...], action: argparse.Action) -> Slot:
-    return Slot(
+def _slot(path: tuple[str, ...], action: argparse.Action) -> CommandSlot:
+    return CommandSlot(
         options=tuple(action.option_strings),
         takes_value=action.nargs != 0,
         words=tuple(_words(path, action)) if action.nargs != 0 else (),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from baton.cli.completion import Place, Slot
+    from baton.cli.completion import CommandPlace, CommandSlot
 
 _PATH = "@path"
 
@@ -112,17 +112,17 @@ fi
 """
 
 
-def bash(places: Sequence[Place]) -> str:
+def bash(places: Sequence[CommandPlace]) -> str:
     """For bash 3.2 and later; the package bash-completion is not needed."""
     return _BASH.format(table=_table(places))
 
 
-def zsh(places: Sequence[Place]) -> str:
+def zsh(places: Sequence[CommandPlace]) -> str:
     """For zsh, from a folder of `fpath` or by `source`."""
     return _ZSH.format(table=_table(places))
 
 
-def fish(places: Sequence[Place]) -> str:
+def fish(places: Sequence[CommandPlace]) -> str:
     """For fish: a line for everything that can be typed."""
     lines = ["# Completion of baton for fish, made by: baton completion fish", "complete -c baton -e"]
     about = {place.path: place.about for place in places}
@@ -135,10 +135,10 @@ def fish(places: Sequence[Place]) -> str:
     return "\n".join(lines) + "\n"
 
 
-SHELLS: dict[str, Callable[[Sequence[Place]], str]] = {"bash": bash, "zsh": zsh, "fish": fish}
+SHELLS: dict[str, Callable[[Sequence[CommandPlace]], str]] = {"bash": bash, "zsh": zsh, "fish": fish}
 
 
-def _table(places: Sequence[Place]) -> str:
+def _table(places: Sequence[CommandPlace]) -> str:
     rows: list[str] = []
     for place in places:
         key = " ".join(("baton", *place.path))
@@ -160,14 +160,14 @@ def _row(key: str, words: Sequence[str]) -> str:
     return f"        {shlex.quote(key)}) printf '%s\\n' {' '.join(map(shlex.quote, words))} ;;"
 
 
-def _fish_place(place: Place) -> str:
+def _fish_place(place: CommandPlace) -> str:
     if not place.path:
         return "__fish_use_subcommand"
     seen = "; and ".join(f"__fish_seen_subcommand_from {part}" for part in place.path)
     return f"{seen}; and not __fish_seen_subcommand_from {' '.join(place.parts)}" if place.parts else seen
 
 
-def _fish_slot(seen: str, slot: Slot) -> str:
+def _fish_slot(seen: str, slot: CommandSlot) -> str:
     named = "".join(
         f" -l {option[2:]}" if option.startswith("--") else f" -s {option[1:]}" for option in slot.options
     )
