@@ -38,6 +38,7 @@ class Counted:
 
     def __init__(self, script: Engine, model: TorchEngine) -> None:
         self.name = script.name
+        self.charging = model.charging
         self._script = script
         self._model = model
 

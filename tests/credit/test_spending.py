@@ -190,7 +190,7 @@ def test_what_follows_is_counted_as_the_graph_has_it() -> None:
     for event in trace.events:
         follows = cone(trace, event.id)
         said = [trace.call_by_id[call] for call, e in first.items() if e.id in follows]
-        tokens = sum((call.completion_tokens or 0) + len(call.prompt_ids or ()) for call in said)
+        tokens = sum((call.completion_tokens or 0) + (call.prompt_tokens or 0) for call in said)
         assert cones.tokens(event.id) == tokens
 
 

@@ -44,7 +44,10 @@ def test_text_is_token_in_token_out() -> None:
     assert answer.token_ends == Ints([1, 2, 3, 4, 5, 6, 6, 7, 7])
     assert answer.logprobs is not None
     assert answer.logprobs.tolist() == [0.0] * 9
-    assert (answer.prompt_tokens, answer.completion_tokens) == (3, 9)
+    assert (answer.prompt_tokens, answer.completion_tokens) == (
+        None,
+        None,
+    )  # bytes are no tokens: nobody counts
 
 
 @given(st.text(max_size=40))
@@ -103,7 +106,7 @@ def test_propensities_become_log_probs() -> None:
 def test_token_limit() -> None:
     answer = ask(lambda _: "aéb", request(max_tokens=2))
     assert isinstance(answer, Answer)
-    assert (answer.text, answer.finish_reason, answer.completion_tokens) == ("a", "length", 2)
+    assert (answer.text, answer.finish_reason, len(answer.completion_ids or ())) == ("a", "length", 2)
     assert isinstance(ask(lambda _: "a", request(max_tokens=2)), Answer)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -36,31 +37,36 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trace]:
 
 
 def counted(trace: Trace) -> dict[str, float]:
-    """By the texts: a token of shard-sum's scripted play is a letter, and a line that is no command is a note.
+    """By the texts: four letters of shard-sum's scripted play are a token, and a line that is no command is a note.
 
-    What is read is shared by letters over a prompt's entries, of which "X returned: ..." are returns.
+    What is read, the whole prompt at each call, is shared by letters over its entries, of which "X returned: ..." are
+    returns and the agent's own earlier words are nothing.
     """
     root = trace.events[0].agent
     spent = {"coordination": 0.0, "returns": 0.0, "tools": 0.0}
     whole = 0.0
+    contexts: dict[str | None, list[tuple[str, str]]] = {None: []}
+    begun_by: dict[str | None, str] = {}
     for call in trace.calls:
-        said, read_ = len(call.completion_ids or ()), len(call.prompt_ids or ())
+        answer = trace.text(call.completion_ref) or ""
+        new = [(e["speaker"], e["text"]) for e in json.loads(trace.text(call.prompt_ref) or "[]")]
+        context = [*contexts[call.parent], *new]
+        begun_by[call.id] = begun_by.get(call.parent, call.agent)
+        contexts[call.id] = [*context, ("assistant", answer)]
+        said = math.ceil(len(answer) / 4)
+        read_ = sum(3 + math.ceil(len(text) / 4) for _, text in context)
         whole += said + read_
         for line in (trace.text(call.completion_ref) or "").splitlines():
             verb = line.split(" ")[0]
             if verb in ("spawn", "wait", "stop", "return", "call"):
                 use = {"return": "returns", "call": "tools"}.get(verb, "coordination")
-                spent[use] += len(line)
-        entries = json.loads(trace.text(call.prompt_ref) or "[]")
-        letters = sum(len(entry["text"]) for entry in entries)
-        for k, entry in enumerate(entries):
-            mine = call.agent == root and call.id.endswith(":1") and k == 1
-            if entry["speaker"] == "system" or mine:
+                spent[use] += said * len(line) / (len(answer) + 1)  # and its end
+        letters = sum(len(text) for _, text in context)
+        for k, (speaker, text) in enumerate(context):
+            if speaker in ("system", "assistant") or (begun_by[call.id] == root and k == 1):
                 continue
-            use = (
-                "tools" if entry["speaker"] == "tool" else "returns" if " returned: " in entry["text"] else ""
-            )
-            spent[use or "coordination"] += read_ * len(entry["text"]) / letters
+            use = "tools" if speaker == "tool" else "returns" if " returned: " in text else ""
+            spent[use or "coordination"] += read_ * len(text) / letters
     return {use: tokens / whole for use, tokens in spent.items()}
 
 

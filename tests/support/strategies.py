@@ -136,6 +136,7 @@ _calls = st.builds(
     token_ends=_maybe(_token_ids),
     prompt_ref=_maybe(texts),
     completion_ref=_maybe(texts),
+    estimated=st.booleans(),
     prompt_tokens=_maybe(_counts),
     completion_tokens=_maybe(_counts),
     sampling=_maybe(_samplings),

@@ -51,12 +51,12 @@ def test_the_same_from_python() -> None:
 
 
 def test_an_answer_that_was_cut_off_is_said_to_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    made(tmp_path, "--set", "task.num_shards=30", "--set", "max_tokens=1024")
+    made(tmp_path, "--set", "task.num_shards=30", "--set", "max_tokens=256")
     said = capsys.readouterr().out
-    assert "cut      2 answers at the limit of tokens (orchestrator 1,024)" in said
-    assert "--set max_tokens=2048" in said
-    made(tmp_path / "room", "--set", "task.num_shards=30", "--set", "sampling.max_tokens=600")
-    assert "(orchestrator 600)" in capsys.readouterr().out
+    assert "cut      2 answers at the limit of tokens (orchestrator 256)" in said
+    assert "--set max_tokens=512" in said
+    made(tmp_path / "room", "--set", "task.num_shards=30", "--set", "sampling.max_tokens=150")
+    assert "(orchestrator 150)" in capsys.readouterr().out
 
 
 def test_a_limit_that_is_set_stands_and_the_usual_one_is_the_same(tmp_path: Path) -> None:

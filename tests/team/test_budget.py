@@ -81,7 +81,8 @@ class Nested(RuleBasedStateMachine):
     def reserve(self, budget: Budget, asked: dict[str, float]) -> Any:
         before = {each: state(each) for each in self.parents}
         fits = all(
-            (left := each.remaining(name)) is None or wanted <= left + 1e-9
+            (limit := getattr(each.limits, name)) is None
+            or each.used(name) + each.reserved(name) + wanted <= limit + 1e-9
             for each in self.upwards(budget)
             for name, wanted in asked.items()
         )

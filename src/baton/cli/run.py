@@ -12,6 +12,7 @@ from msgspec import structs
 
 from baton.cli import add_policy, add_repeated
 from baton.cli.printing import remark, say
+from baton.compose.reached import limits_reached
 from baton.compose.run_settings import Settings, parse_policies, parse_settings
 from baton.compose.runs import default_id, run_all_into, run_into
 from baton.compose.stores import resume_command, store_to_write
@@ -30,8 +31,9 @@ from baton.trace.outcome import team_return
 from baton.trace.trace import Trace
 from baton.view.terminal.endings import how_it_went
 from baton.view.terminal.live import live_line
-from baton.view.terminal.run_lines import describe, watching
+from baton.view.terminal.run_lines import describe, spent, watching
 from baton.view.text import count as counted
+from baton.view.text import printable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -115,6 +117,7 @@ def run(args: argparse.Namespace) -> int:
         return 130
     say(describe(trace))
     say(f"ended    {how_it_went(trace)}")
+    _tell_limits([trace])
     count = len(list_traces(path))
     say(f"trace    {trace.trace_id} in {path}" + (f", which holds {count} now" if count > 1 else ""))
     show = ["baton", "show", args.out, *(("--trace", trace.trace_id) if count > 1 else ())]
@@ -145,13 +148,20 @@ def _run_all(args: argparse.Namespace, settings: Settings, path: Path) -> int:
             return 130
     for trace in traces:
         rewards = ", ".join(f"{r.channel} {r.value:g}" for r in trace.rewards)
-        say(f"{trace.trace_id}  {rewards or 'no reward'}  {trace.costs.get('tokens', 0):,.0f} tokens")
+        say(f"{trace.trace_id}  {rewards or 'no reward'}  {spent(trace)}")
     returns = [team_return(trace) for trace in traces if trace.rewards]
     mean = f", mean return {fmean(returns):.3f}" if returns else ""
     say(f"{counted(len(traces), 'trace')} in {path}{mean}")
+    _tell_limits(traces)
     if rollouts > 1:
         say(f"Type: {shlex.join(['baton', 'credit', args.out, '--estimator', 'group'])}")
     return max(_given_up(trace) for trace in traces)
+
+
+def _tell_limits(traces: list[Trace]) -> None:
+    """Say which limits and caps cut these runs short."""
+    for said in limits_reached(traces):
+        remark(f"baton run: {printable(said)}")
 
 
 def _instances(given: str | None, seed: int) -> range:

@@ -23,6 +23,7 @@ from baton.errors import MissingExtraError, TraceError, UsageError
 from baton.learn.run.folder import read_recipe
 from baton.learn.stage import Stage
 from baton.tasks.task import Split
+from baton.team.budget import charging_of
 from baton.team.protocol import Answer, Engine, EngineError, Entry, Request
 from baton.team.team import Assignment, Team
 from baton.trace.records import Call, Ints
@@ -197,5 +198,6 @@ class _Playing:
 
     def __init__(self, engine: Engine) -> None:
         self.name = engine.name
+        self.charging = charging_of(engine)
         self.encode = engine.encode
         self.answer = engine.answer

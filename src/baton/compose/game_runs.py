@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from baton.compose.run_settings import Settings, parse_policies
-from baton.compose.runs import Watching, default_id, run_into, unwatched
+from baton.compose.runs import Watching, caps_for, default_id, run_into, unwatched
 from baton.compose.stores import resume_command
 from baton.compose.team_from_settings import Given, make_team, task_of
 from baton.compose.waking import run_waking
@@ -51,7 +51,7 @@ def play_on_team(
             task = made
         team, assignment = make_team(settings, Given(task=task))
         if out is None:
-            working = Run(team, assignment, header_of(team, assignment)).go()
+            working = Run(team, assignment, header_of(team, assignment, caps=caps_for(team.limits))).go()
         else:
             trace_id = default_id(settings)
             working = run_into(out, settings, team, assignment, watching=watching, trace_id=trace_id)

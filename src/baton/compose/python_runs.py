@@ -15,8 +15,9 @@ import msgspec
 
 from baton.compose.again import as_played, recorded_team, team_again
 from baton.compose.credit_traces import credited, credits_of
+from baton.compose.reached import warn_of_caps
 from baton.compose.run_settings import Settings, name_of, parse_settings
-from baton.compose.runs import default_id, go_on, one_trace, run_into, traces_at, unfinished
+from baton.compose.runs import caps_for, default_id, go_on, one_trace, run_into, traces_at, unfinished
 from baton.compose.stores import store_to_resume, store_to_write
 from baton.compose.team_from_settings import Given, make_team, task_named, usual_topology, with_room
 from baton.credit import Estimator, find
@@ -65,14 +66,16 @@ async def run(
 
     Give a `Team`, or what it is made of: a topology and who answers (`policy`). `settings` are those of
     `baton run --set`, such as `{"limits.tokens": 5000, "rounds": 3}`. Without a topology it is the team that the task
-    brings, else `centralized`. With `out` the trace is kept in that folder as it
-    grows, so that a run that is cut off can be resumed.
+    brings, else `centralized`. Where no limit is set, caps end a run that has gone astray (1,000 agents, 2,000,000
+    tokens, 4 hours), with a warning. With `out` the trace is kept in that folder as it grows, so that a run that is cut
+    off can be resumed.
     """
     if team is not None:
         assignment = _assignment(task, seed=team.seed, split=split)
         if out is not None:
-            return await run_into(store_to_write(str(out)), None, team, assignment)
-        return await running.run(team, assignment)
+            return _told(await run_into(store_to_write(str(out)), None, team, assignment))
+        header = header_of(team, assignment, caps=caps_for(team.limits))
+        return _told(await Run(team, assignment, header).go())
     if isinstance(task, Assignment):
         raise UsageError("an assignment is for a team that is there: give team=Team.of(...), or a task.")
     engines, specs = _policies(policy)
@@ -104,9 +107,9 @@ async def run(
     made, assignment = make_team(told, given)
     if out is not None:
         name = default_id(told).translate({ord("<"): None, ord(">"): None})
-        return await run_into(store_to_write(str(out)), told, made, assignment, trace_id=name)
-    header = header_of(made, assignment, settings=msgspec.to_builtins(told))
-    return await Run(made, assignment, header).go()
+        return _told(await run_into(store_to_write(str(out)), told, made, assignment, trace_id=name))
+    header = header_of(made, assignment, caps=caps_for(made.limits), settings=msgspec.to_builtins(told))
+    return _told(await Run(made, assignment, header).go())
 
 
 async def replay(
@@ -225,6 +228,12 @@ async def credit(
         assignment=None if team is None or task is None else _assignment_of(many[0], task),
     )
     return as_given(traces, list(map(credited, many, found)))
+
+
+def _told(trace: Trace) -> Trace:
+    """A new run's trace, with a warning where a cap cut it short that nobody set."""
+    warn_of_caps(trace)
+    return trace
 
 
 def traces_in(given: Trace | Iterable[Trace] | str | Path) -> list[Trace]:

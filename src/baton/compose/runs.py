@@ -13,6 +13,7 @@ import msgspec
 from baton.compose.run_settings import Settings
 from baton.compose.stores import STORE, resume_command
 from baton.errors import BatonError, UsageError, nearest
+from baton.team.budget import Limits
 from baton.team.protocol import EngineError
 from baton.team.recording import StoreJournal
 from baton.team.running import Run, header_of, resuming
@@ -26,8 +27,19 @@ from baton.trace.formats.sqlite.store_read import list_traces, read_store
 from baton.trace.trace import Trace
 
 _SIDE_BY_SIDE = 8
+CAPS = Limits(agents=1_000, tokens=2_000_000, seconds=4 * 3600.0)
+"""What a run takes at the most where nobody sets a limit: more is a team that has gone astray, or is worth a word."""
 Watching = Callable[[Run], AbstractContextManager[None]]
 """Shows a run while it goes on."""
+
+
+def caps_for(limits: Limits) -> Limits:
+    """The caps of a run: a limit that somebody set takes the place of one."""
+    return Limits(
+        agents=None if limits.agents is not None else CAPS.agents,
+        tokens=None if limits.tokens is not None else CAPS.tokens,
+        seconds=None if limits.seconds is not None else CAPS.seconds,
+    )
 
 
 def unwatched(_run: Run) -> AbstractContextManager[None]:
@@ -51,7 +63,7 @@ async def run_into(
     path.parent.mkdir(parents=True, exist_ok=True)
     told = {} if settings is None else {"settings": msgspec.to_builtins(settings)}
     base = trace_id or header_of(team, assignment).trace_id
-    header = header_of(team, assignment, _free_id(path, base), **told)
+    header = header_of(team, assignment, _free_id(path, base), caps=caps_for(team.limits), **told)
     with _open(path) as store:
         going = Run(team, assignment, header, journal=StoreJournal(store, store.begin(header)))
         store.commit()  # killed before its first answer, it is known by name
@@ -79,7 +91,8 @@ async def run_all_into(
         async def one(settings: Settings, team: Team, assignment: Assignment) -> Trace:
             async with turn:
                 told = msgspec.to_builtins(settings)
-                header = header_of(team, assignment, default_id(settings), settings=told)
+                caps = caps_for(team.limits)
+                header = header_of(team, assignment, default_id(settings), caps=caps, settings=told)
                 journal = StoreJournal(store, store.begin(header))
                 store.commit()
                 trace = await Run(team, assignment, header, journal=journal).go()

@@ -106,7 +106,7 @@ def make_team(
 def with_room(settings: Settings, given: Given = NOTHING) -> Settings:
     """The settings of a new run with room for the longest answer of the scripted play, where no limit is set.
 
-    Only where that play answers for everybody: its tokens are characters, and a server may refuse as many of its own.
+    Only where that play answers for everybody: a server may refuse as many tokens.
     The room is written into the settings, so that a trace is run again with what it had, whatever the rule was then.
     """
     if given.engines or set(settings.policies.values()) != {"reference"}:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from baton.engine.openai_reply import most_bytes, read_reply, unpacked
+from baton.engine.openai_reply import billed, most_bytes, read_reply, unpacked
 from baton.engine.throttle import Bucket, backoff_seconds, retry_after_seconds
 from baton.errors import MissingExtraError, UsageError
 from baton.team.protocol import Answer, EngineError, Entry, Request
@@ -188,15 +188,16 @@ class OpenAIEngine:
                 logprobs_of_sampling=self._logprobs_of_sampling,
             )
             if isinstance(answer, EngineError):
-                return EngineError(_one_line(self._without_key(str(answer)))[:400])
+                return _paid(EngineError(_one_line(self._without_key(str(answer)))[:400]), reply)
             if (
                 self._without_key(told := f"{answer.text}{answer.policy_version}{answer.finish_reason}")
                 != told
             ):
-                return EngineError(
+                echoed = EngineError(
                     f"{self._url} answered with the key of {self._key_variable} in its words, which are not kept. "
                     "Is it a server that echoes requests?"
                 )
+                return _paid(echoed, reply)
             session.tokens.settle(size, (answer.prompt_tokens or 0) + (answer.completion_tokens or 0))
             return answer
         return EngineError(f"{problem} ({limits.retries + 1} tries).")
@@ -299,6 +300,12 @@ class OpenAIEngine:
         if request.tools:
             body["tools"] = list(request.tools)
         return json.dumps(body | self._extra, ensure_ascii=False).encode("utf-8", "replace")
+
+
+def _paid(error: EngineError, reply: Any) -> EngineError:
+    """An error with what the server bills for a reply that cannot be used."""
+    error.prompt_tokens, error.completion_tokens = billed(reply)
+    return error
 
 
 def _one_line(text: str) -> str:

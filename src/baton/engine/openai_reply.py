@@ -118,6 +118,17 @@ def _name(value: Any) -> str:
     return value[:_MAX_NAME_CHARS]
 
 
+def billed(reply: Any) -> tuple[int | None, int | None]:
+    """What a reply says that it cost, prompt and completion, where the rest of it cannot be used."""
+    usage = reply.get("usage") if isinstance(reply, dict) else None
+    if not isinstance(usage, dict):
+        return None, None
+    try:
+        return _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
+    except ValueError:
+        return None, None
+
+
 def _content(content: Any) -> str:
     if content is None:
         return ""

@@ -1,7 +1,8 @@
 """An engine that is a Python function: deterministic play for tests, warm starts and fixed team members.
 
 The function gets the Request and returns the text, the index of an option, or a whole Answer; it may be
-async. What it returns is completed to token in, token out (see `tokens`). A script is deterministic, so its
+async. What it returns is completed to token in, token out (see `tokens`); its ids are bytes, so nobody counts its
+tokens and they are estimated, unless it returns an Answer that counts them. A script is deterministic, so its
 log-probs are zero, unless it returns an Answer with `choice` and `option_propensities`: then the first
 token carries the log-probability of the choice. A script that fails gives an EngineError, never a crash.
 """
@@ -19,6 +20,7 @@ from msgspec.structs import replace
 from baton import registry
 from baton.engine.tokens import completion, encode_entries
 from baton.errors import UsageError, nearest
+from baton.team.budget import BYTES_PER_TOKEN, Charging
 from baton.team.protocol import Answer, EngineError, Entry, Request
 from baton.trace.records import Floats, Ints
 
@@ -30,6 +32,7 @@ class ScriptedEngine:
     """A Python function behind the engine protocol."""
 
     separate = True
+    charging: Charging = "estimated"
     answer_now: Callable[[Request], Answer | EngineError] | None
     """Answers without an event loop; None where the script is async."""
 
@@ -95,6 +98,7 @@ class ScriptedEngine:
         ids, ends, logprobs = completion(text)
         finish = "stop"
         limit = request.sampling.max_tokens
+        limit = None if limit is None else BYTES_PER_TOKEN * limit
         if limit is not None and len(ids) > limit:
             ids, ends, logprobs, finish = ids[:limit], ends[:limit], logprobs[:limit], "length"
             text = text[: ends[-1]] if limit else ""
@@ -109,8 +113,6 @@ class ScriptedEngine:
             token_ends=ends,
             choice=choice,
             option_propensities=propensities,
-            prompt_tokens=None if request.prompt_ids is None else len(request.prompt_ids),
-            completion_tokens=len(ids),
             finish_reason=finish,
         )
 
@@ -136,6 +138,9 @@ class ScriptedEngine:
             policy=given.policy,
             policy_version=given.policy_version,
             logprobs=logprobs,
+            prompt_tokens=given.prompt_tokens,
+            completion_tokens=given.completion_tokens,
+            estimated=given.estimated,
             finish_reason=made.finish_reason if made.finish_reason == "length" else given.finish_reason,
             duration_s=given.duration_s,
         )

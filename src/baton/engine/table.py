@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from baton.engine.tokens import encode_entries, option_id
 from baton.errors import FormatError, UsageError, nearest
+from baton.team.budget import Charging
 from baton.team.clock import uniform
 from baton.team.protocol import Answer, EngineError, Entry, Request
 from baton.trace.formats.durable import atomic_file
@@ -35,6 +36,8 @@ Gradients = Mapping[State, Mapping[str, float]]
 
 class TableEngine:
     """Tabular policy; logits start at zero and rows grow as options are met."""
+
+    charging: Charging = "estimated"
 
     def __init__(self, name: str = "table", *, epsilon: float = 0.0) -> None:
         if not 0.0 <= epsilon <= 1.0:
@@ -80,8 +83,6 @@ class TableEngine:
             token_ends=Ints((len(text),)),
             choice=choice,
             option_propensities=tuple(chances),
-            prompt_tokens=None if request.prompt_ids is None else len(request.prompt_ids),
-            completion_tokens=1,
         )
 
     def logits(self, role: str, state: str) -> dict[str, float]:

@@ -28,6 +28,7 @@ from baton.learn.policy import Policy, samplers
 from baton.learn.recipe import Recipe, RolloutPart
 from baton.learn.scoring import outcome_of
 from baton.learn.stage import Episode, Stage
+from baton.team.budget import charging_of
 from baton.team.forks import Forks
 from baton.team.protocol import NOT_ASKED, Answer, Engine, EngineError, Entry, Request
 from baton.team.team import Assignment
@@ -371,6 +372,7 @@ class Lockstep:
         patient: bool = False,
     ) -> None:
         self.name = engine.name
+        self.charging = charging_of(engine)
         self.engine = engine
         self.policy = policy
         """The policy that it answers for, by the recipe's name."""

@@ -19,8 +19,8 @@ from baton.team.tools.tool import Tool, tool
 from baton.trace.trace import Trace
 
 MOST = 1_000_000
-_COMMAND_TOKENS = 128  # of a script, whose tokens are characters
-_ANSWER_TOKENS = 256
+_COMMAND_TOKENS = 32
+_ANSWER_TOKENS = 64
 
 
 class ShardSum(Task):
@@ -92,6 +92,11 @@ class ShardSum(Task):
         return play
 
 
+_REFUSED = re.compile(
+    r"^(?:error: spawning \S+ was refused\. The budget does not allow it: |\S+ returned: no answer: )(.*)$",
+    re.MULTILINE,
+)
+"""What an agent reads where the budget lets nobody work for it, or for one that it sent."""
 _SPAWNS = {"orchestrator": "worker", "lead": "worker", "main": "branch"}
 
 
@@ -111,9 +116,12 @@ def play(request: Request) -> str:
 def _lead(request: Request, shards: Sequence[int]) -> str:
     """Spawn one agent per shard (or one lead per half), wait, add up."""
     end = "return" if request.role == "lead" else "stop"
-    returned = re.findall(r"^\S+ returned: (-?\d+)$", "\n".join(_since_task(request.entries)), re.MULTILINE)
+    told = "\n".join(_since_task(request.entries))
+    returned = re.findall(r"^\S+ returned: (-?\d+)$", told, re.MULTILINE)
     if returned:
         return f"All parts are in.\n{end} {sum(map(int, returned))}"
+    if refused := _REFUSED.search(told):  # to ask again would be refused again
+        return f"{end} no answer: {refused[1]}"
     child = _SPAWNS[request.role]
     parts: list[Sequence[int]] = [[shard] for shard in shards]
     if request.role == "orchestrator" and "You may spawn: lead" in request.entries[0].text:

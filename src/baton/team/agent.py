@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct, field
 
 from baton.team.action import Action, Aggregate, Cancel, Delegate, Return, Send, Spawn, Stop, Wait
+from baton.team.budget import Bill, estimate_entries
 from baton.team.clock import Op
 from baton.team.protocol import Answer, Engine, Entry
 from baton.trace.records import Ints, Sampling
@@ -63,7 +64,7 @@ class Context:
     only the latest (`Role.memory`), begun anew at each turn.
     """
 
-    __slots__ = ("after", "entries", "ids", "keep", "latest", "parent_call", "system")
+    __slots__ = ("after", "entries", "ids", "keep", "latest", "parent_call", "settled", "size", "system")
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
@@ -74,6 +75,10 @@ class Context:
         """Length in ids of the parent call's prompt + completion."""
         self.system: list[Entry] = []
         self.latest: list[Entry] = []
+        self.size = 0
+        """About how many tokens it has: as they were counted at the last call, and an estimate of what came since."""
+        self.settled = 0
+        """The same at the last call."""
 
     def renewed(self, entries: Sequence[Entry], *, again: bool) -> list[Entry]:
         """Begin anew: what is left to read is the system entry and the last of the new ones, or the same `again`."""
@@ -83,12 +88,14 @@ class Context:
             self.latest = list(entries[-1:])
         self.entries = []
         self.ids, self.after, self.parent_call, self.keep = array("i"), None, None, 0
+        self.size = self.settled = 0
         return [*self.system, *self.latest]
 
     def branch(self, *, same_engine: bool) -> Context:
         """A copy that grows apart (a child that inherits). Another engine has ids of its own for it."""
         copy = Context()
         copy.entries = list(self.entries)
+        copy.size = copy.settled = self.size
         if same_engine:
             copy.ids = None if self.ids is None else self.ids[:]
             copy.after, copy.parent_call, copy.keep = self.after, self.parent_call, self.keep
@@ -97,6 +104,7 @@ class Context:
     def read(self, entries: Sequence[Entry], engine: Engine) -> tuple[Ints | None, bytes]:
         """Append what the agent reads before its next call: (new ids, the same as text)."""
         self.entries.extend(entries)
+        self.size += estimate_entries(entries)
         if self.parent_call is None:  # no call of this engine has seen any of it: all of it is new
             entries = self.entries
         ids = engine.encode(entries, self.after)
@@ -112,11 +120,18 @@ class Context:
         del self.entries[len(self.entries) - num_entries :]
         if self.ids is not None:
             del self.ids[self.keep :]
+        self.size = self.settled
         return entries
 
-    def say(self, answer: Answer, call_id: str) -> None:
+    def say(self, answer: Answer, call_id: str, bill: Bill) -> None:
         """Append what the agent said."""
-        self.entries.append(Entry("assistant", answer.text))
+        said = Entry("assistant", answer.text)
+        self.entries.append(said)
+        if bill.estimated or bill.prompt is None:
+            self.size += estimate_entries((said,))
+        else:
+            self.size = bill.prompt + bill.completion
+        self.settled = self.size
         if self.ids is not None:
             if answer.completion_ids is None:
                 self.ids = None
@@ -189,9 +204,9 @@ class Agent:
 
     __slots__ = (
         "acknowledged", "answered", "born", "causes", "children", "chosen", "confidence", "context", "coroutine", "cut",
-        "depth", "died", "diverged", "failures", "id", "inbox", "invalid", "last_event", "num_calls",
-        "num_children", "num_events", "op", "parent", "reservation", "results", "role", "run", "slot",
-        "state", "timer", "turns", "unread", "waits_for", "waits_for_tools",
+        "depth", "died", "diverged", "effective", "failures", "id", "inbox", "invalid", "last_event", "num_calls",
+        "num_children", "num_events", "op", "parent", "refused", "reservation", "results", "role", "run", "slot",
+        "state", "timer", "turns", "unread", "vain", "waits_for", "waits_for_tools",
     )  # fmt: skip
 
     def __init__(self, run: AgentRun, id_: str, role: Role, parent: Agent | None) -> None:
@@ -237,6 +252,10 @@ class Agent:
         self.unread: list[Entry] = []
         """What a failed call was to read."""
         self.invalid = 0
+        self.refused = self.effective = False
+        """Whether the budget refused something at its last turn, and whether anything but a wait took effect."""
+        self.vain = 0
+        """Turns in a row at which the budget refused all that it did."""
         self.failures = 0
         self.diverged = False
         self.chosen: str | None = None

@@ -45,6 +45,8 @@ class Came(Struct, frozen=True, kw_only=True, tag="came"):
     sampling: Sampling | None = None
     answer: Answer | None = None
     error: str | None = None
+    billed: tuple[int | None, int | None] = (None, None)
+    """What an error cost all the same, prompt and completion."""
     outcome: ToolOutcome | None = None
 
 
@@ -104,7 +106,11 @@ class Ahead:
             return came.outcome
         if came.question != _question(op) or came.sampling != op.work.request.sampling:
             return None
-        return came.answer if came.error is None else EngineError(came.error)
+        if came.error is None:
+            return came.answer
+        error = EngineError(came.error)
+        error.prompt_tokens, error.completion_tokens = came.billed
+        return error
 
     def came(self, op: Op, took_seconds: float) -> None:
         """Something ended: that is durable when this returns, unless it was had for nothing."""
@@ -145,4 +151,5 @@ def _kept(op: Op) -> Came:
         sampling=op.work.request.sampling,
         answer=None if failed else result,
         error=str(result) if failed else None,
+        billed=(result.prompt_tokens, result.completion_tokens) if failed else (None, None),
     )

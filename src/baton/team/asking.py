@@ -12,6 +12,7 @@ import msgspec
 from msgspec import structs
 
 from baton.errors import TraceError
+from baton.team.budget import charging_of
 from baton.team.protocol import Answer, Engine, EngineError, Entry, Request
 from baton.team.recording import replicates_of
 from baton.team.team import Team
@@ -80,6 +81,7 @@ class _Listener:
 
     def __init__(self, engine: Engine, call_id: str, replicates: Sequence[int]) -> None:
         self.name = engine.name
+        self.charging = charging_of(engine)
         self._engine = engine
         self._call = call_id
         self._replicates = replicates

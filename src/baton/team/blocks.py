@@ -15,17 +15,16 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from baton.team.budget import Limits
+from baton.team.budget import MAX_TOKENS, LedgerRules, Limits
 from baton.team.outside import has_weights
 from baton.team.recording import RESUMED, Recording, moment
 from baton.team.team import Assignment, Team
 from baton.trace.records import Call, Event, Payload
-from baton.trace.trace import Trace
+from baton.trace.trace import Trace, meta_as
 
 Indices = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 _NAMES = re.compile(r"[\w.\-]*\w")
-_MAX_TOKENS = 1024  # as `baton.team.state` has it, for roles that name no limit
 
 
 class Flight(Struct, frozen=True):
@@ -164,7 +163,7 @@ class Blocks:
         first = self.recording.said_by.get(call.id)
         if first is not None:
             block = int(self.block_of[self.trace.position[first.id]])
-            self.reused[block] = (1, spoken_tokens(call))
+            self.reused[block] = (1, first.tokens or 0)
         else:
             if call.finish_reason != "cancelled" or call.duration_s is None:
                 return False
@@ -175,12 +174,6 @@ class Blocks:
             self.cut_off.append(Flight(agent, int(self.killed[agent]), ended))
         self.calls[block].append(call)
         return True
-
-
-def spoken_tokens(call: Call) -> int:
-    """Tokens of a call that was fed back, as `Outside` counts them."""
-    said = 0 if call.finish_reason == "error" else call.completion_tokens or 0
-    return said + len(call.prompt_ids or ())
 
 
 def _agents(trace: Trace) -> list[str]:
@@ -233,7 +226,7 @@ def _usual(call: Call, team: Team) -> bool:
     role = team.harness.role_by_name.get(call.role or "")
     if role is None or call.sampling is None or call.harness != team.harness.hash:
         return False
-    if call.sampling.max_tokens != (role.sampling.max_tokens or _MAX_TOKENS):
+    if call.sampling.max_tokens != (role.sampling.max_tokens or MAX_TOKENS):
         return False
     return role.memory == "all" and has_weights(call, team.engine(role))
 
@@ -245,8 +238,13 @@ def held_by(blocks: Blocks, agents: Flags, team: Team) -> Limits:
     tools = sum(event.type == "tool_call" for event in blocks.trace.events)
     limits = team.limits
     tokens = team.hold_back_tokens
+    rules = meta_as(blocks.trace.header, LedgerRules, "run", "ledger")
     for call in calls:
         new = len(call.prompt_ids) if call.prompt_ids is not None else _read_bytes(blocks, call)
+        if rules is not None and rules.charging.get(call.role or "") != "kept":
+            new += (
+                call.prompt_tokens or 0
+            )  # not less than was reserved: the prompt, counted or estimated anew
         tokens += new + (call.sampling.max_tokens or 0 if call.sampling else 0)
 
     def less(limit: int | None, by: int) -> int | None:
@@ -264,6 +262,27 @@ def held_by(blocks: Blocks, agents: Flags, team: Team) -> Limits:
 
 
 def _read_bytes(blocks: Blocks, call: Call) -> int:
-    """Not less than what a budget counts of a prompt whose engine has no tokenizer."""
+    """Not less than what a budget counts of the new part of a prompt whose engine has no tokenizer."""
     payload: Any = blocks.trace.payloads.get(call.prompt_ref or "")
     return 0 if payload is None else 2 * int(payload.size) + 1024
+
+
+def near_caps(trace: Trace) -> bool:
+    """Whether a fork might reach a cap of the run, for which everybody's spending counts."""
+    found: bool | None = vars(trace).get("near_caps")
+    if found is None:  # kept where a trace keeps its other indexes
+        found = vars(trace)["near_caps"] = _near_caps(trace)
+    return found
+
+
+def _near_caps(trace: Trace) -> bool:
+    rules = meta_as(trace.header, LedgerRules, "run", "ledger")
+    if rules is None:
+        return False
+    spent = {
+        "agents": sum(event.type == "spawn" for event in trace.events),
+        "tokens": sum(event.tokens or 0 for event in trace.events),
+        "seconds": trace.costs.get("wall_clock_s", 0.0),
+    }
+    caps = {name: getattr(rules.caps, name) for name in spent}
+    return any(cap is not None and 2 * spent[name] > cap for name, cap in caps.items())

@@ -7,6 +7,8 @@ it, and from then on nothing more is reserved: a limit of tokens is passed by ca
 next one. No amount is ever taken back: `Spent` is all there is to keep, and `restore` only ever raises it.
 What a budget spends, its parents have spent too: a nested team draws from the team that started it.
 
+What a call costs is at the end of this file: as whoever answered counted it, or estimated where nobody did.
+
 Counters (agents, tokens, calls, tool_calls, seconds) only grow; `concurrent` is given back when its
 reservation closes; `depth` is held against its limit and remembered as the deepest so far. For one
 thread: a reservation is one step of plain Python, with nothing awaited in it.
@@ -15,11 +17,14 @@ thread: a reservation is one step of plain Python, with nothing awaited in it.
 from __future__ import annotations
 
 import math
-from typing import Final
+from collections.abc import Iterable
+from typing import Final, Literal
 
 from msgspec import Struct
 
 from baton.errors import BatonError, UsageError, nearest
+from baton.team.protocol import Answer, EngineError, Entry
+from baton.trace.records import Call
 
 RESOURCES: Final = ("agents", "depth", "concurrent", "tokens", "calls", "tool_calls", "seconds")
 _INDEX: Final = {name: index for index, name in enumerate(RESOURCES)}
@@ -71,6 +76,8 @@ class Refusal(Struct, frozen=True):
     used: float
     reserved: float
     asked: float
+    cap: bool = False
+    """Whether it is a cap that runs have by themselves, and not a limit that somebody set."""
 
     @property
     def message(self) -> str:
@@ -301,3 +308,120 @@ def _limit(name: str, value: float | None) -> float:
     if not value >= 0:
         raise UsageError(f"Limit {name}={value!r}: expected zero or more, or None for no limit.")
     return math.floor(round(value * _TICKS, 3)) if name == "seconds" and value < math.inf else value
+
+
+# What a call costs.
+
+Charging = Literal["billed", "kept", "estimated"]
+"""How an engine's calls are charged; an engine says so in its attribute `charging`.
+
+billed     the whole prompt and the completion, at every call, as the server reports them or the tokenizer counts them
+kept       what is new in the prompt, and the completion: the model keeps what it has read (Baton's local models do)
+estimated  nobody counts, as in scripted play: whole prompt and completion by `estimate_tokens`
+
+Whatever an answer reports goes before an estimate.
+"""
+MAX_TOKENS = 1024
+"""Of an answer, for roles that name no limit of their own."""
+BYTES_PER_TOKEN = 4
+_ENTRY_TOKENS = 3  # what chat templates put around an entry
+
+
+def charging_of(engine: object) -> Charging:
+    """How an engine's calls are charged: as a bill unless it says otherwise."""
+    found: Charging = getattr(engine, "charging", "billed")
+    return found
+
+
+def estimate_tokens(text: str) -> int:
+    """About how many tokens a text has, where nobody counts them: its UTF-8 bytes by four, rounded up.
+
+    Common tokenizers have 4 to 5 bytes of English in a token, 3 of code, 2 to 3 of digits and of Chinese.
+    """
+    size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+    return -(-size // BYTES_PER_TOKEN)
+
+
+def estimate_entries(entries: Iterable[Entry]) -> int:
+    """The same for entries of a context, with what a chat template puts around each."""
+    return sum([_ENTRY_TOKENS + estimate_tokens(entry.text) for entry in entries])
+
+
+class LedgerRules(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """By which rules a run is charged, as its header keeps them: whoever runs its trace again does it by the same."""
+
+    charging: dict[str, Charging] = {}
+    """Role -> how its calls are charged."""
+    caps: Limits = Limits()
+    """What nobody asked for and no run should need: agents, tokens and seconds. They bind on what was spent alone."""
+
+
+class PromptCharge(Struct, frozen=True, kw_only=True):
+    """What is known of a call's cost when it is asked."""
+
+    charging: Charging | None
+    """None: as traces up to 0.2 were charged, which are run again by their own rule."""
+    new: int
+    """Tokens that the prompt adds to the call before, as the engine's tokenizer counts; an older trace's characters."""
+    whole: int
+    """Tokens of the whole prompt: counted, or as counted at the call before, with an estimate of what came since."""
+    counted: bool
+    """Whether a tokenizer counted the whole prompt."""
+    max_tokens: int = 0
+
+    @property
+    def expected(self) -> int:
+        """What to reserve for the prompt."""
+        return self.whole if self.charging in ("billed", "estimated") else self.new
+
+
+class Bill(Struct, frozen=True, kw_only=True):
+    """What a call cost."""
+
+    prompt: int | None
+    """Tokens of the whole prompt; None: not known (older traces)."""
+    completion: int
+    charged: int
+    """What the ledger, and the event that the call led to, are charged."""
+    estimated: bool = False
+    """True: at least one of the counts is an estimate."""
+
+
+def bill_of(asked: PromptCharge, answer: Answer | EngineError) -> Bill:
+    """What a call cost, now that it was answered. A call that failed costs what its server says, or nothing."""
+    if isinstance(answer, EngineError):
+        prompt, completion = answer.prompt_tokens, answer.completion_tokens or 0
+        return Bill(prompt=prompt, completion=completion, charged=(prompt or 0) + completion)
+    if asked.charging is None:
+        counted = _counted_completion(answer)
+        completion = len(answer.text) // BYTES_PER_TOKEN + 1 if counted is None else counted
+        charged = asked.new + min(completion, asked.max_tokens)
+        prompt = asked.whole if answer.prompt_tokens is None and asked.counted else answer.prompt_tokens
+        return Bill(prompt=prompt, completion=completion, charged=charged)
+    own_ids = asked.charging != "estimated"
+    said = _counted_completion(answer) if own_ids else answer.completion_tokens
+    if not said and answer.text:  # no text has zero tokens: a server that says so does not count
+        said = None
+    prompt = answer.prompt_tokens or (asked.whole if asked.counted and own_ids else None)
+    estimated = answer.estimated or prompt is None or said is None
+    completion = estimate_tokens(answer.text) if said is None else said
+    prompt = asked.whole if prompt is None else prompt
+    charged = (asked.new if asked.charging == "kept" else prompt) + completion
+    return Bill(prompt=prompt, completion=completion, charged=charged, estimated=estimated)
+
+
+def charge_again(call: Call, rules: LedgerRules | None) -> PromptCharge:
+    """What is known of the cost of a recorded call, should it be asked again."""
+    return PromptCharge(
+        charging=None if rules is None else rules.charging.get(call.role or "", "billed"),
+        new=len(call.prompt_ids or ()),
+        whole=call.prompt_tokens or 0,
+        counted=call.prompt_tokens is not None and not call.estimated,
+        max_tokens=MAX_TOKENS if call.sampling is None else call.sampling.max_tokens or MAX_TOKENS,
+    )
+
+
+def _counted_completion(answer: Answer) -> int | None:
+    if answer.completion_tokens is None and answer.completion_ids is not None:
+        return len(answer.completion_ids)
+    return answer.completion_tokens

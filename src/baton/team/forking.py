@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from baton.team.altered import graph_of
-from baton.team.blocks import Blocks, blocks_of, held_by
+from baton.team.blocks import Blocks, blocks_of, held_by, near_caps
 from baton.team.budget import Budget
 from baton.team.bystanders import Plan
 from baton.team.intervene import BarAgent, Intervention, MuteAgent, OnEvent, check_fits
@@ -132,6 +132,8 @@ class Forking:
         self, blocks: Blocks, changed: frozenset[int], machine: dict[str, Any], mode: Mode
     ) -> Fork | None:
         """Only those are run whom the change reaches. None: everybody has to be."""
+        if near_caps(self.trace):
+            return None
         touched = self._reached.get(changed, changed)
         for _ in range(_TRIES):
             plan = self._plan(blocks, touched)

@@ -26,6 +26,7 @@ from msgspec import Struct, structs
 from baton.errors import UsageError
 from baton.team.altered import ForkError, OtherAnswer, cone, find_call, forgetting, saying
 from baton.team.asking import Overheard, listening, request_at, with_replicate
+from baton.team.budget import LedgerRules, bill_of, charge_again
 from baton.team.forking import Fork, Forking
 from baton.team.intervene import Intervention, OnEvent
 from baton.team.protocol import Answer, Engine, EngineError, Request
@@ -33,7 +34,7 @@ from baton.team.recording import Journal
 from baton.team.team import Assignment, Team
 from baton.team.together import Together
 from baton.trace.records import Call
-from baton.trace.trace import Trace, meta_table
+from baton.trace.trace import Trace, meta_as, meta_table
 
 _AT_ONCE = 64
 """Forks that are under way together, so that their calls are answered together."""
@@ -56,6 +57,11 @@ class Cost(Struct, frozen=True):
         """The cost of forks, which say what ran anew and what was fed back."""
         found = list(forks)
         return cls(sum(fork.usage.tokens_run for fork in found), sum(fork.usage.calls_run for fork in found))
+
+
+def asking_again(trace: Trace, call: Call, answer: Answer | EngineError) -> int:
+    """Tokens that it took to ask a recorded call once more."""
+    return bill_of(charge_again(call, meta_as(trace.header, LedgerRules, "run", "ledger")), answer).charged
 
 
 class WhatIf(Struct, frozen=True, kw_only=True):
@@ -222,8 +228,7 @@ class Forks:
             if isinstance(answer, EngineError):
                 raise ForkError(f"the policy did not answer call {call} again: {answer}")
             self._answers[trace.trace_id, call, replicate] = answer
-            prompt = len(find_call(trace, call).prompt_ids or ())
-            self.cost += Cost((answer.completion_tokens or 0) + prompt, 1)
+            self.cost += Cost(asking_again(trace, find_call(trace, call), answer), 1)
         return {call: [self._answers[trace.trace_id, call, r] for r in told] for call, told in calls.items()}
 
     async def _overhear(

@@ -18,7 +18,7 @@ from msgspec import Struct, structs
 from baton.errors import BatonError, TraceError
 from baton.team.agent import Agent, Item
 from baton.team.ahead import Ahead
-from baton.team.budget import Refusal
+from baton.team.budget import Bill, PromptCharge, Refusal, bill_of
 from baton.team.clock import Latency, Op
 from baton.team.intervene import OnEvent, Replace
 from baton.team.protocol import Answer, Engine, EngineError, Request
@@ -68,6 +68,7 @@ class Question(Struct, frozen=True, kw_only=True):
     parent: str | None
     keep: int
     harness: str
+    prompt: PromptCharge
 
 
 class Outside:
@@ -163,7 +164,7 @@ class Outside:
         return (end if start is None else self._driver.now + (end - start)), seq
 
     def _count_call(self, op: Op, *, reused: bool) -> None:
-        tokens = _said(op.result) + len(op.work.ids or ())
+        tokens = bill_of(op.work.prompt, op.result).charged
         if reused:
             self.usage.calls_reused += 1
             self.usage.tokens_reused += tokens
@@ -406,14 +407,27 @@ class Outside:
     def _key(self, op: Op) -> str:
         return f"{self._writer.header.trace_id}/{op.id}"
 
-    def cancel(self, agent: Agent, because: str | None = None) -> None:
-        """Drop what an agent has in flight, because of an event. A tool that may have acted is left in doubt."""
+    def cancel(self, agent: Agent, because: str | None = None) -> int | None:
+        """Drop what an agent has in flight, because of an event. A tool that may have acted is left in doubt.
+
+        Returns the tokens of a call that was dropped: it was asked, and whoever answers it bills it.
+        """
+        bill: Bill | None = None
         if agent.op is not None:
             agent.op.cancel()
-            self._writer.add_call(asked(agent.op, "cancelled", self._driver.now))
+            bill = self._bill_dropped(agent.op)
+            call = asked(agent.op, "cancelled", self._driver.now)
+            if bill is not None:
+                call = structs.replace(
+                    call,
+                    prompt_tokens=bill.prompt,
+                    completion_tokens=bill.completion,
+                    estimated=bill.estimated,
+                )
+            self._writer.add_call(call)
             agent.op = None
         if agent.reservation is not None:
-            agent.reservation.settle_call(0)  # it was asked; what it cost is not known
+            agent.reservation.settle_call(bill.charged if bill is not None else 0)
             agent.reservation = None
         for op in self._tools.pop(agent.id, {}).values():
             op.cancel()
@@ -426,6 +440,32 @@ class Outside:
                 status="cancelled" if tool.pure else "in_doubt",
                 causes=((op.id, "tool_dependency"), *(((because, "causal"),) if because else ())),
             )
+        return None if bill is None else bill.charged
+
+    def _bill_dropped(self, op: Op) -> Bill | None:
+        """What a dropped call cost: as recorded, as answered meanwhile, or its prompt at least. None: an old trace."""
+        question: Question = op.work
+        if question.prompt.charging is None:
+            return None
+        answer: Answer | EngineError | None = op.result
+        recording = self._recording
+        call = None if recording is None or op.agent.diverged else recording.calls.get(op.id)
+        if recording is not None and call is not None and answer is None:
+            if call.finish_reason == "cancelled" and call.prompt_tokens is None:
+                answer = EngineError("it failed, and was dropped before that was heard")
+            elif call.finish_reason == "cancelled":
+                answer = Answer(
+                    text="",
+                    policy="",
+                    prompt_tokens=call.prompt_tokens,
+                    completion_tokens=call.completion_tokens,
+                    estimated=call.estimated,
+                )
+            elif (found := recording.answer(op.id)) is not None:
+                answer = found[0]
+        if answer is None:
+            answer = Answer(text="", policy="", completion_tokens=0, estimated=True)
+        return bill_of(question.prompt, answer)
 
     async def close(self) -> None:
         """Leave nothing behind: not even what was cancelled a moment ago and has yet to notice."""
@@ -444,8 +484,10 @@ def _memory_key(op: Op) -> Any:
 
 
 def _said(answer: Answer | EngineError) -> int:
-    """How many tokens were said, as far as the engine tells."""
-    return 0 if isinstance(answer, EngineError) else answer.completion_tokens or 0
+    """How many tokens were said, as far as the engine tells: what its latency is modelled by."""
+    if isinstance(answer, EngineError):
+        return 0
+    return len(answer.completion_ids or ()) if answer.completion_tokens is None else answer.completion_tokens
 
 
 def _same_question(call: Call, question: Question) -> bool:

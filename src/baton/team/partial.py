@@ -18,8 +18,7 @@ from typing import Any
 from msgspec import structs
 
 from baton.team.agent import Agent, Item, Role, returned
-from baton.team.blocks import spoken_tokens
-from baton.team.budget import Refusal, Reservation
+from baton.team.budget import Refusal, Reservation, charge_again
 from baton.team.bystanders import Plan
 from baton.team.clock import Op
 from baton.team.outside import Question
@@ -257,7 +256,7 @@ class PartialState(RunState):
                 raise Touched([agent.id])
         if first is not None:
             self.outside.usage.calls_reused += 1
-            self.outside.usage.tokens_reused += spoken_tokens(call)
+            self.outside.usage.tokens_reused += first.tokens or 0
         agent.op = Op("call", call.id, agent, self._question(agent, call), start=call.t or 0.0)
         if call.prompt_ref is not None:
             self.writer.payloads[call.prompt_ref] = blocks.trace.payloads[call.prompt_ref]
@@ -280,6 +279,7 @@ class PartialState(RunState):
             parent=call.parent,
             keep=call.keep,
             harness=call.harness or "",
+            prompt=charge_again(call, self.ledger),
         )
 
 

@@ -19,6 +19,10 @@ from baton.trace.records import Floats, Ints, Sampling
 class EngineError(BatonError):
     """An engine could not answer. Recorded in the trace; the team decides what follows."""
 
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    """What the server billed all the same, where it says so."""
+
 
 MODEL_FAILED = "the model failed"
 """How the error of an engine begins whose model broke: that says nothing about the call."""
@@ -68,7 +72,10 @@ class Answer(Struct, frozen=True, kw_only=True):
     """Index into the request's options."""
     option_propensities: tuple[float, ...] | None = None
     prompt_tokens: int | None = None
+    """Of the whole prompt, as whoever answered counts it; None: nobody counted (see `baton.team.budget.bill_of`)."""
     completion_tokens: int | None = None
+    estimated: bool = False
+    """True: the two counts are estimates."""
     finish_reason: str = "stop"
     duration_s: float | None = None
     """Modelled latency, under a virtual clock; None: the runtime's latency model, or the real time taken."""
@@ -76,7 +83,10 @@ class Answer(Struct, frozen=True, kw_only=True):
 
 @runtime_checkable
 class Engine(Protocol):
-    """Anything that answers calls."""
+    """Anything that answers calls.
+
+    How its calls are charged it says by an attribute `charging` (`baton.team.budget.Charging`); without one, as billed.
+    """
 
     name: str
 

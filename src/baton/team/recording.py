@@ -178,6 +178,7 @@ class TraceWriter:
         said: Said | None = None,
         propensity: float | None = None,
         duration_s: float | None = None,
+        tokens: int | None = None,
         status: Status = "ok",
         pure: bool | None = None,
         extra: dict[str, Any] | None = None,
@@ -211,7 +212,7 @@ class TraceWriter:
             call=said.call if said else None,
             span=said.span if said else None,
             duration_s=duration_s,
-            tokens=said.tokens if said else None,
+            tokens=said.tokens if said else tokens,
             status=status,
             seed_key=said.seed_key if said else None,
             pure=pure,
@@ -429,7 +430,9 @@ class Recording:
             return None
         when = moment(event)
         if call.finish_reason == "error":
-            return EngineError(self._text(event.content_ref, event.id)), when
+            error = EngineError(self._text(event.content_ref, event.id))
+            error.prompt_tokens, error.completion_tokens = call.prompt_tokens, call.completion_tokens
+            return error, when
         answer = Answer(
             text=self._text(call.completion_ref, call.id),
             policy=call.policy or "",
@@ -441,6 +444,7 @@ class Recording:
             option_propensities=event.option_propensities,
             prompt_tokens=call.prompt_tokens,
             completion_tokens=call.completion_tokens,
+            estimated=call.estimated,
             finish_reason=call.finish_reason or "stop",
         )
         return answer, when

@@ -19,7 +19,7 @@ import msgspec
 from baton.errors import BatonError, TraceError, UsageError
 from baton.team.agent import Agent, Item
 from baton.team.aggregate import AGGREGATORS
-from baton.team.budget import Budget, Refusal
+from baton.team.budget import Budget, LedgerRules, Limits, Refusal, charging_of
 from baton.team.clock import Driver, Op
 from baton.team.intervene import Intervention
 from baton.team.outside import Mode
@@ -101,6 +101,7 @@ class Run:
                 for op in batch:
                     if not op.cancelled and not state.stopped:
                         self._complete(op)
+                        self._check_time(root)
             finished = state.stopped
             if finished:
                 self._finish(root)
@@ -225,6 +226,13 @@ class Run:
         if seconds is not None:
             self.state.outside.start_timer(Op("timer", "deadline", root, seconds))
 
+    def _check_time(self, root: Agent) -> None:
+        """Stop a run that has gone on for longer than its cap; looked at after each completion."""
+        ledger = self.state.ledger
+        cap = None if ledger is None else ledger.caps.seconds
+        if cap is not None and self.driver.now > cap and not self.state.stopped:
+            self._time_is_up(Op("timer", "cap", root, cap))
+
     def _time_is_up(self, op: Op) -> None:
         agent: Agent = op.agent
         if agent.state != "active":
@@ -233,14 +241,15 @@ class Run:
             agent,
             "safety_event",
             status="failed",
-            extra={"budget": "seconds", "limit": op.work, "timer": op.id},
+            extra={"budget": "seconds", "limit": op.work, "timer": op.id}
+            | ({"cap": True} if op.id == "cap" else {}),
         )
-        self.state.outside.cancel(agent)
+        lost = self.state.outside.cancel(agent)
         agent.waits_for, agent.waits_for_tools = None, False
         if agent.coroutine is not None:
             agent.coroutine.close()  # it was in the middle of something; a new task starts its program anew
             agent.coroutine = self.state.program(agent)
-        self.state.give_up(agent, f"its {op.work:g} seconds are over")
+        self.state.give_up(agent, f"its {op.work:g} seconds are over", lost=lost)
 
     def instruct(self, agent_id: str, text: str, at: float | None = None) -> None:
         """A person's instruction; the agent reads it at its next turn, or now if it waits."""
@@ -291,8 +300,17 @@ def _check_tools(team: Team) -> None:
             check()
 
 
-def header_of(team: Team, assignment: Assignment, trace_id: str | None = None, **more: Any) -> Header:
+def header_of(
+    team: Team,
+    assignment: Assignment,
+    trace_id: str | None = None,
+    *,
+    caps: Limits | None = None,
+    **more: Any,
+) -> Header:
     """Everything a later replay needs to set up the same run."""
+    charging = {role.name: charging_of(team.engine(role)) for role in team.topology.roles}
+    rules = LedgerRules(charging=charging, caps=caps or Limits())
     own = [name for name in team.harness.aggregators if name not in AGGREGATORS]
     return Header(
         trace_id=trace_id or f"{assignment.task_id}-{team.seed}",
@@ -311,6 +329,7 @@ def header_of(team: Team, assignment: Assignment, trace_id: str | None = None, *
                 "clock": team.clock,
                 "seed": team.seed,
                 "hold_back_tokens": team.hold_back_tokens,
+                "ledger": msgspec.to_builtins(rules),
                 **({"aggregators": own} if own else {}),
                 **more,
             }

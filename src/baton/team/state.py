@@ -13,21 +13,32 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
+import msgspec
 from msgspec import structs
 
 from baton.team.agent import Agent, Item, Program, Role, Waiting, act
-from baton.team.budget import Budget, Refusal, Reservation
+from baton.team.budget import (
+    MAX_TOKENS,
+    Bill,
+    Budget,
+    LedgerRules,
+    PromptCharge,
+    Refusal,
+    Reservation,
+    bill_of,
+    estimate_tokens,
+)
 from baton.team.clock import Driver, Op, Resting
 from baton.team.intervene import BarAgent, Drop, Force, Intervention, MuteAgent, OnEvent, Replace
 from baton.team.outside import Mode, Outside, Question, asked
 from baton.team.protocol import Answer, EngineError, Entry, Request
 from baton.team.recording import Said, TraceWriter, replicates_of
 from baton.team.team import Assignment, Team
-from baton.trace.records import Call
+from baton.trace.records import Call, Ints
+from baton.trace.trace import meta_as
 from baton.trace.vocabulary import Decision, EdgeType, Status
 
-_MAX_TOKENS = 1024  # for roles that name no limit of their own
-_OVERHEAD_TOKENS = 8  # what a chat template adds to an entry, where only the text is known
+_OLD_OVERHEAD = 8  # tokens that traces up to 0.2 add to an entry, where only the text is known
 
 
 class RunState:
@@ -51,6 +62,9 @@ class RunState:
         self.writer = writer
         self.driver: Driver = writer.driver
         self.budget = budget
+        self.ledger = meta_as(writer.header, LedgerRules, "run", "ledger")
+        """None: a trace of 0.2 or older, whose calls are charged as they were then."""
+        self._schema_tokens: dict[str, int] = {}
         self.take_turn = take_turn
         """How an agent takes its turn, and how it does a thing: these build on the state, so they are handed to it."""
         self.perform = perform
@@ -157,14 +171,16 @@ class RunState:
         because = because or agent.parent.last_event
         for child in agent.children:
             self.kill(child, "cancelled" if child.state == "active" else "ok", because)
-        self.outside.cancel(agent, because)
+        lost = self.outside.cancel(agent, because)
         agent.state = "dead"
         # Whether it was idle or cut off depends on how far it had got.
         why = (agent.last_event, because)
         causes: list[tuple[str, EdgeType]] = [
             (event, "causal") for event in dict.fromkeys(why) if event and event != agent.parent.last_event
         ]
-        agent.died = self.writer.emit(agent.parent, "despawn", to=agent.id, status=status, causes=causes).id
+        agent.died = self.writer.emit(
+            agent.parent, "despawn", to=agent.id, status=status, causes=causes, tokens=lost
+        ).id
         self._leave(agent)
 
     def _leave(self, agent: Agent) -> None:
@@ -184,8 +200,8 @@ class RunState:
                 if not waiting.left:
                     self.go_on(waiter)
 
-    def give_up(self, agent: Agent, reason: str) -> None:
-        """Make an agent finish: a return, or at the root a stop, that nobody chose."""
+    def give_up(self, agent: Agent, reason: str, *, lost: int | None = None) -> None:
+        """Make an agent finish: a return, or at the root a stop, that nobody chose. `lost`: a dropped call's tokens."""
         if agent.state != "active" or self.stopped:
             return
         if agent.parent is None:
@@ -196,6 +212,7 @@ class RunState:
                 text=agent.answered,
                 status="forced",
                 extra={"why": reason},
+                tokens=lost,
             )
             self.answer, self.stopped = agent.answered, True
             return
@@ -208,6 +225,7 @@ class RunState:
             text=had,
             status="forced",
             extra={"why": reason},
+            tokens=lost,
         )
         text = f"{agent.id} gave up: {reason}." + (f" It had: {had}" if had else "")
         self.hand_over(agent, Item(event.id, "return", agent.id, text, result=had))
@@ -225,6 +243,12 @@ class RunState:
         """The key of the random stream behind a call or a tool's duration."""
         return f"{self.team.seed}/{id_}"
 
+    def capped(self, resource: str, asked: int = 1) -> Refusal | None:
+        """Why one of the run's caps does not allow any more of a resource. What is only reserved does not count."""
+        cap = None if self.ledger is None else getattr(self.ledger.caps, resource)
+        used = self.budget.used(resource)
+        return None if cap is None or used + asked <= cap else Refusal(resource, cap, used, 0, asked, True)
+
     def refuse(
         self, agent: Agent, refusal: Refusal, *, decision: Decision, said: Said | None, what: str
     ) -> None:
@@ -240,8 +264,10 @@ class RunState:
                 "limit": refusal.limit,
                 "used": refusal.used,
                 "asked": refusal.asked,
+                **({"cap": True} if refusal.cap else {}),
             },
         )
+        agent.refused = True
         agent.note(f"error: {what} was refused. {refusal.message}")
 
     def wake(self, agent: Agent, value: Any = None) -> None:
@@ -256,9 +282,11 @@ class RunState:
         if me.role.memory == "latest":
             entries = context.renewed(entries, again=bool(me.invalid))
         parent, keep = context.parent_call, context.keep
+        if not context.entries:
+            context.size = context.settled = self._tokens_of_schemas(me.role)
         ids, text = context.read(entries, engine)
-        new_tokens = len(ids) if ids is not None else len(text) + _OVERHEAD_TOKENS * len(entries)
-        reserved = self._reserve(me, new_tokens)
+        prompt = self._prompt_charge(me, ids, len(text) + _OLD_OVERHEAD * len(entries))
+        reserved = self._reserve(me, prompt.expected)
         if isinstance(reserved, Refusal):
             me.unread = context.forget(len(entries))
             self.refuse(me, reserved, decision="none", said=None, what="another turn")
@@ -287,6 +315,7 @@ class RunState:
             parent=parent,
             keep=keep,
             harness=self.harness.hash,
+            prompt=structs.replace(prompt, max_tokens=max_tokens),
         )
         op = Op("call", call_id, me, question)
         op.start = self.driver.now
@@ -294,30 +323,52 @@ class RunState:
         self.outside.start_call(op)
         answer: Answer | EngineError = await op
         me.reservation = None
+        bill = bill_of(question.prompt, answer)
+        reservation.settle() if op.spent else reservation.settle_call(bill.charged)
         if isinstance(answer, EngineError):
-            reservation.settle() if op.spent else reservation.settle_call(0)
             me.unread = context.forget(len(entries))
-            self._failed(me, op, answer)
+            self._failed(me, op, answer, bill)
             return None
-        completion = _count(answer)
-        charged = min(new_tokens + completion, new_tokens + max_tokens)
-        reservation.settle_call(charged)
         me.failures = 0
-        context.say(answer, call_id)
-        self.writer.add_call(self._record(op, answer, completion))
+        context.say(answer, call_id, bill)
+        self.writer.add_call(self._record(op, answer, bill))
         said = Said(
             call=call_id,
             start=op.start,
             duration_s=self.driver.now - op.start,
             options=question.request.options,
-            tokens=charged,
+            tokens=bill.charged,
             seed_key=op.work.request.sampling.key,  # with the replicate that drew it, of a fork
         )
         return answer, said
 
+    def _prompt_charge(self, me: Agent, ids: Ints | None, old_size: int) -> PromptCharge:
+        """What is known of the next call's cost."""
+        context = me.context
+        whole = context.size if context.ids is None else len(context.ids)
+        way = None if self.ledger is None else self.ledger.charging.get(me.role.name, "billed")
+        if way == "estimated":
+            whole = context.size
+        return PromptCharge(
+            charging=way,
+            new=old_size if ids is None else len(ids),
+            whole=whole,
+            counted=context.ids is not None,
+        )
+
+    def _tokens_of_schemas(self, role: Role) -> int:
+        """An estimate of what a role's tool schemas add to its prompts."""
+        if role.name not in self._schema_tokens:
+            schemas = self.harness.schemas[role.name]
+            text = msgspec.json.encode(schemas).decode() if schemas else ""
+            self._schema_tokens[role.name] = estimate_tokens(text)
+        return self._schema_tokens[role.name]
+
     def _reserve(self, me: Agent, new_tokens: int) -> Refusal | tuple[int, Reservation]:
         """Room for this call in the budget: (tokens it may say, the reservation)."""
-        wanted = me.role.sampling.max_tokens or _MAX_TOKENS
+        if (refusal := self.capped("tokens")) is not None:
+            return refusal
+        wanted = me.role.sampling.max_tokens or MAX_TOKENS
         left = self.budget.remaining("tokens")
         if left is not None:
             if me.parent is not None:
@@ -332,16 +383,24 @@ class RunState:
         reservation = self.budget.reserve_call(new_tokens + wanted)
         return reservation if isinstance(reservation, Refusal) else (wanted, reservation)
 
-    def _failed(self, me: Agent, op: Op, error: EngineError) -> None:
+    def _failed(self, me: Agent, op: Op, error: EngineError, bill: Bill) -> None:
         """The engine could not answer: written down, and tried again a few times."""
-        self.writer.add_call(asked(op, "error", self.driver.now))
-        said = Said(call=op.id, start=op.start, duration_s=self.driver.now - op.start)
+        self.writer.add_call(
+            structs.replace(
+                asked(op, "error", self.driver.now),
+                prompt_tokens=error.prompt_tokens,
+                completion_tokens=error.completion_tokens,
+            )
+        )
+        said = Said(
+            call=op.id, start=op.start, duration_s=self.driver.now - op.start, tokens=bill.charged or None
+        )
         self.writer.emit(me, "orchestrator_decision", text=str(error), said=said, status="failed")
         me.failures += 1
         if me.failures > me.role.max_failures:
             self.give_up(me, f"its engine failed {me.failures} times in a row: {error}")
 
-    def _record(self, op: Op, answer: Answer, completion: int) -> Call:
+    def _record(self, op: Op, answer: Answer, bill: Bill) -> Call:
         return structs.replace(
             asked(op, answer.finish_reason, self.driver.now),
             policy=answer.policy,
@@ -350,12 +409,7 @@ class RunState:
             logprobs=answer.logprobs,
             token_ends=answer.token_ends,
             completion_ref=self.writer.text(answer.text),
-            prompt_tokens=answer.prompt_tokens,
-            completion_tokens=completion,
+            prompt_tokens=bill.prompt,
+            completion_tokens=bill.completion,
+            estimated=bill.estimated,
         )
-
-
-def _count(answer: Answer) -> int:
-    if answer.completion_tokens is not None:
-        return answer.completion_tokens
-    return len(answer.completion_ids) if answer.completion_ids is not None else len(answer.text) // 4 + 1

@@ -56,6 +56,11 @@ async def take_turn(run: RunState, me: Agent, carry_out: CarryOut | None = None)
     if me.done():  # a program that goes on after its run or its task has ended
         await Resting()
     me.turns += 1
+    me.vain = me.vain + 1 if me.refused and not me.effective else 0
+    me.refused = me.effective = False
+    if me.vain > me.role.max_invalid and run.ledger is not None:  # traces up to 0.2 went on
+        run.give_up(me, f"the budget refused all that it did, {me.vain} turns in a row")
+        return
     if me.turns > me.role.max_turns:
         run.give_up(me, f"it took more than {me.role.max_turns} turns")
         return
@@ -113,6 +118,7 @@ async def perform(
             return False
     if me.id in run.muted and isinstance(action, Send | Delegate | Return):
         action, extra = with_text(action, ""), {"intervention": "mute"}
+    refused, me.refused = me.refused, False
     try:
         if said is not None and _VERB_OF[type(action)] not in me.role.verbs and intervention is None:
             raise Forbidden(f"you may not {_VERB_OF[type(action)]}; you may: {', '.join(me.role.verbs)}")
@@ -121,8 +127,10 @@ async def perform(
         else:
             await _DO[type(action)](run, me, action, said, extra)
         me.invalid = 0
+        me.effective = me.effective or not (me.refused or isinstance(action, Wait))
     except Forbidden as error:
         invalid(run, me, str(error), said, decision=action.decision)
+    me.refused = me.refused or refused
     return isinstance(intervention, Force)
 
 
@@ -158,7 +166,7 @@ async def _spawn(run: RunState, me: Agent, action: Spawn, said: Said | None, ext
         )
         me.note(f"error: {id_} is unavailable.")
         return
-    place = run.budget.reserve(agents=1, depth=me.depth + 1)
+    place = run.capped("agents") or run.budget.reserve(agents=1, depth=me.depth + 1)
     slot = run.budget.reserve(concurrent=1)
     if isinstance(place, Refusal) or isinstance(slot, Refusal):
         refusal = place if isinstance(place, Refusal) else slot

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct, structs
 
 from baton.errors import BatonError
+from baton.team.budget import charging_of
 from baton.team.clock import Driver, Op, uniform
 from baton.team.protocol import Answer, Engine, EngineError, Entry, Request
 from baton.team.recording import Recording
@@ -58,6 +59,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
 class _Engine:
     def __init__(self, inner: Engine, faults: Faults, seed: int) -> None:
         self.name = inner.name
+        self.charging = charging_of(inner)
         self._inner = inner
         self._faults = faults
         self._seed = seed
@@ -85,7 +87,7 @@ class _Engine:
                 completion_ids=answer.completion_ids[:keep],
                 logprobs=None if answer.logprobs is None else answer.logprobs[:keep],
                 token_ends=answer.token_ends[:keep],
-                completion_tokens=keep,
+                completion_tokens=None if answer.completion_tokens is None else keep,
                 finish_reason="length",
             )
         if uniform(f"{key}/hang") < self._faults.hang:

@@ -133,3 +133,27 @@ def rule_settings(by: str | None) -> dict[str, Any] | None:
 def plain(text: str) -> str:
     """Text with case, runs of space and closing punctuation taken off: what two equal answers share."""
     return " ".join(text.casefold().split()).rstrip(" .!?,;:")
+
+
+def is_estimated(trace: Trace, event: Event) -> bool:
+    """Whether the tokens of an event are an estimate: nobody counted the call that they were spent on."""
+    if event.call is not None:
+        call = trace.call_by_id.get(event.call)
+        return call is not None and call.estimated
+    return bool(event.tokens) and (event.to if event.type == "despawn" else event.agent) in _dropped(trace)
+
+
+def estimated_tokens(trace: Trace) -> int:
+    """How many of a trace's tokens are estimates."""
+    if not any(call.estimated for call in trace.calls):
+        return 0
+    return sum(event.tokens for event in trace.events if event.tokens and is_estimated(trace, event))
+
+
+def _dropped(trace: Trace) -> frozenset[str]:
+    """Agents that lost a call on its way, whose cost is an estimate; what follows for them is charged with it."""
+    found: frozenset[str] | None = vars(trace).get("dropped")
+    if found is None:  # kept where a trace keeps its other indexes
+        lost = (call.agent for call in trace.calls if call.finish_reason == "cancelled" and call.estimated)
+        found = vars(trace)["dropped"] = frozenset(lost)
+    return found

@@ -256,8 +256,10 @@ class Call(Tagged, tag="call", frozen=True, kw_only=True):
     """Payload of the rest of the prompt as text: a JSON list of {speaker, text}."""
     completion_ref: str | None = None
     prompt_tokens: int | None = None
-    """Counts as billed, for calls whose ids are not known."""
+    """Counts as billed, of the whole prompt. The ids of scripted play are bytes: there the counts are estimates."""
     completion_tokens: int | None = None
+    estimated: bool = False
+    """True: nobody counted, and at least one of the two counts is an estimate."""
     sampling: Sampling | None = None
     finish_reason: str | None = None
     """stop, length, tool_calls, content_filter, error, cancelled, or a server's own word."""

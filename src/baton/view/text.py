@@ -49,6 +49,11 @@ def number(value: float) -> str:
     return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
+def tokens_said(tokens: float, estimated: float | None) -> str:
+    """A number of tokens; a tilde before it says that it is, or holds, an estimate."""
+    return f"{'~' if estimated else ''}{number(tokens)}"
+
+
 def count(n: int, noun: str) -> str:
     """A number with its noun: 1 event, 2 events."""
     return f"{n:,} {noun}" + ("" if n == 1 else "s")

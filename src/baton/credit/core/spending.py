@@ -18,14 +18,15 @@ from baton.trace.records import Call
 from baton.trace.trace import Trace
 
 
-def call_tokens(call: Call) -> int:
-    """What a call that is run is counted with: what was new in its prompt, and what it said."""
-    return (call.completion_tokens or 0) + len(call.prompt_ids or ())
+def call_tokens(trace: Trace, call: Call) -> int:
+    """What a call was charged with, and is again when it is asked again."""
+    event = first_events(trace).get(call.id)
+    return 0 if event is None else event.tokens or 0
 
 
 def own_tokens(trace: Trace) -> int:
     """What running a trace took, counted as forks are."""
-    return sum(map(call_tokens, trace.calls))
+    return sum(call_tokens(trace, call) for call in trace.calls)
 
 
 class Cones:
@@ -45,8 +46,8 @@ class Cones:
                 bits |= self._reached[j] | 1 << j
             self._reached[i] = bits
         self._weight: NDArray[np.float64] = np.zeros(8 * (n // 8 + 1))
-        for call, event in first_events(trace).items():
-            self._weight[trace.position[event.id]] = call_tokens(trace.call_by_id[call])
+        for event in first_events(trace).values():
+            self._weight[trace.position[event.id]] = event.tokens or 0
 
     def tokens(self, event: str) -> float:
         """Tokens of the calls that follow from an event."""

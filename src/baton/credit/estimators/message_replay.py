@@ -33,7 +33,7 @@ from baton.team.action import Delegate, Return, Send, Spawn
 from baton.team.altered import OtherAnswer, call_of, cone, coupling
 from baton.team.clock import uniform
 from baton.team.forking import Fork
-from baton.team.forks import Cost, Forks, WhatIf
+from baton.team.forks import Cost, Forks, WhatIf, asking_again
 from baton.team.intervene import Drop, Intervention, Replace
 from baton.team.protocol import Answer
 from baton.team.recording import first_events
@@ -241,8 +241,8 @@ class _Table:
 
 
 def _asking_cost(trace: Trace, call: str, answers: Sequence[Answer]) -> Cost:
-    prompt = len(trace.call_by_id[call].prompt_ids or ())
-    return Cost(sum(prompt + (answer.completion_tokens or 0) for answer in answers), len(answers))
+    asked = trace.call_by_id[call]
+    return Cost(sum(asking_again(trace, asked, answer) for answer in answers), len(answers))
 
 
 @estimator(
@@ -326,7 +326,7 @@ def _chances(
     for event in events:
         follows = cones.tokens(event.id if level == "edge" else _opening(first, event))
         forks = num_alternatives * num_continuations + num_continuations - 1
-        costs.append(num_alternatives * call_tokens(call_of(trace, event.id)) + forks * follows)
+        costs.append(num_alternatives * call_tokens(trace, call_of(trace, event.id)) + forks * follows)
     return chances(costs, spend * own_tokens(trace), most)
 
 

@@ -28,6 +28,7 @@ from baton.engine.torch.load import (
     open_folder,
 )
 from baton.engine.torch.template import Decoder, Encoder, PlainTemplate
+from baton.team.budget import Charging
 from baton.team.protocol import MODEL_FAILED, Answer, EngineError, Entry, Request
 from baton.trace.records import Ints
 
@@ -62,6 +63,8 @@ class _Ticket(NamedTuple):
 
 class TorchEngine:
     """A causal LM and its tokenizer behind the engine protocol."""
+
+    charging: Charging = "kept"
 
     def __init__(
         self,

@@ -44,6 +44,7 @@ from baton.learn.stage import Episode, Stage, failures
 from baton.measure.figure import mean
 from baton.measure.measured import MeasuredTrace
 from baton.measure.metric import find_metric
+from baton.team.budget import charging_of
 from baton.team.clock import uniform
 from baton.team.protocol import Answer, Engine, EngineError, Entry, Request
 from baton.trace.records import Ints
@@ -232,6 +233,7 @@ class _Unspawning:
 
     def __init__(self, game: Game, policy: Policy) -> None:
         self.name = policy.engine.name
+        self.charging = charging_of(policy.engine)
         self.num_barred = 0
         """Choices at which an option was not allowed."""
         self._game = game

@@ -3,7 +3,8 @@
 What a turn wrote is split by its acts: the completion's tokens that said a spawn, a message, a wait, an aggregate or a
 stop are coordination, those of a return are returns, those of a tool call are tool management. What it read is split by
 its entries: what the team told it is coordination or returns, what tools answered is tool management; a prompt's
-tokens are shared over its entries by their letters. Not protocol: instructions, the task as it was set, an agent's own
+tokens are shared over its entries by their letters, over all of them where the call was charged with its whole prompt
+and over the new ones where it was not. Not protocol: instructions, the task as it was set, an agent's own
 notes. Where a trace does not say what a turn read and wrote, all of it counts as what the turn's event is.
 
 Seconds are split by what a turn wrote, since that is what takes time; what tools took is their work.
@@ -51,6 +52,7 @@ class Turns:
 
     def __init__(self, reading: MeasuredTrace) -> None:
         self.reading = reading
+        self._read: dict[str, tuple[int, dict[Use, int]] | None] = {}
         self.events: dict[str, list[Event]] = {}
         for event in reading.events:
             if event.call is not None:
@@ -64,7 +66,7 @@ class Turns:
 
     def written(self, call: Call) -> Shares | None:
         """The shares of a completion that said acts of each use; None: the trace does not say which tokens did."""
-        num = _completion(call)
+        num = len(call.completion_ids) if call.completion_ids is not None else call.completion_tokens
         if not num or any(event.span is None for event in self.events.get(call.id, ())):
             return None
         found: dict[Use, set[int]] = {}
@@ -74,8 +76,33 @@ class Turns:
                 found.setdefault(_USES[event.type], set()).update(range(*event.span))
         return {use: min(1.0, len(tokens) / num) for use, tokens in found.items()}
 
-    def read(self, call: Call) -> Shares | None:
-        """The shares of what was new in a prompt; None: its text is not there."""
+    def read(self, call: Call, *, whole: bool) -> Shares | None:
+        """The shares of what was read in a prompt, the whole or what is new in it; None: its text is not there."""
+        read = [call]
+        while whole and read[-1].parent is not None:
+            above = self.reading.trace.call_by_id.get(read[-1].parent)
+            if above is None or len(read) > len(self.reading.trace.calls):
+                return None
+            read.append(above)
+        letters = [self._letters(each) for each in read]
+        said = sum(len(self.reading.trace.text(each.completion_ref) or "") for each in read[1:])
+        total = said
+        found: dict[Use, int] = {}
+        for part in letters:
+            if part is None:
+                return None
+            total += part[0]
+            for use, size in part[1].items():
+                found[use] = found.get(use, 0) + size
+        return {use: size / total for use, size in found.items()} if total else {}
+
+    def _letters(self, call: Call) -> tuple[int, dict[Use, int]] | None:
+        """Letters that were new in a prompt, in all and by use."""
+        if call.id not in self._read:
+            self._read[call.id] = self._count_letters(call)
+        return self._read[call.id]
+
+    def _count_letters(self, call: Call) -> tuple[int, dict[Use, int]] | None:
         text = self.reading.trace.text(call.prompt_ref)
         try:
             entries = _ENTRIES.decode(text) if text else None
@@ -83,8 +110,7 @@ class Turns:
             entries = None
         if entries is None:
             return None
-        whole = sum(len(entry.text) for entry in entries)
-        found: dict[Use, list[int]] = {}
+        found: dict[Use, int] = {}
         first = call.parent is None and call.agent == self.reading.lineage.root
         for entry in entries:
             if entry.speaker == "user" and first:
@@ -92,8 +118,8 @@ class Turns:
                 continue
             use = self._use(call.agent, entry)
             if use is not None:
-                found.setdefault(use, []).append(len(entry.text))
-        return {use: sum(letters) / whole for use, letters in found.items()} if whole else {}
+                found[use] = found.get(use, 0) + len(entry.text)
+        return sum(len(entry.text) for entry in entries), found
 
     def _use(self, agent: str, entry: _Entry) -> Use | None:
         if entry.speaker == "tool":
@@ -125,18 +151,25 @@ def _tokens(turns: Turns, event: Event) -> Shares:
         return {}
     call = turns.reading.trace.call_by_id.get(event.call or "")
     wrote = turns.written(call) if call is not None else None
-    saw = turns.read(call) if call is not None else None
-    if call is None or wrote is None or saw is None:
+    written = min(event.tokens, _completion(call)) if call is not None else 0
+    saw = turns.read(call, whole=_charged_whole(call, event.tokens - written)) if call is not None else None
+    if wrote is None or saw is None:
         return {_USES[event.type]: float(event.tokens)} if event.type in _USES else {}
-    written = min(event.tokens, _completion(call))
     uses = wrote.keys() | saw.keys()
     return {use: written * wrote.get(use, 0.0) + (event.tokens - written) * saw.get(use, 0.0) for use in uses}
 
 
 def _completion(call: Call) -> int:
-    if call.completion_ids is not None:
-        return len(call.completion_ids)
-    return call.completion_tokens or 0
+    """Tokens of a completion, as the call was charged with them: the ids of scripted play are bytes."""
+    if call.completion_tokens is not None:
+        return call.completion_tokens
+    return 0 if call.completion_ids is None else len(call.completion_ids)
+
+
+def _charged_whole(call: Call, prompt: int) -> bool:
+    """Whether a call was charged with its whole prompt, and not with what was new in it alone."""
+    new = None if call.prompt_ids is None else len(call.prompt_ids)
+    return call.prompt_tokens == prompt and prompt != new
 
 
 @metric("protocol_tokens", "E4", bounds=(0.0, 1.0))

@@ -19,6 +19,7 @@ from baton.measure.measured import MeasuredTrace
 from baton.trace.graph.arrays import Graph
 from baton.trace.graph.lineage import Lineage
 from baton.trace.graph.timing import Concurrency, critical_path
+from baton.trace.outcome import estimated_tokens
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import CREDIT_UNITS
 
@@ -69,6 +70,8 @@ class Scale(Struct, frozen=True, kw_only=True):
     """Most agents busy at one time, by the durations of their events."""
     mean_concurrency: float | None
     tokens: float | None
+    estimated_tokens: int | None
+    """Of these tokens, the ones that nobody counted."""
     seconds: float | None
     """Wall clock."""
     work_s: float | None
@@ -112,6 +115,7 @@ def scale(trace: Trace) -> Scale:
         statuses=_counted(event.status for event in events),
         **_team(trace),
         tokens=tokens_of(trace),
+        estimated_tokens=None if tokens_of(trace) is None else estimated_tokens(trace),
         seconds=seconds_of(trace),
         **_path(trace),
         reward_channels=tuple(channels),

@@ -51,6 +51,8 @@ class Checklist(Struct, frozen=True, kw_only=True):
     team_size: str
     """dynamic, fixed or not measured."""
     scale: dict[str, Figure]
+    estimated: int = 0
+    """Traces with tokens that nobody counted."""
     reward_channels: dict[str, str]
     """Channel -> annealed, constant or not recorded."""
     finest_credit_unit: str | None
@@ -74,6 +76,7 @@ def checklist(traces: Sequence[Trace]) -> Checklist:
         spawns=events["spawn"],
         despawns=events["despawn"],
         team_size=_team_size(scales),
+        estimated=sum(bool(one.estimated_tokens) for one in scales),
         scale={name: _spread(name, scales) for name in _SCALE},
         reward_channels=_channels(traces),
         finest_credit_unit=finest[-1] if finest else None,

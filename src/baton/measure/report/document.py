@@ -176,7 +176,7 @@ def _checklist(found: Checklist) -> ReportTable:
         ("topology", _counts(found.topologies)),
         ("roles", roles),
         ("agents", f"{found.team_size}; {found.spawns:,} spawns, {found.despawns:,} despawns"),
-        *((_scale_words(name), shown(figure, why=True)) for name, figure in found.scale.items()),
+        *((_scale_words(name), _scale_shown(name, found)) for name in found.scale),
         ("reward channels", channels),
         ("finest credit unit", found.finest_credit_unit or "none recorded"),
         (
@@ -188,6 +188,11 @@ def _checklist(found: Checklist) -> ReportTable:
         ),
     ]
     return ReportTable(title="Reporting checklist", head=("item", "value"), rows=tuple(rows))
+
+
+def _scale_shown(name: str, found: Checklist) -> str:
+    """A tilde before tokens says that some of them were estimated."""
+    return ("~" if name == "tokens" and found.estimated else "") + shown(found.scale[name], why=True)
 
 
 def _safety(found: SafetyReport) -> list[ReportTable]:

@@ -24,6 +24,7 @@ from baton.measure.metrics.token_matched import BestOf, best_of, is_matched, mat
 from baton.measure.report.checklist import Checklist, checklist
 from baton.measure.safety.summary import SafetyReport
 from baton.team.forks import Rerun
+from baton.trace.outcome import estimated_tokens
 
 FAMILIES: dict[Family, str] = {
     "E1": "task success",
@@ -200,6 +201,11 @@ def measure(
         versus = _versus(ours, alone)
         if not is_matched(versus["token_match"]):
             notes.append("the single agent is not token-matched: it did not spend what the team spent")
+    estimated = sum(estimated_tokens(reading.trace) > 0 for reading in (*team, *single))
+    if estimated:
+        notes.append(
+            f"tokens of {estimated:,} of {len(team) + len(single):,} traces are estimates: nobody counted them"
+        )
     # Before the notes are taken: it may add one.
     by_topology = _by_topology(team, again, notes)
     return MeasureReport(

@@ -35,8 +35,8 @@ function parts(scene, found) {
   const fields = found.fields;
   const rows = [
     ["policy", [fields.policy, fields.policy_version].filter(Boolean).join(" version ") || "not recorded"],
-    ["prompt tokens", number(fields.prompt_tokens)],
-    ["completion tokens", number(fields.completion_tokens)],
+    ["prompt tokens", `${fields.estimated ? "~" : ""}${number(fields.prompt_tokens)}`],
+    ["completion tokens", `${fields.estimated ? "~" : ""}${number(fields.completion_tokens)}`],
     ["temperature", fields.sampling ? number(fields.sampling.temperature ?? 1) : "not recorded"],
     ["ended by", fields.finish_reason ?? "not recorded"],
     ["took", seconds(fields.duration_s)],
@@ -93,5 +93,5 @@ function tokens(found) {
   const choice = scales.length > 1 ? select("Colour tokens by", scales.map((scale, k) => ({ value: String(k), label: scale.label })), "0", (value) => paint(Number(value))) : null;
   paint(0);
   const why = found.advantages.filter((one) => one.why_not).map((one) => h("p", { class: "hint" }, `${visible(one.name, 40)}: ${visible(one.why_not, 300)}`));
-  return h("section", {}, h("h3", {}, "Completion, ", `${number(found.tokens.length)} tokens`), choice, body, legend, why);
+  return h("section", {}, h("h3", {}, "Completion, ", `${number(found.tokens.length)} ${found.fields.estimated ? "bytes" : "tokens"}`), choice, body, legend, why);
 }

@@ -21,7 +21,7 @@ export function heading(host, model, context) {
     tile("events", number(model.n)),
     tile("messages", number(figures.messages)),
     tile("tool calls", number(figures.tool_calls)),
-    tile("tokens", number(figures.tokens)),
+    tile(figures.estimated_tokens ? "tokens, estimated" : "tokens", `${figures.estimated_tokens ? "~" : ""}${number(figures.tokens)}`),
     tile("took", seconds(figures.seconds)),
     tile("parallelism", figures.parallelism === null ? NOT_MEASURED : `${figures.parallelism.toFixed(2)}×`),
   ];

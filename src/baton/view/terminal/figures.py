@@ -29,7 +29,8 @@ def table(scales: Sequence[Scale], *, side_by_side: bool) -> list[Line]:
         if any(isinstance(value, Mapping) for value in values):
             rows += _nested(label, values, side_by_side)
         elif side_by_side:
-            rows.append([label, *map(_cell, values)])
+            marks = ["~" if field.name == "tokens" and one.estimated_tokens else "" for one in scales]
+            rows.append([label, *(mark + _cell(value) for mark, value in zip(marks, values, strict=True))])
         elif field.name not in _NAMES:
             rows.append([label, *_spread_cells(values)])
     # A cell that ends its row may be long without making its column wide.

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from baton.trace.outcome import final_event
+from baton.trace.outcome import estimated_tokens, final_event
 from baton.trace.trace import Trace
 from baton.view.terminal.live import live_line
-from baton.view.text import count
+from baton.view.text import count, tokens_said
 
 _MOST_CHARACTERS = 200
 
@@ -29,9 +29,16 @@ def describe(trace: Trace) -> str:
     costs = trace.costs
     lines.append(
         f"took     {agents} agents, {len(trace.calls)} calls, {len(trace.events)} events, "
-        f"{costs.get('tokens', 0):,.0f} tokens, {costs.get('wall_clock_s', 0):.2f} s on the team's clock"
+        f"{spent(trace)}, {costs.get('wall_clock_s', 0):.2f} s on the team's clock"
     )
     return "\n".join(lines)
+
+
+def spent(trace: Trace) -> str:
+    """The tokens of a trace, said to be an estimate where nobody counted."""
+    estimated = estimated_tokens(trace)
+    said = f"{tokens_said(trace.costs.get('tokens', 0), estimated)} tokens"
+    return f"{said} (estimated)" if estimated else said
 
 
 def _cut(trace: Trace) -> list[str]:

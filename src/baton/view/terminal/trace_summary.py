@@ -9,7 +9,7 @@ from baton.trace.records import Credit, Reward
 from baton.trace.trace import Trace
 from baton.view.terminal.endings import failures_said, why_ended
 from baton.view.terminal.fitting import Line
-from baton.view.text import count, duration, number, printable
+from baton.view.text import count, duration, number, printable, tokens_said
 
 _SHOWN = 12
 _SAID_ALREADY = {"tokens", "wall_clock_s", "messages", "tool_calls"}
@@ -51,7 +51,9 @@ def _counts(size: Scale) -> list[str]:
 
 
 def _costs(size: Scale) -> list[str]:
-    said = ["tokens not measured" if size.tokens is None else f"{number(size.tokens)} tokens"]
+    estimated = size.estimated_tokens
+    tokens = "tokens not measured" if size.tokens is None else f"{tokens_said(size.tokens, estimated)} tokens"
+    said = [f"{tokens} (estimated)" if estimated else tokens]
     if size.seconds is not None:
         said.append(f"took {duration(size.seconds)}")
     if size.work_s is not None and size.span_s is not None:

@@ -14,13 +14,14 @@ from typing import TypeVar
 from msgspec import Struct
 
 from baton.errors import CorruptError, UsageError
+from baton.trace.outcome import is_estimated
 from baton.trace.records import Call, Event, is_content_address
 from baton.trace.trace import Trace
 from baton.view.lanes import Lane, Lanes
 from baton.view.terminal.endings import reason_of
 from baton.view.terminal.fitting import Line
 from baton.view.terminal.prompts import call_rows
-from baton.view.text import count, duration, moment, nearest_name, number, printable, shortened
+from baton.view.text import count, duration, moment, nearest_name, number, printable, shortened, tokens_said
 
 T = TypeVar("T")
 _PAGE_LINES = 160
@@ -157,7 +158,8 @@ class _Writer:
             line.append((f" ({shortened(lane.role, _NAME_WIDTH)})", "cyan"))
         facts = [f"{moment(lane.start)}–{moment(lane.end)}", count(len(lane.events), "event")]
         if lane.tokens is not None:
-            facts.append(f"{number(lane.tokens)} tokens")
+            estimated = any(is_estimated(self._trace, event) for event in lane.events)
+            facts.append(f"{tokens_said(lane.tokens, estimated)} tokens")
         line.append(("  " + "  ".join(facts), "dim"))
         if lane.ending:
             line.append((f"  {lane.ending}", "red" if lane.ending == "cancelled" else "dim"))
@@ -205,7 +207,7 @@ class _Writer:
         if words:
             line.append((f" [{' '.join(words)}]", "yellow"))
         if event.tokens is not None:
-            line.append((f" {number(event.tokens)} tok", "dim"))
+            line.append((f" {tokens_said(event.tokens, is_estimated(self._trace, event))} tok", "dim"))
         if event.duration_s is not None:
             line.append((f" took {duration(event.duration_s)}", "dim"))
         if event.status != "ok":

@@ -24,8 +24,8 @@ from baton.view.web.worth import channels
 # Bits of `flags`.
 INFERRED, UNTRUSTED, HAS_CONTENT, HAS_OPTIONS = 1, 2, 4, 8
 _FIGURES = (
-    "agents", "calls", "messages", "tool_calls", "tokens", "seconds", "work_s", "span_s", "parallelism", "max_depth",
-    "max_concurrency",
+    "agents", "calls", "messages", "tool_calls", "tokens", "estimated_tokens", "seconds", "work_s", "span_s",
+    "parallelism", "max_depth", "max_concurrency",
 )  # fmt: skip
 
 

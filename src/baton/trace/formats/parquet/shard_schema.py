@@ -101,7 +101,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "policy_version": "word", "harness": "word", "parent": "string", "keep": "int",
         "prompt_ids": "int32s", "completion_ids": "int32s", "logprobs": "float64s", "token_ends": "int32s",
         "prompt_ref": "string", "completion_ref": "string", "prompt_tokens": "int",
-        "completion_tokens": "int", "sampling": "sampling", "finish_reason": "word", "t": "float",
+        "completion_tokens": "int", "estimated": "bool", "sampling": "sampling", "finish_reason": "word", "t": "float",
         "duration_s": "float",
     },
     "payloads": {

@@ -1,0 +1,76 @@
+"""Which limits a run reached, in sentences: what was refused, who was cut off, and what to type for more."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+
+from baton.trace.records import Event
+from baton.trace.trace import Trace
+
+_NAMED = 5
+
+
+def limits_reached(traces: list[Trace], *, python: bool = False) -> list[str]:
+    """A sentence for each limit, and each cap that runs have by themselves, that was in the way of these runs."""
+    found: dict[tuple[str, float, bool], list[tuple[Trace, Event]]] = {}
+    for trace in traces:
+        for event in trace.events:
+            if event.type == "safety_event" and "budget" in event.extra:
+                told = event.extra
+                key = (str(told["budget"]), float(told.get("limit", 0)), bool(told.get("cap")))
+                if not _of_a_role(event):
+                    found.setdefault(key, []).append((trace, event))
+    several = len(traces) > 1
+    return [
+        f"{_sentence(*key, events, several=several)} {_how(*key[:2], python=python)}"
+        for key, events in found.items()
+    ]
+
+
+def warn_of_caps(trace: Trace) -> None:
+    """Warn a program whose run reached a cap that it did not set."""
+    if any(event.extra.get("cap") for event in trace.events):
+        for said in limits_reached([trace], python=True):
+            warnings.warn(said, RuntimeWarning, stacklevel=2)
+
+
+def _of_a_role(event: Event) -> bool:
+    """Whether it was the time of one agent that was over, which its role sets."""
+    return "timer" in event.extra and event.extra["timer"] not in ("deadline", "cap")
+
+
+def _sentence(
+    resource: str, limit: float, cap: bool, events: list[tuple[Trace, Event]], *, several: bool
+) -> str:
+    shown = f"{limit:,.0f}" if limit == int(limit) else f"{limit:g}"
+    what = (
+        f"the cap of {shown} {resource}, which runs have where no limit is set, was reached"
+        if cap
+        else f"limits.{resource}={shown.replace(',', '')} was reached"
+    )
+    where = f" in {len({trace.trace_id for trace, _ in events}):,} runs" if several else ""
+    refused = Counter(_refused(event) for _, event in events)
+    parts = [f"{n:,} {noun}{'' if n == 1 else 's'} refused" for noun, n in refused.items() if noun]
+    cut = list(dict.fromkeys(event.agent for _, event in events if _refused(event) in ("call", "")))
+    if cut and not several:
+        more = f" and {len(cut) - _NAMED:,} more" if len(cut) > _NAMED else ""
+        parts.append(f"{', '.join(cut[:_NAMED])}{more} cut off")
+    said = f": {', '.join(parts)}" if parts else ""
+    return f"{what}{where}{said}."
+
+
+def _refused(event: Event) -> str:
+    """What was not done; empty: everything, from then on."""
+    if "timer" in event.extra:
+        return ""
+    if event.decision in ("spawn", "delegate"):
+        return {"spawn": "spawn", "delegate": "delegation"}[event.decision]
+    return "call" if event.call is None else "tool call"
+
+
+def _how(resource: str, limit: float, *, python: bool) -> str:
+    more = f"{max(1, 2 * limit):.10g}"
+    if python:
+        return f'For more, give settings={{"limits.{resource}": {more}}}, or a team with Limits({resource}={more}).'
+    return f"For more, type: --set limits.{resource}={more}"
