@@ -45,7 +45,7 @@ def test_a_new_user_types_it_in_a_shell(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[-1] == "Type: baton show runs/sum"
 
 
-@pytest.mark.parametrize("limit", ["tokens=2000", "calls=3", "seconds=3"])
+@pytest.mark.parametrize("limit", ["tokens=600", "calls=3", "seconds=3"])
 def test_a_used_up_budget_is_said_to_have_forced_the_end(
     limit: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

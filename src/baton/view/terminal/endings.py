@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Iterable
 
 from baton.errors import CorruptError, TraceError
-from baton.trace.outcome import final_event
+from baton.trace.outcome import estimated_tokens, final_event
 from baton.trace.records import Event
 from baton.trace.trace import Trace
-from baton.view.text import count, moment, printable
+from baton.view.text import count, moment, printable, tokens_said
 
 _NAMED = 3
 _ERROR_CHARACTERS = 300
@@ -39,7 +39,7 @@ def how_it_went(trace: Trace) -> str:
     rewards = ", ".join(f"{printable(r.channel)} {r.value:g}" for r in trace.rewards if r.unit == "team")
     agents = 1 + sum(event.type == "spawn" and event.status == "ok" for event in trace.events)
     facts = [f"reward {rewards}" if rewards else "no reward", count(agents, "agent")]
-    facts.append(f"{trace.costs.get('tokens', 0):,.0f} tokens")
+    facts.append(f"{tokens_said(trace.costs.get('tokens', 0), estimated_tokens(trace))} tokens")
     return f"{why_ended(trace)}; {', '.join(facts)}"
 
 
