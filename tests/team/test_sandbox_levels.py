@@ -103,14 +103,38 @@ def test_namespaces_that_are_forbidden_are_noticed(tmp_path: Path, monkeypatch: 
     assert run_python("1", SandboxLimits(least="audit")).level != "bubblewrap"
 
 
+def changed(word: str, into: str) -> str:
+    """Shell that puts one word of the arguments in another's place."""
+    return f'for w; do shift; [ "$w" = {word} ] && w={into}; set -- "$@" "$w"; done; '
+
+
+@pytest.mark.skipif(HERE != "bubblewrap", reason="bubblewrap does not work here")
+def test_where_no_folder_may_be_mounted_inside_files_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a security module takes the capabilities of what bubblewrap starts."""
+    real = bubblewrap.find_bubblewrap()
+    fake_bwrap(tmp_path, monkeypatch, f'{changed("CAP_SYS_ADMIN", "CAP_KILL")} exec {real} "$@"')
+    small = SandboxLimits(least="bubblewrap", num_files=50, disk_bytes=2**20)
+    result = run_python("print(1)", small)
+    assert (result.output, result.level) == ("1\n", "bubblewrap")
+    assert "quota" not in result.layers
+    flood = "import time\nfor i in range(60): open(str(i), 'w')\ntime.sleep(60)"
+    assert run_python(flood, small).stopped == "files"
+    assert "No space left" in run_python("open('f', 'wb').write(bytes(2**21))", small).output
+
+
 def test_a_bwrap_that_isolates_nothing_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It starts the program as it is, so that the process has neither its own numbers nor its own mounts."""
     child = Path(sandbox.__file__).with_name("sandbox_child.py")
-    script = 'while [ "$1" != "--" ]; do shift; done; shift; for w; do shift; '
-    script += f'[ "$w" = {bubblewrap.CHILD} ] && w={child}; set -- "$@" "$w"; done; exec "$@"'
-    fake_bwrap(tmp_path, monkeypatch, script)
+    script = 'while [ "$1" != "--" ]; do shift; done; shift; '
+    fake_bwrap(tmp_path, monkeypatch, script + changed(bubblewrap.CHILD, str(child)) + 'exec "$@"')
+    mounts = Path("/proc/self/mounts").read_text()
     assert why_no_bubblewrap() is not None
     assert protection().level != "bubblewrap"
+    assert (
+        Path("/proc/self/mounts").read_text() == mounts
+    )  # nor does the child lay anything over what is there
 
 
 def test_no_bwrap_at_all(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,9 @@
 """The command line that starts a program inside bubblewrap.
 
 Everything is unshared: users, mounts, processes, network, IPC, host name, cgroup. The root is a bare, read-only file
-system with what the program has to read; the one place to write is mounted by the child itself, because only so can
-it be kept to a number of files as well as to a size. https://github.com/containers/bubblewrap
+system with what the program has to read; the one place to write is in memory and of a fixed size. The child itself
+mounts another over it, because only so can it be kept to a number of files as well; where it may not, the parent
+counts them. https://github.com/containers/bubblewrap
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-FOLDER = "/work"
+FOLDER = "/sandbox"
 CHILD = "/sandbox_child.py"
 DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
 
@@ -39,14 +40,15 @@ def readable() -> tuple[str, ...]:
     )
 
 
-def wrapped(program: Sequence[str], *, child: Path, info_fd: int) -> list[str]:
+def wrapped(program: Sequence[str], *, child: Path, num_bytes: int, info_fd: int) -> list[str]:
     """A program and its arguments, in namespaces of its own. It is told of the process inside on `info_fd`."""
     # User 0 with one capability, both of the new user namespace alone: to mount its folder, after which it drops it.
     inside = ["--uid", "0", "--gid", "0", "--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN"]
     alone = ["--unshare-all", "--die-with-parent", "--new-session", "--hostname", "sandbox"]
     binds = [word for path in (program[0], *readable()) for word in ("--ro-bind-try", path, path)]
     devices = [word for path in DEVICES for word in ("--dev-bind-try", path, path)]
-    places = ["--ro-bind", str(child), CHILD, "--dir", FOLDER, "--symlink", FOLDER.lstrip("/"), "/tmp"]
+    places = ["--ro-bind", str(child), CHILD, "--symlink", FOLDER.lstrip("/"), "/tmp"]
+    places += ["--size", str(num_bytes), "--tmpfs", FOLDER]
     root = ["--remount-ro", "/", "--chdir", FOLDER]
     return [
         find_bubblewrap() or "bwrap",

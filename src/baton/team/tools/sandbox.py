@@ -33,6 +33,8 @@ from baton.team.tools.sandbox_levels import (
     LAYERS,
     LEVELS,
     NEEDED,
+    UNWRAPPED,
+    WRAPPED,
     Level,
     Protection,
     SandboxRefused,
@@ -274,14 +276,28 @@ class _Run:
             return "cancelled"
         if time.monotonic() - began > self._limits.wall_seconds:
             return "time"
-        if self._directory is not None and holds_too_much(
-            self._directory,
-            self._process.pid,
-            max_bytes=self._limits.disk_bytes,
-            max_files=self._limits.num_files,
-        ):
-            return "files"
-        return None
+        return "files" if self._holds_too_much() else None
+
+    def _holds_too_much(self) -> bool:
+        """Whether it has written too much, where the kernel does not see to that."""
+        most = {"max_bytes": self._limits.disk_bytes, "max_files": self._limits.num_files}
+        if self._directory is not None:
+            return holds_too_much(self._directory, self._process.pid, **most)
+        inside = self._inside()
+        if inside is None or not self._status or b"quota" in self._status:
+            return False
+        folder = Path(f"/proc/{inside}/root{bubblewrap.FOLDER}")
+        if not holds_too_much(folder, inside, **most):
+            return False
+        time.sleep(_LOOK_SECONDS)  # of a process that is just ending nothing can be listed either
+        return self._process.poll() is None and holds_too_much(folder, inside, **most)
+
+    def _inside(self) -> int | None:
+        """The number of the first process inside bubblewrap, as it told."""
+        try:
+            return int(json.loads(self._info)["child-pid"])
+        except (ValueError, KeyError):
+            return None
 
     def _result(self, stopped: Stopped | None, duration_s: float) -> SandboxResult:
         code = self._process.returncode
@@ -323,10 +339,12 @@ class _Run:
 
         Killed itself, bwrap would be gone a moment before them.
         """
+        pid = self._inside()
+        if pid is None:
+            return False
         try:
-            pid = int(json.loads(self._info)["child-pid"])
             opened = os.pidfd_open(pid)
-        except (ValueError, KeyError, OSError):
+        except OSError:
             return False
         try:
             # Still the child of bwrap: then it is the one that is meant, whatever became of the number meanwhile.
@@ -349,7 +367,7 @@ def _command(limits: SandboxLimits, *, status_fd: int, info_fd: int, wrap: bool)
         "parent": os.getpid(),
         "folder": bubblewrap.FOLDER,
         "readable": bubblewrap.readable(),
-        "layers": [name for name in limits.layers if name != ("namespaces" if wrap else "bubblewrap")],
+        "layers": [name for name in limits.layers if name not in (UNWRAPPED if wrap else WRAPPED)],
         "needed": NEEDED[limits.least],
         "filter": filter_code(platform.machine()).hex(),
         "limits": {name: getattr(limits, name) for name in _KERNEL_LIMITS},
@@ -359,7 +377,7 @@ def _command(limits: SandboxLimits, *, status_fd: int, info_fd: int, wrap: bool)
     if not wrap:
         return [*python, str(_CHILD), json.dumps(settings)]
     program = [*python, bubblewrap.CHILD, json.dumps(settings)]
-    return bubblewrap.wrapped(program, child=_CHILD, info_fd=info_fd)
+    return bubblewrap.wrapped(program, child=_CHILD, num_bytes=limits.disk_bytes, info_fd=info_fd)
 
 
 def _not_run(stopped: Literal["start", "cancelled"], reason: str) -> SandboxResult:

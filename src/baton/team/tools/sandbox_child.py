@@ -67,10 +67,15 @@ def landlock(readable: Iterable[str], writable: str) -> bool:
     return not failed
 
 
+def is_alone() -> bool:
+    """Whether bubblewrap did what it was asked for: processes are counted anew, and others' mounts are gone."""
+    return os.getpid() <= 2 and not os.path.exists("/proc/self")
+
+
 def own_folder(folder: str, limits: dict[str, int]) -> bool:
-    """Inside bubblewrap: a file system in memory as the working directory, which the kernel keeps to its size."""
-    if os.getpid() > 2 or os.path.exists("/proc/self"):
-        return False  # not in a process namespace of our own, or with others' mounts
+    """Inside bubblewrap: put a folder over its own that the kernel keeps to a number of files, too."""
+    if not is_alone():
+        return False  # these are others' mounts: nothing is laid over them
     no_suid_device_or_program = ctypes.c_ulong(2 | 4 | 8)
     size = f"size={limits['disk_bytes']},nr_inodes={limits['num_files'] + 1},mode=700"  # one is the folder itself
     where = folder.encode()
@@ -143,7 +148,8 @@ def confine(settings: dict[str, Any]) -> list[str]:
         if os.getppid() != settings["parent"]:
             raise SystemExit("Baton is gone already")
     tried: dict[str, Callable[[], bool]] = {
-        "bubblewrap": lambda: own_folder(settings["folder"], settings["limits"]),
+        "bubblewrap": is_alone,
+        "quota": lambda: own_folder(settings["folder"], settings["limits"]),
         "namespaces": namespaces,
         "limits": lambda: limit(settings["limits"]),
         "capabilities": drop_capabilities,

@@ -18,8 +18,10 @@ LEVELS: tuple[Level, ...] = get_args(Level)
 """From the weakest to the strongest."""
 DEFAULT: Level = "landlock"
 """Weaker ones leave the files open that the user may read."""
-LAYERS = ("bubblewrap", "namespaces", "limits", "capabilities", "landlock", "seccomp")
+LAYERS = ("bubblewrap", "quota", "namespaces", "limits", "capabilities", "landlock", "seccomp")
 """What can be laid around the code, from the outside in."""
+WRAPPED, UNWRAPPED = ("bubblewrap", "quota"), ("namespaces",)
+"""Those that are tried only inside bubblewrap, and only without it."""
 
 NEEDED: Mapping[Level, tuple[str, ...]] = {
     "audit": (),
