@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -12,10 +13,11 @@ from sandbox_escapes import table
 
 import baton
 from baton.cli import main
+from baton.compose.runs import run_into
 from baton.errors import UsageError
 from baton.tasks.catalog import make_task
 from baton.team.protocol import Request
-from baton.team.team import Team
+from baton.team.team import Assignment, Team
 from baton.team.tools import bubblewrap, sandbox
 from baton.team.tools.sandbox import (
     SandboxLimits,
@@ -178,6 +180,13 @@ def test_a_run_is_refused_before_anything_is_asked() -> None:
     assert asked == []
 
 
+def test_a_refused_run_leaves_no_folder(tmp_path: Path) -> None:
+    team, assignment = team_with(SandboxLimits(layers=WEAK)), Assignment(task_id="odd", prompt="?")
+    with pytest.raises(SandboxRefused):
+        asyncio.run(run_into(tmp_path / "run" / "run.db", None, team, assignment))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_hash_of_a_harness_is_what_it_was() -> None:
     """The level is the machine's business, not what a policy is shown."""
     teams = [team_with(limits) for limits in (SandboxLimits(), SandboxLimits(least="audit"))]
@@ -226,3 +235,17 @@ def test_the_page_says_what_is() -> None:
     assert values[1] == "None"  # its program was shortened to one with a mistake: a loop takes its time
     assert values[2] in said[2][2]
     assert values[3] in ("None", "'refused'")
+
+
+def test_training_is_refused_before_torch_is_loaded(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("reasoning_gym")
+    monkeypatch.setenv("PATH", os.devnull)
+    why_no_bubblewrap.cache_clear()
+    protection.cache_clear()
+    out = tmp_path / "trained"
+    typed = ["train", "reasoning-tools", "--set", "task.settings.sandbox=bubblewrap", "--out", str(out)]
+    assert main(typed) == 2
+    assert "at least 'bubblewrap' was asked for" in capsys.readouterr().err
+    assert not out.exists()

@@ -90,7 +90,7 @@ def _begun(args: argparse.Namespace, display: Display) -> Begin:
         raise UsageError(f"{out} is a file. Give a folder: --out runs/{name}")
     Folder(out).check_free()
     check_loggers(recipe)
-    make_stage(recipe)  # a task or a team that cannot be is refused before torch is loaded
+    make_stage(recipe).check_tools()  # a task or a team that cannot be is refused before torch is loaded
 
     def begin() -> Session:
         from baton.compose.training import begin as begin_run

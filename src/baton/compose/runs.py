@@ -16,7 +16,7 @@ from baton.errors import BatonError, UsageError, nearest
 from baton.team.budget import Limits
 from baton.team.protocol import EngineError
 from baton.team.recording import StoreJournal
-from baton.team.running import Run, header_of, resuming
+from baton.team.running import Run, check_tools, header_of, resuming
 from baton.team.team import Assignment, Team
 from baton.trace.formats import read_all
 from baton.trace.formats.durable import NotWritten
@@ -189,6 +189,7 @@ def _once_there_is_room(path: Path) -> str:
 
 async def _reach(team: Team) -> None:
     """Refuse a policy that says it cannot be reached, before anything is written."""
+    check_tools(team.harness.roles, team.harness.tools)
     for name, engine in team.engines.items():
         if (reach := getattr(engine, "reach", None)) is not None:
             try:

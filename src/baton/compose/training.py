@@ -104,6 +104,7 @@ def check_trainable(
     check_loggers(recipe)
     found = spans(recipe)
     stage = make_stage(recipe, task=own.task, topology=own.topology)
+    stage.check_tools()
     phases: list[Phase] = []
     for span in found:
         now = span.recipe

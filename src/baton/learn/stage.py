@@ -21,7 +21,7 @@ from baton.tasks.task import Split, Task
 from baton.team.aggregate import Aggregator
 from baton.team.budget import Limits
 from baton.team.protocol import MODEL_FAILED, NOT_ASKED, Engine
-from baton.team.running import Run, header_of
+from baton.team.running import Run, check_tools, header_of
 from baton.team.team import TEMPLATE, Assignment, Team, Topology
 from baton.team.tools.tool import Tool
 from baton.trace.trace import Trace
@@ -135,6 +135,10 @@ class Stage(Struct, frozen=True, kw_only=True):
     def assignment(self, instance: int, split: Split = "train") -> Assignment:
         """An instance of the task as a team is given it."""
         return self.task.assignment(self.task.instance(instance, split)).with_tools(self.tools)
+
+    def check_tools(self) -> None:
+        """Refuse tools that cannot keep what they promise on this machine."""
+        check_tools(self.topology.roles, self.assignment(0).tools)
 
     def team(self, engines: Mapping[str, Engine], assignment: Assignment, seed: int) -> Team:
         """The team of one rollout; `engines` by role."""

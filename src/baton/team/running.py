@@ -10,14 +10,14 @@ All of them are one machine fed with more or less of a recording. Its invariants
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar
 
 import msgspec
 
 from baton.errors import BatonError, TraceError, UsageError
-from baton.team.agent import Agent, Item
+from baton.team.agent import Agent, Item, Role
 from baton.team.aggregate import AGGREGATORS
 from baton.team.budget import Budget, LedgerRules, Limits, Refusal, charging_of
 from baton.team.clock import Driver, Op
@@ -26,6 +26,7 @@ from baton.team.outside import Mode
 from baton.team.recording import RESUMED, Journal, Recording, TraceWriter, moment
 from baton.team.state import RunState
 from baton.team.team import Assignment, Team
+from baton.team.tools.tool import Tool
 from baton.team.verbs import perform, take_turn
 from baton.trace.records import Event, Reward
 from baton.trace.trace import Header, Trace, meta_as, meta_table
@@ -57,7 +58,7 @@ class Run:
     ) -> None:
         mode = mode or Mode()
         if mode.live:
-            _check_tools(team)
+            check_tools(team.harness.roles, team.harness.tools)
         self.driver = driver or Driver(virtual=team.clock == "virtual")
         self.writer = self.writer_class(
             header, self.driver, journal=journal, recording=recording, strict=strict, skip=skip
@@ -292,12 +293,12 @@ def _told_lost(lost: Sequence[str], refused: Mapping[str, Refusal]) -> str:
     return f"on its way when the run was cut off, and charged in full: {', '.join(lost)}; {again}"
 
 
-def _check_tools(team: Team) -> None:
+def check_tools(roles: Iterable[Role], tools: Mapping[str, Tool]) -> None:
     """Refuse to begin where a tool that a role has cannot keep what it promises: no call is paid for before."""
-    for name in dict.fromkeys(name for role in team.harness.roles for name in role.tools):
-        check = team.harness.tools[name].check
-        if check is not None:
-            check()
+    for name in dict.fromkeys(name for role in roles for name in role.tools):
+        tool = tools.get(name)
+        if tool is not None and tool.check is not None:
+            tool.check()
 
 
 def header_of(
