@@ -398,9 +398,9 @@ def _span(token_ends: Ints | None, start: int, end: int) -> tuple[int, int] | No
     """The tokens that cover a range of characters."""
     if not token_ends:
         return None
-    ends = token_ends.tolist()
-    last = min(bisect_left(ends, end), len(ends) - 1)
-    return (min(bisect_right(ends, start), last), last + 1)
+    # Bisected where they are: a copy for each of thousands of lines would take minutes.
+    last = min(bisect_left(token_ends, end), len(token_ends) - 1)
+    return (min(bisect_right(token_ends, start), last), last + 1)
 
 
 _DO: dict[type, Any] = {
