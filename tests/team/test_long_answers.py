@@ -40,7 +40,9 @@ def test_spans_are_found_without_a_copy_of_all_tokens(monkeypatch: pytest.Monkey
     copies: list[int] = []
     plain = Ints.tolist
     monkeypatch.setattr(Ints, "tolist", lambda self: copies.append(len(self)) or plain(self))
-    team = Team.of(make_topology("centralized", tools=("look",)), ScriptedEngine("s", play), tools=Registry([look]))
+    team = Team.of(
+        make_topology("centralized", tools=("look",)), ScriptedEngine("s", play), tools=Registry([look])
+    )
     trace = asyncio.run(run(team, Assignment(task_id="t", prompt="p")))
     assert copies.count(len(ends)) < 5
     called = [event for event in trace.events if event.type == "tool_call"]

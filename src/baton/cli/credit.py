@@ -30,7 +30,7 @@ from baton.registry import TRUST, imported, is_reference
 from baton.settings import read_value
 from baton.trace.acts import EVENT_UNITS
 from baton.trace.formats import find_format, format_of_name, write
-from baton.trace.trace import Trace, is_fork
+from baton.trace.trace import Trace, is_fork, repeats
 from baton.trace.vocabulary import CREDIT_UNITS
 from baton.view.terminal.live import live_line
 from baton.view.terminal.screen import emit
@@ -110,7 +110,7 @@ def run(args: argparse.Namespace) -> int:
             watching=_watching,
         )
     )
-    _tell_of_forks(traces, credits)
+    _tell_of_those_left_out(traces, credits)
     if args.out is not None:
         write(map(credited, traces, credits), args.out)
     if args.json:
@@ -124,13 +124,18 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _tell_of_forks(traces: list[Trace], credits: Credits) -> None:
-    left = [
-        trace.trace_id for trace, mine in zip(traces, credits, strict=True) if is_fork(trace) and not mine
-    ]
-    if left and any(credits):
-        names = printable(", ".join([*left[:3], *(["…"] if len(left) > 3 else [])]))
-        remark(f"baton credit: not compared, for a fork is no rollout of its own: {names}")
+def _tell_of_those_left_out(traces: list[Trace], credits: Credits) -> None:
+    left = [n for n, mine in enumerate(credits) if not mine]
+    again = repeats(traces)
+    forks = [traces[n].trace_id for n in left if is_fork(traces[n])]
+    repeated = [f"{traces[n].trace_id} ({traces[again[n]].trace_id})" for n in left if n in again]
+    for why, names in (
+        ("a fork is no rollout of its own", forks),
+        ("a repeat, draw for draw, is no rollout of its own", repeated),
+    ):
+        if names and any(credits):
+            told = printable(", ".join([*names[:3], *(["…"] if len(names) > 3 else [])]))
+            remark(f"baton credit: not compared, for {why}: {told}")
 
 
 def _partition(args: argparse.Namespace) -> int:

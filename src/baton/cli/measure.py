@@ -28,7 +28,7 @@ from baton.measure.safety.taint import Labels
 from baton.team.forks import Rerun, rerun_of
 from baton.trace.formats import read_all
 from baton.trace.gold import Gold
-from baton.trace.trace import Trace, drawn
+from baton.trace.trace import Trace, drawn, repeats
 from baton.view.terminal.fitting import Line, table_lines
 from baton.view.terminal.screen import emit, room
 from baton.view.text import count, printable
@@ -139,7 +139,12 @@ def _readings(
         remark(f"baton measure: given more than once and counted once: {names}")
     every = [trace for traces in found.values() for trace in traces]
     counted = drawn(every)
-    if forks := len(every) - len(counted):
+    if again := len(repeats(every)):
+        remark(
+            f"baton measure: {count(again, 'repeat')} left out: the same draws as another trace's, by the same seed, "
+            "are no second rollout."
+        )
+    if forks := len(every) - len(counted) - again:
         remark(
             f"baton measure: {count(forks, 'fork')} left out: a fork is no rollout of its own. Give forks alone to "
             "measure them.",

@@ -26,9 +26,9 @@ from baton.games.reference import REFERENCE as POLICIES
 from baton.learn.models import MODELS
 from baton.learn.stage import failures, first_line
 from baton.registry import names
-from baton.trace.formats.sqlite.store_read import list_traces
+from baton.trace.formats.sqlite.store_read import list_traces, read_store
 from baton.trace.outcome import team_return
-from baton.trace.trace import Trace
+from baton.trace.trace import Trace, repeats
 from baton.view.terminal.endings import how_it_went
 from baton.view.terminal.live import live_line
 from baton.view.terminal.run_lines import describe, spent, watching
@@ -120,9 +120,21 @@ def run(args: argparse.Namespace) -> int:
     _tell_limits([trace])
     count = len(list_traces(path))
     say(f"trace    {trace.trace_id} in {path}" + (f", which holds {count} now" if count > 1 else ""))
+    _tell_of_repeat(path, trace, default_id(settings), args.seed)
     show = ["baton", "show", args.out, *(("--trace", trace.trace_id) if count > 1 else ())]
     say(f"Type: {shlex.join(show)}")
     return _given_up(trace)
+
+
+def _tell_of_repeat(path: Path, trace: Trace, first: str, seed: int) -> None:
+    """The same seed draws the same: whoever runs it again for another rollout is told how to get one."""
+    if trace.trace_id == first or first not in {summary.trace_id for summary in list_traces(path)}:
+        return
+    (before,) = read_store(path, [first])
+    if repeats([before, trace]):
+        say(
+            f"again    as {first}, draw for draw: the two count as one rollout. For another: --seed {seed + 1}"
+        )
 
 
 def _run_all(args: argparse.Namespace, settings: Settings, path: Path) -> int:

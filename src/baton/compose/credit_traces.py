@@ -24,7 +24,7 @@ from baton.team.protocol import Answer
 from baton.team.team import Assignment, Team
 from baton.trace.outcome import team_return
 from baton.trace.records import Credit
-from baton.trace.trace import Trace, is_fork, meta_table
+from baton.trace.trace import Trace, is_fork, meta_table, repeats
 
 
 class TraceRunner:
@@ -99,7 +99,7 @@ async def credits_of(
 ) -> Credits:
     """For each trace, its credits. `reward` is a channel's name, or reads the return off a trace.
 
-    A fork is no draw of its own: where rollouts are compared, those beside them get no credit.
+    A fork is no draw of its own, nor is a repeat: where rollouts are compared, those beside them get no credit.
     """
     given = dict(settings or {})
     if estimator.takes_reward:
@@ -122,7 +122,10 @@ async def credits_of(
         except CreditError as error:
             if len(rollouts) == len(places):
                 raise
-            raise CreditError(f"{error} Forks do not count: a fork is no rollout of its own.") from None
+            raise CreditError(
+                f"{error} Forks and repeats do not count: a fork is no rollout of its own, and neither is a run with "
+                "the seed of another. Type: baton run TASK --rollouts N, for a group."
+            ) from None
         for place, credits in zip(rollouts, mine, strict=True):
             found[place] = credits
     return found
@@ -137,10 +140,15 @@ class CreditLayer(Struct, frozen=True, kw_only=True):
 
 
 def _compared(estimator: Estimator, traces: Sequence[Trace], places: list[int]) -> list[int]:
-    """Those of a group that an estimator compares: without forks, but for one that looks for shared beginnings."""
-    if not {"group", "values or group"} & estimator.needs or "shared_prefixes" in estimator.needs:
+    """Those of a group that an estimator compares: each draw once, and without forks but for one that looks for
+    shared beginnings."""
+    if not {"group", "values or group"} & estimator.needs:
         return places
-    return [place for place in places if not is_fork(traces[place])] or places
+    again = repeats([traces[place] for place in places])
+    once = [place for number, place in enumerate(places) if number not in again]
+    if "shared_prefixes" in estimator.needs:
+        return once
+    return [place for place in once if not is_fork(traces[place])] or once
 
 
 async def partitions_of(

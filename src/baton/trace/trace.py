@@ -215,9 +215,35 @@ def is_fork(trace: Trace) -> bool:
     return "forked_from" in trace.header.meta
 
 
+def repeats(traces: Sequence[Trace]) -> dict[int, int]:
+    """Place of a trace -> place of an earlier one that it repeats: the same calls, drawn by the same keys, said the
+    same. Run with the seed it was run with before, a team does that, and it is no second rollout."""
+    first: dict[Any, int] = {}
+    found: dict[int, int] = {}
+    for place, trace in enumerate(traces):
+        key = _draws(trace)
+        if key is not None and (before := first.setdefault(key, place)) != place:
+            found[place] = before
+    return found
+
+
+def _draws(trace: Trace) -> Any:
+    """All that was drawn in a trace; None where it does not say by which keys."""
+    if not trace.calls or any(call.sampling is None or call.sampling.key is None for call in trace.calls):
+        return None
+    calls = tuple(
+        (c.id, c.sampling, c.policy, c.policy_version, c.harness, c.prompt_ref, c.completion_ref)
+        for c in trace.calls
+    )
+    return trace.header.task_id, is_fork(trace), calls
+
+
 def drawn(traces: Sequence[Trace]) -> list[Trace]:
-    """Those that are draws of their own, for whatever counts or compares rollouts; all, where all are forks."""
-    return [trace for trace in traces if not is_fork(trace)] or list(traces)
+    """Those that are draws of their own, for whatever counts or compares rollouts: no forks, and each draw once. Where
+    all are forks, they are what is asked about."""
+    again = repeats(traces)
+    found = [t for place, t in enumerate(traces) if place not in again and not is_fork(t)]
+    return found or [t for place, t in enumerate(traces) if place not in again]
 
 
 def meta_table(header: Header, *names: str) -> dict[str, Any]:
