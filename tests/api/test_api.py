@@ -43,10 +43,10 @@ def task() -> baton.Task:
 )
 def test_a_package_is_a_verb_in_any_order_of_imports(lines: str) -> None:
     after = (
-        "\nt = baton.run('shard-sum')\nassert baton.credit([t, t], 'uniform')[0].credits\n"
+        "\nt = baton.run('shard-sum')\nassert baton.credit([t, t], 'return-to-go')[0].credits\n"
         "assert baton.measure(t).all.traces == 1\nimport baton.credit.estimator, baton.measure.metric\n"
         "assert baton.credit.estimator.Estimator and baton.measure.metric\n"
-        "assert baton.credit([t, t], 'uniform')[0].credits and callable(baton.measure)\n"
+        "assert baton.credit([t, t], 'return-to-go')[0].credits and callable(baton.measure)\n"
     )
     subprocess.run([sys.executable, "-c", lines + after], check=True)
 
