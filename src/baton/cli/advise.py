@@ -6,11 +6,14 @@ import argparse
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 
+from baton.cli import add_trust
 from baton.cli.printing import print_json
 from baton.compose.advise_traces import Reading, read_answers
+from baton.compose.advised_recipe import DraftedRecipe, draft_recipe
 from baton.compose.corpus_recipes import installed_recipes, train_line
 from baton.compose.runs import traces_at
 from baton.corpus.advice import QUESTIONS, ROLES, Advice, AdviceAnswers, advise
@@ -26,21 +29,28 @@ _WORDS: dict[str, tuple[str, ...]] = {name: ROLES if name == "roles" else ("yes"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
-        "Without traces and options it asks. An option counts for more than what the traces say.\n\n"
+        "Without traces and options it asks. An option counts for more than what the traces say. From traces it\n"
+        "ends in a recipe for teams like theirs: every choice says what in them led to it.\n\n"
         "examples:\n"
         "  baton advise\n"
-        "  baton advise runs/sum\n"
+        "  baton advise runs/sum --out sum.toml\n"
         "  baton advise --dynamic yes --bottleneck no --long no --roles heterogeneous"
     )
     parser.add_argument("paths", nargs="*", metavar="TRACE", help="files that hold traces of your team")
     for name, question in QUESTIONS.items():
         parser.add_argument(f"--{name}", metavar="|".join(_WORDS[name]), help=question)
+    parser.add_argument(
+        "--out", metavar="FILE", help="write the recipe that is made of the traces there (.toml)"
+    )
     parser.add_argument("--json", action="store_true", help="as JSON")
+    add_trust(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     given = {name: _word(name, word) for name in QUESTIONS if (word := getattr(args, name)) is not None}
-    readings = read_answers(traces_at(*args.paths)) if args.paths else {}
+    place = None if args.out is None else _place(args.out, args.paths)
+    traces = traces_at(*args.paths) if args.paths else []
+    readings = read_answers(traces) if traces else {}
     readings |= {name: Reading(answer=word, why="as you said") for name, word in given.items()}
     unanswered = [name for name in QUESTIONS if name not in readings or readings[name].answer is None]
     for name in unanswered:
@@ -50,10 +60,56 @@ def run(args: argparse.Namespace) -> int:
         {name: word if name == "roles" else word == "yes" for name, word in said.items()}, AdviceAnswers
     )
     advice = advise(answers)
+    draft = draft_recipe(traces, advice, ", ".join(args.paths), trust=args.trust) if traces else None
+    if draft is not None and place is not None:
+        with place.open("x", encoding="utf-8") as file:
+            file.write(draft.toml)
+    following = train_line(advice.recipe) if draft is None else _following(draft, args)
     if args.json:
-        return print_json({"answers": readings, "advice": advice, "type": train_line(advice.recipe)})
+        return print_json({"answers": readings, "advice": advice, "drafted": draft, "type": following})
     emit([*_answer_lines(readings), [], *_advice_lines(advice, args.paths)])
+    if draft is not None:
+        emit(_draft_lines(draft, place, following))
     return 0
+
+
+def _place(out: str, paths: Sequence[str]) -> Path:
+    """Where the recipe goes: a new file."""
+    if not paths:
+        raise UsageError(
+            "--out is for the recipe made of traces, and none are given. Type: baton advise TRACE --out FILE"
+        )
+    if not out.endswith(".toml"):
+        raise UsageError(
+            f"--out {out}: a recipe's file ends in .toml. Type: --out {shlex.quote(out + '.toml')}"
+        )
+    if Path(out).exists():
+        raise UsageError(f"{out} is there already, and nothing is overwritten. Give another --out.")
+    return Path(out)
+
+
+def _following(draft: DraftedRecipe, args: argparse.Namespace) -> str:
+    """What to type next: keep the recipe, fill it in, or train by it."""
+    if args.out is None:
+        return f"{shlex.join(['baton', 'advise', *args.paths])} --out advised.toml"
+    name = Path(args.out).stem
+    train = shlex.join(
+        ["baton", "train", args.out, "--out", f"runs/{name}", *(["--trust"] if draft.trust else [])]
+    )
+    return f"fill in what is missing, then: {train}" if draft.missing else train
+
+
+def _draft_lines(draft: DraftedRecipe, place: Path | None, following: str) -> Iterator[Line]:
+    yield []
+    if place is None:
+        lines = (printable(line) for line in draft.toml.splitlines())
+        yield from ([(line, "dim" if line.startswith("#") else "")] for line in lines)
+        yield []
+    else:
+        yield from named("written", str(place), "bold")
+    for each in draft.missing:
+        yield from named("missing", printable(each), "yellow")
+    yield from named("type", printable(following), "green")
 
 
 def _word(name: str, word: str) -> str:
@@ -99,6 +155,8 @@ def _advice_lines(advice: Advice, paths: Sequence[str]) -> Iterator[Line]:
     if paths:
         command = f"baton credit {shlex.join(paths)} --unit {advice.unit} --estimator {advice.estimator}"
         yield from named("look at it", printable(command), "green")
+    if paths:
+        return
     if advice.recipe in installed_recipes():
         yield from named("type", train_line(advice.recipe), "green")
     else:
