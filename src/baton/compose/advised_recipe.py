@@ -97,14 +97,8 @@ def _seen(traces: Sequence[Trace], trust: bool) -> _Seen:
     kept = [found for trace in traces if (found := own_settings(trace)) is not None]
     key = Counter((each.task, each.topology) for each in kept).most_common(1)
     settings = next((each for each in kept if key and (each.task, each.topology) == key[0][0]), None)
-    behind = (
-        None
-        if settings is None
-        else next(
-            (found for t in traces if own_settings(t) == settings and (found := task_behind(t, trust=trust))),
-            None,
-        )
-    )
+    alike = [trace for trace in traces if settings is not None and own_settings(trace) == settings]
+    behind = task_behind(alike[0], trust=trust) if alike else None
     chosen = Counter(
         event.decision
         for trace in traces
@@ -313,7 +307,7 @@ def _model(played: Sequence[str]) -> tuple[str, str]:
 
 def _reward(seen: _Seen, missing: list[str]) -> list[str]:
     rules: dict[str, dict[str, Any]] = {}
-    families = Counter(reward.family for trace in seen.traces for reward in trace.rewards)
+    families: Counter[str] = Counter(reward.family for trace in seen.traces for reward in trace.rewards)
     for trace in seen.traces:
         for reward in trace.rewards:
             if (found := rule_settings(reward.by)) is not None:
@@ -345,7 +339,7 @@ def _counts(found: Mapping[str, int]) -> str:
 
 def _method(advice: Advice, seen: _Seen) -> tuple[str, list[str]]:
     """The first recipe whose credit the team can be given, and why others before it cannot."""
-    refused = []
+    refused: list[str] = []
     for name in dict.fromkeys((advice.recipe, *advice.instead, _LAST)):
         why = _obstacle(load(name), seen)
         if why is None or name == _LAST:
@@ -430,7 +424,7 @@ def _rollout(seen: _Seen, method: str) -> list[str]:
 
 def _train(seen: _Seen) -> list[str]:
     chosen: Iterable[str] = seen.decisions
-    times = Counter(e.decision for trace in seen.traces for e in trace.events if e.decision)
+    times: Counter[str] = Counter(e.decision for trace in seen.traces for e in trace.events if e.decision)
     said = (
         f"Decisions that policies made: {_counts({name: times[name] for name in chosen})}."
         if seen.decisions
