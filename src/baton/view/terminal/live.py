@@ -16,7 +16,7 @@ from contextlib import contextmanager
 
 Tell = Callable[[float], str]
 
-_AFTER_SECONDS = 1.2
+_AFTER_SECONDS = 1.0
 _EVERY_SECONDS = 0.25
 _LOG_SECONDS = 10.0
 _SLOW_IMPORTS = ("transformers", "torch")

@@ -21,6 +21,7 @@ from rich.text import Text
 from baton.compose.waking import Unread, silence
 from baton.view.report.run_figures import REGRETS, TrainingRun, figure, standing
 from baton.view.terminal.live import hush
+from baton.view.terminal.plain_characters import plain, takes_only_ascii
 from baton.view.terminal.training_result import course, worth
 from baton.view.text import duration, number, printable
 
@@ -47,7 +48,8 @@ class Display:
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or _Console(stderr=True, highlight=False, markup=False, emoji=False)
         self._live: Live | None = None
-        self._turning = Spinner("dots")
+        self._ascii = takes_only_ascii(self._console.file)
+        self._turning = Spinner("line" if self._ascii else "dots")
         self._note = "starting"
         self._noted: tuple[str, float] = ("", 0.0)
         self._run: TrainingRun | None = None
@@ -124,9 +126,13 @@ class Display:
         pace = (self._times[-1] - self._times[0]) / (len(self._times) - 1)
         return f"{duration(pace * (self._total - done))} left"
 
+    def _text(self, text: str, style: str = "") -> Text:
+        """A sign that becomes two on the way to the screen would break the picture, so it becomes two here."""
+        return Text(plain(text) if self._ascii else text, style=style)
+
     def _picture(self) -> Group:
         run = self._run
-        self._turning.update(text=Text(self._note))
+        self._turning.update(text=self._text(self._note))
         if run is None:
             return Group(self._turning)
         done = len(run.steps)
@@ -140,7 +146,7 @@ class Display:
         body = Table.grid(padding=(0, 2))
         if run.steps:
             self._figures(body, run)
-        warned = [Text(f"warning, {said}", style="yellow") for said in self._warnings.values()]
+        warned = [self._text(f"warning, {said}", "yellow") for said in self._warnings.values()]
         return Group(head, body, *warned, self._turning)
 
     def _figures(self, body: Table, run: TrainingRun) -> None:
@@ -149,7 +155,9 @@ class Display:
         beside = ", ".join(f"{name} {worth(each.mean)}" for name, each in known if each is not None)
         if isinstance(phase := line.get("phase"), str):
             body.add_row("phase", Text(printable(phase)))
-        body.add_row("return", _return(line), _drawn(run, "return", "mean"), Text(beside, style="dim"))
+        body.add_row(
+            "return", self._text(_return(line)), _drawn(run, "return", "mean"), Text(beside, style="dim")
+        )
         rewards = [(name, figure(line, "rewards", name)) for name in run.names("rewards")]
         if len(rewards) > 1:
             for name, value in rewards:
