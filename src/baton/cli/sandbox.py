@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
-from baton.cli.printing import aligned, print_json
+from baton.cli.printing import aligned, print_json, remark
 from baton.team.tools.sandbox import protection
 from baton.team.tools.sandbox_levels import DEFAULT, LEVELS, PROTECTS, refusal
 from baton.view.terminal.screen import emit
@@ -41,5 +40,5 @@ def run(args: argparse.Namespace) -> int:
         ]
     )
     if not met:
-        print(f"baton sandbox: {refusal(found, args.least)}", file=sys.stderr)
+        remark(f"baton sandbox: {refusal(found, args.least)}")
     return 0 if met else 1
