@@ -14,6 +14,7 @@ import asyncio
 import atexit
 import json
 import shutil
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -40,6 +41,7 @@ from baton.learn.models.tiny import make_tiny
 from baton.learn.recipe import PolicyPart, Recipe
 from baton.learn.stage import Episode, Stage
 from baton.learn.update import Gradients, Packed
+from baton.tasks.task import Task
 from baton.team.protocol import Entry
 from baton.trace.trace import Trace
 
@@ -139,7 +141,7 @@ def starting_models(
         alike = structs.replace(plain, train="lora") if adapted else plain
         made = _made(
             stage,
-            _name(recipe, alike, stage.roles),
+            _name(recipe, alike, stage.roles, stage.task),
             lambda place: _make(recipe, stage, alike, place, progress),
         )
         return load_model(str(made), device=part.device, dtype=part.dtype)
@@ -162,7 +164,7 @@ def starting_adapters(
             return None
         made = _made(
             stage,
-            _name(recipe, part, (name, *roles)),
+            _name(recipe, part, (name, *roles), stage.task),
             lambda place: _adapt(recipe, stage, (name, *roles), (model, tokenizer), place, progress),
         )
         lora.load_adapter_state_dict(model, name, load_file(made / "adapter.safetensors"))
@@ -182,11 +184,24 @@ def _made(stage: Stage, name: str, make: Callable[[Path], None]) -> Path:
     return place
 
 
-def _name(recipe: Recipe, part: PolicyPart, who: Sequence[str]) -> str:
+def _name(recipe: Recipe, part: PolicyPart, who: Sequence[str], task: Task) -> str:
     """What a start is called in the cache: another name for everything else that it depends on."""
-    depends = [__version__, recipe.task, recipe.team, recipe.warm, part, who, recipe.train.seed]
+    depends: list[Any] = [__version__, recipe.task, recipe.team, recipe.warm, part, who, recipe.train.seed]
+    if (
+        source := _source(task)
+    ) is not None:  # whoever changes a task of their own would get the start of before
+        depends.append(source)
     key = blake2b(msgspec.json.encode(depends, order="deterministic"), digest_size=8).hexdigest()
     return f"{part.model.replace('/', '-')}-{key}"
+
+
+def _source(task: Task) -> str | None:
+    """What tells one state of another package's task from the next: its module's file. None: it is Baton's own."""
+    kind = type(task).__module__
+    place = getattr(sys.modules.get(kind), "__file__", None)
+    if kind.partition(".")[0] == "baton" or place is None:
+        return None
+    return blake2b(Path(place).read_bytes(), digest_size=8).hexdigest()
 
 
 def _adapt(
