@@ -66,7 +66,7 @@ async def run(
 
     Give a `Team`, or what it is made of: a topology and who answers (`policy`). `settings` are those of
     `baton run --set`, such as `{"limits.tokens": 5000, "rounds": 3}`. Without a topology it is the team that the task
-    brings, else `centralized`. Where no limit is set, caps end a run that has gone astray (1,000 agents, 2,000,000
+    brings, else `centralized`. Where no limit is set, caps end a run that has gone astray (1,000 agents, 10,000,000
     tokens, 4 hours), with a warning. With `out` the trace is kept in that folder as it grows, so that a run that is cut
     off can be resumed.
     """

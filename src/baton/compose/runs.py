@@ -27,7 +27,7 @@ from baton.trace.formats.sqlite.store_read import list_traces, read_store
 from baton.trace.trace import Trace
 
 _SIDE_BY_SIDE = 8
-CAPS = Limits(agents=1_000, tokens=2_000_000, seconds=4 * 3600.0)
+CAPS = Limits(agents=1_000, tokens=10_000_000, seconds=4 * 3600.0)
 """What a run takes at the most where nobody sets a limit: more is a team that has gone astray, or is worth a word."""
 Watching = Callable[[Run], AbstractContextManager[None]]
 """Shows a run while it goes on."""
