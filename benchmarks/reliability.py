@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from campaigns.campaign import Row
+from campaigns.escapes import escapes
 from campaigns.flips import flips
 from campaigns.full_disks import full_disks
 from campaigns.ledger import ledger
@@ -32,6 +33,7 @@ CAMPAIGNS: dict[str, tuple[Campaign, int, int]] = {
     "flips": (flips, 300, 20),
     "disk": (full_disks, 60, 2),
     "servers": (misbehaving_servers, 1_000, 8),
+    "escapes": (escapes, 100, 6),
     "ledger": (ledger, 60_000, 2_000),
 }
 """Name -> the campaign, how often, and how often in a hurry."""
@@ -39,12 +41,12 @@ _COLUMNS = ("campaign", "tries", "faults", "lost", "wrong", "silent", "unclear",
 _MOST_NOTES = 8
 
 
-def rows(names: Iterable[str], *, quick: bool, seed: int) -> Iterator[Row]:
+def rows(names: Iterable[str], *, quick: bool, seed: int, count: int | None = None) -> Iterator[Row]:
     """The rows of these campaigns, each in a folder that is gone afterwards."""
     for name in names:
         campaign, many, few = CAMPAIGNS[name]
         with tempfile.TemporaryDirectory(prefix="baton-reliability-") as folder:
-            found = campaign(few if quick else many, seed, Path(folder))
+            found = campaign(count or (few if quick else many), seed, Path(folder))
             yield from (found,) if isinstance(found, Row) else found
 
 
@@ -55,11 +57,14 @@ def main(args: list[str] | None = None) -> int:
         "--only", action="append", choices=list(CAMPAIGNS), metavar="NAME", help="this campaign"
     )
     parser.add_argument("--seed", type=int, default=19)
+    parser.add_argument(
+        "--count", type=int, metavar="N", help="how often, instead of each campaign's own number"
+    )
     given = parser.parse_args(args)
     print("| " + " | ".join(_COLUMNS) + " |")
     print("|---|" + "---:|" * (len(_COLUMNS) - 1), flush=True)
     unclean: list[Row] = []
-    for row in rows(given.only or CAMPAIGNS, quick=given.quick, seed=given.seed):
+    for row in rows(given.only or CAMPAIGNS, quick=given.quick, seed=given.seed, count=given.count):
         cells = (row.tries, row.faults, row.lost, row.wrong, row.silent, row.unclear)
         print(
             "| " + " | ".join([row.what, *(f"{n:,}" for n in cells), f"{row.seconds:.0f}"]) + " |", flush=True

@@ -252,14 +252,19 @@ def test_parts_of_ones_own_survive_replay_and_fork_with_trust(
         assert main([*command, "--trust"]) == 0
 
 
+PHASE = '[[phases]]\nname = "late"\n[phases.set]\n"reward.judges" = {{strict = "{}"}}\n[rollout]'
+
+
 @pytest.mark.parametrize(
     ("change", "named"),
     [
         (('model = "tiny"', 'model = "openai:m@http://127.0.0.1:9/v1"\ntrain = "frozen"'), "OPENAI_API_KEY"),
         (('name = "game:parallel-pandora"', 'name = "strange_play:T"'), "'strange_play'"),
         (("about = ", 'import = ["strange_play"]\nabout = '), "'strange_play'"),
+        (("[rollout]", PHASE.format("openai:m@http://127.0.0.1:9/v1")), "OPENAI_API_KEY"),
+        (("[rollout]", PHASE.format("scripted:strange_play:f")), "'strange_play'"),
     ],
-    ids=["a server", "a task", "an import"],
+    ids=["a server", "a task", "an import", "a judge of a phase", "a judge's module of a phase"],
 )
 def test_a_recipe_that_came_as_a_file_is_asked_about(
     change: tuple[str, str], named: str, here: Path, capsys: pytest.CaptureFixture[str]

@@ -13,7 +13,7 @@ from pathlib import Path
 from baton import registry
 from baton.compose.run_settings import Settings
 from baton.errors import UsageError
-from baton.learn.recipe import Recipe
+from baton.learn.recipe import Recipe, in_phase
 from baton.learn.run.folder import read_recipe
 from baton.learn.run.loggers import asks_network
 from baton.registry import TRUST
@@ -67,8 +67,9 @@ def check_recipe(recipe: Recipe, whose: str, typed: Sequence[str] = ()) -> None:
     def is_typed(name: str) -> bool:
         return any(name in value for value in own)
 
-    models = {name: part.model for name, part in recipe.policies.items()} | dict(recipe.reward.judges)
-    check_policies({name: model for name, model in models.items() if not is_typed(model)}, whose)
+    for part in (recipe, *(in_phase(recipe, phase) for phase in recipe.phases)):
+        models = {name: policy.model for name, policy in part.policies.items()} | dict(part.reward.judges)
+        check_policies({name: model for name, model in models.items() if not is_typed(model)}, whose)
     for setting in asks_network(recipe):
         if not any(change.startswith(f"{setting}=") for change in typed):
             raise UsageError(
