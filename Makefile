@@ -40,6 +40,16 @@ test-long: $(VENV)/.dev ## Run the tests that train, start a browser, or repeat 
 test-slow: $(VENV)/.dev ## Run the longest suites: kill and fault schedules by the thousand.
 	@$(BIN)/python -m pytest -m slow $(ARGS)
 
+# What compares numbers that a processor's kernels computed: they differ in the last digits from chip to chip.
+KERNELS := tests/forest $(addprefix tests/engine/test_torch_,engine.py forward.py prefill.py turn.py) $(addprefix tests/learn/test_,\
+  balance.py critic_agents.py critic_network.py from_trace.py losses.py lora.py options.py policy_map.py preference.py \
+  scales.py session.py stop_credit.py trainer.py warm.py)
+KERNEL  ?= default
+THREADS ?= 1
+
+test-kernels: $(VENV)/.dev ## Run the learning tests with other kernels: KERNEL=default, avx2 or avx512, THREADS=1 or 2 (three minutes).
+	@ATEN_CPU_CAPABILITY=$(KERNEL) OMP_NUM_THREADS=$(THREADS) $(BIN)/python -m pytest -n 2 $(KERNELS) $(ARGS)
+
 campaigns: $(VENV)/.dev ## Kill, damage, starve and mislead Baton by the hundred, and print one table (about 15 minutes).
 	@$(BIN)/python benchmarks/reliability.py $(ARGS)
 
