@@ -1,5 +1,5 @@
 """`python -m baton` is the `baton` command."""
 
-from baton.cli import main
+from baton.start import main
 
 raise SystemExit(main())

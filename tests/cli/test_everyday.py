@@ -92,6 +92,39 @@ def test_a_full_disk_behind_standard_output_is_one_line() -> None:
     ]
 
 
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_a_full_disk_behind_what_needs_no_command_is_one_line(option: str) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run([*BATON, option], stdout=full, stderr=subprocess.PIPE, check=False)
+    assert done.returncode == 2
+    assert done.stderr.decode().splitlines() == [
+        "baton: standard output cannot be written: the disk is full. Make room, then type it again."
+    ]
+
+
+INTERRUPTED = """
+import os, signal, sys
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "baton.registry":
+            os.kill(os.getpid(), signal.SIGINT)
+
+import baton
+for name in [name for name in sys.modules if name == "baton.registry"]:
+    del sys.modules[name]
+sys.meta_path.insert(0, Finder())
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in the background ignores it
+from baton.start import main
+main()
+"""
+
+
+def test_interrupted_before_there_is_a_command() -> None:
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (-2, b"")
+
+
 def test_interrupted_while_a_command_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(_: str) -> None:
         raise KeyboardInterrupt

@@ -139,11 +139,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     prepare_streams()
     args = list(sys.argv[1:] if argv is None else argv)
     if not args or args[0] in ("-h", "--help", "help"):
-        print(_overview())
-        return 0
+        return _tell(_overview())
     if args[0] in ("-V", "--version"):
-        print(f"baton {__version__}")
-        return 0
+        return _tell(f"baton {__version__}")
     name = args[0]
     if name not in COMMANDS:
         complain(f"baton: there is no command {name!r}. {nearest(name, COMMANDS)}\nType: baton --help")
@@ -167,6 +165,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
+
+
+def _tell(text: str) -> int:
+    """Print what needs no command; a full disk behind standard output is one line here, too."""
+    try:
+        print(text, flush=True)
+        return 0
+    except BrokenPipeError:
+        silence(sys.stdout)
+        return 0
+    except OSError as error:
+        complain(f"baton: {_printable(_about(error))}")
+        silence(sys.stdout)
+        return 2
 
 
 def _run(name: str, args: list[str]) -> int:
