@@ -16,7 +16,7 @@ from baton.trace.formats import read_all, write
 from baton.trace.recorder import Recorder
 from baton.trace.trace import Trace
 from baton.trace.validation import validate
-from campaigns.campaign import Died, Row, Tally, is_traceback, run_child
+from campaigns.campaign import Died, Row, Tally, is_traceback, run_child, warm
 from campaigns.full_disk import can_fill, run_on_full_disk
 
 _EVENTS = 10
@@ -37,6 +37,7 @@ def full_disks(count: int, seed: int, folder: Path) -> Row:
     tally = Tally("full disk at every write")
     if not can_fill():
         return tally.row()
+    warm(*(f"baton.cli.{name}" for name in ("run", "resume", "convert", "export", "reward", "fork")))
     source = folder / "source.jsonl"
     made = folder / "made"
     assert not run_child(lambda _: main(["run", "shard-sum", "--out", str(made)]), folder / "said").code

@@ -13,13 +13,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-import httpx
-
 from baton.cli import main
 from baton.trace.formats import read_all
 from baton.trace.trace import Trace
 from baton.trace.validation import validate
-from campaigns.campaign import Row, Tally, is_traceback, run_child
+from campaigns.campaign import Row, Tally, is_traceback, run_child, warm
 from campaigns.misbehaviours import KEY
 from campaigns.server import read_log, serving
 
@@ -27,12 +25,11 @@ TOPOLOGIES = ("centralized", "planner_executor_critic", "debate", "swarm", "hier
 _GRACE_SECONDS = 0.25
 """From the server's last byte to the journal: a busy machine takes its time to read and to write."""
 _DEATHS_OF_A_RUN = 6
-_WARM = httpx.__version__
-"""Imported before the forks, so that a kill falls into a run and not into an import."""
 
 
 def run_kills(count: int, seed: int, folder: Path) -> Row:
     tally = Tally("run killed and resumed")
+    warm("httpx", "baton.cli.run", "baton.cli.resume", "baton.tasks.shard_sum")
     draw = random.Random(seed)
     os.environ["OPENAI_API_KEY"] = KEY
     log = folder / "log"

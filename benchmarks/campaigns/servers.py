@@ -19,7 +19,7 @@ from baton.trace.formats import read_all
 from baton.trace.records import Call
 from baton.trace.trace import Record, Trace
 from baton.trace.validation import validate
-from campaigns.campaign import Died, Row, Tally, is_traceback, run_child
+from campaigns.campaign import Died, Row, Tally, is_traceback, run_child, warm
 from campaigns.misbehaviours import KEY, MISBEHAVIOURS
 from campaigns.server import serving
 
@@ -39,6 +39,7 @@ def quick(rest: str) -> OpenAIEngine:
 def misbehaving_servers(count: int, seed: int, folder: Path) -> Row:
     """At most `count` of them, in an order drawn from the seed."""
     tally = Tally("servers that misbehave")
+    warm("httpx", "baton.cli.run", "baton.cli.resume", "baton.cli.replay", "baton.tasks.shard_sum")
     names = list(MISBEHAVIOURS)
     random.Random(seed).shuffle(names)
     os.environ["OPENAI_API_KEY"] = KEY

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from baton.cli import main
-from campaigns.campaign import Row, Tally, is_traceback, run_child
+from campaigns.campaign import Row, Tally, is_traceback, run_child, warm
 
 _TIMES = ("seconds", "rollout_seconds", "update_seconds", "tokens_per_second")
 _DEATHS_OF_A_RUN = 5
@@ -54,9 +54,7 @@ CREDITS = (
 def train_kills(count: int, seed: int, folder: Path) -> Row:
     import torch
 
-    import baton.compose.training  # imported before the forks: a kill falls into a run, not into an import
-
-    assert baton.compose.training
+    warm("baton.compose.training", "baton.cli.train")
     torch.set_num_threads(1)
     os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
     tally = Tally("training killed and resumed")
