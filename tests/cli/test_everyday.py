@@ -102,6 +102,32 @@ def test_a_full_disk_behind_what_needs_no_command_is_one_line(option: str) -> No
     ]
 
 
+def test_a_run_begins_where_one_left_nothing_but_a_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "out"
+    place.mkdir()
+    (place / "run.db").touch()
+    assert main(["run", "shard-sum", "--out", str(place)]) == 0, capsys.readouterr().err
+    (tmp_path / "mine.db").touch()  # a file that somebody named is not taken
+    assert main(["run", "shard-sum", "--out", str(tmp_path / "mine.db")]) == 2
+
+
+def test_a_store_that_could_not_be_closed_is_not_put_into_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A disk that fills while SQLite writes its log back: the store alone, without its log, is damaged."""
+
+    def cut_short(traces: object, path: Path, kind: str) -> None:
+        path.write_bytes(b"half")
+        Path(f"{path}-wal").write_bytes(b"the other half")
+
+    monkeypatch.setattr("baton.cli.convert.write", cut_short)
+    assert main(["convert", str(GOLDEN), str(tmp_path / "x.db")]) == 2
+    assert "the disk is full" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
 INTERRUPTED = """
 import os, signal, sys
 

@@ -124,6 +124,13 @@ def _to_file(traces: Iterable[Trace], target: Path, kind: str) -> int:
         try:
             made = working / target.name
             write(traces, made, kind)
+            if Path(
+                f"{made}-wal"
+            ).exists():  # closing a store does not tell: what is in its log would be left behind
+                raise NotWritten(
+                    f"{target} cannot be written: the disk is full, and the new store could not be closed. "
+                    "Nothing is there of it. Make room, then type it again."
+                )
             num_bytes = sum(path.stat().st_size for path in (made, *made.rglob("*")) if path.is_file())
             if target.is_dir():
                 target.rename(working / "replaced")

@@ -31,6 +31,8 @@ def store_to_write(place: str) -> Path:
     """The store that a run is written to, as it goes. No other format can be."""
     path = store_path(place)
     if path.is_file():
+        if path != Path(place) and not path.stat().st_size:
+            return path  # all that a run left whose disk was full, or that was killed, as its store was made
         check_store(path)
         return path
     kind = _kind_of_name(path)
