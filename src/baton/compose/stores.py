@@ -32,7 +32,8 @@ def store_to_write(place: str) -> Path:
     path = store_path(place)
     if path.is_file():
         if path != Path(place) and not path.stat().st_size:
-            return path  # all that a run left whose disk was full, or that was killed, as its store was made
+            path.unlink()  # all that a run left whose disk was full, or that was killed, as its store was made
+            return path
         check_store(path)
         return path
     kind = _kind_of_name(path)
