@@ -27,7 +27,15 @@ from baton import registry
 from baton.errors import UsageError
 from baton.reward.hybrid import Hybrid
 from baton.reward.rule import Rule
-from baton.reward.rules.debate import JudgePanel, Resolution, SolutionEvaluation, Swing, Verifiers
+from baton.reward.rules.debate import (
+    Consensus,
+    FormalCritic,
+    JudgePanel,
+    Resolution,
+    SolutionEvaluation,
+    Swing,
+    Verifiers,
+)
 from baton.reward.rules.individual import Difference, OwnAnswer, ShapleyShare, SoloGap
 from baton.reward.rules.orchestration import Aggregation, CriticalSteps, FinishRate, Parallel, SpeedUp, Split
 from baton.reward.rules.process import Milestones, Scorer, ValidFormat
@@ -46,7 +54,7 @@ _KINDS: tuple[type[Rule], ...] = (
     Rubric, MainSub, SolverVerifier, ProposerSolverJudge,
     Milestones, Scorer, ValidFormat,
     ToolUse, ToolUsed, ToolFormat,
-    Resolution, Swing, JudgePanel, Verifiers, SolutionEvaluation,
+    Resolution, Swing, JudgePanel, Verifiers, Consensus, FormalCritic, SolutionEvaluation,
     SpeedUp, Parallel, FinishRate, Split, Aggregation, CriticalSteps,
     Hybrid,
 )  # fmt: skip

@@ -14,6 +14,7 @@ from baton.errors import UsageError, nearest
 from baton.games.game_trace import PREFIX
 from baton.games.library import GAMES, make_game
 from baton.settings import arguments
+from baton.tasks.formalise import Formalise
 from baton.tasks.game_task import GameTask
 from baton.tasks.kuhn_poker import KuhnPoker
 from baton.tasks.reasoning import FAMILIES, ReasoningTask
@@ -60,6 +61,7 @@ TASKS: dict[str, Callable[..., Task]] = {
     ShardSum.name: ShardSum,
     KuhnPoker.name: KuhnPoker,
     VotersTask.name: VotersTask,
+    Formalise.name: Formalise,
     **{f"{PREFIX}{name}": _game(name) for name in GAMES},
     **{f"{REASONING}{name}": _reasoning(name) for name in FAMILIES},
 }

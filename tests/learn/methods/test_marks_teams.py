@@ -70,11 +70,12 @@ def test_one_model_for_planner_and_workers(recipe: str) -> None:
     assert {part.group_by for part in plan.credit} == {"instance"}
 
 
-@marked(["malt"], ["policies"])
+@marked(["malt", "sirius", "multiagent-finetuning"], ["policies"])
 def test_a_model_for_each_role(recipe: str) -> None:
     plan = load(recipe)
-    asked = set(make_stage(plan).roles) - {"lead"}  # the lead is a program, and never asked
-    assert {frozenset(part.roles) - {"lead"} for part in plan.policies.values()} == {
+    programs = {"lead", "resolver"}  # never asked
+    asked = set(make_stage(plan).roles) - programs
+    assert {frozenset(part.roles) - programs for part in plan.policies.values()} == {
         frozenset({role}) for role in asked
     }
     assert {part.train for part in plan.policies.values()} == {"full"}
@@ -296,6 +297,56 @@ def test_labels_by_backed_up_values_then_examples_then_pairs(recipe: str) -> Non
             check_labels(in_phase(plan, phase), [row for row in rows if row.agent == agent], known)
 
 
+@marked(["sirius"], ["credit", "loss"])
+def test_all_that_stands_in_a_run_that_came_out_well(recipe: str) -> None:
+    plan, rollouts = load(recipe), tree()
+    traces = credited(plan, rollouts)
+    for agent in ("gen", "ver", "ref"):
+        good = {key: any(r.total > 0 for r in holders) for key, holders in outputs(rollouts, agent).items()}
+        assert set(good.values()) == {True, False} or agent == "gen"
+        rows = []
+        for trace, rollout in zip(traces, rollouts, strict=True):
+            mine = {call: found for call, found in advantages(trace).items() if call == f"{agent}:1"}
+            turn = next(turn for turn in rollout.turns if turn.agent == agent)
+            label = 1.0 if good[tuple(turn.prompt), tuple(turn.said)] else -1.0
+            assert mine[turn.call].numpy().tolist() == [label] * len(turn.said)
+            rows += rows_of(trace, mine)
+        check_labels(plan, rows, good)
+
+
+@marked(["multiagent-finetuning"], ["credit", "loss"])
+def test_answers_that_agree_are_examples(recipe: str) -> None:
+    plan, rollouts = load(recipe), tree()
+    draw = random.Random(9)
+    agreed = {(r.name, turn.call): float(draw.random() < 0.5) for r in rollouts for turn in r.turns}
+    for rollout in rollouts:  # one draw that several rollouts hold was said once
+        for turn in rollout.turns:
+            first = next(
+                r for r in rollouts if any(t.prompt == turn.prompt and t.said == turn.said for t in r.turns)
+            )
+            agreed[rollout.name, turn.call] = agreed[first.name, turn.call]
+
+    def paid(trace: Trace) -> Trace:
+        rewards = [
+            Reward(family="debate", unit="turn", target=call.id, value=agreed[trace.trace_id, call.id])
+            for call in trace.calls
+        ]
+        return structs.replace(trace, rewards=(*trace.rewards, *rewards))
+
+    traces = credited(plan, rollouts, paid)
+    for agent in ("gen", "ver", "ref"):
+        known = {
+            key: agreed[holders[0].name, f"{agent}:1"] == 1.0
+            for key, holders in outputs(rollouts, agent).items()
+        }
+        rows = []
+        for trace in traces:
+            mine = {call: found for call, found in advantages(trace).items() if call == f"{agent}:1"}
+            assert set(mine[f"{agent}:1"].numpy().tolist()) == {agreed[trace.trace_id, f"{agent}:1"]}
+            rows += rows_of(trace, mine)
+        check_labels(plan, rows, known)
+
+
 def check_labels(plan: Any, rows: list[Any], known: dict[tuple[Any, Any], bool]) -> None:
     """One role's loss and its gradient, by the formula over its outputs."""
     model, reference = exact_model(seed=1), exact_model(seed=2)
@@ -324,7 +375,7 @@ def check_labels(plan: Any, rows: list[Any], known: dict[tuple[Any, Any], bool])
     check_loss(Ours({}, report.loss, gradient, model, reference), objective)
 
 
-@marked(["malt"], ["reward"])
+@marked(["malt", "sirius"], ["reward"])
 def test_a_leaf_is_right_or_wrong(recipe: str) -> None:
     stage = make_stage(load(recipe))
     gold = stage.task.instance(0).gold
@@ -336,13 +387,15 @@ def test_a_leaf_is_right_or_wrong(recipe: str) -> None:
         engines = dict.fromkeys(stage.roles, script)
         [trace] = asyncio.run(stage.play(engines, [Episode(name="t", instance=0, seed=0)]))
         assert outcome_of(trace) == float(answer == str(gold))
-        assert [call.role for call in trace.calls] == ["generator", "verifier", "refiner"]
+        assert [call.role for call in trace.calls] == [role for role in stage.roles if role != "lead"], (
+            "one after the other"
+        )
         seen.add(outcome_of(trace))
     assert seen == {0.0, 1.0}
     assert load(recipe).reward.recipe is None
 
 
-@marked(["marsrl"], ["credit"])
+@marked(["marsrl", "criticlean"], ["credit"])
 def test_against_outputs_for_the_same_input(recipe: str) -> None:
     plan, rollouts = load(recipe), tree()
     draw = random.Random(5)

@@ -15,7 +15,7 @@ from msgspec import field
 from baton.errors import TraceError
 from baton.reward.reading import agents_in, judged, outcome, verdicts
 from baton.reward.rule import Rule
-from baton.trace.acts import last_said, said_in
+from baton.trace.acts import last_said, said_in, turns
 from baton.trace.gold import Gold, verifier
 from baton.trace.graph.arrays import Graph
 from baton.trace.graph.lineage import NO_EFFECT, Lineage, in_seq_order
@@ -144,6 +144,101 @@ class Verifiers(Rule, tag="verifiers", frozen=True, kw_only=True):
             spread = math.sqrt(math.fsum((mean - middle) ** 2 for mean in means) / len(means))
             value = middle - self.disagreement * spread
             records.append(self.reward(unit, target, value, f"{len(means)} kinds, spread {spread:g}"))
+        return records
+
+
+class Consensus(Rule, tag="consensus", frozen=True, kw_only=True):
+    """Multi-agent fine-tuning: a first or last answer earns 1 where it is the team's consensus, else 0. [C]
+
+    The consensus is the answer that most gave last; of equally many the greatest, as the authors' code sorts them. No
+    truth is asked for. It lands on the turns in which the answer was made; answers between have none. In a team of
+    generators and critics (`society`) a generator's answer is a first one and its critic's a last one; agents who
+    answer again have both. With `corrected` a last answer earns only where the first was another.
+    Source: the authors' code of arXiv 2501.05707 [C].
+    """
+
+    family: ClassVar[RewardFamily] = "debate"
+    name: str = "consensus"
+    corrected: bool = False
+
+    def score(self, trace: Trace, gold: Gold | None = None) -> list[Reward]:  # noqa: ARG002 (no truth is asked for)
+        final = final_event(trace)
+        said = _answers(trace, final.agent if final is not None else Lineage.of(trace).root)
+        if not said:
+            raise TraceError(
+                f"trace {trace.trace_id}: {self.name} compares answers, and nobody returned any."
+            )
+        last = [answers[-1][0] for answers in said.values()]
+        consensus = max(last, key=lambda answer: (last.count(answer), answer))
+        records = []
+        for answers in said.values():
+            (first, made), (end, remade) = answers[0], answers[-1]
+            records += [self.reward("turn", call, float(first == consensus)) for call in made]
+            if len(answers) > 1:
+                earned = end == consensus and not (self.corrected and first == consensus)
+                records += [self.reward("turn", call, float(earned)) for call in remade]
+        return records
+
+
+def _answers(trace: Trace, resolver: str | None) -> dict[str, list[tuple[str, list[str]]]]:
+    """Seat in the debate -> what was answered in it, in order, each with the calls that made the answer."""
+    found: dict[str, list[tuple[str, list[str]]]] = {}
+    open_: dict[str, list[str]] = {}
+    for turn in turns(trace):
+        open_.setdefault(turn.agent, []).append(turn.call)
+        for event in (trace.events[place] for place in turn.events):
+            if event.type == "return" and event.agent != resolver and _speaks(event):
+                answer = plain(said_in(trace, event)), open_.pop(turn.agent, [])
+                found.setdefault(_seat(turn.role, event.agent), []).append(answer)
+    return found
+
+
+def _seat(role: str | None, agent: str) -> str:
+    """Whose place in a debate an agent has: generator 2 and critic 2 have the same."""
+    found = re.fullmatch(r"(?:generator|critic)(\d+)", role or "")
+    return agent if found is None else f"seat {found[1]}"
+
+
+class FormalCritic(Rule, tag="formal_critic", frozen=True, kw_only=True):
+    """CriticLean: r = min(accuracy, format), accuracy 1 where a critic's verdict agrees with the checker's, else 0. [P]
+
+    The checker is `verify` of the gold data, asked about what the critic judged: the latest thing that an author said
+    among what the verdict depends on. In CriticLean it is experts' labels beside the Lean compiler; here it can be any
+    decision procedure (the task `formalise` has one). Format is 1 where none of the critic's own events is invalid and
+    its answer begins with accept or reject.
+    Source: CriticLean, arXiv 2507.06181 [P]; what counts as form [I].
+    """
+
+    family: ClassVar[RewardFamily] = "debate"
+    name: str = "formal_critic"
+    critics: tuple[str, ...] = ("critic",)
+    authors: tuple[str, ...] = ("formaliser",)
+    right_from: float = 0.5
+    """Score from which the checker passes something."""
+
+    def score(self, trace: Trace, gold: Gold | None = None) -> list[Reward]:
+        check = verifier(gold, self.name)
+        lineage, graph = Lineage.of(trace), Graph.of(trace)
+        authors = agents_in(trace, lineage, self.authors, self.name)
+        critics = agents_in(trace, lineage, self.critics, self.name)
+        broken = {event.agent for event in trace.events if event.status == "invalid"}
+        heard = last_said(trace, lineage)
+        records = []
+        for agent in critics:
+            if agent not in heard:
+                records.append(self.reward("agent", agent, 0.0, "said nothing"))
+                continue
+            about = judged(trace, graph, heard[agent], authors)
+            if about is None:
+                raise TraceError(
+                    f"trace {trace.trace_id}: {agent}'s verdict {heard[agent].id} depends on nothing that "
+                    f"{' or '.join(self.authors)} said, so there is nothing to check."
+                )
+            said = plain(said_in(trace, heard[agent]))
+            formed = agent not in broken and said.startswith(("accept", "reject"))
+            passed = check(said_in(trace, about)) >= self.right_from
+            accurate = said.startswith("accept") == passed
+            records.append(self.reward("agent", agent, float(min(accurate, formed)), "checked"))
         return records
 
 

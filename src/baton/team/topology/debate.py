@@ -6,9 +6,11 @@ before the last round are the policy's.
 
 from __future__ import annotations
 
+from baton.errors import UsageError
 from baton.settings import Count
 from baton.team.agent import Agent, Role
 from baton.team.team import Topology
+from baton.team.topology.society import society as make_society
 from baton.trace.records import Sampling
 
 
@@ -20,8 +22,19 @@ def debate(
     tools: tuple[str, ...] = (),
     max_tokens: Count = 1024,
     max_turns: Count = 20,
+    society: bool = False,
 ) -> Topology:
-    """`method` fixes how the resolver fuses; None lets its policy choose, and decide when to stop."""
+    """`method` fixes how the resolver fuses; None lets its policy choose, and decide when to stop.
+
+    `society`: every debater is a generator in the first round and then has a critic in its place, each with a role of
+    its own (see `baton.team.topology.society`).
+    """
+    if society:
+        if rounds < 2:
+            raise UsageError(f"debate: society has critics from the second round on, and rounds = {rounds}.")
+        return make_society(
+            debaters, rounds=rounds, method=method, tools=tools, max_tokens=max_tokens, max_turns=max_turns
+        )
     sampling = Sampling(max_tokens=max_tokens)
 
     async def resolver(me: Agent) -> None:
