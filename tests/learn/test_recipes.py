@@ -21,7 +21,7 @@ from baton.trace.vocabulary import CREDIT_UNITS, REWARD_FAMILIES, TOPOLOGIES
 
 METHODS = {
     "dr-grpo": "[P]", "parl": "[A]", "puppeteer": "[C]", "wideseek-r1": "[C]",
-    "m-grpo": "[P]", "matpo": "[C]", "marsrl": "[P]", "malt": "[A]", "mae": "[C]", "rema": "[C]", "comas": "[A/M]",
+    "m-grpo": "[P]", "matpo": "[C]", "marsrl": "[P]", "malt": "[P]", "criticlean": "[P]", "sirius": "[P]", "multiagent-finetuning": "[C]", "mae": "[C]", "rema": "[C]", "comas": "[A/M]",
     "dr-mas": "[C]", "magrpo": "[C]", "sharp": "[A]", "ccpo": "[C]", "maporl": "[C]", "marft": "[C]",
     "agent-q-mix": "[C]", "spiral": "[C]", "marshal": "[C]", "at-grpo": "[C]", "fold-grpo": "[A/C]",
     "softrankpo": "[A/I]", "c3": "[C]", "debate-as-reward": "[A]", "coma": "[M]", "difference": "[M]", "shapley": "[M]",
@@ -150,7 +150,7 @@ def test_recipes_of_one_team_share_its_supervised_start() -> None:
         starts.add(
             msgspec.json.encode([same.task, same.team, same.policies, same.warm], order="deterministic")
         )
-    assert len(starts) <= 14  # games, sums by each team, and poker
+    assert len(starts) <= 17  # games, sums by each team, poker, formulas
 
 
 def test_the_methods_own_settings() -> None:

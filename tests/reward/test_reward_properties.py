@@ -101,7 +101,8 @@ def test_golden_traces_score(path: Path) -> None:
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
 def test_built_in_recipes_on_golden_traces(path: Path) -> None:
     trace = read(path)
-    needs_roles = {"marsrl", "mae", "comas", "ccpo", "sharp"}
+    needs_roles = {"marsrl", "mae", "comas", "ccpo", "sharp", "criticlean"}
+    needs_roles |= {"mas-zero", "multiagent-finetuning"}  # parts of the task, and calls
     agents = {event.agent for event in trace.events}
     judged = with_verdicts(trace, **dict.fromkeys(agents, 0.5))
     for name in reward_recipes().keys() - needs_roles:

@@ -62,7 +62,7 @@ class ItemF1(Rule, tag="item_f1", frozen=True, kw_only=True):
 
 
 class RunCost(Rule, tag="cost", frozen=True, kw_only=True):
-    """What the run spent: sum_i (L_i c_tok + T_i c_tool) + c_s seconds, as a positive number. [P]
+    """What the run spent: cost = sum_i (L_i c_tok + T_i c_tool) + c_s seconds, as a positive number. [P]
 
     Steps count once, however many agents there are.
     Source: the survey's rollout cost, arXiv 2605.02801 [P].
