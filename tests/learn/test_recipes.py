@@ -21,7 +21,9 @@ from baton.trace.vocabulary import CREDIT_UNITS, REWARD_FAMILIES, TOPOLOGIES
 
 METHODS = {
     "dr-grpo": "[P]", "parl": "[A]", "puppeteer": "[C]", "wideseek-r1": "[C]",
-    "m-grpo": "[P]", "matpo": "[C]", "marsrl": "[P]", "malt": "[P]", "criticlean": "[P]", "sirius": "[P]", "multiagent-finetuning": "[C]", "mae": "[C]", "rema": "[C]", "comas": "[A/M]",
+    "m-grpo": "[P]", "matpo": "[C]", "marsrl": "[P]",
+    "malt": "[P]", "criticlean": "[P]", "sirius": "[P]", "multiagent-finetuning": "[C]",
+    "mae": "[C]", "rema": "[C]", "comas": "[A/M]",
     "dr-mas": "[C]", "magrpo": "[C]", "sharp": "[A]", "ccpo": "[C]", "maporl": "[C]", "marft": "[C]",
     "agent-q-mix": "[C]", "spiral": "[C]", "marshal": "[C]", "at-grpo": "[C]", "fold-grpo": "[A/C]",
     "softrankpo": "[A/I]", "c3": "[C]", "debate-as-reward": "[A]", "coma": "[M]", "difference": "[M]", "shapley": "[M]",
