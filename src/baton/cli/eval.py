@@ -46,7 +46,6 @@ def run(args: argparse.Namespace) -> int:
     from baton.view.terminal.training_progress import Display
 
     with Display() as display:
-        display.note("loading torch")
         need_torch()
         display.note("loading the latest checkpoint")
         from baton.compose.training import measure_again

@@ -54,7 +54,6 @@ def run(args: argparse.Namespace) -> int:
 
     with Display() as display, Ending() as ending:
         begin = _resumed(args, display) if args.resume else _begun(args, display)
-        display.note("loading torch")
         need_torch()  # takes seconds, and a mistake is answered at once
         try:
             session = begin()

@@ -50,7 +50,7 @@ class Display:
         self._live: Live | None = None
         self._ascii = takes_only_ascii(self._console.file)
         self._turning = Spinner("line" if self._ascii else "dots")
-        self._note = "starting"
+        self._note = "starting: loading torch"
         self._noted: tuple[str, float] = ("", 0.0)
         self._run: TrainingRun | None = None
         self._total = 0
