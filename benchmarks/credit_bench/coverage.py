@@ -1,8 +1,9 @@
 """How often the intervals that estimators state hold the truth: every listed estimator, texts that vary, few rollouts.
 
 Each row names what its intervals are to hold, by plain arithmetic on `two_choices`; estimators that run traces again
-are in `coverage_teams`. An interval is value +- 1.96 standard errors, and is to hold the truth 93 to 97 times in a
-hundred.
+are in `coverage_teams`, what rests on few draws in `few_draws`. An interval is value +- 1.96 standard errors, and is to
+hold the truth 93 to 97 times in a hundred; where returns are 0 or 1, at least 93: of few coins most shares in between
+cannot be had, whatever the interval.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ from baton.trace.trace import Trace
 from credit_bench.figures import NORMAL_95
 from credit_bench.two_choices import LEVEL, OPTIONS, WORDS, Case, Rollout, group_of
 
-__all__ = ["CASES", "ENOUGH", "ROWS", "Coverage", "Held", "covered", "log_coverage", "matched"]
+__all__ = ["CASES", "ENOUGH", "ROWS", "Coverage", "Held", "count_error", "covered", "log_coverage", "matched"]
 
 CASES = (
     Case(num_texts=1, group_size=8),
     Case(num_texts=8, group_size=8),
     Case(num_texts=64, group_size=8),
     Case(num_texts=64, group_size=32),
+    Case(num_texts=64, group_size=8, coin=True),
     Case(num_texts=64, group_size=32, coin=True),
 )
 ENOUGH = 500
@@ -45,9 +47,15 @@ class Held(Struct, frozen=True, kw_only=True):
     num: int
     """Intervals."""
     error: float
-    """Of the share, over groups: intervals of one group go together."""
+    """Of the share, were it 95 %: as many times that of independent intervals as those of one group go together."""
     stated: float
     """Share of credits that state one."""
+
+    def holds(self, *, at_most: float = 0.97) -> bool | None:
+        """93 % up to so many, give or take two errors of the count; None: too few intervals to tell."""
+        if self.num < ENOUGH or self.share is None:
+            return None
+        return 0.93 - 2 * self.error <= self.share <= at_most + 2 * self.error
 
 
 class Coverage(Struct, frozen=True, kw_only=True):
@@ -64,9 +72,14 @@ class Coverage(Struct, frozen=True, kw_only=True):
 
     @property
     def met(self) -> bool | None:
-        """93 to 97 % with normal luck, give or take two errors of the count; None: nowhere enough intervals to tell."""
-        told = [held for held in self.cases[:-1] if held is not None and held.num >= ENOUGH]
-        return all(abs((held.share or 0) - 0.95) <= 0.02 + 2 * held.error for held in told) if told else None
+        """93 to 97 % with normal luck, at least 93 with coins; None: nowhere enough intervals to tell."""
+        told = [
+            held.holds(at_most=1.0 if case.coin else 0.97)
+            for case, held in zip(CASES, self.cases, strict=True)
+            if held is not None
+        ]
+        judged = [each for each in told if each is not None]
+        return all(judged) if judged else None
 
 
 class Row(Struct, frozen=True, kw_only=True):
@@ -79,6 +92,8 @@ class Row(Struct, frozen=True, kw_only=True):
     scored: Callable[[Rollout], Trace] = lambda rollout: rollout.trace
     title: str = ""
     note: str = ""
+    times: int = 1
+    """How many times more groups it is asked for: of one whose intervals in a group are hardly more than one."""
 
 
 # Truths. A pool holds (rollout, target, value); what is given of its mean is the rollout's own part.
@@ -383,6 +398,7 @@ ROWS = (
         holds="Q - V, by group means",
         truth=_choices,
         settings=_fitted,
+        times=4,
     ),
     Row(
         estimator="telescope",
@@ -412,9 +428,10 @@ def log_coverage(num_groups: int, seed: int = 0, rows: Sequence[Row] = ROWS) -> 
     held: dict[str, list[Held | None]] = {row.title or row.estimator: [] for row in rows}
     for case in CASES:
         count = max(2, num_groups if case.group_size == 8 else num_groups // 3)
-        groups = [group_of(case, seed * 100_000 + number) for number in range(count)]
+        most = max(row.times for row in rows) * count
+        groups = [group_of(case, seed * 100_000 + number) for number in range(most)]
         for row in rows:
-            held[row.title or row.estimator].append(_asked(row, case, groups))
+            held[row.title or row.estimator].append(_asked(row, case, groups[: row.times * count]))
     return [
         Coverage(
             estimator=row.title or row.estimator,
@@ -461,6 +478,20 @@ def covered(groups: Sequence[Sequence[tuple[Credit, float]]]) -> Held:
     ]
     num, every = sum(map(len, told)), sum(map(len, groups))
     share = sum(map(sum, told)) / num if num else None
-    off = [sum(inside) - (share or 0) * len(inside) for inside in told]
-    error = math.sqrt(math.fsum(x * x for x in off)) / num if num else 0.0
-    return Held(share=share, num=num, error=error, stated=num / every if every else 0.0)
+    return Held(share=share, num=num, error=count_error(told), stated=num / every if every else 0.0)
+
+
+def count_error(told: Sequence[Sequence[bool]]) -> float:
+    """Of a share of 95 %, counted over groups of intervals that go together.
+
+    How much more the groups' counts differ than coins would is seen at the share that was counted; the error is of the
+    share that is claimed, for a share near one would seem surer than it is.
+    """
+    num = sum(map(len, told))
+    if not num:
+        return 0.0
+    share = sum(map(sum, told)) / num
+    seen = math.fsum((sum(inside) - share * len(inside)) ** 2 for inside in told)
+    alone = num * share * (1 - share)
+    together = max(1.0, seen / alone) if alone > 0 else 1.0
+    return math.sqrt(0.95 * 0.05 * together / num)

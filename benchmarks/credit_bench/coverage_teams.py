@@ -1,7 +1,9 @@
 """How often intervals hold the truth, for estimators that run traces again: small teams whose values are arithmetic.
 
 - Options: a root picks one of three; one asks a worker, whose word is one of two and whose text varies.
-- Relay: a worker says a bit in one of so many texts, and a second draws a number about what it was told.
+- Relay: a worker says a number in one of so many texts, and a second draws one about what it was told; half of its
+  luck is the same whatever that was.
+- Bit: the same with a bit, of which few draws tell only one of a handful of shares.
 - Sum: two workers return numbers, and half of what they are worth together is each one's.
 """
 
@@ -26,14 +28,16 @@ from baton.team.topology import make_topology
 from baton.trace.records import Credit
 from baton.trace.trace import Trace
 from credit_bench.coverage import CASES, Coverage, Held, covered, matched
-from credit_bench.stopping_teams import stop_team_figures
+from credit_bench.stopping_teams import stop_groups
 from credit_bench.two_choices import Case
 
-__all__ = ["team_coverage"]
+__all__ = ["WORLDS", "World", "alone", "bits", "held", "team_coverage"]
 
 OPTIONS = {"spawn worker: dig": 0.4, "stop A": 0.3, "stop B": 0.3}
 _WORTH = {"A": 0.6, "B": 0.3, "yes": 0.8, "no": 0.4}
 _FIRST, _SECOND = 0.6, {"1": 0.8, "0": 0.3}
+_LEVEL = 0.5
+"""What the first worker of a relay says on average."""
 _MEANS = (0.5, 0.3)
 Drawn = tuple[list[Trace], Forks, list[Mapping[str, float]]]
 """A group, what runs it again, and its truth."""
@@ -48,6 +52,7 @@ class World(Struct, frozen=True, kw_only=True):
     settings: dict[str, Any] = {}
     dear: int = 1
     """How many times fewer groups it is asked for."""
+    title: str = ""
 
 
 def _normal(key: str) -> float:
@@ -120,6 +125,36 @@ async def _options(case: Case, number: int) -> Drawn:
 
 
 async def _relay(case: Case, number: int) -> Drawn:
+    """The first says a level; the second's number is that and its own luck, or a coin with that chance."""
+
+    def second(level: float, key: str, told: str) -> float:
+        if case.coin:
+            return float(uniform(key if uniform(f"whose/{key}") < 0.5 else f"{key}/{told}") < level)
+        return level + 0.2 * _normal(key) + 0.2 * _normal(f"{key}/{told}")
+
+    def script(request: Request) -> str | Answer:
+        key = request.sampling.key or ""
+        if request.role == "worker":
+            told = request.entries[-1].text.split()[-1]
+            if told == "?":
+                return f"return {_text(case, key)} {_level(case, uniform(key)):.6f}"
+            return f"return {second(float(told), key, told):.6f}"
+        last = request.entries[-1].text.split()[-1]
+        return ("spawn worker: ?\nwait all", f"spawn worker: {last}\nwait all", f"stop {last}")[
+            _turn(request)
+        ]
+
+    return await _relayed(case, number, script, lambda said: float(said), _LEVEL)
+
+
+def _level(case: Case, point: float) -> float:
+    """Normal about its mean; evenly from 0 to 1 where it is to be a chance."""
+    return point if case.coin else _LEVEL + 0.3 * NormalDist().inv_cdf(min(max(point, 1e-9), 1 - 1e-9))
+
+
+async def bits(case: Case, number: int) -> Drawn:
+    """A relay whose first worker says a bit."""
+
     def script(request: Request) -> str | Answer:
         key = request.sampling.key or ""
         if request.role == "worker":
@@ -134,16 +169,59 @@ async def _relay(case: Case, number: int) -> Drawn:
             _turn(request)
         ]
 
+    mean = _FIRST * _SECOND["1"] + (1 - _FIRST) * _SECOND["0"]
+    return await _relayed(case, number, script, lambda said: _SECOND[said], mean)
+
+
+async def _relayed(
+    case: Case,
+    number: int,
+    script: Callable[[Request], str | Answer],
+    worth: Callable[[str], float],
+    mean: float,
+) -> Drawn:
+    """Rollouts of a relay: what the first said is worth what the second says on average."""
     traces, forks = await _ran(
         script, lambda name: Assignment(task_id="relay", prompt="p", verify=float), case, number
     )
-    mean = _FIRST * _SECOND["1"] + (1 - _FIRST) * _SECOND["0"]
     truths = []
     for trace in traces:
-        bit = (trace.text(trace.event("worker1#1").content_ref) or "").split()[-1]
+        first = worth((trace.text(trace.event("worker1#1").content_ref) or "").split()[-1])
         said = float(trace.text(trace.event("worker2#1").content_ref) or 0)
-        truths.append({"worker1#1": _SECOND[bit] - mean, "worker2#1": said - _SECOND[bit]})
+        truths.append({"worker1#1": first - mean, "worker2#1": said - first})
     return traces, forks, list(truths)
+
+
+async def alone(case: Case, number: int) -> Drawn:
+    """One rollout whose luck is all in what workers say, so that replicates draw it anew: spawn one of two, or stop."""
+    names, chances = ("spawn worker: dig", "spawn worker: ask", "stop 0.3"), (0.4, 0.3, 0.3)
+    worth = dict(zip(names, (0.6, 0.5, 0.3), strict=True))
+
+    def script(request: Request) -> str | Answer:
+        key = request.sampling.key or ""
+        if request.role == "worker":
+            level = worth[f"spawn worker: {request.entries[-1].text.split()[-1]}"]
+            drawn = float(uniform(key) < level) if case.coin else level + 0.3 * _normal(key)
+            return f"return {drawn:.6f}"
+        if _turn(request):
+            last = request.entries[-1].text.rpartition(": ")[2]
+            return "wait all" if _turn(request) == 1 else f"stop {last}"
+        point = uniform(key)
+        choice = 0 if point < chances[0] else 1 if point < chances[0] + chances[1] else 2
+        return Answer(text=names[choice], policy="bench", choice=choice, option_propensities=chances)
+
+    def assign(name: str) -> Assignment:  # noqa: ARG001 (all are alike)
+        return Assignment(
+            task_id="alone",
+            prompt="p",
+            verify=float,
+            options=lambda me: names if me.role.name == "orchestrator" and me.turns == 1 else None,
+        )
+
+    traces, forks = await _ran(script, assign, case, number)
+    mean = math.fsum(p * worth[name] for name, p in zip(names, chances, strict=True))
+    chosen = [next(event for event in trace.events if event.options is not None) for trace in traces]
+    return traces, forks, [{event.id: worth[names[event.choice or 0]] - mean} for event in chosen]
 
 
 async def _sum(case: Case, number: int) -> Drawn:
@@ -167,6 +245,14 @@ async def _sum(case: Case, number: int) -> Drawn:
 
 WORLDS = (
     World(estimator="spawn-fork", holds="Q - V, three options (one draw)", group=_options),
+    World(
+        estimator="spawn-fork",
+        title="spawn-fork, 4 replicates",
+        holds="Q - V, three options",
+        group=_options,
+        settings={"num_replicates": 4},
+        dear=2,
+    ),
     World(estimator="spawn-combined", holds="Q - V, three options", group=_options),
     World(
         estimator="message-replay",
@@ -181,27 +267,30 @@ WORLDS = (
 
 def team_coverage(num_groups: int, worlds: Sequence[World] = WORLDS) -> list[Coverage]:
     """Every world over every case, and stop credit on the stopping chain."""
-    found = [asyncio.run(_measured(world, num_groups)) for world in worlds]
-    (stop,) = stop_team_figures(max(2, num_groups // 12), 32)
-    share, num = stop.coverage or 0.0, round(stop.num_samples * (stop.intervals or 0))
-    error = math.sqrt(share * (1 - share) / max(num, 1))  # as if decisions were independent
-    held = Held(share=stop.coverage, num=num, error=error, stated=stop.intervals or 0)
-    holds = "-(1-p) D or p D, D = C - S"
-    found.append(
+    found = [
         Coverage(
-            estimator="stop-value", listed="stop-value", holds=holds, cases=(None, None, None, held, None)
+            estimator=world.title or world.estimator,
+            listed=world.estimator,
+            holds=world.holds,
+            cases=tuple(
+                asyncio.run(held(world, case, max(1, num_groups * 8 // case.group_size // world.dear), place))
+                for place, case in enumerate(CASES)
+            ),
         )
-    )
-    return found
+        for world in worlds
+    ]
+    groups = stop_groups(max(2, num_groups // 8), 32)
+    stop = covered([matched(credits, truths) for credits, truths, _ in groups])
+    cases = tuple(stop if case == Case(num_texts=64, group_size=32) else None for case in CASES)
+    holds = "-(1-p) D or p D, D = C - S"
+    return [*found, Coverage(estimator="stop-value", listed="stop-value", holds=holds, cases=cases)]
 
 
-async def _measured(world: World, num_groups: int) -> Coverage:
-    cases: list[Held | None] = []
-    for place, case in enumerate(CASES):
-        pairs: list[list[tuple[Credit, float]]] = []
-        for number in range(max(1, num_groups * 8 // case.group_size // world.dear)):
-            traces, forks, truths = await world.group(case, place * 10_000 + number)
-            credits = await ESTIMATORS[world.estimator].function(traces, runner=forks, **world.settings)
-            pairs.append(matched(credits, truths))
-        cases.append(covered(pairs))
-    return Coverage(estimator=world.estimator, listed=world.estimator, holds=world.holds, cases=tuple(cases))
+async def held(world: World, case: Case, num_groups: int, place: int = 0) -> Held:
+    """How often the credits of some groups of a world hold what they are to."""
+    pairs: list[list[tuple[Credit, float]]] = []
+    for number in range(num_groups):
+        traces, forks, truths = await world.group(case, place * 10_000 + number)
+        credits = await ESTIMATORS[world.estimator].function(traces, runner=forks, **world.settings)
+        pairs.append(matched(credits, truths))
+    return covered(pairs)

@@ -24,7 +24,7 @@ from baton.trace.records import Event
 from baton.trace.trace import Trace
 from credit_bench.figures import Figure, judge
 
-__all__ = ["stop_team_figures"]
+__all__ = ["stop_groups", "stop_team_figures"]
 
 _STOP, _WAIT = "stop draft", "wait any"
 _STOPS = 0.2
@@ -33,10 +33,30 @@ _STOPS = 0.2
 
 def stop_team_figures(num_groups: int = 5, group_size: int = 100) -> list[Figure]:
     """One row: every decision of the root that could have gone either way."""
-    return asyncio.run(_measured(num_groups, group_size))
+    groups = stop_groups(num_groups, group_size)
+    return [
+        judge(
+            "stopping-chain, teams",
+            "stop-value",
+            [mine for credits, _, _ in groups for mine in credits],
+            [truth for _, truths, _ in groups for truth in truths],
+            title=f"stop-value, {group_size} rollouts",
+            tokens=sum(tokens for _, _, tokens in groups),
+            group_size=group_size,
+        )
+    ]
 
 
-async def _measured(num_groups: int, group_size: int) -> list[Figure]:
+Told = tuple[Credits, list[Mapping[str, float]], int]
+"""The credits of a group, what they are to hold, and the tokens that were run again."""
+
+
+def stop_groups(num_groups: int, group_size: int) -> list[Told]:
+    """Groups of rollouts with their stop credit."""
+    return asyncio.run(_groups(num_groups, group_size))
+
+
+async def _groups(num_groups: int, group_size: int) -> list[Told]:
     game = StoppingChain()
     task, solution = GameTask(game), solve(game)
 
@@ -44,9 +64,7 @@ async def _measured(num_groups: int, group_size: int) -> list[Figure]:
         return {_STOP: _STOPS, _WAIT: 1 - _STOPS} if len(game.options(state)) > 1 else {_STOP: 1.0}
 
     engine = ScriptedEngine("logged", task.script_of(policy, "logged"))
-    credits: Credits = []
-    truths: list[Mapping[str, float]] = []
-    tokens = 0
+    found: list[Told] = []
     for group in range(num_groups):
         traces, assignments = [], {}
         for k in range(group * group_size, (group + 1) * group_size):
@@ -55,22 +73,11 @@ async def _measured(num_groups: int, group_size: int) -> list[Figure]:
             traces.append(await run(team, assignment, trace_id=f"stop-{k}"))
             assignments[f"stop-{k}"] = assignment
         forks = Forks(Team.of(task.topology(), engine), lambda trace, of=assignments: of[_name(trace)])  # type: ignore[misc]  # a default, to bind it now
-        credits += await ESTIMATORS["stop-value"].function(
+        credits = await ESTIMATORS["stop-value"].function(
             traces, runner=forks, features=_features, score_known=True
         )
-        truths += [_truth(trace, solution) for trace in traces]
-        tokens += forks.cost.tokens
-    return [
-        judge(
-            "stopping-chain, teams",
-            "stop-value",
-            credits,
-            truths,
-            title=f"stop-value, {group_size} rollouts",
-            tokens=tokens,
-            group_size=group_size,
-        )
-    ]
+        found.append((credits, [_truth(trace, solution) for trace in traces], forks.cost.tokens))
+    return found
 
 
 def _name(trace: Trace) -> str:

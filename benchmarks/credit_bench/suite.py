@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -11,6 +12,7 @@ from baton.credit import ESTIMATORS
 from credit_bench.coalitions import coalition_figures
 from credit_bench.coverage import Coverage, log_coverage
 from credit_bench.coverage_teams import team_coverage
+from credit_bench.few_draws import Few, few_draws
 from credit_bench.figures import Figure, Target
 from credit_bench.helpers import helper_figures
 from credit_bench.ladder import Rung, diffusion
@@ -36,6 +38,8 @@ class Report(Struct, frozen=True, kw_only=True):
     ladder: list[Rung]
     coverage: list[Coverage]
     """How often intervals hold the truth, of every listed estimator."""
+    few: list[Few]
+    """The same from few draws."""
     kept: list[Kept]
     """What is left of credit where texts vary."""
     not_applicable: dict[str, str]
@@ -47,10 +51,37 @@ class Report(Struct, frozen=True, kw_only=True):
         return all(target.met for target in self.targets)
 
 
-def intervals(*, quick: bool = False, seed: int = 0) -> tuple[list[Coverage], list[Kept]]:
-    """How often the intervals of every estimator hold the truth, and what is left of credit where texts vary."""
-    coverage = log_coverage(25 if quick else 250, seed) + team_coverage(4 if quick else 80)
-    return coverage, varied_text(4 if quick else 40)
+class Intervals(NamedTuple):
+    """How often intervals hold the truth, and what is left of credit where texts vary."""
+
+    coverage: list[Coverage]
+    few: list[Few]
+    kept: list[Kept]
+
+    @property
+    def met(self) -> bool:
+        return coverage_target(self.coverage).met and few_target(self.few).met
+
+
+def intervals(*, quick: bool = False, seed: int = 0) -> Intervals:
+    """Every estimator's."""
+    return Intervals(
+        coverage=log_coverage(25 if quick else 250, seed) + team_coverage(4 if quick else 80),
+        few=few_draws(4 if quick else 80),
+        kept=varied_text(4 if quick else 40),
+    )
+
+
+def few_target(few: list[Few]) -> Target:
+    """How many hold the truth often enough from few draws."""
+    short = [f"{row.estimator}, {row.world}" for row in few if row.met is False]
+    return Target(
+        what=f"rows of few draws whose intervals hold the truth at least 93 times in 100, of {len(few)}"
+        + (f" (below it: {'; '.join(short)})" if short else ""),
+        value=float(len(few) - len(short)),
+        target=f">= {len(few)}",
+        met=not short,
+    )
 
 
 def coverage_target(coverage: list[Coverage]) -> Target:
@@ -99,8 +130,8 @@ def measure(*, quick: bool = False, seed: int = 0, tell: Callable[[str], None] =
     swept, reasons = sweep(8 if quick else 60)
     figures += swept
     tell(f"{len(parts) + 3} of {len(parts) + 3}: coverage and varied text")
-    coverage, kept = intervals(quick=quick, seed=seed)
-    targets.append(coverage_target(coverage))
+    coverage, few, kept = intervals(quick=quick, seed=seed)
+    targets += [coverage_target(coverage), few_target(few)]
     judged = {figure.listed for figure in figures} | {row.listed for row in coverage}
     reasons = {name: why for name, why in reasons.items() if name not in judged}
     targets.append(
@@ -127,6 +158,7 @@ def measure(*, quick: bool = False, seed: int = 0, tell: Callable[[str], None] =
         targets=targets,
         ladder=rungs,
         coverage=coverage,
+        few=few,
         kept=kept,
         not_applicable=reasons,
         seconds=time.monotonic() - began,

@@ -17,7 +17,7 @@ from baton.credit.core.spending import Cones, chances, own_tokens, picked
 from baton.credit.estimator import CreditError
 from baton.credit.estimators.message_replay import message_replay, messages_of
 from baton.credit.estimators.shapley_forks import players_of, shapley, shapley_of
-from baton.credit.estimators.shapley_scarce import scarce
+from baton.credit.estimators.shapley_scarce import OF_FEW, scarce
 from baton.credit.estimators.shapley_values import Coalitions, closed_part, num_closed
 from baton.team.altered import cone
 from baton.team.forks import Forks
@@ -96,7 +96,7 @@ def test_few_coalitions_are_right_on_average_and_say_how_far_off(
         for value, true, error in zip(each.values, truth, each.stderr or (), strict=bool(each.stderr))
         if error is not None
     ]
-    assert np.mean(inside) > 0.8  # .83 to .98 from eight draws: single steps of orders are skewed
+    assert np.mean(inside) > 0.92  # it held .83 to .98 from eight draws: single steps of orders are skewed
 
 
 def test_a_null_player_gets_nothing_on_average() -> None:
@@ -152,6 +152,8 @@ def test_spend_bounds_shapley_and_is_said() -> None:
     assert forks.cost.tokens < whole.cost.tokens
     assert not any("spend" in note for note in free[0].assumes)
     assert any("bound by spend 0.2" in note for note in bound[0].assumes)
+    assert OF_FEW in bound[0].assumes
+    assert OF_FEW not in free[0].assumes
     times = forks.cost.tokens / own_tokens(trace)
     assert any(f"{times:.3g} times the trace's own tokens were run" in note for note in bound[0].assumes)
     assert sum(credit.cost_tokens or 0 for credit in bound) == forks.cost.tokens

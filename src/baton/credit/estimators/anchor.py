@@ -45,7 +45,7 @@ def anchor_group(
     nobody else stood there. `scale="none"` does not divide. A turn's own rewards count when they happen, the team's
     return at the last turn.
     Standard error: of both baselines together, which share their rollouts: by jackknife over the others. None: fewer
-    than two others, or others that are all alike.
+    than two others, or others that are all alike, in the group or in the same state.
     Source: GiGPO, arXiv 2505.10978 [C]: gamma 0.95, w = 1, the spread with n - 1 and 1e-6.
     """
     totals = returns(group, reward, at_least=2, what="anchor-group")
@@ -64,7 +64,13 @@ def anchor_group(
     for pool in pools.values():
         values = [value for _, _, value in pool]
         shown = (parts((place, value) for place, _, value in pool), step_weight * _per(values, scale, eps))
-        errors = {place: joint_error((whole, shown), place) for place in {place for place, _, _ in pool}}
+        alike = (
+            len(pool) > 1 and std(values) == 0
+        )  # which shows no spread, and does not mean that there is none
+        errors = {
+            place: None if alike else joint_error((whole, shown), place)
+            for place in {each[0] for each in pool}
+        }
         for (place, call, _), each in zip(pool, _compared(values, scale, eps), strict=True):
             step[place, call] = Advantage(each.value, errors[place])
     rows = (

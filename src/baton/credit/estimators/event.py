@@ -29,7 +29,7 @@ from baton.settings import NotNegative, Share
 from baton.trace.acts import acts, kind_of, unit_of
 from baton.trace.graph.stages import Stages
 from baton.trace.outcome import team_return
-from baton.trace.records import Event
+from baton.trace.records import ROUNDING, Event
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import CreditUnit
 
@@ -58,8 +58,9 @@ def coma(
     square of R - Q(chosen), for as many decisions as there are beyond the options taken, and n_o how often option o
     was taken, Q(o) is known to s / sqrt(n_o), and
     Var A = s^2 ((1 - pi(a))^2 / n_a + sum_{o != a} pi(o)^2 / max(n_o, 1)). It is what a table of the group's means is
-    off by; a critic that knows more is nearer. None: no more decisions in the group than options taken, or traces
-    without returns.
+    off by; a critic that knows more is nearer. Options are taken to be about as noisy as each other. None: no more
+    decisions in the group than options taken, returns that the values meet exactly (few of 0 or 1 often are, by
+    chance), or traces without returns.
     Source: COMA, arXiv 1705.08926 [M]; the error [I].
     """
     found = [_against_policy(trace, q, unit) for trace in group]
@@ -70,9 +71,7 @@ def coma(
         for choice in mine:
             taken[choice.option] = taken.get(choice.option, 0) + 1
             residuals += [reward(trace) - choice.value] if scored else []
-    df = len(residuals) - len(taken)  # a critic may have been made of these very returns
-    scale = math.sqrt(math.fsum(r * r for r in residuals) / df) if df > 0 else None
-    scale = widened(scale, df)
+    scale = _scale(residuals, len(residuals) - len(taken))
     rows = (
         [
             (each.event.id, each.advantage, None if scale is None else scale * each.doubt(taken))
@@ -82,6 +81,13 @@ def coma(
     )
     notes = ("the values given are right", "error: what the group's returns cannot tell of them")
     return write_credits("coma", unit, rows, *notes)
+
+
+def _scale(residuals: list[float], df: int) -> float | None:
+    """s, widened; a critic may have been made of these very returns. None: they do not tell."""
+    if df < 1 or max(map(abs, residuals)) <= ROUNDING:
+        return None
+    return widened(math.sqrt(math.fsum(r * r for r in residuals) / df), df)
 
 
 class _Choice(NamedTuple):

@@ -306,7 +306,7 @@ def _written(players: list[str], found: Shapley, spent: Cost, assumes: tuple[str
             found.values[i],
             stderr=errors[i],
             cost=spent if i == 0 else Cost(),
-            assumes=(*assumes, f"efficiency residual {found.residual:.2g}"),
+            assumes=(*assumes, f"efficiency residual {found.residual:.2g}", *filter(None, [found.note])),
         )
         for i, agent in enumerate(players)
     ]

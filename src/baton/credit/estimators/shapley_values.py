@@ -49,6 +49,8 @@ class Shapley(Struct, frozen=True, kw_only=True):
     """Coalitions whose worth was asked for."""
     residual: float = 0.0
     """Sum of the values less v(everyone) - v(nobody)."""
+    note: str = ""
+    """What is to be said of its errors."""
 
 
 class Coalitions:

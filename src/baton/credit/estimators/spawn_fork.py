@@ -20,7 +20,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from baton.credit.core.baseline import BY_SPREAD, one_draw
+from baton.credit.core.baseline import BY_SPREAD, one_draw, std
 from baton.credit.estimator import CreditError, Credits, Group, RewardOf, estimator, make_credit, widened
 from baton.credit.estimators.spawn_effect import effect_of
 from baton.credit.estimators.spawn_options import (
@@ -37,10 +37,12 @@ from baton.team.forks import Cost, Forks
 from baton.team.intervene import BarAgent, Drop, Force, Intervention
 from baton.team.surface import Parsed
 from baton.trace.outcome import team_return
-from baton.trace.records import Event
+from baton.trace.records import ROUNDING, Event
 from baton.trace.trace import Trace
 
 Without = Literal["drop", "bar"]
+OVER_REPLICATES = "error: over replicates; luck that no replicate draws anew is not in it"
+BOTH = "error: over replicates, and the spread of like decisions over the group"
 Gains = Mapping[str, float]
 """Option -> its value less that of the option taken, unbiased. An option that is not named gained nothing."""
 
@@ -207,9 +209,10 @@ async def spawn_fork(
 
     At most one spawn decision of a trace is forked, with probability q; the others have credit zero, so that the
     mean is right. Up to `num_options` other options are run there; of more, as many are drawn by their chances and
-    weighed by the inverse. All branches share their luck. Standard error: of A over the replicates; from one
-    replicate, the spread of A over the group's decisions at the same place of the same task, which holds what their
-    effects differ by as well; the chance q is in it. None: one fork alone, or forks that all came out alike.
+    weighed by the inverse. All branches share their luck. Standard error: the spread of A over the group's decisions at
+    the same place of the same task, which holds what their effects differ by as well, and with replicates how far those
+    differ; of a decision without two like it, over its replicates alone, so without the luck that no replicate draws
+    anew. The chance q is in it. None: one fork alone, or forks that all came out alike.
     Source: all branches at a decision under common random numbers [I]; drawing options, Hansen and Hurwitz 1943 [M].
     """
     check_decided(group)
@@ -232,7 +235,7 @@ async def spawn_fork(
         if made is None:
             out.append([])
             continue
-        value, error = _worth(made, [other for other in forked if other is not None])
+        value, error, meaning = _worth(made, [other for other in forked if other is not None])
         if error is not None:  # unbiased for the variance, the choice of what to fork included
             error = math.sqrt((value**2 * (1 - made.q) / made.q + error**2) / made.q)
         some = f"{num_options} of {len(made.choice.chances) - 1} other options drawn by their chances and weighed"
@@ -242,7 +245,7 @@ async def spawn_fork(
             "every option was run" if made.complete else some,
             f"forked with probability {made.q:g}, and weighed by its inverse",
             "a decision that was not forked has credit zero",
-            "error: over replicates" if num_replicates > 1 else BY_SPREAD,
+            meaning,
         )
         out.append(
             [
@@ -260,17 +263,28 @@ async def spawn_fork(
     return out
 
 
-def _worth(made: Forked, forked: list[Forked]) -> tuple[float, float | None]:
-    """The advantage of the option taken, and its error: over replicates, or over like decisions."""
+def _worth(made: Forked, forked: list[Forked]) -> tuple[float, float | None, str]:
+    """The advantage of the option taken, its error, and what that is of.
+
+    Replicates draw anew what the team does and not what only a rollout has (its instance, the luck of its verifier).
+    So like decisions tell: their means over replicates differ by both. Where they differ by less than replicates make
+    them differ, there is no more to it, and the replicates of all of them say it more exactly.
+    """
     weights = made.choice.contrast()
     own = made.contrasted(weights)
-    if len(own) > 1:
-        found = effect_of(own)
-        return found.value, widened(found.stderr, len(own) - 1)
-    options = frozenset(made.choice.chances)
+    value, options = fmean(own), frozenset(made.choice.chances)
     others = [
-        fmean(other.contrasted(weights))
+        other.contrasted(weights)
         for other in forked
         if other is not made and other.like == made.like and frozenset(other.choice.chances) == options
     ]
-    return own[0], one_draw(others)
+    if len(own) == 1:
+        return value, one_draw([fmean(other) for other in others]), BY_SPREAD
+    if len(others) < 2:
+        return value, widened(effect_of(own).stderr, len(own) - 1), OVER_REPLICATES
+    within = fmean(std(each) ** 2 for each in (own, *others)) / len(own)
+    between = std([fmean(other) for other in others]) ** 2
+    told = [(within, (len(own) - 1) * (len(others) + 1)), (between, len(others) - 1)]
+    square, df = max(told)
+    known = math.sqrt(square) > ROUNDING * max(1.0, *map(abs, own))
+    return value, widened(math.sqrt(square), df) if known else None, BOTH

@@ -60,7 +60,7 @@ Onward = Callable[[Trace, Event], Action | None]
 _VERBS = frozenset(VERBS)
 _ASSUMES = (
     "tools in the cone are pure", "features tell what matters of a prefix", "stops by a cap get no credit",
-    "error: bootstrap over rollouts",
+    "error: bootstrap over rollouts, widened for few; of 16 and fewer with scores of 0 or 1 it is rather too narrow",
 )  # fmt: skip
 
 _AFTERWARDS = {
@@ -212,7 +212,8 @@ async def stop_value(
     from running the trace on past its stop. Where several stops are open, S_t is their mean by the policy's chances,
     and the one taken earns what it scored above that as well. `complete` writes the chances of options onto traces
     that were run on, where the engine does not. Standard error: of D_t over rollouts drawn again with replacement,
-    weighed like it; None where D_t has none, as at a last decision.
+    weighed like it and widened for few; None where D_t has none, as at a last decision, or where the few rollouts that
+    came there tell no more than the regression's own numbers.
     Source: backward regression, Longstaff and Schwartz 2001 [M]; over forced continuations of a team's trace [I].
     """
     # Folds go by place, so rollouts are taken by name: the order they are given in does not matter.

@@ -15,7 +15,8 @@ V takes the realised value, never the regression's own (Longstaff and Schwartz 2
 from the other fold of rows, so picking the better of two noisy numbers does not flatter the estimate.
 Late steps that few rollouts reach are pooled. Never label by hindsight argmax: the best moment of a path is
 known only after it, and a policy trained on it waits for it.
-The error of D_t is found by drawing the rollouts again with replacement and regressing anew (bootstrap).
+The error of D_t is found by drawing the rollouts again with replacement and regressing anew (bootstrap), and is widened
+by t / 1.96 for the few rollouts that a fold has beyond the numbers it finds.
 A stop that a cap forced was nobody's choice and gets no advantage.
 Sources: Longstaff and Schwartz 2001; Tsitsiklis and Van Roy 2001; Efron 1979 (bootstrap) [M]; over a running
 team's trace [I].
@@ -33,7 +34,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import ArrayLike, NDArray
 
-from baton.credit.estimator import CreditError
+from baton.credit.estimator import CreditError, widened
 from baton.team.action import VERBS, Action, Stop, Wait
 from baton.team.aggregate import Claim, aggregator
 from baton.team.clock import generator, uniform
@@ -329,7 +330,8 @@ def bootstrap_errors(
     """Standard error of D_t for each row and decision, from rollouts drawn again within each fold.
 
     A row keeps its own features and, where it is known, its score; the regressions of the other fold are those of
-    the drawn rollouts. NaN where D_t is not known.
+    the drawn rollouts. Widened for how few they rest on. NaN where D_t is not known, or where the regression has as
+    many numbers to find as rollouts to find them from.
     """
     s: Array = np.asarray(scores, dtype=float)
     x: Array = np.asarray(features, dtype=float)
@@ -356,29 +358,54 @@ def bootstrap_errors(
                     now = s[fold, t] if guess is None else guess(x[fold, t])
                     found[b, fold, t] = rule(x[fold, t]) - now
     found[:, np.isnan(s)] = np.nan
-    errors: Array = found.std(axis=0, ddof=1)
+    errors: Array = found.std(axis=0, ddof=1) * _wider(s, x, folds, min_cohort)
     return errors
 
 
-def _pooled(
-    x: Array, value: Array, there: NDArray[np.bool_], step: int, fit: Fit, min_cohort: int
-) -> Predict | None:
-    """The regression at a step, over as many later steps as it takes to have a cohort. None: nobody went on."""
-    inputs: list[Array] = []
-    outputs: list[Array] = []
+def _cohort(
+    x: Array, value: Array, there: NDArray[np.bool_], step: int, min_cohort: int
+) -> tuple[Array, Array]:
+    """Features, and what they led to, of those who went on at a step: over as many later steps as it takes."""
+    inputs: list[Array] = [np.empty((0, x.shape[2]))]
+    outputs: list[Array] = [np.empty(0)]
     for t in range(step, there.shape[1] - 1):
         rows = there[:, t] & there[:, t + 1]
         inputs.append(x[rows, t])
         outputs.append(value[rows, t + 1])
         if sum(map(len, outputs)) >= min_cohort:
             break
-    y = np.concatenate(outputs) if outputs else np.empty(0)
+    return np.concatenate(inputs), np.concatenate(outputs)
+
+
+def _pooled(
+    x: Array, value: Array, there: NDArray[np.bool_], step: int, fit: Fit, min_cohort: int
+) -> Predict | None:
+    """The regression at a step. None: nobody went on."""
+    features, y = _cohort(x, value, there, step, min_cohort)
     if not len(y):
         return None
     if len(y) < min_cohort:
         mean = float(y.mean())
         return lambda new: np.full(len(new), mean)
-    return fit(np.concatenate(inputs), y)
+    return fit(features, y)
+
+
+def _wider(s: Array, x: Array, folds: Sequence[NDArray[np.int64]], min_cohort: int) -> Array:
+    """t / 1.96 for each row and decision, by what the other fold's regression rests on.
+
+    That is the rollouts of its cohort, less one for the level and one for each direction in which features differ.
+    NaN where nothing is left.
+    """
+    out: Array = np.full_like(s, np.nan)
+    for half, fold in enumerate(folds):
+        there = np.zeros(s.shape, dtype=bool)
+        there[folds[1 - half]] = ~np.isnan(s[folds[1 - half]])
+        for t in range(s.shape[1] - 1):
+            features = _cohort(x, s, there, t, min_cohort)[0]
+            if len(features):
+                df = len(features) - 1 - int(np.linalg.matrix_rank(features - features.mean(axis=0)))
+                out[fold, t] = widened(1.0, df) or np.nan
+    return out
 
 
 def advantages(

@@ -78,7 +78,8 @@ def telescope(
     has the least noise. `compare="prefix"` takes means of the rollouts that begin exactly alike, itself among them, as
     0.1 did: where answers vary it credits the first place where rollouts part.
     Standard error without a critic: with s^2 the spread of returns about V(G<=e) and m of the n - 1 others that did
-    the same up to e, sqrt(s^2 (1 - 2m/(n-1)) / (m+1) + Var V(G<e)), widened for few rollouts; with "prefix", of means
+    the same up to e, sqrt(s^2 (1 - 2m/(n-1)) / (m+1) + Var V(G<e)), widened for few rollouts; where nobody shares the
+    context of e, s^2 is the spread about V(G<e), so that it holds what the context may have been worth. With "prefix", of means
     on either side, (1 - m/n) sqrt(s_m^2/m + s_rest^2/(n-m)). With a critic: what the group's returns cannot tell of
     it, sqrt(e_k^2 + e_{k+1}^2) with e_k^2 = mean (R - V)^2 / n over the n prefixes of k events. None: no rollout did
     anything else there, the others came out all alike, or no other got that far.
@@ -121,18 +122,17 @@ def _by_likeness(group: Group, unit: CreditUnit, reward: RewardOf, later: float)
         )  # which shows no spread, and does not mean that there is none
         for place, event in acts(trace, unit):
             told = _told(tree, found, rollout, place)
-            worth, error = 0.0, math.nan
+            worth, error, unshared = 0.0, math.nan, False
             if told != NO_CHOICE:
                 same = tree.members[tree.paths[rollout][place + 1]]
                 worth = math.fsum(to_come[j][place + 1] for j in same) / len(same)
                 worth -= found.values[rollout][place]
                 left = _share_left(found, totals, to_come, rollout, place)
-                error = _error(found, rollout, place, len(same) - 1, left)
-            notes = (
-                (told, *_NOTES)
-                if later == 1.0
-                else (told, *_NOTES, "e did not make later events what they were")
-            )
+                unshared = len(tree.members[tree.paths[rollout][place]]) == 1
+                error = _error(found, rollout, place, len(same) - 1, left, unshared, std(others) ** 2)
+            notes = [told, _OF_DRAW]
+            notes += [_CONTEXT] if unshared else []
+            notes += ["e did not make later events what they were"] if later != 1.0 else []
             mine.append(
                 make_credit(
                     "telescope",
@@ -147,7 +147,10 @@ def _by_likeness(group: Group, unit: CreditUnit, reward: RewardOf, later: float)
     return out
 
 
-_NOTES = ("error: of one draw, and of the values borrowed",)
+_MORE = 2
+"""Rollouts of which likeness tells nothing, to tell spreads by."""
+_OF_DRAW = "error: of one draw, and of the values borrowed"
+_CONTEXT = "error: nobody shares its context, so what that may have been worth is in it"
 
 
 def _to_come(group: Group, totals: Sequence[float], found: Borrowed, later: float) -> list[Array]:
@@ -173,9 +176,31 @@ def _share_left(
     return left / whole if whole > 0 else 1.0
 
 
-def _error(found: Borrowed, rollout: int, place: int, num_same: int, share_left: float) -> float:
-    """Of a mean over those that did the same, less a value that the same returns went into as others'."""
-    spread, num_others = found.spreads[rollout][place + 1] * share_left, len(found.values) - 1
+def _error(
+    found: Borrowed,
+    rollout: int,
+    place: int,
+    num_same: int,
+    share_left: float,
+    unshared: bool,
+    overall: float,
+) -> float:
+    """Of a mean over those that did the same, less a value that the same returns went into as others'.
+
+    Likeness may happen to tell few returns, of 0 or 1 above all, better than they can be told. So spreads are those of
+    the other rollouts and two more, of which it tells nothing.
+
+    Of a context that nobody shares, what others say of it may be off by all that returns differ by before e, but for
+    what luck after e is known to be: that e was worth it, or that its context was, looks the same.
+    """
+    num_others = len(found.values) - 1
+    before, after = (
+        ((num_others - 1) * found.spreads[rollout][at] + _MORE * overall) / (num_others - 1 + _MORE)
+        for at in (place, place + 1)
+    )
+    spread = after * share_left
+    if unshared:
+        spread = max(spread, before - after * (1 - share_left))
     own = spread / (num_same + 1) * (1 - 2 * num_same / num_others)
     error = math.sqrt(max(0.0, own + found.variances[rollout][place]))
     return widened(error, num_others - 1) or math.nan
