@@ -210,7 +210,7 @@ async def alone(case: Case, number: int) -> Drawn:
         choice = 0 if point < chances[0] else 1 if point < chances[0] + chances[1] else 2
         return Answer(text=names[choice], policy="bench", choice=choice, option_propensities=chances)
 
-    def assign(name: str) -> Assignment:  # noqa: ARG001 (all are alike)
+    def assign(_: str) -> Assignment:
         return Assignment(
             task_id="alone",
             prompt="p",

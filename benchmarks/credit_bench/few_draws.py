@@ -1,9 +1,9 @@
 """Intervals that rest on few draws, which are to hold the truth at least 93 times in a hundred.
 
-Of four draws of a bit with a chance of .6, those that are not all alike are 1, 2 or 3 of it, with chances of .18, .41 and
-.41: whatever interval is stated then, it holds the truth 0, 18, 41, 59, 82 or 100 times in a hundred and never 93 to 97. So
-it is with few coalitions of skewed worths and few scores of 0 or 1: what can be asked of them is that they hold it often
-enough. Truths are arithmetic or enumeration; nothing here looks at an estimator.
+Of four draws of a bit with a chance of .6, those that are not all alike are 1, 2 or 3 of it, with chances of .18, .41
+and .41: whatever interval is stated then, it holds the truth 0, 18, 41, 59, 82 or 100 times in a hundred and never 93
+to 97. So it is with few coalitions of skewed worths and few scores of 0 or 1: what can be asked of them is that they
+hold it often enough. Truths are arithmetic or enumeration; nothing here looks at an estimator.
 """
 
 from __future__ import annotations
@@ -237,8 +237,8 @@ def _planned(draw: np.random.Generator, name: str, coin: bool) -> tuple[Trace, f
     ]
     events = tuple(
         Event(
-            id=kind, type="message", agent=agent, to="lead" if agent == "planner" else "planner", seq=place, t=float(place),
-            decision="communicate", content_ref=text,
+            id=kind, type="message", agent=agent, to="lead" if agent == "planner" else "planner", seq=place,
+            t=float(place), decision="communicate", content_ref=text,
         )
         for place, (agent, kind, text) in enumerate(said, 1)
     )  # fmt: skip

@@ -30,8 +30,8 @@ _MESSAGES = 12
 _ALTERNATIVES = 4
 _SIZES = {30: (3, 9, 1), 100: (9, 10, 5), 300: (27, 10, 12)}
 """Agents -> leads, workers of each, and messages of a worker before it returns."""
-_SPEND = 0.5
-_MOST = 3.0
+_SPEND = _MOST = 3.0
+"""What forks may take, in runs of the trace: of tokens and of the processor."""
 
 
 def hundred_agents(seed: int = 0) -> tuple[Team, Assignment]:

@@ -47,6 +47,8 @@ class Fork(Struct, frozen=True, kw_only=True, dict=True):
     """What ran again and what was reused."""
     before: Trace
     """The trace it was made of."""
+    events_run: int = 0
+    """Events of agents that were run, be it from their recording; those of bystanders are copied."""
 
     @cached_property
     def reused(self) -> tuple[str, ...]:
@@ -126,7 +128,8 @@ class Forking:
         again = Run(self.team, self.assign(), journal=journal, mode=mode, **machine)
         again.state.invalidated = voided
         result = await again.go()
-        return Fork(trace=result, usage=again.state.outside.usage, before=trace)
+        usage = again.state.outside.usage
+        return Fork(trace=result, usage=usage, before=trace, events_run=len(result.events))
 
     async def _partial(
         self, blocks: Blocks, changed: frozenset[int], machine: dict[str, Any], mode: Mode
@@ -159,7 +162,8 @@ class Forking:
             except ForkRefused:  # said by everybody's run, if it is so
                 return None
             self._reached[changed] = touched
-            return Fork(trace=result, usage=again.state.outside.usage, before=self.trace)
+            usage = again.state.outside.usage
+            return Fork(trace=result, usage=usage, before=self.trace, events_run=again.num_own)
         return None
 
     def _plan(self, blocks: Blocks, touched: frozenset[int]) -> Plan:

@@ -308,6 +308,12 @@ class PartialRun(Run):
         self._expect_next()
 
     @property
+    def num_own(self) -> int:
+        """Events that were not copied."""
+        assert isinstance(self.writer, PartialWriter)
+        return len(self.writer.own)
+
+    @property
     def _state(self) -> PartialState:
         assert isinstance(self.state, PartialState)
         return self.state

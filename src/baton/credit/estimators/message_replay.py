@@ -26,7 +26,7 @@ import numpy as np
 from msgspec import Struct, structs
 from numpy.typing import ArrayLike, NDArray
 
-from baton.credit.core.spending import Cones, call_tokens, chances, own_tokens, picked
+from baton.credit.core.spending import Cones, call_tokens, chances, own_tokens, picked, work
 from baton.credit.estimator import CreditError, Credits, Group, RewardOf, added, estimator, make_credit
 from baton.settings import Chance, Count, Positive
 from baton.team.action import Delegate, Return, Send, Spawn
@@ -269,7 +269,8 @@ async def message_replay(
 
     K alternatives x M continuations under common random numbers; only what depends on the message runs again.
     With a probability q below 1: f + 1[replayed]/q (TE - f), f = `guess`. `spend` lowers q so that the forks of a
-    trace are expected to take at most that many times its own tokens, dear messages more seldom than cheap ones.
+    trace are expected to take at most that many times its own tokens, and that many times the processor's work of
+    running it; dear messages are replayed more seldom than cheap ones.
     Standard error: luck of the continuations and draw of the alternatives; None with one alternative, where the draws
     all came out alike, or where the message was not replayed.
     Source: substitution at a frozen context, C3, arXiv 2603.06859 [C]; total effect, Pearl 2009 [M]; replay [I].
@@ -277,7 +278,7 @@ async def message_replay(
     if not 0 < replay_probability <= 1:
         raise CreditError(f"replay_probability is {replay_probability}; expected above 0 and up to 1.")
     if spend is not None and not spend > 0:
-        raise CreditError(f"spend is {spend}; expected above 0: how many times a trace's own tokens.")
+        raise CreditError(f"spend is {spend}; expected above 0: how many times a trace's own cost.")
     if not any(messages_of(trace) for trace in group):
         raise CreditError(
             f"none of these {len(group)} traces has a message that a policy said to another agent, so there is nothing "
@@ -322,12 +323,14 @@ def _chances(
     if spend is None or not events:
         return [most] * len(events)
     cones, first = Cones(trace), first_events(trace)
-    costs = []
+    tokens, works = [], []
+    forks = num_alternatives * num_continuations + num_continuations - 1
     for event in events:
-        follows = cones.tokens(event.id if level == "edge" else _opening(first, event))
-        forks = num_alternatives * num_continuations + num_continuations - 1
-        costs.append(num_alternatives * call_tokens(trace, call_of(trace, event.id)) + forks * follows)
-    return chances(costs, spend * own_tokens(trace), most)
+        root = event.id if level == "edge" else _opening(first, event)
+        tokens.append(num_alternatives * call_tokens(trace, call_of(trace, event.id)) + forks * cones.tokens(root))
+        works.append(work(cones.events(root), len(trace.events), forks))
+    both = zip(chances(tokens, spend * own_tokens(trace), most), chances(works, spend, most), strict=True)
+    return list(map(min, both))
 
 
 def _replayed(

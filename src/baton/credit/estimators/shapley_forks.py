@@ -21,7 +21,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from baton.credit.core.baseline import BY_SPREAD, pooled
-from baton.credit.core.spending import own_tokens
+from baton.credit.core.spending import own_tokens, spent
 from baton.credit.estimator import CreditError, Credits, Group, RewardOf, estimator, make_credit
 from baton.credit.estimators.shapley_scarce import scarce
 from baton.credit.estimators.shapley_values import (
@@ -94,10 +94,9 @@ async def shapley_of(
         return together([mask])[0][0]
 
     v = Coalitions(worth, parents, together)
-    budget = None if spend is None else spend * own_tokens(trace)
     # The values ask for v some coalitions at a time, from a thread; the forks run here.
     found = await asyncio.to_thread(
-        _values, v, trace, players, value, method, max_evaluations, spend, budget, tolerance, seed
+        _values, v, trace, players, value, method, max_evaluations, spend, tolerance, seed
     )
     return players, found
 
@@ -125,7 +124,7 @@ class _Worths:
         self._reward = reward
 
     async def of(self, masks: Sequence[int]) -> list[tuple[float, float]]:
-        """Worth and cost of each. Everybody together is the recorded run, which costs nothing."""
+        """Worth and cost of each, in runs of the trace. Everybody together is the recorded run, which costs nothing."""
         everyone = (1 << len(self._players)) - 1
         others = [mask for mask in masks if mask != everyone]
         forks = await self._runner.fork_all(self._trace, [self._branch(mask) for mask in others])
@@ -144,7 +143,7 @@ class _Worths:
         if not self._stand_ins:
             alone = await _alone(self._runner, made.trace, set(self._players), self._trace.trace_id)
         more = self._runner.cost.tokens - before.tokens
-        return self._reward(alone), float(made.usage.tokens_run + more)
+        return self._reward(alone), spent(made) + more / max(1, own_tokens(self._trace))
 
 
 def _likely_stand_ins(players: list[str]) -> list[str]:
@@ -180,7 +179,6 @@ def _values(
     method: Method,
     max_evaluations: int,
     spend: float | None,
-    budget: float | None,
     tolerance: float,
     seed: int,
 ) -> Shapley:
@@ -206,7 +204,7 @@ def _values(
             v,
             value=value,
             max_evaluations=max_evaluations,
-            budget=math.inf if budget is None else budget,
+            budget=math.inf if spend is None else spend,
             seed=seed,
         )
     if len(players) <= _MAX_EXACT_PLAYERS and v.num_evaluations >= count:  # then nothing is left to chance
@@ -240,8 +238,9 @@ async def shapley(
     v of a coalition is the return of the trace run again with only these agents; orders are those the spawn forest
     allows (`value`). Standard error: over rounds of sampled orders, zero where every coalition was asked, None
     where there was one round; luck is as recorded. Few coalitions (`max_evaluations`, or forks of at most `spend` times
-    the trace's own tokens) tell about everybody at once (`baton.credit.estimators.shapley_scarce`). Over a group each
-    value is one draw of what the agent is worth on average, so the spread of its values over the rollouts is added.
+    the trace's own tokens and work) tell about everybody at once (`baton.credit.estimators.shapley_scarce`). Over a
+    group each value is one draw of what the agent is worth on average, so the spread of its values over the rollouts is
+    added.
     Source: Shapley 1953; permission, Gilles, Owen and van den Brink 1992; precedence, Faigle and Kern 1992 [M].
     """
     assumes = (
@@ -271,9 +270,9 @@ async def shapley(
             reward=reward,
         )
         # One set of forks serves all agents; its cost stands on the first, so that costs can be added.
-        spent = runner.cost - before
-        notes = (*assumes, *_bound(trace, found, spend, spent))
-        out.append(_written(players, found, spent, notes))
+        cost = runner.cost - before
+        notes = (*assumes, *_bound(trace, found, spend, cost))
+        out.append(_written(players, found, cost, notes))
     if not any(out):
         raise CreditError(
             f"none of these {len(group)} traces has spawned agents, so there is nobody to share among."
@@ -284,7 +283,7 @@ async def shapley(
     return [[_in_group(credit, next(spread)) for credit in mine] for mine in out]
 
 
-def _bound(trace: Trace, found: Shapley, spend: float | None, spent: Cost) -> tuple[str, ...]:
+def _bound(trace: Trace, found: Shapley, spend: float | None, cost: Cost) -> tuple[str, ...]:
     """That not every coalition was asked, why, and what was spent: one pair is run whatever it takes."""
     count = num_closed(players_of(trace)[1])
     if found.num_evaluations >= count:
@@ -292,11 +291,11 @@ def _bound(trace: Trace, found: Shapley, spend: float | None, spent: Cost) -> tu
     asked = f"{found.num_evaluations} of {count if count < 10**6 else f'{count:.1e}'} coalitions were asked"
     if spend is None:
         return (asked,)
-    times = spent.tokens / max(1, own_tokens(trace))
+    times = cost.tokens / max(1, own_tokens(trace))
     return (f"{asked}, bound by spend {spend:g}; {times:.3g} times the trace's own tokens were run",)
 
 
-def _written(players: list[str], found: Shapley, spent: Cost, assumes: tuple[str, ...]) -> list[Credit]:
+def _written(players: list[str], found: Shapley, cost: Cost, assumes: tuple[str, ...]) -> list[Credit]:
     errors = found.stderr or (None,) * len(players)
     return [
         make_credit(
@@ -305,7 +304,7 @@ def _written(players: list[str], found: Shapley, spent: Cost, assumes: tuple[str
             agent,
             found.values[i],
             stderr=errors[i],
-            cost=spent if i == 0 else Cost(),
+            cost=cost if i == 0 else Cost(),
             assumes=(*assumes, f"efficiency residual {found.residual:.2g}", *filter(None, [found.note])),
         )
         for i, agent in enumerate(players)

@@ -15,10 +15,10 @@ made together with it.
 
 Few draws of skewed worths do not show how far others lie: what tells most is seldom drawn. So their error has one draw
 more in it, as far from the mean as the farthest that was seen of anybody. It held the truth 93 to 100 times in 100 on
-twelve games from 4 to 32 draws, over all agents; of one whom only coalitions tell about that are hardly ever drawn, down
-to 62. The more draws, the less that one matters.
-Sources: Covert and Lee 2021 (unbiased KernelSHAP, paired); Glynn and Heidelberger 1990 [M]; precedence by steps, and the
-error [I].
+twelve games from 4 to 32 draws, over all agents; of one whom only coalitions tell about that are hardly ever drawn,
+down to 62. The more draws, the less that one matters.
+Sources: Covert and Lee 2021 (unbiased KernelSHAP, paired); Glynn and Heidelberger 1990 [M]; precedence by steps, and
+the error [I].
 """
 
 from __future__ import annotations

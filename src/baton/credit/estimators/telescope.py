@@ -79,10 +79,10 @@ def telescope(
     0.1 did: where answers vary it credits the first place where rollouts part.
     Standard error without a critic: with s^2 the spread of returns about V(G<=e) and m of the n - 1 others that did
     the same up to e, sqrt(s^2 (1 - 2m/(n-1)) / (m+1) + Var V(G<e)), widened for few rollouts; where nobody shares the
-    context of e, s^2 is the spread about V(G<e), so that it holds what the context may have been worth. With "prefix", of means
-    on either side, (1 - m/n) sqrt(s_m^2/m + s_rest^2/(n-m)). With a critic: what the group's returns cannot tell of
-    it, sqrt(e_k^2 + e_{k+1}^2) with e_k^2 = mean (R - V)^2 / n over the n prefixes of k events. None: no rollout did
-    anything else there, the others came out all alike, or no other got that far.
+    context of e, s^2 is the spread about V(G<e), so that it holds what the context may have been worth. With "prefix",
+    of means on either side, (1 - m/n) sqrt(s_m^2/m + s_rest^2/(n-m)). With a critic: what the group's returns cannot
+    tell of it, sqrt(e_k^2 + e_{k+1}^2) with e_k^2 = mean (R - V)^2 / n over the n prefixes of k events. None: no
+    rollout did anything else there, the others came out all alike, or no other got that far.
     Source: exact partition [I].
     """
     if value is None and compare == "likeness":
