@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 
 import numpy as np
 import pytest
@@ -94,7 +93,7 @@ def test_credit_by_forks_is_paid_for_within_its_budget() -> None:
     found = cost_targets(sizes=(30,))
     tokens = [target.value for target in found if "tokens over" in target.what]
     assert len(tokens) == 2
-    assert all(0 < value <= 2 for value in tokens)  # 1.5, and at most one draw of coalitions above it
+    assert all(0 < value <= 3.5 for value in tokens)  # 3, and at most one draw of coalitions above it
     assert len(found) == 6
 
 
@@ -138,13 +137,8 @@ def test_bench_as_typed(capsys: pytest.CaptureFixture[str]) -> None:
     code = credit.main(["--json"])
     out, err = capsys.readouterr()
     told = json.loads(out)
-    unmet = [target["what"] for target in told["targets"] if not target["met"]]
-    assert code == bool(unmet)
-    # Intervals of these two are too wide at 32 rollouts, as the table says; a third, or an absent one, is a fault.
-    for what in unmet:
-        outside = re.search(r"intervals hold the truth .* \(outside it: ([^;)]+)\)$", what)
-        assert outside, what
-        assert {name.split()[0] for name in outside[1].split(", ")} <= {"coma", "message-replay"}
+    assert [target["what"] for target in told["targets"] if not target["met"]] == []
+    assert code == 0
     assert all(f["num_samples"] >= 10_000 for f in told["figures"] if "Shapley" in f["estimator"])
     assert "credit, 1 of" in err
     assert credit.main(["--quick"]) == 0

@@ -6,23 +6,27 @@ import math
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from baton.credit import ESTIMATORS
-from credit_bench.coverage import CASES, ROWS, Coverage, Held, Row, covered, log_coverage
+from credit_bench.coverage import CASES, ROWS, Coverage, Held, Row, count_error, covered, log_coverage
 from credit_bench.coverage_teams import WORLDS
-from credit_bench.suite import coverage_target
+from credit_bench.few_draws import GAMES, Few, by_orders, few_draws
+from credit_bench.suite import coverage_target, few_target
 from credit_bench.two_choices import OPTIONS, WORDS, Case, group_of
 from credit_bench.varied_text import varied_text
 
 
 def row_of(title: str) -> Row:
-    return next(row for row in ROWS if (row.title or row.estimator) == title)
+    found = next(row for row in ROWS if (row.title or row.estimator) == title)
+    return structs.replace(found, times=1)
 
 
 def test_every_listed_estimator_stands_in_the_table() -> None:
     rows = {row.estimator for row in ROWS} | {world.estimator for world in WORLDS} | {"stop-value"}
     assert set(ESTIMATORS) - rows == set()
-    lacking = coverage_target([Coverage(estimator="mean", listed="mean", holds="", cases=())])
+    nothing = (None,) * len(CASES)
+    lacking = coverage_target([Coverage(estimator="mean", listed="mean", holds="", cases=nothing)])
     assert not lacking.met
     assert "in no row" in lacking.what
 
@@ -62,12 +66,65 @@ def test_doubly_robust_intervals_hold_the_truth_where_an_option_is_rare() -> Non
 
 def test_intervals_of_one_group_go_together() -> None:
     half = Held(share=0.9, num=600, error=0.01, stated=1.0)
-    told = Coverage(estimator="e", listed="e", holds="", cases=(half, None, None, None, None))
+    told = Coverage(estimator="e", listed="e", holds="", cases=(half, *(None,) * 5))
     assert told.met is False
-    assert Coverage(estimator="e", listed="e", holds="", cases=(None,) * 5).met is None
+    assert Coverage(estimator="e", listed="e", holds="", cases=(None,) * 6).met is None
     empty = covered([[], []])
     assert (empty.share, empty.num) == (None, 0)
-    assert len(CASES) == 5
+    assert [case.coin for case in CASES] == [False] * 4 + [True] * 2
+
+
+def test_with_coins_intervals_may_be_too_wide_and_not_too_narrow() -> None:
+    wide, narrow = (Held(share=share, num=900, error=0.008, stated=1.0) for share in (1.0, 0.9))
+    for held, met in ((wide, True), (narrow, False)):
+        cases = (None, None, None, None, held, held)
+        assert Coverage(estimator="e", listed="e", holds="", cases=cases).met is met
+        assert Few(estimator="e", world="w", held=held).met is met
+        cases = (held, None, None, None, None, None)
+        assert Coverage(estimator="e", listed="e", holds="", cases=cases).met is False
+    assert not few_target([Few(estimator="e", world="w", held=narrow)]).met
+    assert Few(estimator="e", world="w", held=Held(share=0.1, num=40, error=0.01, stated=1.0)).met is None
+
+
+def test_the_error_of_a_count_is_that_of_the_share_that_is_claimed() -> None:
+    """By simulation: groups of eight intervals of which half are one and the same."""
+    draw = np.random.default_rng(4)
+    shares, errors = [], []
+    for _ in range(300):
+        same, own = draw.random((60, 1)) < 0.95, draw.random((60, 4)) < 0.95
+        told = [[bool(s[0])] * 4 + list(map(bool, o)) for s, o in zip(same, own, strict=True)]
+        shares.append(np.mean(told))
+        errors.append(count_error(told))
+    assert np.mean(errors) == pytest.approx(np.std(shares), rel=0.15)
+    assert count_error([[True] * 50]) == pytest.approx(math.sqrt(0.95 * 0.05 / 50))
+    assert count_error([]) == 0.0
+
+
+def test_the_truths_of_few_draws_are_those_of_enumeration() -> None:
+    """Shapley by the weights of coalitions, where the benchmark takes orders."""
+    for worth in GAMES:
+        for i, value in enumerate(by_orders(worth, 6)):
+            told = 0.0
+            for mask in range(64):
+                if not mask >> i & 1:
+                    size = mask.bit_count()
+                    weight = math.factorial(size) * math.factorial(5 - size) / math.factorial(6)
+                    told += weight * (worth(mask | 1 << i) - worth(mask))
+            assert value == pytest.approx(told)
+
+
+def test_rows_of_few_draws_hold_what_they_are_to_in_miniature() -> None:
+    rows = few_draws(1)
+    assert {row.estimator for row in rows} == {
+        "spawn-fork",
+        "message-replay",
+        "shapley",
+        "stop-value",
+        "telescope",
+    }
+    for row in rows:
+        assert row.held.num > 5
+        assert (row.held.share or 0) > 0.93 - 4 * row.held.error, row
 
 
 def test_with_texts_that_vary_the_second_choice_keeps_its_credit() -> None:

@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 from baton.compose.again import team_again
 from baton.compose.run_settings import settings_of
 from baton.credit.core.borrow import group_value
-from baton.credit.estimator import CreditError, Credits, Estimator, Value
+from baton.credit.estimator import CreditError, Credits, Estimator, Value, returns
 from baton.credit.estimators.partition import Partition, partition
 from baton.errors import UsageError
 from baton.team.forking import Fork
@@ -99,9 +99,10 @@ async def credits_of(
 ) -> Credits:
     """For each trace, its credits. `reward` is a channel's name, or reads the return off a trace.
 
-    A fork is no draw of its own, nor is a repeat: where rollouts are compared, those beside them get no credit.
+    A fork is no draw of its own, nor is a repeat: where rollouts are compared, those beside them get no credit. Forks
+    are bounded by the estimator's own `spend` where `settings` has none.
     """
-    given = dict(settings or {})
+    given = ({} if estimator.spend is None else {"spend": estimator.spend}) | (settings or {})
     if estimator.takes_reward:
         given["reward"] = reward if callable(reward) else partial(team_return, channel=reward)
     elif reward is not None:
@@ -119,6 +120,7 @@ async def credits_of(
                     mine = await _with_runner(estimator, group, unit, given, runner)
             else:
                 mine = estimator(group, unit=unit, **given)
+            _check_told(estimator, group, mine)
         except CreditError as error:
             if len(rollouts) == len(places):
                 raise
@@ -137,6 +139,13 @@ class CreditLayer(Struct, frozen=True, kw_only=True):
     estimator: Estimator
     unit: str | None = None
     settings: dict[str, Any] = {}
+
+
+def _check_told(estimator: Estimator, group: Sequence[Trace], credits: Credits) -> None:
+    """Raises where rollouts are compared and there is one, which tells nothing: zeros would look like credit."""
+    few = "group" in estimator.needs and len(group) < estimator.at_least
+    if few and not any(credit.value for mine in credits for credit in mine):
+        returns(group, at_least=estimator.at_least, what=estimator.name)
 
 
 def _compared(estimator: Estimator, traces: Sequence[Trace], places: list[int]) -> list[int]:

@@ -173,6 +173,8 @@ class Estimator(Struct, frozen=True, kw_only=True):
     nor it off another's: it cannot be a layer above or below others."""
     estimand: str = ""
     """What its credits are estimates of, where the first line of its docstring does not say it."""
+    spend: float | None = None
+    """Its setting `spend` where whoever asks for credit names none: how many times a trace's own cost forks may take."""
 
     @property
     def settings(self) -> Mapping[str, inspect.Parameter]:
@@ -249,6 +251,7 @@ def estimator(
     critics: Iterable[str] = ("table", "network"),
     own_scale: bool = False,
     estimand: str = "",
+    spend: float | None = None,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """List a function as an estimator; the function itself stays as it is."""
 
@@ -267,6 +270,7 @@ def estimator(
             critics=tuple(critics),
             own_scale=own_scale,
             estimand=estimand,
+            spend=spend,
         )
         return function
 

@@ -251,6 +251,7 @@ def _asking_cost(trace: Trace, call: str, answers: Sequence[Answer]) -> Cost:
     needs=("runtime",),
     source="total effect at a frozen prefix; substitution as in C3",
     evidence="C",
+    spend=20.0,
 )
 async def message_replay(
     group: Group,
