@@ -42,7 +42,7 @@ from baton.trace.trace import Trace
 
 Without = Literal["drop", "bar"]
 OVER_REPLICATES = "error: over replicates; luck that no replicate draws anew is not in it"
-BOTH = "error: over replicates, and the spread of like decisions over the group"
+BOTH = "error: over replicates, or the spread of like decisions over the group where that is more"
 Gains = Mapping[str, float]
 """Option -> its value less that of the option taken, unbiased. An option that is not named gained nothing."""
 
@@ -267,8 +267,8 @@ def _worth(made: Forked, forked: list[Forked]) -> tuple[float, float | None, str
     """The advantage of the option taken, its error, and what that is of.
 
     Replicates draw anew what the team does and not what only a rollout has (its instance, the luck of its verifier).
-    So like decisions tell: their means over replicates differ by both. Where they differ by less than replicates make
-    them differ, there is no more to it, and the replicates of all of them say it more exactly.
+    So like decisions tell: their means over replicates differ by both, unless they share their luck. Of the two the
+    larger is taken.
     """
     weights = made.choice.contrast()
     own = made.contrasted(weights)
@@ -282,9 +282,7 @@ def _worth(made: Forked, forked: list[Forked]) -> tuple[float, float | None, str
         return value, one_draw([fmean(other) for other in others]), BY_SPREAD
     if len(others) < 2:
         return value, widened(effect_of(own).stderr, len(own) - 1), OVER_REPLICATES
-    within = fmean(std(each) ** 2 for each in (own, *others)) / len(own)
-    between = std([fmean(other) for other in others]) ** 2
-    told = [(within, (len(own) - 1) * (len(others) + 1)), (between, len(others) - 1)]
-    square, df = max(told)
-    known = math.sqrt(square) > ROUNDING * max(1.0, *map(abs, own))
-    return value, widened(math.sqrt(square), df) if known else None, BOTH
+    within, between = std(own) / math.sqrt(len(own)), std([fmean(other) for other in others])
+    error, df = max((within, len(own) - 1), (between, len(others) - 1))
+    known = error > ROUNDING * max(1.0, *map(abs, own))
+    return value, widened(error, df) if known else None, BOTH
