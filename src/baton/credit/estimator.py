@@ -174,7 +174,7 @@ class Estimator(Struct, frozen=True, kw_only=True):
     estimand: str = ""
     """What its credits are estimates of, where the first line of its docstring does not say it."""
     spend: float | None = None
-    """Its setting `spend` where whoever asks for credit names none: how many times a trace's own cost forks may take."""
+    """Its setting `spend` where whoever asks for credit names none: how many times a trace's own cost forks take."""
 
     @property
     def settings(self) -> Mapping[str, inspect.Parameter]:

@@ -20,19 +20,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from baton.team.forking import Fork
 from baton.team.recording import first_events
-from baton.trace.records import Call
 from baton.trace.trace import Trace
 
 
-def call_tokens(trace: Trace, call: Call) -> int:
-    """What a call was charged with, and is again when it is asked again."""
-    event = first_events(trace).get(call.id)
-    return 0 if event is None else event.tokens or 0
-
-
 def own_tokens(trace: Trace) -> int:
-    """What running a trace took, counted as forks are."""
-    return sum(call_tokens(trace, call) for call in trace.calls)
+    """What running a trace took, counted as forks are: what its calls were charged with."""
+    first = first_events(trace)
+    return sum(first[call.id].tokens or 0 for call in trace.calls if call.id in first)
 
 
 _AGAIN = 1.5
@@ -51,10 +45,9 @@ def work(num_run: float, num_events: int, num_forks: int = 1) -> float:
     return min(each, _WHOLE * num_forks * num_events) / max(num_events, _QUICK)
 
 
-def spent(fork: Fork) -> float:
-    """What a fork took, in runs of its trace: tokens or work, whichever is more."""
-    own = max(1, own_tokens(fork.before))
-    return max(fork.usage.tokens_run / own, work(fork.events_run, len(fork.before.events)))
+def spent(fork: Fork, own: int) -> float:
+    """What a fork of a trace of so many tokens took, in runs of it: tokens or work, whichever is more."""
+    return max(fork.usage.tokens_run / max(1, own), work(fork.events_run, len(fork.before.events)))
 
 
 class Cones:

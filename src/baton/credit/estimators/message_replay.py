@@ -26,7 +26,7 @@ import numpy as np
 from msgspec import Struct, structs
 from numpy.typing import ArrayLike, NDArray
 
-from baton.credit.core.spending import Cones, call_tokens, chances, own_tokens, picked, work
+from baton.credit.core.spending import Cones, chances, own_tokens, picked, work
 from baton.credit.estimator import CreditError, Credits, Group, RewardOf, added, estimator, make_credit
 from baton.settings import Chance, Count, Positive
 from baton.team.action import Delegate, Return, Send, Spawn
@@ -328,7 +328,8 @@ def _chances(
     forks = num_alternatives * num_continuations + num_continuations - 1
     for event in events:
         root = event.id if level == "edge" else _opening(first, event)
-        tokens.append(num_alternatives * call_tokens(trace, call_of(trace, event.id)) + forks * cones.tokens(root))
+        said = first[event.call or ""].tokens or 0
+        tokens.append(num_alternatives * said + forks * cones.tokens(root))
         works.append(work(cones.events(root), len(trace.events), forks))
     both = zip(chances(tokens, spend * own_tokens(trace), most), chances(works, spend, most), strict=True)
     return list(map(min, both))

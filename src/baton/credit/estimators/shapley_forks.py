@@ -122,6 +122,7 @@ class _Worths:
         self._barred = () if stand_ins else tuple(_likely_stand_ins(players))
         self._stand_ins = stand_ins
         self._reward = reward
+        self._own = own_tokens(trace)
 
     async def of(self, masks: Sequence[int]) -> list[tuple[float, float]]:
         """Worth and cost of each, in runs of the trace. Everybody together is the recorded run, which costs nothing."""
@@ -143,7 +144,7 @@ class _Worths:
         if not self._stand_ins:
             alone = await _alone(self._runner, made.trace, set(self._players), self._trace.trace_id)
         more = self._runner.cost.tokens - before.tokens
-        return self._reward(alone), spent(made) + more / max(1, own_tokens(self._trace))
+        return self._reward(alone), spent(made, self._own) + more / max(1, self._own)
 
 
 def _likely_stand_ins(players: list[str]) -> list[str]:
