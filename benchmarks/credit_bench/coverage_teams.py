@@ -251,7 +251,6 @@ WORLDS = (
         holds="Q - V, three options",
         group=_options,
         settings={"num_replicates": 4},
-        dear=2,
     ),
     World(estimator="spawn-combined", holds="Q - V, three options", group=_options),
     World(

@@ -288,7 +288,7 @@ def tree_backup(
 
     The mean is over children, not over rollouts below, so a branch that was sampled more often weighs no more.
     Labels (+1, -1) sort turns into chosen and rejected, as for supervised and preference training of each role.
-    Source: MALT, arXiv 2412.01928 [A].
+    Source: MALT, arXiv 2412.01928 [P].
     """
     totals = returns(group, reward, at_least=2, what="tree-backup")
     tree = Tree.of([turn_steps(trace) for trace in group])
