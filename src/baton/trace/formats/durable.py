@@ -171,9 +171,13 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             Path(beside).replace(target)
         except IsADirectoryError:
             raise UsageError(f"{target} is a folder; give the name of a file in it.") from None
-    except BaseException:
+    except BaseException as error:
         with suppress(OSError):
             Path(beside).unlink()
+        if (
+            isinstance(error, OSError) and error.filename is None
+        ):  # a full disk does not say which file it was
+            raise OSError(error.errno, error.strerror, str(target)) from None
         raise
     with suppress(OSError):  # not every file system can
         sync_directory(target.parent)

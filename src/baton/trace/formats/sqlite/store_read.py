@@ -212,7 +212,9 @@ def reading(path: Path) -> Iterator[None]:
             # SQLite makes files of its own beside a store, also to read it.
             raise NotWritten(f"{path} cannot be opened: {why}.") from None
         if name.startswith(("SQLITE_BUSY", "SQLITE_CANTOPEN", "SQLITE_READONLY")):
-            raise FormatError(f"{path} cannot be opened: {error}. Is its directory readable?") from None
+            raise FormatError(
+                f"{path} cannot be opened: {error}. Is its folder readable, or the disk full?"
+            ) from None
         raise CorruptError(
             f"{path} was damaged after it was written, or is no Baton store: {error}."
         ) from None
