@@ -299,7 +299,7 @@ def test_damaged_weights_are_an_error_not_an_answer() -> None:
 def test_a_failing_pass_fails_its_calls_and_the_next_call_works(monkeypatch: pytest.MonkeyPatch) -> None:
     which = engine()
     with monkeypatch.context() as patch:
-        patch.setattr(which._batch, "_forward", lambda *_, **__: 1 / 0)
+        patch.setattr(which._batch._compute, "_forward", lambda *_, **__: 1 / 0)
         [result] = asyncio.run(which.answer([request(SHARED)]))
     assert isinstance(result, EngineError)
     assert "ZeroDivisionError" in str(result)
@@ -346,7 +346,7 @@ def test_cancelling_frees_the_slot() -> None:
 
     async def play() -> Answer | EngineError:
         long = asyncio.create_task(which.answer([request(SHARED, "long", max_tokens=440, temperature=3.0)]))
-        while not which._batch._rows:
+        while not which._batch._compute.rows:
             await asyncio.sleep(0.001)
         long.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -395,7 +395,7 @@ def test_publish_waits_for_calls_in_flight() -> None:
 
     async def play() -> tuple[Answer | EngineError, Answer | EngineError]:
         running = asyncio.create_task(which.answer([asked]))
-        while not which._batch._rows:
+        while not which._batch._compute.rows:
             await asyncio.sleep(0.001)
         publishing = asyncio.to_thread(which.publish, "1", tiny_model(seed=3).state_dict())
         later = asyncio.create_task(which.answer([request(SHARED)]))

@@ -49,6 +49,15 @@ class LoraLinear(Linear):
             out.addmm_(linear(rows, down.to(x.dtype)), up.to(x.dtype).t(), alpha=self.scaling[name])
         return out.view(*x.shape[:-1], out.shape[-1])
 
+    def factors(self) -> tuple[Tensor, Tensor, float] | None:
+        """What the active adapter adds: the small product's weights, the large one's, and by how much."""
+        if self._disable_adapters:
+            return None
+        (name,) = self.active_adapters
+        down: Any = self.lora_A[name].weight
+        up: Any = self.lora_B[name].weight
+        return down, up, self.scaling[name]
+
 
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 """Every projection of a Llama-like layer."""

@@ -1,16 +1,17 @@
 """The loop's state: calls waiting, calls in flight, and one step of work for all of them.
 
-A step admits waiting calls, prefills some of the cold prefixes they need, and decodes one token of every
-row in flight; rows join and leave at every step. Prefill covers a prompt up to its last token, which is
-the row's first decode input: so every logit comes from the same kind of pass, and a prompt that is
-already known costs nothing. Not thread-safe; `engine` owns it from one thread.
+A step admits waiting calls, prefills some of the cold prefixes they need, and decodes every row in flight by a token
+(or by a few, where asking the device for each would cost more); rows join and leave between steps. Prefill covers a
+prompt up to its last token, which is the row's first decode input: so every logit comes from the same kind of pass,
+and a prompt that is already known costs nothing. How rows are computed is a `Compute`'s: `PooledCompute` here, for any
+model and device, `cuda.pointed` for Llamas on a GPU. Not thread-safe; `engine` owns it from one thread.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -105,6 +106,8 @@ class EngineLimits(Struct, frozen=True, kw_only=True):
     """Tokens of prefill between two decode steps; None: 4,096, on a GPU 16,384, where a pass costs its launches."""
     shared_reads: int | None = None
     """Read a prefix once for all rows from this many saved token reads on; None: by device."""
+    steady: bool = False
+    """On a GPU: the same bits for a call whatever else is in flight, at a multiple of the time."""
 
 
 class CallRow(Seat):
@@ -119,6 +122,10 @@ class CallRow(Seat):
         self.node: Node
         self.loaded = 0
         """How many of the slot's tokens were copied from the prefix cache."""
+        self.own: torch.Tensor
+        """Its slot, where rows have theirs without a pool."""
+        self.whole: list[torch.Tensor] = []
+        """Stretches that are read where they are; held, because the prefix cache may cut them up meanwhile."""
         self.shared: list[torch.Tensor] = []
         self.grouped: list[torch.Tensor] = []
         """Stretches that are read side by side with others."""
@@ -132,12 +139,54 @@ class CallRow(Seat):
         self._stream = np.random.default_rng() if sampling.key is None else generator(sampling.key)
         self._uniforms: list[float] = []
 
-    def uniform(self) -> float:
-        """The number that draws the next token: the n-th of the key's stream for the n-th token."""
-        at = len(self.ids) % _UNIFORMS
-        if at == 0:
-            self._uniforms = self._stream.random(_UNIFORMS).tolist()
-        return self._uniforms[at]
+    def uniforms(self, count: int) -> list[float]:
+        """The numbers that draw the next tokens: the n-th of the key's stream for the n-th token."""
+        first = len(self.ids)
+        while len(self._uniforms) < first + count:
+            self._uniforms += self._stream.random(_UNIFORMS).tolist()
+        return self._uniforms[first : first + count]
+
+
+class Drawn(NamedTuple):
+    """What a step drew: for each row in flight, in order, the same number of tokens with their log-probabilities."""
+
+    tokens: list[list[int]]
+    logprobs: list[list[float]]
+
+
+class Compute(Protocol):
+    """How prefixes and rows are computed, and where rows keep their keys and values."""
+
+    rows: list[CallRow]
+    """In flight, in the order of the last `step`."""
+    prefill_tokens: int
+    """Prompt tokens that a pass takes, unless told otherwise."""
+    waits: bool
+    """A pass costs as much as several steps, so calls that trickle in had better wait for others."""
+
+    def prefill(self, nodes: Sequence[Node]) -> None:
+        """Compute these cold nodes, whose ancestors are warm or among them."""
+        ...
+
+    def join(self, rows: Sequence[CallRow]) -> None:
+        """Rows whose prompts are warm up to their last tokens are in flight from now on."""
+        ...
+
+    def step(self) -> Drawn:
+        """Decode all rows. The caller adds what it takes of it to their ids, and counts `length` up by as much."""
+        ...
+
+    def computed(self, row: CallRow) -> torch.Tensor:
+        """Keys and values of the row's tokens past the prefix, where they are."""
+        ...
+
+    def leave(self, row: CallRow) -> None:
+        """The row is in flight no longer."""
+        ...
+
+    def clear(self, *, damaged: bool) -> None:
+        """Forget everything computed: new weights, or (damaged) numbers that are none. Only with no rows in flight."""
+        ...
 
 
 def _kept_tokens(shape: KVShape) -> int:
@@ -147,49 +196,185 @@ def _kept_tokens(shape: KVShape) -> int:
     return min(_KEPT_TOKENS, memory // 16 // shape.token_bytes)
 
 
+class PooledCompute:
+    """Rows of like length in pools, through any forward; on a GPU in recorded layouts."""
+
+    def __init__(
+        self,
+        model: Any,
+        shape: KVShape,
+        forward: Forward,
+        prefill: Callable[..., PrefillPass | FlatPass] = PrefillPass,
+        *,
+        shared_reads: int | None = None,
+    ) -> None:
+        self.rows: list[CallRow] = []
+        """In order of pools and slots while `_drawer` is set."""
+        cpu = shape.device.type == "cpu"
+        self.prefill_tokens = 4096 if cpu else 16_384
+        self.waits = not cpu
+        self._model = model
+        self._shape = shape
+        self._forward = forward
+        self._prefill_pass = prefill
+        self._shared_reads = (2048 if cpu else 65_536) if shared_reads is None else shared_reads
+        self._pools = Pools(shape)
+        self._stepper = Stepper(forward, shape.device)
+        self._weights = self._addresses()
+        """Where they were when they last changed."""
+        self._drawer: Drawer | None = None
+        """None: the rows have changed since the last plan."""
+
+    def prefill(self, nodes: Sequence[Node]) -> None:
+        run = self._prefill_pass(nodes, self._shape)
+        self._forward(run, *run.inputs(), last_only=True)
+        run.keep()
+
+    def clear(self, *, damaged: bool) -> None:
+        self.rows, self._drawer = [], None
+        # No mask hides what is not a number.
+        if damaged or not self._room_for_slots():
+            self._pools = Pools(self._shape)
+        tidied = self._pools.tidy()
+        # Recorded steps read the weights where they were.
+        before, self._weights = self._weights, self._addresses()
+        self._stepper.forget(self._pools.slots if before == self._weights else ())
+        if tidied:
+            torch.cuda.empty_cache()  # others may share the GPU
+
+    def _addresses(self) -> list[int]:
+        return [each.data_ptr() for each in self._model.parameters()]
+
+    def _room_for_slots(self) -> bool:
+        """Empty slots are kept, because touching new pages takes long; on a GPU, if there is as much for training."""
+        return room_for(sum(kv.nbytes for kv in self._pools.slots), self._shape.device)
+
+    def join(self, rows: Sequence[CallRow]) -> None:
+        grouped = self._grouped(rows)
+        seats = []
+        for row in rows:
+            own = []
+            for node in row.node.chain():
+                assert node.kv is not None
+                if self._by_many(node):
+                    row.shared.append(node.kv)
+                elif node.number in grouped:
+                    row.grouped.append(node.kv)
+                else:
+                    own.append(node.kv)
+            seats.append((row, own, 1 + min(row.limit, 256)))
+        self._pools.seat(seats)
+        for row in rows:
+            row.loaded = row.length
+        self.rows += rows
+        self._drawer = None
+
+    def _grouped(self, rows: Sequence[CallRow]) -> set[int]:
+        """Nodes that groups of rows share: all of them together are worth reading side by side, or none is."""
+        if self._shape.device.type != "cpu":
+            return set()
+        nodes = {node.number: node for row in rows for node in row.node.chain() if self._by_few(node)}
+        saved = sum((node.users - 1) * len(node.ids) for node in nodes.values())
+        return set(nodes) if saved >= self._shared_reads else set()
+
+    def _by_few(self, node: Node) -> bool:
+        return node.users > 1 and len(node.ids) >= _GROUPED and not self._by_many(node)
+
+    def _by_many(self, node: Node) -> bool:
+        return (node.users - 1) * len(node.ids) >= self._shared_reads
+
+    def _plan(self) -> Drawer:
+        for row in self.rows:
+            if row.length == row.pool.capacity:
+                self._pools.make_room(row)
+        pools = self._pools.taken()
+        self.rows = [seat for pool in pools for seat in pool.seats if isinstance(seat, CallRow)]
+        shared: dict[int, tuple[torch.Tensor, list[int]]] = {}
+        for number, row in enumerate(self.rows):
+            for kv in row.shared:
+                shared.setdefault(id(kv), (kv, []))[1].append(number)
+        ids = [row.ids[-1] if row.ids else int(row.prompt[-1]) for row in self.rows]
+        positions = [len(row.prompt) - 1 + len(row.ids) for row in self.rows]
+        self._stepper.plan(pools, ids, positions, list(shared.values()), self._groups())
+        return Drawer([row.sampling for row in self.rows], self._shape.device)
+
+    def _groups(self) -> list[list[tuple[torch.Tensor, list[int]]]]:
+        """What is read side by side, with the rows that read it: no row twice in a group."""
+        readers: dict[int, tuple[torch.Tensor, list[int]]] = {}
+        for number, row in enumerate(self.rows):
+            for kv in row.grouped:
+                readers.setdefault(id(kv), (kv, []))[1].append(number)
+        apart: list[tuple[set[int], list[tuple[torch.Tensor, list[int]]]]] = []
+        for each in readers.values():
+            taken, some = next((a for a in apart if a[0].isdisjoint(each[1])), (set[int](), []))
+            if not some:
+                apart.append((taken, some))
+            taken.update(each[1])
+            some.append(each)
+        groups = [group for _, some in apart for group in near(some, lambda each: each[0].shape[3])]
+        return [sorted(group, key=lambda each: each[1]) for group in groups]
+
+    def step(self) -> Drawn:
+        if self._drawer is None:
+            self._drawer = self._plan()
+        numbers = [row.uniforms(1)[0] for row in self.rows]
+        uniforms = torch.tensor(numbers, dtype=torch.float64).to(self._shape.device)
+        tokens, logprobs = self._drawer.draw(self._stepper.logits(), uniforms)
+        both = torch.stack((tokens.double(), logprobs.double())).tolist()
+        if not self._stepper.advance(tokens):
+            self._drawer = None
+        return Drawn([[int(token)] for token in both[0]], [[logprob] for logprob in both[1]])
+
+    def computed(self, row: CallRow) -> torch.Tensor:
+        return row.pool.kv[:, :, row.slot, :, row.loaded : row.length]
+
+    def leave(self, row: CallRow) -> None:
+        pool = row.pool
+        pool.remove(row)
+        if not len(pool.kv[0, 0]):  # it was too large to be kept empty
+            self._stepper.forget(self._pools.slots)
+        self.rows.remove(row)
+        self._drawer = None
+
+def room_for(nbytes: int, device: torch.device) -> bool:
+    """Whether a GPU has as much free as these bytes, so that they may stay taken."""
+    if device.type != "cuda":
+        return True
+    free, _ = torch.cuda.mem_get_info(device)
+    free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return nbytes <= free
+
+
 class CallBatch:
     """Every call in the engine, waiting or in flight."""
 
     def __init__(
         self,
-        model: Any,
+        compute: Compute,
         decoder: Decoder,
         shape: KVShape,
         *,
+        vocabulary: int,
         ends: frozenset[int],
         context: int,
         limits: EngineLimits,
-        forward: Forward,
-        prefill: Callable[..., PrefillPass | FlatPass] = PrefillPass,
     ) -> None:
-        self._model = model
-        self._forward = forward
-        self._prefill_pass = prefill
+        self._compute = compute
         self._decoder = decoder
-        self._shape = shape
+        self._vocabulary = vocabulary
         self._ends = ends
         self._context = context
         self._limits = limits
-        default = 2048 if shape.device.type == "cpu" else 65_536
-        self._shared_reads = default if limits.shared_reads is None else limits.shared_reads
         self._cache_tokens = _kept_tokens(shape) if limits.cache_tokens is None else limits.cache_tokens
-        usual = 4096 if shape.device.type == "cpu" else 16_384
-        self._prefill_tokens = usual if limits.prefill_tokens is None else limits.prefill_tokens
+        given = limits.prefill_tokens
+        self._prefill_tokens = compute.prefill_tokens if given is None else given
         self._prefixes = PrefixCache(self._cache_tokens, self._prefill_tokens)
-        self._pools = Pools(shape)
         self._damaged = False
-        """The pools may hold what is not a number, which no mask hides."""
+        """Slots may hold what is not a number."""
         self._waiting: list[CallRow] = []
         self._filling: list[CallRow] = []
         self._steps_waited = 0
         """How many steps the first of those has waited."""
-        self._rows: list[CallRow] = []
-        """In order of pools and slots while `_drawer` is set."""
-        self._stepper = Stepper(self._forward, shape.device)
-        self._weights = self._addresses()
-        """Where they were when they last changed."""
-        self._drawer: Drawer | None = None
-        """None: the rows have changed since the last plan."""
         self.policy = ""
         self.version = "0"
         self.prefilled_tokens = 0
@@ -198,7 +383,7 @@ class CallBatch:
     @property
     def idle(self) -> bool:
         """Nothing in flight (calls may be waiting)."""
-        return not self._rows and not self._filling
+        return not self._compute.rows and not self._filling
 
     @property
     def num_waiting(self) -> int:
@@ -222,10 +407,10 @@ class CallBatch:
                 f"the prompt has {len(row.prompt)} tokens and max_tokens is {asked}, but the context is "
                 f"{self._context}. Shorten the prompt or lower max_tokens."
             )
-        elif row.prompt.min() < 0 or row.prompt.max() >= self._model.config.vocab_size:
+        elif row.prompt.min() < 0 or row.prompt.max() >= self._vocabulary:
             row.result = EngineError(
                 f"the prompt has ids from {row.prompt.min()} to {row.prompt.max()}; "
-                f"this model's are 0 to {self._model.config.vocab_size - 1}."
+                f"this model's are 0 to {self._vocabulary - 1}."
             )
         else:
             if row.sampling.stop:
@@ -241,39 +426,20 @@ class CallBatch:
             self._admit()
         if self._filling and self._prefill_due():
             self._prefill()
-        return self._decode_step() if self._rows else []
+        return self._decode_step() if self._compute.rows else []
 
     def clear(self) -> None:
         """Forget everything computed, for new weights. Only when idle."""
         self._prefixes = PrefixCache(self._cache_tokens, self._prefill_tokens)
-        if self._damaged or not self._room_for_slots():
-            self._pools = Pools(self._shape)
-            self._damaged = False
-        tidied = self._pools.tidy()
-        # Recorded steps read the weights where they were.
-        before, self._weights = self._weights, self._addresses()
-        self._stepper.forget(self._pools.slots if before == self._weights else ())
-        if tidied:
-            torch.cuda.empty_cache()  # others may share the GPU
-
-    def _addresses(self) -> list[int]:
-        return [each.data_ptr() for each in self._model.parameters()]
-
-    def _room_for_slots(self) -> bool:
-        """Empty slots are kept, because touching new pages takes long; on a GPU, if there is as much for training."""
-        device = self._shape.device
-        if device.type != "cuda":
-            return True
-        free, _ = torch.cuda.mem_get_info(device)
-        free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return sum(kv.nbytes for kv in self._pools.slots) <= free
+        self._compute.clear(damaged=self._damaged)
+        self._damaged = False
 
     def fail(self, error: EngineError) -> list[CallRow]:
         """After a pass broke: end every row with this error and forget everything computed."""
-        ended = [*self._rows, *self._filling, *self._waiting]
+        ended = [*self._compute.rows, *self._filling, *self._waiting]
         for row in ended:
             row.result = error
-        self._rows, self._filling, self._waiting, self._drawer = [], [], [], None
+        self._filling, self._waiting = [], []
         self._damaged = True
         self.clear()
         return ended
@@ -283,11 +449,11 @@ class CallBatch:
         for row in [row for row in self._filling if row.cancelled]:
             self._filling.remove(row)
             self._prefixes.release(row.node)
-        for row in [row for row in self._rows if row.cancelled]:
+        for row in [row for row in self._compute.rows if row.cancelled]:
             self._leave(row)
 
     def _admit(self) -> None:
-        free = self._limits.max_rows - len(self._rows) - len(self._filling)
+        free = self._limits.max_rows - len(self._compute.rows) - len(self._filling)
         for row in self._waiting[:free]:
             row.node, warm = self._prefixes.plant(row.prompt[:-1])
             self.reused_tokens += warm
@@ -295,13 +461,13 @@ class CallBatch:
         del self._waiting[:free]
 
     def _prefill_due(self) -> bool:
-        """A pass costs a GPU as much as several recorded steps, so calls that trickle in wait for others."""
+        """Calls that trickle in wait for others where a pass is dear."""
         self._steps_waited += 1
-        few = 4 * len(self._filling) < len(self._rows)
+        few = 4 * len(self._filling) < len(self._compute.rows)
         # Some need no pass.
         known = any(row.node.parent is None or row.node.kv is not None for row in self._filling)
         waits = few and not known and self._steps_waited < _PREFILL_EVERY
-        return not (waits and self._shape.device.type == "cuda")
+        return not (waits and self._compute.waits)
 
     def _prefill(self) -> None:
         """Compute cold nodes for the first rows in line, then let rows whose prompt is complete join."""
@@ -313,113 +479,38 @@ class CallBatch:
                     cold[node.number] = node
                     tokens += len(node.ids)
         if cold:
-            run = self._prefill_pass(cold.values(), self._shape)
-            self._forward(run, *run.inputs(), last_only=True)
-            run.keep()
+            self._compute.prefill(list(cold.values()))
             self.prefilled_tokens += tokens
         ready = [row for row in self._filling if all(node.kv is not None for node in row.node.chain())]
         if ready:
-            self._join(ready, self._grouped(ready))
-        self._filling = [row for row in self._filling if row not in ready]
+            self._compute.join(ready)
+        taken = set(map(id, ready))
+        self._filling = [row for row in self._filling if id(row) not in taken]
         # What is left has waited: a long prompt takes several passes, one after the other.
         self._steps_waited = _PREFILL_EVERY if self._filling else 0
 
-    def _grouped(self, rows: Sequence[CallRow]) -> set[int]:
-        """Nodes that groups of rows share: all of them together are worth reading side by side, or none is."""
-        if self._shape.device.type != "cpu":
-            return set()
-        nodes = {node.number: node for row in rows for node in row.node.chain() if self._by_few(node)}
-        saved = sum((node.users - 1) * len(node.ids) for node in nodes.values())
-        return set(nodes) if saved >= self._shared_reads else set()
-
-    def _by_few(self, node: Node) -> bool:
-        return node.users > 1 and len(node.ids) >= _GROUPED and not self._by_many(node)
-
-    def _by_many(self, node: Node) -> bool:
-        return (node.users - 1) * len(node.ids) >= self._shared_reads
-
-    def _join(self, rows: Sequence[CallRow], grouped: set[int]) -> None:
-        seats = []
-        for row in rows:
-            own = []
-            for node in row.node.chain():
-                assert node.kv is not None
-                if self._by_many(node):
-                    row.shared.append(node.kv)
-                elif node.number in grouped:
-                    row.grouped.append(node.kv)
-                else:
-                    own.append(node.kv)
-            seats.append((row, own, 1 + min(row.limit, 256)))
-        self._pools.seat(seats)
-        for row in rows:
-            row.loaded = row.length
-        self._rows += rows
-        self._drawer = None
-
     def _leave(self, row: CallRow) -> None:
         """Free the row's slot; what it computed goes to the prefix cache."""
-        computed = np.append(row.prompt[-1:], np.array(row.ids[:-1], np.int32)).astype(np.int32)
-        kv = row.pool.kv[:, :, row.slot, :, row.loaded : row.length]
+        kv = self._compute.computed(row)
         self._prefixes.release(row.node)
         sound = not isinstance(row.result, EngineError)
-        if sound and self._cache_tokens and row.length > row.loaded:
-            self._prefixes.grow(row.node, computed[: row.length - row.loaded], kv)
+        if sound and self._cache_tokens and kv.shape[3]:
+            computed = np.append(row.prompt[-1:], np.array(row.ids[:-1], np.int32)).astype(np.int32)
+            self._prefixes.grow(row.node, computed[: kv.shape[3]], kv)
         self._prefixes.trim()
-        pool = row.pool
-        pool.remove(row)
-        if not len(pool.kv[0, 0]):  # it was too large to be kept empty
-            self._stepper.forget(self._pools.slots)
-        self._rows.remove(row)
-        self._drawer = None
-
-    def _plan(self) -> Drawer:
-        for row in self._rows:
-            if row.length == row.pool.capacity:
-                self._pools.make_room(row)
-        pools = self._pools.taken()
-        self._rows = [seat for pool in pools for seat in pool.seats if isinstance(seat, CallRow)]
-        shared: dict[int, tuple[torch.Tensor, list[int]]] = {}
-        for number, row in enumerate(self._rows):
-            for kv in row.shared:
-                shared.setdefault(id(kv), (kv, []))[1].append(number)
-        ids = [row.ids[-1] if row.ids else int(row.prompt[-1]) for row in self._rows]
-        positions = [len(row.prompt) - 1 + len(row.ids) for row in self._rows]
-        self._stepper.plan(pools, ids, positions, list(shared.values()), self._groups())
-        return Drawer([row.sampling for row in self._rows], self._shape.device)
-
-    def _groups(self) -> list[list[tuple[torch.Tensor, list[int]]]]:
-        """What is read side by side, with the rows that read it: no row twice in a group."""
-        readers: dict[int, tuple[torch.Tensor, list[int]]] = {}
-        for number, row in enumerate(self._rows):
-            for kv in row.grouped:
-                readers.setdefault(id(kv), (kv, []))[1].append(number)
-        apart: list[tuple[set[int], list[tuple[torch.Tensor, list[int]]]]] = []
-        for each in readers.values():
-            taken, some = next((a for a in apart if a[0].isdisjoint(each[1])), (set[int](), []))
-            if not some:
-                apart.append((taken, some))
-            taken.update(each[1])
-            some.append(each)
-        groups = [group for _, some in apart for group in near(some, lambda each: each[0].shape[3])]
-        return [sorted(group, key=lambda each: each[1]) for group in groups]
+        self._compute.leave(row)
 
     def _decode_step(self) -> list[CallRow]:
-        if self._drawer is None:
-            self._drawer = self._plan()
-        uniforms = torch.tensor([row.uniform() for row in self._rows], dtype=torch.float64)
-        logits = self._stepper.logits()
-        tokens, logprobs = self._drawer.draw(logits, uniforms.to(self._shape.device))
-        both = torch.stack((tokens.double(), logprobs.double())).tolist()
+        drawn = self._compute.step()
         ended = []
-        for row, token, logprob in zip(self._rows, both[0], both[1], strict=True):
-            row.length += 1
-            if self._take(row, int(token), logprob):
-                ended.append(row)
+        for row, tokens, logprobs in zip(self._compute.rows, *drawn, strict=True):
+            for token, logprob in zip(tokens, logprobs, strict=True):
+                row.length += 1
+                if self._take(row, token, logprob):
+                    ended.append(row)  # what was drawn past its end is nobody's
+                    break
         for row in ended:
             self._leave(row)
-        if not ended and not self._stepper.advance(tokens):
-            self._drawer = None
         return ended
 
     def _take(self, row: CallRow, token: int, logprob: float) -> bool:

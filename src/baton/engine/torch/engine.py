@@ -19,14 +19,7 @@ import numpy as np
 import torch
 
 from baton.engine.torch.batch import CallBatch, CallRow, EngineLimits
-from baton.engine.torch.load import (
-    checked_forward,
-    checked_prefill,
-    context_length,
-    end_ids,
-    kv_shape,
-    open_folder,
-)
+from baton.engine.torch.load import compute_of, context_length, end_ids, kv_shape, open_folder
 from baton.engine.torch.template import Decoder, Encoder, PlainTemplate
 from baton.team.budget import Charging
 from baton.team.protocol import MODEL_FAILED, Answer, EngineError, Entry, Request
@@ -81,16 +74,15 @@ class TorchEngine:
         self.tokenizer = tokenizer
         self._encoder = Encoder(tokenizer, template)
         shape = kv_shape(model)
-        forward = checked_forward(model, shape)
+        limits = limits or EngineLimits()
         self._batch = CallBatch(
-            model,
+            compute_of(model, shape, limits),
             Decoder(tokenizer),
             shape,
+            vocabulary=model.config.vocab_size,
             ends=end_ids(model, tokenizer),
             context=context_length(model),
-            limits=limits or EngineLimits(),
-            forward=forward,
-            prefill=checked_prefill(model, forward, shape),
+            limits=limits,
         )
         self._batch.policy, self._batch.version = self.name, version
         self._changed = threading.Condition()

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from baton.engine.torch.batch import Compute, EngineLimits, PooledCompute
 from baton.engine.torch.cache import KVShape, Node, PrefixCache
 from baton.engine.torch.flat import FlatPass, prefill_pass
 from baton.engine.torch.forward import Forward, ModelForward, close, forward_of
@@ -138,6 +139,39 @@ def checked_forward(model: Any, shape: KVShape) -> Forward:
             "Serve this model with vLLM and use openai:MODEL@URL."
         )
     return forward
+
+
+def compute_of(model: Any, shape: KVShape, limits: EngineLimits) -> Compute:
+    """The fastest way to compute this model that gives its own logits for a short prompt."""
+    forward = checked_forward(model, shape)
+    if shape.device.type == "cuda":
+        from baton.engine.torch.cuda.pointed import pointed_of
+
+        found = pointed_of(model, shape, context_length(model), steady=limits.steady)
+        if found is not None and _agrees(found, model, forward, shape):
+            return found
+    if limits.steady:
+        raise UsageError(
+            "limits.steady needs a GPU, Triton and a Llama in its plain form; "
+            f"here is {type(getattr(model, 'base', model)).__name__} on {shape.device.type}. Leave it out."
+        )
+    prefill = checked_prefill(model, forward, shape)
+    return PooledCompute(model, shape, forward, prefill, shared_reads=limits.shared_reads)
+
+
+@torch.inference_mode()
+def _agrees(compute: Any, model: Any, forward: Forward, shape: KVShape) -> bool:
+    """That a prompt in two stretches gives the same logits as through the model's own layers."""
+    ids = _probe_ids(model)
+    chain = PrefixCache(0, 5).plant(ids)[0].chain()
+    run = PrefillPass(chain, shape)
+    own = forward(run, *run.inputs())[-1]
+    if not torch.isfinite(own).all():
+        return False
+    try:
+        return close(own, compute.probe(chain))
+    except RuntimeError:  # a kernel that does not compile for this chip
+        return False
 
 
 @torch.inference_mode()

@@ -1,0 +1,324 @@
+"""Triton kernels of a decoding step and of prefill: what is left of a Llama layer beside its matrix products.
+
+A small model's step is bound by launches and by reading keys, so a layer is nine launches here, and attention reads
+every stretch of keys where it is, up to its length: nothing is copied beside anything or masked over a whole cache.
+`plain` has the same functions in torch, which is what these are tested against.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from baton.engine.torch.cuda.reads import Reads
+
+
+@triton.jit
+def _add_norm(x, h, weight, out, eps, size: tl.constexpr, block: tl.constexpr, added: tl.constexpr):  # type: ignore[no-untyped-def]
+    row = tl.program_id(0).to(tl.int64)
+    at = tl.arange(0, block)
+    real = at < size
+    kind = x.dtype.element_ty
+    wide = tl.load(x + row * size + at, mask=real, other=0.0).to(tl.float32)
+    if added:
+        # Rounded wherever the model's own operations round.
+        value = (wide + tl.load(h + row * size + at, mask=real, other=0.0).to(tl.float32)).to(kind)
+        tl.store(x + row * size + at, value, mask=real)
+        wide = value.to(tl.float32)
+    scale = 1.0 / tl.sqrt(tl.sum(wide * wide, 0) / size + eps)
+    normed = (wide * scale).to(kind).to(tl.float32)
+    normed *= tl.load(weight + at, mask=real, other=0.0).to(tl.float32)
+    tl.store(out + row * size + at, normed.to(kind), mask=real)
+
+
+def add_norm(x: Tensor, h: Tensor | None, weight: Tensor, eps: float) -> Tensor:
+    """Add `h` to `x` in place, and the norm of the sum."""
+    rows, size = x.shape
+    out = torch.empty_like(x)
+    block = triton.next_power_of_2(size)
+    _add_norm[(rows,)](
+        x, x if h is None else h, weight, out, eps, size, block, h is not None, num_warps=_warps(block)
+    )
+    return out
+
+
+@triton.jit
+def _silu_mul(both, out, size: tl.constexpr, block: tl.constexpr):  # type: ignore[no-untyped-def]
+    row = tl.program_id(0).to(tl.int64)
+    at = tl.program_id(1) * block + tl.arange(0, block)
+    real = at < size
+    kind = both.dtype.element_ty
+    gate = tl.load(both + row * 2 * size + at, mask=real, other=0.0).to(tl.float32)
+    up = tl.load(both + row * 2 * size + size + at, mask=real, other=0.0).to(tl.float32)
+    gated = (gate / (1.0 + tl.exp(-gate))).to(kind).to(tl.float32)
+    tl.store(out + row * size + at, (gated * up).to(kind), mask=real)
+
+
+def silu_mul(both: Tensor) -> Tensor:
+    """silu of the first half of each row times its second half."""
+    rows, size = both.shape[0], both.shape[1] // 2
+    out = both.new_empty(rows, size)
+    block = min(2048, triton.next_power_of_2(size))
+    _silu_mul[(rows, triton.cdiv(size, block))](both, out, size, block, num_warps=_warps(block))
+    return out
+
+
+@triton.jit
+def _turn_and_keep(  # type: ignore[no-untyped-def]
+    qkv, q_out, cos, sin, positions, who, index, ptrs, caps, layer,
+    heads: tl.constexpr, kv_heads: tl.constexpr, size: tl.constexpr, half: tl.constexpr, block: tl.constexpr,
+    columns: tl.constexpr,
+):  # fmt: skip
+    token = tl.program_id(0).to(tl.int64)
+    head = tl.program_id(1)
+    at = tl.arange(0, block)
+    real = at < half
+    row = qkv + token * (heads + 2 * kv_heads) * size
+    position = tl.load(positions + token)
+    kind = qkv.dtype.element_ty
+    c = tl.load(cos + position * half + at, mask=real, other=0.0).to(tl.float32)
+    s = tl.load(sin + position * half + at, mask=real, other=0.0).to(tl.float32)
+    a = tl.load(row + head * size + at, mask=real, other=0.0).to(tl.float32)
+    b = tl.load(row + head * size + half + at, mask=real, other=0.0).to(tl.float32)
+    turned_a = ((a * c).to(kind).to(tl.float32) - (b * s).to(kind).to(tl.float32)).to(kind)
+    turned_b = ((b * c).to(kind).to(tl.float32) + (a * s).to(kind).to(tl.float32)).to(kind)
+    if head < heads:
+        to = q_out + (token * heads + head) * size
+        tl.store(to + at, turned_a, mask=real)
+        tl.store(to + half + at, turned_b, mask=real)
+    else:
+        own = tl.load(who + token).to(tl.int64) * columns + columns - 1
+        cap = tl.load(caps + own).to(tl.int64)
+        kv_head = (head - heads).to(tl.int64)
+        place = tl.load(index + token).to(tl.int64)
+        start = tl.load(ptrs + own).to(tl.pointer_type(kind))
+        keys = start + ((layer * 2 * kv_heads + kv_head) * cap + place) * size
+        values = keys + kv_heads * cap * size
+        tl.store(keys + at, turned_a, mask=real)
+        tl.store(keys + half + at, turned_b, mask=real)
+        source = row + (head + kv_heads) * size
+        tl.store(values + at, tl.load(source + at, mask=real, other=0.0), mask=real)
+        tl.store(values + half + at, tl.load(source + half + at, mask=real, other=0.0), mask=real)
+
+
+def turn_and_keep(
+    qkv: Tensor, rotation: tuple[Tensor, Tensor], positions: Tensor, reads: Reads, layer: int
+) -> Tensor:
+    """Turn queries and keys by their positions; keys and values go to their rows' own stretches, queries come back."""
+    heads, kv_heads, size = reads.heads
+    tokens, half = len(qkv), size // 2
+    out = qkv.new_empty(tokens, heads, size)
+    _turn_and_keep[(tokens, heads + kv_heads)](
+        qkv, out, rotation[0], rotation[1], positions, reads.who, reads.index, reads.ptrs, reads.caps, layer,
+        heads, kv_heads, size, half, triton.next_power_of_2(half), reads.ptrs.shape[1], num_warps=1,
+    )  # fmt: skip
+    return out
+
+
+@triton.jit
+def _look(  # type: ignore[no-untyped-def]
+    q, keys, values, cap, seen, last_seen, m, total, acc, scale,
+    size: tl.constexpr, wide: tl.constexpr, block: tl.constexpr, first, step: tl.constexpr,
+    exact: tl.constexpr,
+):  # fmt: skip
+    """Attention to one stretch, block by block: `seen` tokens of it, of which query i sees up to `last_seen[i]`."""
+    d = tl.arange(0, wide)
+    real_d = d < size
+    for begin in range(first * block, seen, step * block):
+        t = begin + tl.arange(0, block)
+        real_t = t < seen
+        places = t[:, None].to(tl.int64) * size + d[None, :]
+        both = real_t[:, None] & real_d[None, :]
+        k = tl.load(keys + places, mask=both, other=0.0)
+        scores = tl.dot(q, tl.trans(k), input_precision="ieee" if exact else "tf32") * scale
+        scores = tl.where(real_t[None, :] & (t[None, :] <= last_seen[:, None]), scores, -float("inf"))
+        new = tl.maximum(m, tl.max(scores, 1))
+        # A query that sees nothing yet keeps its zeros.
+        safe = tl.where(new == -float("inf"), 0.0, new)
+        p = tl.exp(scores - safe[:, None])
+        kept = tl.exp(m - safe)
+        total = total * kept + tl.sum(p, 1)
+        v = tl.load(values + places, mask=both, other=0.0)
+        acc = acc * kept[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee" if exact else "tf32")
+        m = new
+    return m, total, acc
+
+
+@triton.jit
+def _attend(  # type: ignore[no-untyped-def]
+    q, out, part_out, part_max, part_sum, ptrs, caps, lens, which, starts, ends, index, layer, scale,
+    heads: tl.constexpr, kv_heads: tl.constexpr, size: tl.constexpr, group: tl.constexpr,
+    queries: tl.constexpr, rows: tl.constexpr, wide: tl.constexpr, block: tl.constexpr,
+    splits: tl.constexpr, columns: tl.constexpr, exact: tl.constexpr,
+):  # fmt: skip
+    number = tl.program_id(0)
+    kv_head = tl.program_id(1).to(tl.int64)
+    split = tl.program_id(2)
+    who = tl.load(which + number).to(tl.int64)
+    start, end = tl.load(starts + number).to(tl.int64), tl.load(ends + number).to(tl.int64)
+    r = tl.arange(0, rows)
+    token = start + r // group
+    real_r = (r < queries * group) & (token < end)
+    d = tl.arange(0, wide)
+    both = real_r[:, None] & (d < size)[None, :]
+    at = (token * heads + kv_head * group + r % group)[:, None] * size + d[None, :]
+    asked = tl.load(q + at, mask=both, other=0.0)
+    m = tl.full((rows,), -float("inf"), tl.float32)
+    total = tl.zeros((rows,), tl.float32)
+    acc = tl.zeros((rows, wide), tl.float32)
+    everything = tl.full((rows,), 2147483647, tl.int32)
+    for column in range(columns - 1):
+        seen = tl.load(lens + who * columns + column)
+        if seen > 0:
+            cap = tl.load(caps + who * columns + column).to(tl.int64)
+            base = tl.load(ptrs + who * columns + column).to(tl.pointer_type(q.dtype.element_ty))
+            keys = base + (layer * 2 * kv_heads + kv_head) * cap * size
+            m, total, acc = _look(
+                asked, keys, keys + kv_heads * cap * size, cap, seen, everything, m, total, acc, scale,
+                size, wide, block, split, splits, exact,
+            )  # fmt: skip
+    own = who * columns + columns - 1
+    cap = tl.load(caps + own).to(tl.int64)
+    base = tl.load(ptrs + own).to(tl.pointer_type(q.dtype.element_ty))
+    keys = base + (layer * 2 * kv_heads + kv_head) * cap * size
+    last = tl.load(index + token, mask=real_r, other=0)
+    seen = tl.max(last, 0) + 1
+    m, total, acc = _look(
+        asked, keys, keys + kv_heads * cap * size, cap, seen, last, m, total, acc, scale,
+        size, wide, block, split, splits, exact,
+    )  # fmt: skip
+    if splits == 1:
+        tl.store(out + at, (acc / total[:, None]).to(out.dtype.element_ty), mask=both)
+    else:
+        lane = (token * heads + kv_head * group + r % group) * splits + split
+        tl.store(part_max + lane, m, mask=real_r)
+        tl.store(part_sum + lane, total, mask=real_r)
+        tl.store(part_out + lane[:, None] * size + d[None, :], acc, mask=both)
+
+
+@triton.jit
+def _merge(out, part_out, part_max, part_sum, size: tl.constexpr, wide: tl.constexpr, splits: tl.constexpr):  # type: ignore[no-untyped-def]
+    lane = tl.program_id(0).to(tl.int64)
+    s = tl.arange(0, splits)
+    d = tl.arange(0, wide)
+    real = d < size
+    m = tl.load(part_max + lane * splits + s)
+    weight = tl.exp(m - tl.max(m, 0))
+    total = tl.sum(tl.load(part_sum + lane * splits + s) * weight, 0)
+    parts = tl.load(
+        part_out + (lane * splits + s)[:, None] * size + d[None, :], mask=real[None, :], other=0.0
+    )
+    acc = tl.sum(parts * weight[:, None], 0)
+    tl.store(out + lane * size + d, (acc / total).to(out.dtype.element_ty), mask=real)
+
+
+_FULL = 264
+"""Programs that keep a chip of 132 multiprocessors busy."""
+_MOST_SPLITS = 8
+
+
+def attend(q: Tensor, reads: Reads, layer: int, scale: float) -> Tensor:
+    """Every query's attention to its row's stretches and to its own up to itself, N x (H D)."""
+    heads, kv_heads, size = reads.heads
+    group, tokens = heads // kv_heads, len(q)
+    queries = reads.queries
+    splits = 1
+    if queries == 1 and not reads.steady:
+        while splits < _MOST_SPLITS and tokens * kv_heads * splits < _FULL:
+            splits *= 2
+    out = q.new_empty(tokens, heads * size)
+    parts = (out, out, out)
+    if splits > 1:
+        made = torch.empty(tokens * heads * splits, size + 2, dtype=torch.float32, device=q.device)
+        flat = made.view(-1)
+        lanes = tokens * heads * splits
+        parts = flat[2 * lanes :], flat[:lanes], flat[lanes : 2 * lanes]
+    rows = max(16, triton.next_power_of_2(queries * group))
+    wide = max(16, triton.next_power_of_2(size))
+    block = 64 if wide <= 64 else 32
+    _attend[(len(reads.which), kv_heads, splits)](
+        q, out, *parts, reads.ptrs, reads.caps, reads.lens, reads.which, reads.starts, reads.ends, reads.index,
+        layer, scale, heads, kv_heads, size, group, queries, rows, wide, block, splits, reads.ptrs.shape[1],
+        q.dtype == torch.float32, num_warps=4 if rows >= 64 else 2, num_stages=3,
+    )  # fmt: skip
+    if splits > 1:
+        _merge[(tokens * heads,)](out, *parts, size, wide, splits, num_warps=1)
+    return out
+
+
+@triton.jit
+def _draw(  # type: ignore[no-untyped-def]
+    logits, temperatures, uniforms, tokens, logprobs, ids, positions, index, moves, vocab,
+    block: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    at = tl.arange(0, block)
+    temperature = tl.load(temperatures + row)
+    greedy = temperature == 0.0
+    divide = tl.where(greedy, 1.0, temperature)
+    start = logits + row * vocab
+    best = tl.full((), -float("inf"), tl.float32)
+    best_at = tl.zeros((), tl.int32)
+    total = tl.zeros((), tl.float32)
+    for begin in range(0, vocab, block):
+        real = begin + at < vocab
+        x = tl.load(start + begin + at, mask=real, other=-float("inf")).to(tl.float32) / divide
+        top, top_at = tl.max(x, 0, return_indices=True)
+        new = tl.maximum(best, top)
+        best_at = tl.where(top > best, begin + top_at, best_at)
+        safe = tl.where(new == -float("inf"), 0.0, new)
+        total = total * tl.exp(best - safe) + tl.sum(tl.exp(x - safe), 0)
+        best = new
+    lse = best + tl.log(total)
+    mass = tl.zeros((), tl.float64)
+    for begin in range(0, vocab, block):
+        real = begin + at < vocab
+        x = tl.load(start + begin + at, mask=real, other=-float("inf")).to(tl.float32) / divide
+        mass += tl.sum(tl.exp(x - lse).to(tl.float64), 0)
+    point = tl.load(uniforms + row) * mass
+    before = tl.zeros((), tl.float64)
+    token = best_at
+    found = greedy
+    for begin in range(0, vocab, block):
+        real = begin + at < vocab
+        x = tl.load(start + begin + at, mask=real, other=-float("inf")).to(tl.float32) / divide
+        chance = tl.exp(x - lse).to(tl.float64)
+        here = tl.sum(chance, 0)
+        if (not found) & (point < before + here):
+            edges = before + tl.cumsum(chance, 0)
+            passed = tl.sum((edges <= point).to(tl.int32), 0)
+            # Sums and running sums round apart; a token of probability zero is never drawn.
+            last = tl.max(tl.where(chance > 0, at, 0), 0)
+            token = begin + tl.minimum(passed, last)
+            found = token >= 0
+        before += here
+    x = tl.load(start + token).to(tl.float32) / divide
+    # NaN where the logits make no distribution.
+    sound = (lse - lse) == 0.0
+    logprob = tl.where(sound, tl.where(greedy, 0.0, x - lse), float("nan"))
+    tl.store(tokens + row, token)
+    tl.store(logprobs + row, logprob)
+    moved = tl.load(moves + row)
+    tl.store(ids + row, token.to(tl.int64))
+    tl.store(positions + row, tl.load(positions + row) + moved)
+    tl.store(index + row, tl.load(index + row) + moved)
+
+
+def draw(logits: Tensor, temperatures: Tensor, uniforms: Tensor, tokens: Tensor, logprobs: Tensor, step: Any) -> None:
+    """Draw each row's next token by its own number, and move the step's inputs on to it.
+
+    The inverse of the row's own cumulative distribution, as in `draw.Drawer`; temperature 0 takes the best.
+    """
+    rows, vocab = logits.shape
+    _draw[(rows,)](
+        logits, temperatures, uniforms, tokens, logprobs, step.ids, step.positions, step.reads.index, step.moves,
+        vocab, min(4096, triton.next_power_of_2(vocab)), num_warps=8,
+    )  # fmt: skip
+
+
+def _warps(block: int) -> int:
+    return 1 if block <= 256 else 4 if block <= 2048 else 8

@@ -1,0 +1,178 @@
+"""Llamas on a GPU: rows read keys and values where they are, steps are recorded once for each number of rows.
+
+Prefixes are never copied to rows: a row has pointers to the prefix cache's stretches and a slot for what it adds, so a
+prompt that many rows share is read from the chip's cache, and calls join and leave without moving anything. What
+depends on lengths is read from tables on the device, so a recorded step serves any rows of its number. Several steps
+run before the host looks at their tokens: a row that ended in between has drawn a few that nobody takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from baton.engine.torch.batch import CallRow, Drawer, Drawn, room_for
+from baton.engine.torch.cache import KVShape, Node
+from baton.engine.torch.cuda.llama import FusedLlama, fused_of
+from baton.engine.torch.cuda.reads import Reads, Stretch
+from baton.engine.torch.cuda.slots import Slots
+from baton.engine.torch.cuda.steps import Steps
+
+_MOST_STEPS = 8
+"""Steps between two looks at their tokens."""
+_WASTE = 4
+"""At least as many times fewer steps than answers have been long, so that ends are not overrun by much."""
+_COLUMNS = 8
+"""Stretches that a row of a recorded step reads, with its own."""
+_PREFILL_ROWS = 64
+"""Queries times heads of a group that one program takes in prefill."""
+
+
+class PointedCompute:
+    """`Compute` over a fused Llama."""
+
+    def __init__(self, model: FusedLlama, shape: KVShape) -> None:
+        self.rows: list[CallRow] = []
+        self.prefill_tokens = 16_384
+        self.waits = True
+        self._model = model
+        self._shape = shape
+        self._slots = Slots(shape)
+        self._steps = Steps(model, shape, _COLUMNS)
+        self._drawer: Drawer | None = None
+        self._planned = False
+        self._usual = 4.0 * _WASTE
+        """How long answers have been, a running mean."""
+
+    def prefill(self, nodes: Sequence[Node]) -> None:
+        self._prefilled(nodes)
+
+    def probe(self, chain: Sequence[Node]) -> Tensor:
+        """Logits after the last id of a chain of cold nodes."""
+        return self._model.logits(self._prefilled(chain))[-1]
+
+    def _prefilled(self, nodes: Sequence[Node]) -> Tensor:
+        """Compute nodes; what the last pass gave for each of its tokens."""
+        ordered = sorted(nodes, key=lambda node: node.start)
+        if not self._model.steady:
+            return self._pass(ordered)
+        while True:
+            # A node's ancestors first: what it reads is copied into one stretch, from position 0 on.
+            ready = [node for node in ordered if all(each.kv is not None for each in node.chain()[:-1])]
+            found = self._pass(ready)
+            ordered = [node for node in ordered if node.kv is None]
+            if not ordered:
+                return found
+
+    def _pass(self, nodes: Sequence[Node]) -> Tensor:
+        layers, heads, size, dtype, device = self._shape
+        made: dict[int, Tensor] = {}
+        rows = []
+        for node in nodes:
+            above = [made[each.number] if each.kv is None else each.kv for each in node.chain()[:-1]]
+            before = node.start if self._model.steady else 0
+            kv = torch.empty(layers, 2, heads, before + len(node.ids), size, dtype=dtype, device=device)
+            if before:
+                torch.cat(above, 3, out=kv[..., :before, :])
+                above = []
+            made[node.number] = kv
+            whole = [Stretch(each, each.shape[3]) for each in above]
+            rows.append((whole, Stretch(kv, before), len(node.ids)))
+        group = self._model.heads[0] // self._model.heads[1]
+        queries = 1 if self._model.steady else max(1, _PREFILL_ROWS // group)
+        reads = Reads(self._model.heads, rows, device, queries=queries, steady=self._model.steady)
+        ids = np.concatenate([node.ids for node in nodes]).astype(np.int64)
+        positions = np.concatenate([node.start + np.arange(len(node.ids)) for node in nodes])
+        both = torch.from_numpy(np.stack((ids, positions))).to(device)
+        found = self._model.hidden(both[0], both[1], reads)
+        for node in nodes:
+            kv = made[node.number]
+            node.kv = kv[..., node.start :, :].clone() if self._model.steady else kv
+        return found
+
+    def join(self, rows: Sequence[CallRow]) -> None:
+        for row in rows:
+            stretches = [node.kv for node in row.node.chain() if node.kv is not None]
+            kept = 0 if self._model.steady else _COLUMNS - 1
+            if kept and len(stretches) > kept:
+                stretches.sort(key=lambda kv: -kv.shape[3])
+            row.whole, copied = stretches[:kept], stretches[kept:]
+            row.loaded = row.length = sum(kv.shape[3] for kv in copied)
+            row.own = self._slots.take(row.length + 1 + min(row.limit, 256))
+            if copied:
+                torch.cat(copied, 3, out=row.own[..., : row.length, :])
+        self.rows += rows
+        self._planned = False
+
+    def step(self) -> Drawn:
+        if not self._planned:
+            self._plan()
+        count = self._count()
+        uniforms = np.array([row.uniforms(count) for row in self.rows])
+        tokens, logprobs = self._steps.run(uniforms.T, self._drawer)
+        if any(row.own.shape[3] - row.length <= count for row in self.rows):
+            self._planned = False
+        return Drawn(tokens, logprobs)
+
+    def _plan(self) -> None:
+        for row in self.rows:
+            if row.length == row.own.shape[3]:
+                self._make_room(row)
+        samplings = [row.sampling for row in self.rows]
+        cut = any(each.top_k is not None or each.top_p < 1 for each in samplings)
+        self._drawer = Drawer(samplings, self._shape.device) if cut else None
+        self._steps.plan(
+            [([Stretch(kv, kv.shape[3]) for kv in row.whole], Stretch(row.own, row.length)) for row in self.rows],
+            [row.ids[-1] if row.ids else int(row.prompt[-1]) for row in self.rows],
+            [len(row.prompt) - 1 + len(row.ids) for row in self.rows],
+            [each.temperature for each in samplings],
+        )
+        self._planned = True
+
+    def _count(self) -> int:
+        """How many steps before anybody looks: no row outgrows its slot or its limit in them."""
+        if self._drawer is not None:
+            return 1
+        room = min(min(row.own.shape[3] - row.length, row.limit - len(row.ids)) for row in self.rows)
+        return max(1, min(_MOST_STEPS, room, int(self._usual / _WASTE)))
+
+    def _make_room(self, row: CallRow) -> None:
+        larger = self._slots.take(row.length + 1)
+        larger[..., : row.length, :] = row.own[..., : row.length, :]
+        self._slots.give(row.own)
+        row.own = larger
+
+    def computed(self, row: CallRow) -> Tensor:
+        return row.own[..., row.loaded : row.length, :]
+
+    def leave(self, row: CallRow) -> None:
+        self._usual += (len(row.ids) - self._usual) / 64
+        self._slots.give(row.own)
+        row.whole = []
+        self.rows.remove(row)
+        self._planned = False
+
+    def clear(self, *, damaged: bool) -> None:
+        self.rows, self._planned = [], False
+        if damaged or not room_for(self._slots.nbytes, self._shape.device):
+            self._slots.forget()
+        if self._model.refresh():
+            self._steps.forget()
+
+
+def pointed_of(
+    model: Any, shape: KVShape, context: int, *, steady: bool = False, ops: ModuleType | None = None
+) -> PointedCompute | None:
+    """None where Triton is not installed, or the model is not plainly a Llama."""
+    if ops is None:
+        try:
+            from baton.engine.torch.cuda import kernels as ops
+        except ImportError:
+            return None
+    fused = fused_of(model, ops, context, steady=steady)
+    return None if fused is None else PointedCompute(fused, shape)

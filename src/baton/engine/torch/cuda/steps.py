@@ -1,0 +1,142 @@
+"""Decoding steps for a number of rows: run as they are once, recorded as a CUDA graph the second time, then replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from baton.engine.torch.batch import Drawer
+from baton.engine.torch.cache import KVShape
+from baton.engine.torch.cuda.llama import FusedLlama
+from baton.engine.torch.cuda.reads import Reads, Stretch
+
+_FEWEST_ROWS = 8
+_STEADY_ROWS = 64
+
+Rows = Sequence[tuple[Sequence[Stretch], Stretch]]
+
+
+class Step:
+    """The inputs of a step for up to so many rows; rows that only fill it up write to a slot of nobody's."""
+
+    def __init__(self, model: FusedLlama, nobody: Tensor, rows: int, columns: int) -> None:
+        device = nobody.device
+        idle = ((), Stretch(nobody, 0), 1)
+        self.reads = Reads(model.heads, [idle] * rows, device, columns=columns, steady=model.steady)
+        self.ids, self.positions, self.moves = torch.zeros(3, rows, dtype=torch.long, device=device)
+        """`moves`: by how much a row goes on after a step, 1 or, where it is nobody's, 0."""
+        self.temperatures = torch.ones(rows, dtype=torch.float32, device=device)
+        self.runs = 0
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.logits: Tensor | None = None
+
+    def fill(self, nobody: Tensor, rows: Rows, columns: Sequence[Sequence[float]]) -> None:
+        """Set everything in place: a recorded step reads these very tensors."""
+        size, taken = len(self.ids), len(rows)
+        self.reads.fill([*rows, *[((), Stretch(nobody, 0))] * (size - taken)])
+        table = np.zeros((5, size))
+        table[:3, :taken] = columns
+        table[3, :taken] = 1
+        table[4, :taken] = [own.length for _, own in rows]
+        sent = torch.from_numpy(table).to(self.ids.device)
+        for each, values in zip((self.ids, self.positions, self.temperatures, self.moves, self.reads.index), sent, strict=True):  # fmt: skip
+            each.copy_(values)
+
+
+class Steps:
+    """Steps by number of rows."""
+
+    def __init__(self, model: FusedLlama, shape: KVShape, columns: int) -> None:
+        self._model = model
+        self._device = shape.device
+        self._columns = columns
+        self._records = shape.device.type == "cuda"
+        self._by_rows: dict[int, Step] = {}
+        self._nobody = torch.zeros(
+            shape.layers, 2, shape.heads, 1, shape.size, dtype=shape.dtype, device=shape.device
+        )
+        self._now: Step
+        self._taken = 0
+        self._memory: Any = None
+        """That all recorded steps share: they are replayed one at a time."""
+        self._stream: Any = None
+
+    def forget(self) -> None:
+        """Weights are somewhere else."""
+        self._by_rows = {}
+        self._memory = None
+
+    def plan(
+        self, rows: Rows, ids: Sequence[int], positions: Sequence[int], temperatures: Sequence[float]
+    ) -> None:
+        """The coming steps are of these rows."""
+        fewest = _STEADY_ROWS if self._model.steady else _FEWEST_ROWS
+        size = max(fewest, 1 << (len(rows) - 1).bit_length())
+        if size not in self._by_rows:
+            self._by_rows[size] = Step(self._model, self._nobody, size, self._columns)
+        self._now, self._taken = self._by_rows[size], len(rows)
+        self._now.fill(self._nobody, rows, (ids, positions, temperatures))
+
+    def run(self, uniforms: NDArray[np.float64], drawer: Drawer | None) -> tuple[list[list[int]], list[list[float]]]:
+        """As many steps as there are lines of numbers; each row's tokens and log-probabilities."""
+        step, count = self._now, len(uniforms)
+        rows = len(step.ids)
+        given = np.zeros((count, rows))
+        given[:, : self._taken] = uniforms
+        numbers = torch.from_numpy(given).to(self._device)
+        tokens = torch.zeros(count, rows, dtype=torch.long, device=self._device)
+        logprobs = torch.zeros(count, rows, dtype=torch.float32, device=self._device)
+        for at in range(count):
+            logits = self._logits(step)
+            if drawer is None:
+                self._model.ops.draw(logits, step.temperatures, numbers[at], tokens[at], logprobs[at], step)
+            else:
+                self._draw_cut(step, logits, numbers[at], drawer, tokens[at], logprobs[at])
+        both = torch.stack((tokens.double(), logprobs.double()))[:, :, : self._taken].transpose(1, 2).cpu()
+        return both[0].long().tolist(), both[1].tolist()
+
+    def _draw_cut(
+        self, step: Step, logits: Tensor, numbers: Tensor, drawer: Drawer, tokens: Tensor, logprobs: Tensor
+    ) -> None:
+        """Some rows draw from their best tokens alone."""
+        found = drawer.draw(logits[: self._taken], numbers[: self._taken])
+        tokens[: self._taken], logprobs[: self._taken] = found
+        step.ids.copy_(tokens)
+        step.positions += step.moves
+        step.reads.index += step.moves
+
+    def _logits(self, step: Step) -> Tensor:
+        step.runs += 1
+        if self._records and step.runs == 2:
+            self._record(step)
+        if step.graph is not None and step.logits is not None:
+            step.graph.replay()
+            return step.logits
+        return self._model(step.ids, step.positions, step.reads)
+
+    def _record(self, step: Step) -> None:
+        if self._stream is None:
+            self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]  # torch's
+        if self._memory is None:
+            self._memory = torch.cuda.graph_pool_handle()
+        graph = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize()
+        try:
+            with torch.cuda.stream(self._stream):
+                # Other threads may use the GPU meanwhile.
+                graph.capture_begin(pool=self._memory, capture_error_mode="thread_local")
+                try:
+                    logits = self._model(step.ids, step.positions, step.reads)
+                finally:
+                    graph.capture_end()
+        except torch.OutOfMemoryError:
+            # Memory that nobody uses is given back only outside a recording; it is tried again later.
+            step.runs = 0
+            torch.cuda.empty_cache()
+            return
+        step.graph, step.logits = graph, logits
