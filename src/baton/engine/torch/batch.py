@@ -136,19 +136,22 @@ class CallRow(Seat):
         self.stopped_at: int | None = None
         """Offset in the text of the stop string reached."""
         self.result: Answer | EngineError | None = None
-        self._stream = np.random.default_rng() if sampling.key is None else generator(sampling.key)
+        self._stream: np.random.Generator | None = None
         self._uniforms: list[float] = []
 
-    def uniforms(self, count: int) -> list[float]:
-        """The numbers that draw the next tokens: the n-th of the key's stream for the n-th token."""
-        first = len(self.ids)
+    def uniforms(self, count: int, ahead: int = 0) -> list[float]:
+        """The numbers that draw the tokens to come, from `ahead` on: the n-th of the key's stream for the n-th token."""
+        first = len(self.ids) + ahead
         while len(self._uniforms) < first + count:
+            if self._stream is None:  # not when it is asked for: a GPU works meanwhile
+                key = self.sampling.key
+                self._stream = np.random.default_rng() if key is None else generator(key)
             self._uniforms += self._stream.random(_UNIFORMS).tolist()
         return self._uniforms[first : first + count]
 
 
 class Drawn(NamedTuple):
-    """What a step drew: for each row in flight, in order, the same number of tokens with their log-probabilities."""
+    """What a step drew: for each row in flight, in order, some tokens (or none yet) with their log-probabilities."""
 
     tokens: list[list[int]]
     logprobs: list[list[float]]
@@ -375,6 +378,8 @@ class CallBatch:
         self._filling: list[CallRow] = []
         self._steps_waited = 0
         """How many steps the first of those has waited."""
+        self._ended: list[CallRow] = []
+        """Answered, with their slots still taken: whoever asked need not wait until they are put away."""
         self.policy = ""
         self.version = "0"
         self.prefilled_tokens = 0
@@ -383,7 +388,7 @@ class CallBatch:
     @property
     def idle(self) -> bool:
         """Nothing in flight (calls may be waiting)."""
-        return not self._compute.rows and not self._filling
+        return not self._compute.rows and not self._filling and not self._ended
 
     @property
     def num_waiting(self) -> int:
@@ -421,6 +426,9 @@ class CallBatch:
 
     def step(self, *, admit: bool = True) -> list[CallRow]:
         """One step; returns the rows that ended, each with its result. Cancelled rows just go."""
+        for row in self._ended:
+            self._leave(row)
+        self._ended = []
         self._drop_cancelled()
         if admit:
             self._admit()
@@ -436,10 +444,11 @@ class CallBatch:
 
     def fail(self, error: EngineError) -> list[CallRow]:
         """After a pass broke: end every row with this error and forget everything computed."""
-        ended = [*self._compute.rows, *self._filling, *self._waiting]
+        rows = [row for row in self._compute.rows if row.result is None]
+        ended = [*rows, *self._filling, *self._waiting]
         for row in ended:
             row.result = error
-        self._filling, self._waiting = [], []
+        self._filling, self._waiting, self._ended = [], [], []
         self._damaged = True
         self.clear()
         return ended
@@ -504,14 +513,27 @@ class CallBatch:
         drawn = self._compute.step()
         ended = []
         for row, tokens, logprobs in zip(self._compute.rows, *drawn, strict=True):
+            if self._goes_on(row, tokens, logprobs):
+                row.ids += tokens
+                row.logprobs += logprobs
+                row.length += len(tokens)
+                continue
             for token, logprob in zip(tokens, logprobs, strict=True):
                 row.length += 1
                 if self._take(row, token, logprob):
                     ended.append(row)  # what was drawn past its end is nobody's
                     break
-        for row in ended:
-            self._leave(row)
+        self._ended = ended
         return ended
+
+    def _goes_on(self, row: CallRow, tokens: list[int], logprobs: list[float]) -> bool:
+        """Plainly none of these ends the row."""
+        return (
+            row.reader is None
+            and len(row.ids) + len(tokens) < row.limit
+            and self._ends.isdisjoint(tokens)
+            and math.isfinite(sum(logprobs))
+        )
 
     def _take(self, row: CallRow, token: int, logprob: float) -> bool:
         """Add a drawn token to a row; True when that ends it."""
@@ -544,6 +566,7 @@ class CallBatch:
         text, ends = self._decoder.text_and_ends(spoken)
         if row.stopped_at is not None:
             text = text[: row.stopped_at]
+            ends = [min(end, len(text)) for end in ends]
         ends += [len(text)] * (len(row.ids) - len(spoken))
         return Answer(
             text=text,
@@ -551,7 +574,7 @@ class CallBatch:
             policy_version=self.version,
             completion_ids=Ints(row.ids),
             logprobs=Floats(row.logprobs),
-            token_ends=Ints([min(end, len(text)) for end in ends]),
+            token_ends=Ints(ends),
             prompt_tokens=len(row.prompt),
             completion_tokens=len(row.ids),
             finish_reason=finish_reason,

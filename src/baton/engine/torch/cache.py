@@ -87,11 +87,19 @@ class PrefixCache:
     def grow(self, node: Node, ids: Ids, kv: Tensor) -> None:
         """Keep what a call computed below `node` (one column of kv per id)."""
         deepest, matched = self._descend(node, ids)
-        if matched < len(ids):
-            self._clock += 1
-            added = self._add(deepest, ids[matched:], kv[..., matched:, :].clone())
-            added.used = self._clock
-            self._compress(added)
+        if matched == len(ids):
+            return
+        self._clock += 1
+        ids, kv = ids[matched:], kv[..., matched:, :]
+        if self._ends_open(deepest):
+            # Where nothing else branches off, a conversation stays one stretch.
+            assert deepest.kv is not None
+            deepest.kv = concatenate((deepest.kv, kv), -2)
+            deepest.ids = np.concatenate((deepest.ids, ids))
+            self.num_tokens += len(ids)
+        else:
+            deepest = self._add(deepest, ids, kv.clone())
+        deepest.used = self._clock
 
     def trim(self) -> None:
         """Drop what was used longest ago until the forest is within its limit."""
@@ -128,18 +136,9 @@ class PrefixCache:
         head.children[int(node.ids[0])] = node
         return head
 
-    def _compress(self, node: Node) -> None:
-        """Join a node with its parent where nothing else branches off: a conversation stays one stretch."""
-        parent = node.parent
-        if parent is None or parent.parent is None or parent.users or len(parent.children) > 1:
-            return
-        assert parent.kv is not None
-        assert node.kv is not None
-        parent.kv = concatenate((parent.kv, node.kv), -2)
-        parent.ids = np.concatenate((parent.ids, node.ids))
-        parent.used, parent.children = node.used, node.children
-        for child in parent.children.values():
-            child.parent = parent
+    def _ends_open(self, node: Node) -> bool:
+        """Nobody reads the node, and nothing goes on from it."""
+        return node.parent is not None and not node.users and not node.children
 
     def _node(self, ids: Ids, start: int, parent: Node | None, kv: Tensor | None) -> Node:
         self._count += 1

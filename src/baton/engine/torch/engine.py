@@ -45,6 +45,8 @@ def turn(device: torch.device) -> AbstractContextManager[Any]:
 
 _LINGER_SECONDS = 5.0
 _GLANCE_SECONDS = 0.1
+_MOMENT_SECONDS = 0.0003
+_MOST_MOMENTS = 200
 
 
 class _Ticket(NamedTuple):
@@ -210,12 +212,22 @@ class TorchEngine:
                     self._worker = None
                     return
                 bored = 0.0
+                if self._batch.idle and self.model.device.type == "cuda":
+                    self._gather()
                 arrived, self._queue = self._queue, []
                 admit = not self._holds
                 self._idle = self._batch.idle and not admit
             self._deliver([row for row in map(self._batch.add, arrived) if row is not None])
             if admit or not self._batch.idle:
                 self._deliver(self._step(admit))
+
+    def _gather(self) -> None:
+        """Calls of one moment come one by one; a pass for the first alone would keep the others waiting."""
+        for _ in range(_MOST_MOMENTS):
+            before = len(self._queue)
+            self._changed.wait(_MOMENT_SECONDS)
+            if len(self._queue) == before:
+                return
 
     def _has_work(self) -> bool:
         if not self._batch.idle or self._queue:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cache, lru_cache
+from itertools import accumulate
 from typing import Any
 
 from msgspec import Struct
@@ -63,6 +64,12 @@ class Decoder:
                 ends.append(at)
             if at == len(text) and len(ends) == len(ids) and "\ufffd" not in text:
                 return text, ends
+        else:
+            known = self._bytes
+            pieces = [known[token] if token in known else self.bytes_of(token) for token in ids]
+            whole = b"".join(pieces)
+            if whole.isascii():
+                return whole.decode(), list(accumulate(map(len, pieces)))
         reader = self.reader()
         ends = [len(reader.push(token)) for token in ids]
         text = reader.finish()

@@ -67,11 +67,11 @@ def silu_mul(both: Tensor) -> Tensor:
     return out
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["layer", "columns"])
 def _turn_and_keep(  # type: ignore[no-untyped-def]
-    qkv, q_out, cos, sin, positions, who, index, ptrs, caps, layer,
+    qkv, q_out, cos, sin, positions, who, index, anchor, places, caps, layer,
     heads: tl.constexpr, kv_heads: tl.constexpr, size: tl.constexpr, half: tl.constexpr, block: tl.constexpr,
-    columns: tl.constexpr,
+    aligned: tl.constexpr, columns,
 ):  # fmt: skip
     token = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
@@ -95,7 +95,7 @@ def _turn_and_keep(  # type: ignore[no-untyped-def]
         cap = tl.load(caps + own).to(tl.int64)
         kv_head = (head - heads).to(tl.int64)
         place = tl.load(index + token).to(tl.int64)
-        start = tl.load(ptrs + own).to(tl.pointer_type(kind))
+        start = anchor + tl.multiple_of(tl.load(places + own), aligned)
         keys = start + ((layer * 2 * kv_heads + kv_head) * cap + place) * size
         values = keys + kv_heads * cap * size
         tl.store(keys + at, turned_a, mask=real)
@@ -113,15 +113,16 @@ def turn_and_keep(
     tokens, half = len(qkv), size // 2
     out = qkv.new_empty(tokens, heads, size)
     _turn_and_keep[(tokens, heads + kv_heads)](
-        qkv, out, rotation[0], rotation[1], positions, reads.who, reads.index, reads.ptrs, reads.caps, layer,
-        heads, kv_heads, size, half, triton.next_power_of_2(half), reads.ptrs.shape[1], num_warps=1,
+        qkv, out, rotation[0], rotation[1], positions, reads.who, reads.index, reads.anchor, reads.places, reads.caps, layer,
+        heads, kv_heads, size, half, triton.next_power_of_2(half), _aligned(qkv, size),
+        reads.places.shape[1], num_warps=1,
     )  # fmt: skip
     return out
 
 
 @triton.jit
 def _look(  # type: ignore[no-untyped-def]
-    q, keys, values, cap, seen, last_seen, m, total, acc, scale,
+    q, keys, values, seen, last_seen, m, total, acc, scale,
     size: tl.constexpr, wide: tl.constexpr, block: tl.constexpr, first, step: tl.constexpr,
     exact: tl.constexpr,
 ):  # fmt: skip
@@ -148,12 +149,12 @@ def _look(  # type: ignore[no-untyped-def]
     return m, total, acc
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["layer", "columns"])
 def _attend(  # type: ignore[no-untyped-def]
-    q, out, part_out, part_max, part_sum, ptrs, caps, lens, which, starts, ends, index, layer, scale,
+    q, out, part_out, part_max, part_sum, anchor, places, caps, lens, counts, which, starts, ends, index, layer, scale,
     heads: tl.constexpr, kv_heads: tl.constexpr, size: tl.constexpr, group: tl.constexpr,
     queries: tl.constexpr, rows: tl.constexpr, wide: tl.constexpr, block: tl.constexpr,
-    splits: tl.constexpr, columns: tl.constexpr, exact: tl.constexpr,
+    splits: tl.constexpr, columns, exact: tl.constexpr, aligned: tl.constexpr,
 ):  # fmt: skip
     number = tl.program_id(0)
     kv_head = tl.program_id(1).to(tl.int64)
@@ -171,24 +172,23 @@ def _attend(  # type: ignore[no-untyped-def]
     total = tl.zeros((rows,), tl.float32)
     acc = tl.zeros((rows, wide), tl.float32)
     everything = tl.full((rows,), 2147483647, tl.int32)
-    for column in range(columns - 1):
+    for column in range(tl.load(counts + who)):
         seen = tl.load(lens + who * columns + column)
-        if seen > 0:
-            cap = tl.load(caps + who * columns + column).to(tl.int64)
-            base = tl.load(ptrs + who * columns + column).to(tl.pointer_type(q.dtype.element_ty))
-            keys = base + (layer * 2 * kv_heads + kv_head) * cap * size
-            m, total, acc = _look(
-                asked, keys, keys + kv_heads * cap * size, cap, seen, everything, m, total, acc, scale,
-                size, wide, block, split, splits, exact,
-            )  # fmt: skip
+        cap = tl.load(caps + who * columns + column).to(tl.int64)
+        base = anchor + tl.multiple_of(tl.load(places + who * columns + column), aligned)
+        keys = base + (layer * 2 * kv_heads + kv_head) * cap * size
+        m, total, acc = _look(
+            asked, keys, keys + kv_heads * cap * size, seen, everything, m, total, acc, scale,
+            size, wide, block, split, splits, exact,
+        )  # fmt: skip
     own = who * columns + columns - 1
     cap = tl.load(caps + own).to(tl.int64)
-    base = tl.load(ptrs + own).to(tl.pointer_type(q.dtype.element_ty))
+    base = anchor + tl.multiple_of(tl.load(places + own), aligned)
     keys = base + (layer * 2 * kv_heads + kv_head) * cap * size
     last = tl.load(index + token, mask=real_r, other=0)
     seen = tl.max(last, 0) + 1
     m, total, acc = _look(
-        asked, keys, keys + kv_heads * cap * size, cap, seen, last, m, total, acc, scale,
+        asked, keys, keys + kv_heads * cap * size, seen, last, m, total, acc, scale,
         size, wide, block, split, splits, exact,
     )  # fmt: skip
     if splits == 1:
@@ -219,6 +219,9 @@ def _merge(out, part_out, part_max, part_sum, size: tl.constexpr, wide: tl.const
 _FULL = 264
 """Programs that keep a chip of 132 multiprocessors busy."""
 _MOST_SPLITS = 8
+DECODE = {"block": 32, "num_warps": 1, "num_stages": 2}
+PREFILL = {"block": 32, "num_warps": 4, "num_stages": 2}
+"""Tokens of a block, and Triton's own settings; the best of those tried on an H200 with heads of 64."""
 
 
 def attend(q: Tensor, reads: Reads, layer: int, scale: float) -> Tensor:
@@ -239,18 +242,23 @@ def attend(q: Tensor, reads: Reads, layer: int, scale: float) -> Tensor:
         parts = flat[2 * lanes :], flat[:lanes], flat[lanes : 2 * lanes]
     rows = max(16, triton.next_power_of_2(queries * group))
     wide = max(16, triton.next_power_of_2(size))
-    block = 64 if wide <= 64 else 32
+    settings = dict(DECODE if queries == 1 else PREFILL)
+    block = settings.pop("block") * 64 // max(64, wide)
     _attend[(len(reads.which), kv_heads, splits)](
-        q, out, *parts, reads.ptrs, reads.caps, reads.lens, reads.which, reads.starts, reads.ends, reads.index,
-        layer, scale, heads, kv_heads, size, group, queries, rows, wide, block, splits, reads.ptrs.shape[1],
-        q.dtype == torch.float32, num_warps=4 if rows >= 64 else 2, num_stages=3,
+        q, out, *parts, reads.anchor, reads.places, reads.caps, reads.lens, reads.counts, reads.which, reads.starts, reads.ends, reads.index,
+        layer, scale, heads, kv_heads, size, group, queries, rows, wide, block, splits, reads.places.shape[1],
+        q.dtype == torch.float32, _aligned(q, size), **settings,
     )  # fmt: skip
     if splits > 1:
         _merge[(tokens * heads,)](out, *parts, size, wide, splits, num_warps=1)
     return out
 
 
-@triton.jit
+@triton.jit(
+    do_not_specialize=["vocab"],
+    # Lines of tables that hold several steps.
+    do_not_specialize_on_alignment=["uniforms", "tokens", "logprobs"],
+)
 def _draw(  # type: ignore[no-untyped-def]
     logits, temperatures, uniforms, tokens, logprobs, ids, positions, index, moves, vocab,
     block: tl.constexpr,
@@ -318,6 +326,12 @@ def draw(logits: Tensor, temperatures: Tensor, uniforms: Tensor, tokens: Tensor,
         logits, temperatures, uniforms, tokens, logprobs, step.ids, step.positions, step.reads.index, step.moves,
         vocab, min(4096, triton.next_power_of_2(vocab)), num_warps=8,
     )  # fmt: skip
+
+
+def _aligned(like: Tensor, size: int) -> int:
+    """Elements of which every place is a multiple, up to sixteen bytes."""
+    bytes_of_head = size * like.element_size()
+    return 16 // like.element_size() if bytes_of_head % 16 == 0 else 1
 
 
 def _warps(block: int) -> int:

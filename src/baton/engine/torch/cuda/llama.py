@@ -140,6 +140,8 @@ class FusedLlama:
         self._layers = [_Layer(layer, steady) for layer in model.model.layers]
         self._head = Joined([model.lm_head], steady=steady)
         self._rotation = _rotation(model, context)
+        self._others: list[int] = []
+        """Where the weights were that no product has."""
         self.refresh()
 
     @torch.no_grad()
@@ -148,7 +150,11 @@ class FusedLlama:
         with self._computing():
             products = [each for layer in self._layers for each in layer.products]
             moved = [each.refresh() for each in (*products, self._head)]
-        return any(moved)
+        decoder = self._model.model
+        norms = [norm for layer in self._layers for norm in layer.norms]
+        others = [each.weight.data_ptr() for each in (*norms, decoder.norm, decoder.embed_tokens)]
+        before, self._others = self._others, others
+        return any(moved) or before != others
 
     def __call__(self, ids: Tensor, positions: Tensor, reads: Reads) -> Tensor:
         """Logits of every query."""

@@ -21,7 +21,7 @@ from baton.engine.torch.cache import KVShape, Node
 from baton.engine.torch.cuda.llama import FusedLlama, fused_of
 from baton.engine.torch.cuda.reads import Reads, Stretch
 from baton.engine.torch.cuda.slots import Slots
-from baton.engine.torch.cuda.steps import Steps
+from baton.engine.torch.cuda.steps import Flight, Steps
 
 _MOST_STEPS = 8
 """Steps between two looks at their tokens."""
@@ -46,6 +46,9 @@ class PointedCompute:
         self._steps = Steps(model, shape, _COLUMNS)
         self._drawer: Drawer | None = None
         self._planned = False
+        """The device has the rows as they are."""
+        self._flying: list[tuple[list[CallRow], Flight, int]] = []
+        """Steps that nobody has looked at, of which rows, how many; two at most."""
         self._usual = 4.0 * _WASTE
         """How long answers have been, a running mean."""
 
@@ -110,14 +113,27 @@ class PointedCompute:
         self._planned = False
 
     def step(self) -> Drawn:
-        if not self._planned:
+        if not self._flying:
             self._plan()
-        count = self._count()
-        uniforms = np.array([row.uniforms(count) for row in self.rows])
-        tokens, logprobs = self._steps.run(uniforms.T, self._drawer)
-        if any(row.own.shape[3] - row.length <= count for row in self.rows):
-            self._planned = False
-        return Drawn(tokens, logprobs)
+            self._launch()
+        if self._planned:
+            # The next steps begin before anybody has looked at these.
+            self._launch()
+        rows, flight, _ = self._flying.pop(0)
+        drawn = {id(row): each for row, *each in zip(rows, *flight.landed(), strict=True)}
+        found = [drawn.get(id(row), ([], [])) for row in self.rows]
+        return Drawn([tokens for tokens, _ in found], [logprobs for _, logprobs in found])
+
+    def _launch(self) -> None:
+        count, ahead = self._count(), self._ahead
+        if count > 0:
+            uniforms = np.array([row.uniforms(count, ahead) for row in self.rows])
+            self._flying.append((list(self.rows), self._steps.run(uniforms.T, self._drawer), count))
+
+    @property
+    def _ahead(self) -> int:
+        """Tokens that are under way."""
+        return sum(count for _, _, count in self._flying)
 
     def _plan(self) -> None:
         for row in self.rows:
@@ -136,10 +152,8 @@ class PointedCompute:
 
     def _count(self) -> int:
         """How many steps before anybody looks: no row outgrows its slot or its limit in them."""
-        if self._drawer is not None:
-            return 1
         room = min(min(row.own.shape[3] - row.length, row.limit - len(row.ids)) for row in self.rows)
-        return max(1, min(_MOST_STEPS, room, int(self._usual / _WASTE)))
+        return min(_MOST_STEPS, room - self._ahead, max(1, int(self._usual / _WASTE)))
 
     def _make_room(self, row: CallRow) -> None:
         larger = self._slots.take(row.length + 1)
@@ -156,9 +170,11 @@ class PointedCompute:
         row.whole = []
         self.rows.remove(row)
         self._planned = False
+        if not self.rows:
+            self._flying = []  # of nobody's any more
 
     def clear(self, *, damaged: bool) -> None:
-        self.rows, self._planned = [], False
+        self.rows, self._flying, self._planned = [], [], False
         if damaged or not room_for(self._slots.nbytes, self._shape.device):
             self._slots.forget()
         if self._model.refresh():

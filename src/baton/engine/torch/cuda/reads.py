@@ -1,7 +1,8 @@
 """What every query of a pass reads: stretches of keys and values where they are, and its row's own.
 
-Keys and values of a stretch are layers x 2 x heads x capacity x size, contiguous, so that a pointer and the capacity
-say where each of them is. A row has up to `columns - 1` stretches that it sees whole, in any order (positions are in
+Keys and values of a stretch are layers x 2 x heads x capacity x size, contiguous, so that its place and the capacity
+say where each of them is. Places are in elements from an anchor, a tensor of the same type: kernels add them to its
+pointer, about which the compiler knows enough to read sixteen bytes at a time. A row has up to `columns - 1` stretches that it sees whole, in any order (positions are in
 the keys), and, last, its own, which its queries extend and see up to themselves.
 """
 
@@ -22,9 +23,9 @@ class Stretch(NamedTuple):
     length: int
     offset: int = 0
 
-    @property
-    def pointer(self) -> int:
-        return self.kv.data_ptr() + self.offset * self.kv.shape[-1] * self.kv.element_size()
+    def place(self, anchor: int) -> int:
+        """Where it begins, in elements from this address."""
+        return (self.kv.data_ptr() - anchor) // self.kv.element_size() + self.offset * self.kv.shape[-1]
 
     @property
     def capacity(self) -> int:
@@ -54,7 +55,7 @@ class Reads:
         self.queries = queries
         self.steady = steady
         self.stretches: list[tuple[tuple[Stretch, ...], Stretch]] = []
-        """Holds the tensors that pointers point into."""
+        """Holds the tensors that the places are in."""
         wide = max(len(whole) for whole, _, _ in rows) + 1 if columns is None else columns
         counts = np.array([count for _, _, count in rows])
         first = np.concatenate(([0], np.cumsum(counts)))
@@ -69,18 +70,25 @@ class Reads:
         self.who, self.index, self.which, self.starts, self.ends = (
             torch.from_numpy(each.astype(np.int32)).to(device) for each in (who, index, which, starts, ends)
         )
-        self.ptrs = torch.zeros(len(rows), wide, dtype=torch.int64, device=device)
+        self.anchor = torch.empty(64, dtype=rows[0][1].kv.dtype, device=device)
+        self.places = torch.zeros(len(rows), wide, dtype=torch.int64, device=device)
         self.caps, self.lens = torch.zeros(2, len(rows), wide, dtype=torch.int32, device=device)
+        self.counts = torch.zeros(len(rows), dtype=torch.int32, device=device)
         self.fill([(whole, own) for whole, own, _ in rows])
 
     def fill(self, rows: Sequence[tuple[Sequence[Stretch], Stretch]]) -> None:
         """Set the tables in place: recorded steps read these very tensors."""
-        table = np.zeros((3, *self.ptrs.shape), np.int64)
-        for i, (whole, own) in enumerate(rows):
-            for column, each in (*enumerate(whole), (table.shape[2] - 1, own)):
-                table[:, i, column] = each.pointer, each.capacity, each.length
-        sent = torch.from_numpy(table).to(self.ptrs.device)
-        self.ptrs.copy_(sent[0])
-        self.caps.copy_(sent[1])
-        self.lens.copy_(sent[2])
+        columns, anchor = self.places.shape[1], self.anchor.data_ptr()
+        none = (0, 0, 0)
+        cells = [
+            [(each.place(anchor), each.capacity, each.length) for each in whole]
+            + [none] * (columns - 1 - len(whole))
+            + [(own.place(anchor), own.capacity, own.length)]
+            for whole, own in rows
+        ]
+        sent = torch.tensor(cells, dtype=torch.int64).to(self.places.device)
+        self.places.copy_(sent[..., 0])
+        self.caps.copy_(sent[..., 1])
+        self.lens.copy_(sent[..., 2])
+        self.counts.copy_(torch.tensor([len(whole) for whole, _ in rows], dtype=torch.int32))
         self.stretches = [(tuple(whole), own) for whole, own in rows]

@@ -18,6 +18,28 @@ from baton.engine.torch.cuda.reads import Reads, Stretch
 _FEWEST_ROWS = 8
 _STEADY_ROWS = 64
 
+
+
+class Flight:
+    """Steps under way. What they drew comes to the host while later ones run."""
+
+    def __init__(self, both: Tensor) -> None:
+        self._event = None
+        self._both = both
+        if both.is_cuda:
+            self._both = torch.empty(both.shape, dtype=both.dtype, pin_memory=True)
+            self._both.copy_(both, non_blocking=True)
+            self._event = torch.cuda.Event()
+            self._event.record()
+
+    def landed(self) -> tuple[list[list[int]], list[list[float]]]:
+        """Each row's tokens and log-probabilities, once the steps are done."""
+        if self._event is not None:
+            self._event.synchronize()
+        tokens, logprobs = self._both.transpose(1, 2)
+        return tokens.long().tolist(), logprobs.tolist()
+
+
 Rows = Sequence[tuple[Sequence[Stretch], Stretch]]
 
 
@@ -82,13 +104,13 @@ class Steps:
         self._now, self._taken = self._by_rows[size], len(rows)
         self._now.fill(self._nobody, rows, (ids, positions, temperatures))
 
-    def run(self, uniforms: NDArray[np.float64], drawer: Drawer | None) -> tuple[list[list[int]], list[list[float]]]:
-        """As many steps as there are lines of numbers; each row's tokens and log-probabilities."""
+    def run(self, uniforms: NDArray[np.float64], drawer: Drawer | None) -> Flight:
+        """Begin as many steps as there are lines of numbers."""
         step, count = self._now, len(uniforms)
         rows = len(step.ids)
         given = np.zeros((count, rows))
         given[:, : self._taken] = uniforms
-        numbers = torch.from_numpy(given).to(self._device)
+        numbers = torch.from_numpy(given).to(self._device, non_blocking=True)
         tokens = torch.zeros(count, rows, dtype=torch.long, device=self._device)
         logprobs = torch.zeros(count, rows, dtype=torch.float32, device=self._device)
         for at in range(count):
@@ -97,8 +119,7 @@ class Steps:
                 self._model.ops.draw(logits, step.temperatures, numbers[at], tokens[at], logprobs[at], step)
             else:
                 self._draw_cut(step, logits, numbers[at], drawer, tokens[at], logprobs[at])
-        both = torch.stack((tokens.double(), logprobs.double()))[:, :, : self._taken].transpose(1, 2).cpu()
-        return both[0].long().tolist(), both[1].tolist()
+        return Flight(torch.stack((tokens.double(), logprobs.double()))[:, :, : self._taken])
 
     def _draw_cut(
         self, step: Step, logits: Tensor, numbers: Tensor, drawer: Drawer, tokens: Tensor, logprobs: Tensor
