@@ -205,6 +205,48 @@ def measure(
     return best
 
 
+def chip() -> tuple[float, float]:
+    """Bytes and operations a second that this GPU reaches: a large copy, a large product of random numbers."""
+    x = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+    big = torch.empty(1 << 30, device="cuda", dtype=torch.bfloat16)
+
+    def seconds(work: Callable[[], Any]) -> float:
+        work()
+        begun, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begun.record()
+        for _ in range(10):
+            work()
+        ended.record()
+        torch.cuda.synchronize()
+        return begun.elapsed_time(ended) / 1e4
+
+    half = len(big) // 2
+    moved = 2 * half * big.element_size() / seconds(lambda: big[:half].copy_(big[half:]))
+    return moved, 2 * 8192**3 / seconds(lambda: x @ x)
+
+
+def least_seconds(model: Any, args: argparse.Namespace, limits: tuple[float, float]) -> list[float]:
+    """What each load must take: every step reads the weights and all contexts once, prompts are multiplied once."""
+    config, size = model.config, model.dtype.itemsize
+    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    token = config.num_hidden_layers * 2 * config.num_key_value_heads * head * size
+    outside = config.vocab_size * config.hidden_size
+    weights = sum(each.numel() for each in model.parameters()) - (
+        0 if config.tie_word_embeddings else outside
+    )
+
+    def asked(rows: int, own: int) -> float:
+        """One answer of every row, whose context is `own` tokens past what all share."""
+        held = args.shared + rows * (own + args.new / 2)
+        return args.new * (weights * size + held * token) / limits[0]
+
+    products = 2 * (weights - outside) / limits[1]
+    alone = asked(args.workers, args.own) + products * (args.shared + args.workers * args.own)
+    turns = [asked(args.agents, args.own + turn * (args.own + args.new)) for turn in range(args.turns)]
+    prompts = args.shared + args.agents * args.own * args.turns
+    return [alone, sum(turns) + products * prompts]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -231,6 +273,8 @@ def main() -> None:
     }
     tokens = (args.shared + (args.own + args.new) * (args.turns + 1)) * max(args.workers, args.agents)
     speeds = measure([Ours(model), Generate(model)], loads, args)
+    made = args.workers * args.new, args.agents * args.turns * args.new
+    least = least_seconds(model, args, chip()) if args.device == "cuda" else []
     try:
         # Last, because it changes its model's attention and keeps a thread of its own.
         last = Continuous(model, tokens)
@@ -252,6 +296,13 @@ def main() -> None:
             ratio = None if theirs is None else ours / theirs
             what = f"{Ours.name}: {args.model or args.size}, {words}"
             rows.append(row(what, f"{ours:,.0f} tok/s", name, shown, ratio, where))
+    for words, tokens, seconds in zip(loads, made, least, strict=False):
+        ours = speeds[Ours.name, words]
+        what = f"{Ours.name}: {args.model or args.size}, {words}"
+        shown = f"{tokens / seconds:,.0f} tok/s"
+        rows.append(
+            row(what, f"{ours:,.0f} tok/s", "the chip's limit", shown, ours * seconds / tokens, where)
+        )
     print_table(rows)
 
 

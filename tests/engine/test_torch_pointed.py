@@ -41,7 +41,9 @@ def pointed(model: Any, ops: ModuleType = plain, **settings: Any) -> TorchEngine
     return engine
 
 
-def ask(engine: TorchEngine, prompts: list[list[int]] = PROMPTS, kinds: list[Sampling] = KINDS) -> list[Answer]:
+def ask(
+    engine: TorchEngine, prompts: list[list[int]] = PROMPTS, kinds: list[Sampling] = KINDS
+) -> list[Answer]:
     requests = [
         Request(
             call=f"k{n}", agent="a", role="r", entries=(), prompt_ids=prompt,
@@ -197,12 +199,16 @@ def some_reads(heads: tuple[int, int, int], dtype: torch.dtype, device: torch.de
     rows = []
     for whole, own, count in [((), 0, 1), ((33,), 4, 1), ((5, 130, 1), 64, 1), ((2, 2), 17, 1)]:
         stretches = [Stretch(made(n), n) for n in whole] + ([Stretch(common, 70)] if len(whole) < 2 else [])
-        rows.append((stretches, Stretch(made(own + 40), own), count if queries == 1 else count + 3 * own % 37))
+        rows.append(
+            (stretches, Stretch(made(own + 40), own), count if queries == 1 else count + 3 * own % 37)
+        )
     return Reads(heads, rows, device, queries=queries)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("heads", "queries"), [((6, 2, 16), 1), ((9, 3, 64), 1), ((9, 3, 64), 16), ((4, 4, 24), 5)])
+@pytest.mark.parametrize(
+    ("heads", "queries"), [((6, 2, 16), 1), ((9, 3, 64), 1), ((9, 3, 64), 16), ((4, 4, 24), 5)]
+)
 def test_attention(dtype: torch.dtype, heads: tuple[int, int, int], queries: int) -> None:
     ops, device = kernels()
     if device.type == "cpu" and dtype == torch.bfloat16:
@@ -245,7 +251,10 @@ def test_draws(vocab: int) -> None:
             moves=(torch.arange(rows, device=device) % 3 > 0).long(),
             reads=SimpleNamespace(index=torch.arange(rows, dtype=torch.int32, device=device)),
         )  # fmt: skip
-        tokens, logprobs = torch.zeros(rows, dtype=torch.long, device=device), torch.zeros(rows, device=device)
+        tokens, logprobs = (
+            torch.zeros(rows, dtype=torch.long, device=device),
+            torch.zeros(rows, device=device),
+        )
         each.draw(logits, temperatures, uniforms, tokens, logprobs, step)
         found.append((tokens, logprobs, step))
     (tokens, logprobs, step), (expected, wanted, moved) = found

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from secrets import token_hex
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -23,7 +24,7 @@ from baton.engine.torch.flat import FlatPass
 from baton.engine.torch.forward import Forward, near
 from baton.engine.torch.passes import PrefillPass, Stepper
 from baton.engine.torch.template import ByteReader, Decoder, TokenReader
-from baton.team.clock import generator
+from baton.team.clock import UNIFORMS, uniforms
 from baton.team.protocol import Answer, EngineError
 from baton.trace.records import Floats, Ints, Sampling
 
@@ -86,7 +87,6 @@ class Drawer:
         return torch.empty_like(ordered).scatter_(1, order, ordered)
 
 
-_UNIFORMS = 64
 _KEPT_TOKENS = 131_072
 _PREFILL_EVERY = 8
 """Steps that a call waits at most on a GPU for others to be prefilled with."""
@@ -136,17 +136,15 @@ class CallRow(Seat):
         self.stopped_at: int | None = None
         """Offset in the text of the stop string reached."""
         self.result: Answer | EngineError | None = None
-        self._stream: np.random.Generator | None = None
+        self._key = token_hex(16) if sampling.key is None else sampling.key
         self._uniforms: list[float] = []
 
     def uniforms(self, count: int, ahead: int = 0) -> list[float]:
-        """The numbers that draw the tokens to come, from `ahead` on: the n-th of the key's stream for the n-th token."""
+        """The numbers that draw tokens to come, from `ahead` on: the n-th of the key's stream for the n-th token."""
         first = len(self.ids) + ahead
         while len(self._uniforms) < first + count:
-            if self._stream is None:  # not when it is asked for: a GPU works meanwhile
-                key = self.sampling.key
-                self._stream = np.random.default_rng() if key is None else generator(key)
-            self._uniforms += self._stream.random(_UNIFORMS).tolist()
+            # Not when the call comes: a GPU works meanwhile.
+            self._uniforms += uniforms(self._key, len(self._uniforms) // UNIFORMS)
         return self._uniforms[first : first + count]
 
 
@@ -339,6 +337,7 @@ class PooledCompute:
         self.rows.remove(row)
         self._drawer = None
 
+
 def room_for(nbytes: int, device: torch.device) -> bool:
     """Whether a GPU has as much free as these bytes, so that they may stay taken."""
     if device.type != "cuda":
@@ -513,27 +512,33 @@ class CallBatch:
         drawn = self._compute.step()
         ended = []
         for row, tokens, logprobs in zip(self._compute.rows, *drawn, strict=True):
-            if self._goes_on(row, tokens, logprobs):
+            if self._plain(row, tokens, logprobs):
                 row.ids += tokens
                 row.logprobs += logprobs
                 row.length += len(tokens)
-                continue
-            for token, logprob in zip(tokens, logprobs, strict=True):
-                row.length += 1
-                if self._take(row, token, logprob):
-                    ended.append(row)  # what was drawn past its end is nobody's
-                    break
+                if len(row.ids) == row.limit:
+                    row.result = self._answer(row, "length")
+            else:
+                self._take_one_by_one(row, tokens, logprobs)
+            if row.result is not None:
+                ended.append(row)
         self._ended = ended
         return ended
 
-    def _goes_on(self, row: CallRow, tokens: list[int], logprobs: list[float]) -> bool:
-        """Plainly none of these ends the row."""
+    def _plain(self, row: CallRow, tokens: list[int], logprobs: list[float]) -> bool:
+        """Nothing but its limit can end the row in these."""
         return (
             row.reader is None
-            and len(row.ids) + len(tokens) < row.limit
+            and len(row.ids) + len(tokens) <= row.limit
             and self._ends.isdisjoint(tokens)
             and math.isfinite(sum(logprobs))
         )
+
+    def _take_one_by_one(self, row: CallRow, tokens: list[int], logprobs: list[float]) -> None:
+        for token, logprob in zip(tokens, logprobs, strict=True):
+            row.length += 1
+            if self._take(row, token, logprob):
+                return  # what was drawn past its end is nobody's
 
     def _take(self, row: CallRow, token: int, logprob: float) -> bool:
         """Add a drawn token to a row; True when that ends it."""

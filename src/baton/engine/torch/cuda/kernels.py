@@ -18,7 +18,7 @@ from baton.engine.torch.cuda.reads import Reads
 
 
 @triton.jit
-def _add_norm(x, h, weight, out, eps, size: tl.constexpr, block: tl.constexpr, added: tl.constexpr):  # type: ignore[no-untyped-def]
+def _add_norm(x, h, weight, out, eps, size: tl.constexpr, block: tl.constexpr, added: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     at = tl.arange(0, block)
     real = at < size
@@ -47,7 +47,7 @@ def add_norm(x: Tensor, h: Tensor | None, weight: Tensor, eps: float) -> Tensor:
 
 
 @triton.jit
-def _silu_mul(both, out, size: tl.constexpr, block: tl.constexpr):  # type: ignore[no-untyped-def]
+def _silu_mul(both, out, size: tl.constexpr, block: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * block + tl.arange(0, block)
     real = at < size
@@ -68,7 +68,7 @@ def silu_mul(both: Tensor) -> Tensor:
 
 
 @triton.jit(do_not_specialize=["layer", "columns"])
-def _turn_and_keep(  # type: ignore[no-untyped-def]
+def _turn_and_keep(
     qkv, q_out, cos, sin, positions, who, index, anchor, places, caps, layer,
     heads: tl.constexpr, kv_heads: tl.constexpr, size: tl.constexpr, half: tl.constexpr, block: tl.constexpr,
     aligned: tl.constexpr, columns,
@@ -113,7 +113,7 @@ def turn_and_keep(
     tokens, half = len(qkv), size // 2
     out = qkv.new_empty(tokens, heads, size)
     _turn_and_keep[(tokens, heads + kv_heads)](
-        qkv, out, rotation[0], rotation[1], positions, reads.who, reads.index, reads.anchor, reads.places, reads.caps, layer,
+        qkv, out, *rotation, positions, reads.who, reads.index, reads.anchor, reads.places, reads.caps, layer,
         heads, kv_heads, size, half, triton.next_power_of_2(half), _aligned(qkv, size),
         reads.places.shape[1], num_warps=1,
     )  # fmt: skip
@@ -121,7 +121,7 @@ def turn_and_keep(
 
 
 @triton.jit
-def _look(  # type: ignore[no-untyped-def]
+def _look(
     q, keys, values, seen, last_seen, m, total, acc, scale,
     size: tl.constexpr, wide: tl.constexpr, block: tl.constexpr, first, step: tl.constexpr,
     exact: tl.constexpr,
@@ -150,7 +150,7 @@ def _look(  # type: ignore[no-untyped-def]
 
 
 @triton.jit(do_not_specialize=["layer", "columns"])
-def _attend(  # type: ignore[no-untyped-def]
+def _attend(
     q, out, part_out, part_max, part_sum, anchor, places, caps, lens, counts, which, starts, ends, index, layer, scale,
     heads: tl.constexpr, kv_heads: tl.constexpr, size: tl.constexpr, group: tl.constexpr,
     queries: tl.constexpr, rows: tl.constexpr, wide: tl.constexpr, block: tl.constexpr,
@@ -201,7 +201,7 @@ def _attend(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _merge(out, part_out, part_max, part_sum, size: tl.constexpr, wide: tl.constexpr, splits: tl.constexpr):  # type: ignore[no-untyped-def]
+def _merge(out, part_out, part_max, part_sum, size: tl.constexpr, wide: tl.constexpr, splits: tl.constexpr):
     lane = tl.program_id(0).to(tl.int64)
     s = tl.arange(0, splits)
     d = tl.arange(0, wide)
@@ -245,7 +245,8 @@ def attend(q: Tensor, reads: Reads, layer: int, scale: float) -> Tensor:
     settings = dict(DECODE if queries == 1 else PREFILL)
     block = settings.pop("block") * 64 // max(64, wide)
     _attend[(len(reads.which), kv_heads, splits)](
-        q, out, *parts, reads.anchor, reads.places, reads.caps, reads.lens, reads.counts, reads.which, reads.starts, reads.ends, reads.index,
+        q, out, *parts, reads.anchor, reads.places, reads.caps, reads.lens, reads.counts,
+        reads.which, reads.starts, reads.ends, reads.index,
         layer, scale, heads, kv_heads, size, group, queries, rows, wide, block, splits, reads.places.shape[1],
         q.dtype == torch.float32, _aligned(q, size), **settings,
     )  # fmt: skip
@@ -259,7 +260,7 @@ def attend(q: Tensor, reads: Reads, layer: int, scale: float) -> Tensor:
     # Lines of tables that hold several steps.
     do_not_specialize_on_alignment=["uniforms", "tokens", "logprobs"],
 )
-def _draw(  # type: ignore[no-untyped-def]
+def _draw(
     logits, temperatures, uniforms, tokens, logprobs, ids, positions, index, moves, vocab,
     block: tl.constexpr,
 ):  # fmt: skip
@@ -316,7 +317,9 @@ def _draw(  # type: ignore[no-untyped-def]
     tl.store(index + row, tl.load(index + row) + moved)
 
 
-def draw(logits: Tensor, temperatures: Tensor, uniforms: Tensor, tokens: Tensor, logprobs: Tensor, step: Any) -> None:
+def draw(
+    logits: Tensor, temperatures: Tensor, uniforms: Tensor, tokens: Tensor, logprobs: Tensor, step: Any
+) -> None:
     """Draw each row's next token by its own number, and move the step's inputs on to it.
 
     The inverse of the row's own cumulative distribution, as in `draw.Drawer`; temperature 0 takes the best.

@@ -69,7 +69,7 @@ class Joined:
     def __call__(self, x: Tensor) -> Tensor:
         if not self._steady:
             return self._product(x)
-        blocks = pad(x, (0, 0, 0, -len(x) % _STEADY_ROWS)).split(_STEADY_ROWS)
+        blocks = torch.split(pad(x, (0, 0, 0, -len(x) % _STEADY_ROWS)), _STEADY_ROWS)
         return torch.cat([self._product(each) for each in blocks])[: len(x)]
 
     def _product(self, x: Tensor) -> Tensor:
@@ -99,7 +99,7 @@ def _side_by_side(weights: Sequence[Tensor]) -> Tensor:
         rows, columns = sum(map(len, weights)), weights[0].shape[1]
         return weights[0].detach().as_strided((rows, columns), (columns, 1))
     every = torch.cat([weight.detach() for weight in weights])
-    for weight, part in zip(weights, every.split([len(weight) for weight in weights]), strict=True):
+    for weight, part in zip(weights, torch.split(every, [len(weight) for weight in weights]), strict=True):
         weight.data = part
     return every
 
@@ -132,7 +132,11 @@ class FusedLlama:
         context: int,
     ) -> None:
         config = model.config
-        self.heads = config.num_attention_heads, config.num_key_value_heads, model.model.layers[0].self_attn.head_dim
+        self.heads = (
+            config.num_attention_heads,
+            config.num_key_value_heads,
+            model.model.layers[0].self_attn.head_dim,
+        )
         self.steady = steady
         self.ops = ops
         self._model = model
@@ -204,12 +208,17 @@ def _plain(model: Any) -> bool:
     if rope not in ("default", "linear", "llama3", "yarn"):
         return False  # others' rotations depend on how long the text is
     weights = {id(each): each for each in model.parameters()}
-    if any(each.dtype != model.dtype for each in weights.values() if not each.requires_grad or each.ndim == 1):
+    if any(
+        each.dtype != model.dtype for each in weights.values() if not each.requires_grad or each.ndim == 1
+    ):
         return False
     for layer in model.model.layers:
         attention, mlp = layer.self_attn, layer.mlp
         norms = layer.input_layernorm, layer.post_attention_layernorm
-        if any(type(norm) is not LlamaRMSNorm for norm in norms) or getattr(mlp.config, "hidden_act", "") != "silu":
+        if (
+            any(type(norm) is not LlamaRMSNorm for norm in norms)
+            or getattr(mlp.config, "hidden_act", "") != "silu"
+        ):
             return False
         products = (attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj, mlp.gate_proj,
                     mlp.up_proj, mlp.down_proj)  # fmt: skip
@@ -220,5 +229,6 @@ def _plain(model: Any) -> bool:
 
 def _plain_product(layer: Any) -> bool:
     base = _base(layer)
-    known = layer is base or hasattr(layer, "factors")
-    return known and type(base) is nn.Linear and base.bias is None and base.weight.is_contiguous()
+    if type(base) is not nn.Linear or (layer is not base and not hasattr(layer, "factors")):
+        return False
+    return getattr(base, "bias", None) is None and bool(base.weight.is_contiguous())

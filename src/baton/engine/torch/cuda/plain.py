@@ -58,7 +58,9 @@ def attend(q: Tensor, reads: Reads, layer: int, scale: float) -> Tensor:
     return out.flatten(1)
 
 
-def draw(logits: Tensor, temperatures: Tensor, uniforms: Tensor, tokens: Tensor, logprobs: Tensor, step: Any) -> None:
+def draw(
+    logits: Tensor, temperatures: Tensor, uniforms: Tensor, tokens: Tensor, logprobs: Tensor, step: Any
+) -> None:
     """Draw each row's next token by its own number, and move the step's inputs on to it."""
     wide = logits.float()
     greedy = temperatures == 0

@@ -9,6 +9,7 @@ run before the host looks at their tokens: a row that ended in between has drawn
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -120,9 +121,13 @@ class PointedCompute:
             # The next steps begin before anybody has looked at these.
             self._launch()
         rows, flight, _ = self._flying.pop(0)
-        drawn = {id(row): each for row, *each in zip(rows, *flight.landed(), strict=True)}
-        found = [drawn.get(id(row), ([], [])) for row in self.rows]
-        return Drawn([tokens for tokens, _ in found], [logprobs for _, logprobs in found])
+        tokens, logprobs = flight.landed()
+        number = {id(row): n for n, row in enumerate(rows)}
+        which = [number.get(id(row)) for row in self.rows]
+        # Rows that joined meanwhile have none yet.
+        return Drawn(
+            [[] if n is None else tokens[n] for n in which], [[] if n is None else logprobs[n] for n in which]
+        )
 
     def _launch(self) -> None:
         count, ahead = self._count(), self._ahead
@@ -143,7 +148,10 @@ class PointedCompute:
         cut = any(each.top_k is not None or each.top_p < 1 for each in samplings)
         self._drawer = Drawer(samplings, self._shape.device) if cut else None
         self._steps.plan(
-            [([Stretch(kv, kv.shape[3]) for kv in row.whole], Stretch(row.own, row.length)) for row in self.rows],
+            [
+                ([Stretch(kv, kv.shape[3]) for kv in row.whole], Stretch(row.own, row.length))
+                for row in self.rows
+            ],
             [row.ids[-1] if row.ids else int(row.prompt[-1]) for row in self.rows],
             [len(row.prompt) - 1 + len(row.ids) for row in self.rows],
             [each.temperature for each in samplings],
@@ -187,7 +195,7 @@ def pointed_of(
     """None where Triton is not installed, or the model is not plainly a Llama."""
     if ops is None:
         try:
-            from baton.engine.torch.cuda import kernels as ops
+            ops = import_module("baton.engine.torch.cuda.kernels")
         except ImportError:
             return None
     fused = fused_of(model, ops, context, steady=steady)

@@ -2,8 +2,9 @@
 
 Keys and values of a stretch are layers x 2 x heads x capacity x size, contiguous, so that its place and the capacity
 say where each of them is. Places are in elements from an anchor, a tensor of the same type: kernels add them to its
-pointer, about which the compiler knows enough to read sixteen bytes at a time. A row has up to `columns - 1` stretches that it sees whole, in any order (positions are in
-the keys), and, last, its own, which its queries extend and see up to themselves.
+pointer, about which the compiler knows enough to read sixteen bytes at a time. A row has up to `columns - 1` stretches
+that it sees whole, in any order (positions are in the keys), and, last, its own, which its queries extend and see up
+to themselves.
 """
 
 from __future__ import annotations
@@ -23,13 +24,11 @@ class Stretch(NamedTuple):
     length: int
     offset: int = 0
 
-    def place(self, anchor: int) -> int:
-        """Where it begins, in elements from this address."""
-        return (self.kv.data_ptr() - anchor) // self.kv.element_size() + self.offset * self.kv.shape[-1]
-
-    @property
-    def capacity(self) -> int:
-        return self.kv.shape[-2]
+    def cell(self, anchor: int) -> tuple[int, int, int]:
+        """Where it begins, in elements from this address; its capacity; its length."""
+        _, _, _, capacity, size = self.kv.shape
+        start = (self.kv.data_ptr() - anchor) // self.kv.element_size() + self.offset * size
+        return start, capacity, self.length
 
 
 class Reads:
@@ -78,17 +77,17 @@ class Reads:
 
     def fill(self, rows: Sequence[tuple[Sequence[Stretch], Stretch]]) -> None:
         """Set the tables in place: recorded steps read these very tensors."""
-        columns, anchor = self.places.shape[1], self.anchor.data_ptr()
+        anchor = self.anchor.data_ptr()
+        most = max(len(whole) for whole, _ in rows)
         none = (0, 0, 0)
         cells = [
-            [(each.place(anchor), each.capacity, each.length) for each in whole]
-            + [none] * (columns - 1 - len(whole))
-            + [(own.place(anchor), own.capacity, own.length)]
+            [each.cell(anchor) for each in whole] + [none] * (most - len(whole)) + [own.cell(anchor)]
             for whole, own in rows
         ]
         sent = torch.tensor(cells, dtype=torch.int64).to(self.places.device)
-        self.places.copy_(sent[..., 0])
-        self.caps.copy_(sent[..., 1])
-        self.lens.copy_(sent[..., 2])
+        for into, values in zip((self.places, self.caps, self.lens), sent.unbind(2), strict=True):
+            # What is between is not looked at.
+            into[:, :most] = values[:, :most]
+            into[:, -1] = values[:, -1]
         self.counts.copy_(torch.tensor([len(whole) for whole, _ in rows], dtype=torch.int32))
         self.stretches = [(tuple(whole), own) for whole, own in rows]

@@ -1,4 +1,4 @@
-"""Decoding steps for a number of rows: run as they are once, recorded as a CUDA graph the second time, then replayed."""
+"""Decoding steps by number of rows: run as they are once, recorded as a CUDA graph the second time, then replayed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ _FEWEST_ROWS = 8
 _STEADY_ROWS = 64
 
 
-
 class Flight:
     """Steps under way. What they drew comes to the host while later ones run."""
 
@@ -29,7 +28,7 @@ class Flight:
         if both.is_cuda:
             self._both = torch.empty(both.shape, dtype=both.dtype, pin_memory=True)
             self._both.copy_(both, non_blocking=True)
-            self._event = torch.cuda.Event()
+            self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]  # torch's
             self._event.record()
 
     def landed(self) -> tuple[list[list[int]], list[list[float]]]:
@@ -66,7 +65,8 @@ class Step:
         table[3, :taken] = 1
         table[4, :taken] = [own.length for _, own in rows]
         sent = torch.from_numpy(table).to(self.ids.device)
-        for each, values in zip((self.ids, self.positions, self.temperatures, self.moves, self.reads.index), sent, strict=True):  # fmt: skip
+        inputs = self.ids, self.positions, self.temperatures, self.moves, self.reads.index
+        for each, values in zip(inputs, sent, strict=True):
             each.copy_(values)
 
 
