@@ -22,7 +22,7 @@ from baton.engine.torch.cache import KVShape, Node
 from baton.engine.torch.cuda.llama import FusedLlama, fused_of
 from baton.engine.torch.cuda.reads import Reads, Stretch
 from baton.engine.torch.cuda.slots import Slots
-from baton.engine.torch.cuda.steps import Flight, Steps
+from baton.engine.torch.cuda.steps import Underway, Steps
 
 _MOST_STEPS = 8
 """Steps between two looks at their tokens."""
@@ -48,7 +48,7 @@ class PointedCompute:
         self._drawer: Drawer | None = None
         self._planned = False
         """The device has the rows as they are."""
-        self._flying: list[tuple[list[CallRow], Flight, int]] = []
+        self._flying: list[tuple[list[CallRow], Underway, int]] = []
         """Steps that nobody has looked at, of which rows, how many; two at most."""
         self._usual = 4.0 * _WASTE
         """How long answers have been, a running mean."""
@@ -120,8 +120,8 @@ class PointedCompute:
         if self._planned:
             # The next steps begin before anybody has looked at these.
             self._launch()
-        rows, flight, _ = self._flying.pop(0)
-        tokens, logprobs = flight.landed()
+        rows, underway, _ = self._flying.pop(0)
+        tokens, logprobs = underway.landed()
         number = {id(row): n for n, row in enumerate(rows)}
         which = [number.get(id(row)) for row in self.rows]
         # Rows that joined meanwhile have none yet.

@@ -19,7 +19,7 @@ _FEWEST_ROWS = 8
 _STEADY_ROWS = 64
 
 
-class Flight:
+class Underway:
     """Steps under way. What they drew comes to the host while later ones run."""
 
     def __init__(self, both: Tensor) -> None:
@@ -42,7 +42,7 @@ class Flight:
 Rows = Sequence[tuple[Sequence[Stretch], Stretch]]
 
 
-class Step:
+class FixedStep:
     """The inputs of a step for up to so many rows; rows that only fill it up write to a slot of nobody's."""
 
     def __init__(self, model: FusedLlama, nobody: Tensor, rows: int, columns: int) -> None:
@@ -78,11 +78,11 @@ class Steps:
         self._device = shape.device
         self._columns = columns
         self._records = shape.device.type == "cuda"
-        self._by_rows: dict[int, Step] = {}
+        self._by_rows: dict[int, FixedStep] = {}
         self._nobody = torch.zeros(
             shape.layers, 2, shape.heads, 1, shape.size, dtype=shape.dtype, device=shape.device
         )
-        self._now: Step
+        self._now: FixedStep
         self._taken = 0
         self._memory: Any = None
         """That all recorded steps share: they are replayed one at a time."""
@@ -100,11 +100,11 @@ class Steps:
         fewest = _STEADY_ROWS if self._model.steady else _FEWEST_ROWS
         size = max(fewest, 1 << (len(rows) - 1).bit_length())
         if size not in self._by_rows:
-            self._by_rows[size] = Step(self._model, self._nobody, size, self._columns)
+            self._by_rows[size] = FixedStep(self._model, self._nobody, size, self._columns)
         self._now, self._taken = self._by_rows[size], len(rows)
         self._now.fill(self._nobody, rows, (ids, positions, temperatures))
 
-    def run(self, uniforms: NDArray[np.float64], drawer: Drawer | None) -> Flight:
+    def run(self, uniforms: NDArray[np.float64], drawer: Drawer | None) -> Underway:
         """Begin as many steps as there are lines of numbers."""
         step, count = self._now, len(uniforms)
         rows = len(step.ids)
@@ -119,10 +119,16 @@ class Steps:
                 self._model.ops.draw(logits, step.temperatures, numbers[at], tokens[at], logprobs[at], step)
             else:
                 self._draw_cut(step, logits, numbers[at], drawer, tokens[at], logprobs[at])
-        return Flight(torch.stack((tokens.double(), logprobs.double()))[:, :, : self._taken])
+        return Underway(torch.stack((tokens.double(), logprobs.double()))[:, :, : self._taken])
 
     def _draw_cut(
-        self, step: Step, logits: Tensor, numbers: Tensor, drawer: Drawer, tokens: Tensor, logprobs: Tensor
+        self,
+        step: FixedStep,
+        logits: Tensor,
+        numbers: Tensor,
+        drawer: Drawer,
+        tokens: Tensor,
+        logprobs: Tensor,
     ) -> None:
         """Some rows draw from their best tokens alone."""
         found = drawer.draw(logits[: self._taken], numbers[: self._taken])
@@ -131,7 +137,7 @@ class Steps:
         step.positions += step.moves
         step.reads.index += step.moves
 
-    def _logits(self, step: Step) -> Tensor:
+    def _logits(self, step: FixedStep) -> Tensor:
         step.runs += 1
         if self._records and step.runs == 2:
             self._record(step)
@@ -140,7 +146,7 @@ class Steps:
             return step.logits
         return self._model(step.ids, step.positions, step.reads)
 
-    def _record(self, step: Step) -> None:
+    def _record(self, step: FixedStep) -> None:
         if self._stream is None:
             self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]  # torch's
         if self._memory is None:
