@@ -22,7 +22,7 @@ from baton.engine.torch.cache import KVShape, Node
 from baton.engine.torch.cuda.llama import FusedLlama, fused_of
 from baton.engine.torch.cuda.reads import Reads, Stretch
 from baton.engine.torch.cuda.slots import Slots
-from baton.engine.torch.cuda.steps import Underway, Steps
+from baton.engine.torch.cuda.steps import Steps, Underway
 
 _MOST_STEPS = 8
 """Steps between two looks at their tokens."""
