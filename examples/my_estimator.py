@@ -36,6 +36,11 @@ def above_median(group: Group, *, reward: RewardOf = team_return) -> Credits:
 if __name__ == "__main__":
     check_estimator("median")
     task = baton.Task.of("How many legs has a spider?", verify="8")
-    rollouts = [baton.run(task, policy=lambda _, said=said: f"stop {said}") for said in (8, 8, 6)]
+    rollouts = [
+        baton.run(
+            task, policy=lambda _, said=said: f"stop {said}", seed=seed, instance=0
+        )  # rollouts of one task
+        for seed, said in enumerate((8, 8, 6))
+    ]
     for trace in baton.credit(rollouts, "median"):
         print(f"{trace.credits[0].value:+.2f} ± {trace.credits[0].stderr:.2f}")

@@ -43,10 +43,11 @@ def task() -> baton.Task:
 )
 def test_a_package_is_a_verb_in_any_order_of_imports(lines: str) -> None:
     after = (
-        "\nt = baton.run('shard-sum')\nassert baton.credit([t, t], 'return-to-go')[0].credits\n"
+        "\nt, u = (baton.run('shard-sum', instance=0, seed=n) for n in (0, 1))\n"
+        "assert baton.credit([t, u], 'return-to-go')[0].credits\n"
         "assert baton.measure(t).all.traces == 1\nimport baton.credit.estimator, baton.measure.metric\n"
         "assert baton.credit.estimator.Estimator and baton.measure.metric\n"
-        "assert baton.credit([t, t], 'return-to-go')[0].credits and callable(baton.measure)\n"
+        "assert baton.credit([t, u], 'return-to-go')[0].credits and callable(baton.measure)\n"
     )
     subprocess.run([sys.executable, "-c", lines + after], check=True)
 

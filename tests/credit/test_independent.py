@@ -426,6 +426,6 @@ def test_shapley_is_exact_where_the_spending_allows_every_coalition() -> None:
     team, assignment = council(0)
     trace, exact, _, _ = counselled(0)
     runner = Forks(team, assignment)
-    (credits,) = asyncio.run(ESTIMATORS["shapley"].function([trace], runner=runner, spend=4.0))
+    (credits,) = asyncio.run(ESTIMATORS["shapley"].function([trace], runner=runner, spend=40.0))
     assert runner.num_run == 31  # all but the recorded one
     assert {credit.target: credit.value for credit in credits} == pytest.approx(exact)

@@ -102,7 +102,7 @@ def test_sharp_shares_by_shapley_values() -> None:
         }
         phi["orchestrator"] = both - phi[one] - phi[two]
         tools = {one: 0.95, two: 0.95, "orchestrator": 0.0}  # one call each, used, at its price
-        expected = {name: both + phi[name] + 0.1 * tools[name] for name in phi}
+        expected = {name: 0.9 * both + 0.9 * phi[name] + 0.1 * tools[name] for name in phi}
         assert own(trace, "sharp") == pytest.approx(expected)
 
 

@@ -158,7 +158,8 @@ def test_sharp() -> None:
     trace = golden("centralized")
     found = values(load_reward_recipe("sharp").score(trace, Gold(shapley={"code": 0.75, "docs": -0.25})))
     # The lead has what is left of R = 1: half of it.
-    expected = {"lead": 1 + 0.5, "code": 1 + 0.75 + 0.1 * 0.95, "docs": 1 - 0.25 - 0.1 * 0.3}
+    terms = {"lead": (0.5, 0.0), "code": (0.75, 0.95), "docs": (-0.25, -0.3)}
+    expected = {agent: 0.9 * 1 + 0.9 * phi + 0.1 * tool for agent, (phi, tool) in terms.items()}
     assert found == pytest.approx({agent: expected.get(agent, expected["lead"]) for agent in found})
 
 

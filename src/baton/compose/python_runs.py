@@ -54,6 +54,7 @@ async def run(
     topology: str | Topology | None = None,
     policy: Policy = "reference",
     seed: int = 0,
+    instance: int | None = None,
     split: Literal["train", "test"] = "train",
     surface: str | Surface = "lines",
     tools: Sequence[str | Tool] = (),
@@ -63,6 +64,9 @@ async def run(
     out: str | Path | None = None,
 ) -> Trace:
     """Let a team work on a task, and get the trace of everything it did.
+
+    `seed` is of the draws; it names the task's instance too, unless `instance` does. Rollouts of one instance, which
+    credit compares, are runs with the same instance and other seeds.
 
     Give a `Team`, or what it is made of: a topology and who answers (`policy`). `settings` are those of
     `baton run --set`, such as `{"limits.tokens": 5000, "rounds": 3}`. Without a topology it is the team that the task
@@ -90,7 +94,7 @@ async def run(
         aggregators=tuple(map(name_of, aggregators)),
         split=split,
         seed=seed,
-        instance=None,
+        instance=instance,
         clock=clock,
         surface=name_of(surface),
         **written,

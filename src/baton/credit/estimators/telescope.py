@@ -120,6 +120,7 @@ def _by_likeness(group: Group, unit: CreditUnit, reward: RewardOf, later: float)
         alike = (
             max(others) - min(others) <= rounding
         )  # which shows no spread, and does not mean that there is none
+        spread = std(others) ** 2 if len(others) > 1 else 0.0  # one tells none, and states no error
         for place, event in acts(trace, unit):
             told = _told(tree, found, rollout, place)
             worth, error, unshared = 0.0, math.nan, False
@@ -129,7 +130,7 @@ def _by_likeness(group: Group, unit: CreditUnit, reward: RewardOf, later: float)
                 worth -= found.values[rollout][place]
                 left = _share_left(found, totals, to_come, rollout, place)
                 unshared = len(tree.members[tree.paths[rollout][place]]) == 1
-                error = _error(found, rollout, place, len(same) - 1, left, unshared, std(others) ** 2)
+                error = _error(found, rollout, place, len(same) - 1, left, unshared, spread)
             notes = [told, _OF_DRAW]
             notes += [_CONTEXT] if unshared else []
             notes += ["e did not make later events what they were"] if later != 1.0 else []
