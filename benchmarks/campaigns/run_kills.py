@@ -22,7 +22,7 @@ from campaigns.misbehaviours import KEY
 from campaigns.server import read_log, serving
 
 TOPOLOGIES = ("centralized", "planner_executor_critic", "debate", "swarm", "hierarchical", "harness")
-_GRACE_SECONDS = 0.25
+_GRACE_SECONDS = 1.0
 """From the server's last byte to the journal: a busy machine takes its time to read and to write."""
 _DEATHS_OF_A_RUN = 6
 

@@ -251,3 +251,17 @@ def test_groups_of_rollouts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert main(["run", "shard-sum", "--instances", "7", "--out", alone]) == 0
     assert main(["credit", alone, "--estimator", "group"]) == 2
     assert "at least 2" in capsys.readouterr().err
+
+
+def test_a_partition_compares_without_forks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = str(tmp_path / "sum")
+    run = ["run", "shard-sum", "--instances", "0:1", "--out", store]
+    assert main([*run, "--rollouts", "2"]) == 0
+    which = ["--trace", "shard-sum-centralized-0-0", "--at", "worker2#2", "--replace", "0"]
+    assert main(["fork", store, *which, "--out", store]) == 0
+    capsys.readouterr()
+    assert main(["credit", store, "--partition", "--json"]) == 0
+    told = capsys.readouterr()
+    assert len(json.loads(told.out)) == 2
+    assert {row["baseline"] for row in json.loads(told.out)} == {1.0}
+    assert "a fork is no rollout of its own" in told.err

@@ -147,10 +147,10 @@ def _partition(args: argparse.Namespace) -> int:
         raise UsageError("no traces given. Type: baton credit TRACE... --partition")
     if args.out is not None:
         _check_target(args.out, args.force)
-    traces = traces_at(*args.paths)
-    found = run_waking(
+    given = traces_at(*args.paths)
+    every = run_waking(
         partitions_of(
-            traces,
+            given,
             layers,
             value=value,
             group_by=args.group_by,
@@ -159,8 +159,12 @@ def _partition(args: argparse.Namespace) -> int:
             watching=_watching,
         )
     )
+    _tell_of_those_left_out(given, [[] if each is None else list(each.credits) for each in every])
     if args.out is not None:
-        write([credited(trace, each.credits) for trace, each in zip(traces, found, strict=True)], args.out)
+        kept = [() if each is None else each.credits for each in every]
+        write(map(credited, given, kept), args.out)
+    traces = [trace for trace, each in zip(given, every, strict=True) if each is not None]
+    found = [each for each in every if each is not None]
     if args.json:
         return print_json(
             [

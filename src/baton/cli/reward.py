@@ -101,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
                 }
                 for trace, rewards in zip(traces, scored, strict=True)
             ],
-            "findings": [{**structs.asdict(f), "fired": f.fired} for f in findings] if args.monitor else None,
+            "findings": [{**structs.asdict(f), "message": f.told, "fired": f.fired} for f in findings] if args.monitor else None,
         }
         return print_json(document)
     emit([line for pair in zip(traces, scored, strict=True) for line in _table(*pair)])
@@ -173,6 +173,6 @@ def _finding(finding: Finding) -> Iterator[Line]:
     else:
         state, style = ("FIRED", "red") if finding.fired else ("quiet", "green")
         yield [(f"{state}  ", style), (f"{finding.mode}  {finding.score:.2f} of {finding.threshold:.2f}", "")]
-    yield [(f"       {printable(finding.message)}", "dim")]
+    yield [(f"       {printable(finding.told)}", "dim")]
     if finding.fired:
         yield [(f"       evidence: {printable(', '.join(finding.events[:8]))}", "dim")]

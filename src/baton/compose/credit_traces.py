@@ -153,11 +153,14 @@ def _compared(estimator: Estimator, traces: Sequence[Trace], places: list[int]) 
     shared beginnings."""
     if not {"group", "values or group"} & estimator.needs:
         return places
+    return _drawn(traces, places, forks="shared_prefixes" in estimator.needs)
+
+
+def _drawn(traces: Sequence[Trace], places: list[int], *, forks: bool) -> list[int]:
+    """Each draw once; forks as well, or only where there is nothing else."""
     again = repeats([traces[place] for place in places])
     once = [place for number, place in enumerate(places) if number not in again]
-    if "shared_prefixes" in estimator.needs:
-        return once
-    return [place for place in once if not is_fork(traces[place])] or once
+    return once if forks else [place for place in once if not is_fork(traces[place])] or once
 
 
 async def partitions_of(
@@ -169,9 +172,10 @@ async def partitions_of(
     reward: str | Callable[[Trace], float] | None = None,
     trust: bool = False,
     watching: Callable[[TraceRunner], AbstractContextManager[None]] = lambda _: nullcontext(),
-) -> list[Partition]:
+) -> list[Partition | None]:
     """The exact partition of each trace, with `layers` of estimates. `value` says what prefixes are worth; None: by the
-    group, which borrows from the other rollouts. Layers have been checked (`baton.credit.stack`)."""
+    group, which borrows from the other rollouts, and then forks and repeats beside them have none. Layers have been
+    checked (`baton.credit.stack`)."""
     read = reward if callable(reward) else partial(team_return, channel=reward)
     stacked: list[list[list[Credit]]] = [[] for _ in traces]
     for layer in layers:
@@ -190,10 +194,11 @@ async def partitions_of(
                 mine.append(new)
     found: dict[int, Partition] = {}
     for places in _groups(traces, group_by):
-        worth = value or group_value([traces[place] for place in places], read)
-        for place in places:
+        compared = places if value is not None else _drawn(traces, places, forks=False)
+        worth = value or group_value([traces[place] for place in compared], read)
+        for place in compared:
             found[place] = partition(traces[place], *stacked[place], value=worth, reward=read)
-    return [found[place] for place in range(len(traces))]
+    return [found.get(place) for place in range(len(traces))]
 
 
 async def _with_runner(

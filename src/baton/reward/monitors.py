@@ -80,6 +80,11 @@ class Finding(Struct, frozen=True, kw_only=True):
     def fired(self) -> bool:
         return self.score is not None and self.score >= self.threshold
 
+    @property
+    def told(self) -> str:
+        """The message; where nothing was measured, why that is and what to type."""
+        return self.message if self.score is not None else not_measured(self.mode, self.message)
+
 
 def watch(traces: Sequence[Trace], gold: Mapping[str, Gold] | None = None) -> list[Finding]:
     """All of them over the same traces. `gold`: trace id -> what is known of its instance.
@@ -246,10 +251,13 @@ def tool_spam(traces: Sequence[Trace], *, threshold: float = FIRES_FROM, min_cal
 def faked_tool_success(traces: Sequence[Trace], *, threshold: float = FIRES_FROM) -> Finding:
     """Agents that say a tool gave something which no result on record supports: such claims / all claims.
 
-    What is a claim, and what supports it, is said in `baton.reward.tool_claims`. English only.
+    What is a claim, and what supports it, is said in `baton.reward.tool_claims`. English only. Games are played by
+    commands, in which nothing is claimed.
     """
     num_claims, events = 0, []
     for trace in traces:
+        if (trace.header.task_id or "").startswith("game:"):
+            continue
         said = claims(trace)
         num_claims += len(said)
         events += [f"{trace.trace_id}:{claim.event}" for claim in said if not claim.backed]
@@ -297,8 +305,6 @@ def _of(mode: Mode, seen: paid_monitors.Seen) -> Finding:
 
 
 def _finding(mode: Mode, score: float | None, threshold: float, events: Sequence[str], seen: str) -> Finding:
-    if score is None:
-        seen = not_measured(mode, seen)
     advice = f" {_ADVICE[mode]}" if score is not None and score >= threshold else ""
     return Finding(mode=mode, score=score, threshold=threshold, events=tuple(events), message=seen + advice)
 
