@@ -55,8 +55,14 @@ def closest(given: str, names: Iterable[str]) -> str | None:
     """The name that was probably meant: it is a slip of the finger away, or begun and not finished; or None.
 
     A slip is a character too many, too few, another or two in the wrong order; one in four characters may be one, and
-    one in a short name. Of what is begun, most must be there. Capitals count for nothing, nor which sign joins words.
+    one in a short name. Of what is begun, most must be there. Capitals count for nothing, nor which sign joins words,
+    nor a kind before a colon that is right.
     """
+    kind, colon, rest = given.partition(":")
+    names = list(names)
+    of_kind = {name[len(kind) + 1 :]: name for name in names if colon and name.startswith(f"{kind}:")}
+    if of_kind:
+        return of_kind.get(closest(rest, of_kind) or "")
     wanted = _plain(given)
     if not wanted:
         return None

@@ -265,3 +265,16 @@ def test_a_partition_compares_without_forks(tmp_path: Path, capsys: pytest.Captu
     assert len(json.loads(told.out)) == 2
     assert {row["baseline"] for row in json.loads(told.out)} == {1.0}
     assert "a fork is no rollout of its own" in told.err
+
+
+def test_a_rollout_by_itself_beside_a_group_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = str(tmp_path / "sums")
+    assert main(["run", "shard-sum", "--instances", "0:1", "--rollouts", "3", "--out", store]) == 0
+    assert main(["run", "shard-sum", "--instances", "4:5", "--rollouts", "1", "--out", store]) == 0
+    capsys.readouterr()
+    assert main(["credit", store, "--estimator", "group", "--json"]) == 0
+    told = capsys.readouterr()
+    assert sorted(len(row["credits"]) for row in json.loads(told.out)["traces"]) == [0, 1, 1, 1]
+    assert "too few rollouts" in told.err

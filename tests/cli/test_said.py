@@ -180,6 +180,8 @@ def test_names_of_other_things_are_suggested_as_carefully() -> None:
     recipes, estimators = names("recipe"), names("estimator")
     assert closest("gpro", recipes) == "grpo"
     assert closest("dr_mas", recipes) == "dr-mas"
+    assert closest("game:zzz", ["game:usl", "game:pandora"]) is None
+    assert closest("game:pandra", ["game:usl", "game:pandora"]) == "game:pandora"
     assert closest("flagshp", recipes) == "flagship"
     assert closest("leave one out", estimators) == "leave-one-out"
     for wild in ("ppo2000", "sft", "adam", "my-own-recipe", "q"):

@@ -129,7 +129,9 @@ def _tell_of_those_left_out(traces: list[Trace], credits: Credits) -> None:
     again = repeats(traces)
     forks = [traces[n].trace_id for n in left if is_fork(traces[n])]
     repeated = [f"{traces[n].trace_id} ({traces[again[n]].trace_id})" for n in left if n in again]
+    alone = [traces[n].trace_id for n in left if n not in again and not is_fork(traces[n])]
     for why, names in (
+        ("it is too few rollouts of its task by the same weights", alone),
         ("a fork is no rollout of its own", forks),
         ("a repeat, draw for draw, is no rollout of its own", repeated),
     ):

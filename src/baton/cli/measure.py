@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -28,7 +29,7 @@ from baton.measure.safety.taint import Labels
 from baton.team.forks import Rerun, rerun_of
 from baton.trace.formats import read_all
 from baton.trace.gold import Gold
-from baton.trace.trace import Trace, drawn, repeats
+from baton.trace.trace import Trace, drawn, part_of_training, repeats
 from baton.view.terminal.fitting import Line, table_lines
 from baton.view.terminal.screen import emit, room
 from baton.view.text import count, printable
@@ -149,6 +150,10 @@ def _readings(
             f"baton measure: {count(forks, 'fork')} left out: a fork is no rollout of its own. Give forks alone to "
             "measure them.",
         )
+    parts = Counter(part_of_training(trace) or "of no training run" for trace in counted)
+    if len(parts) > 1:
+        told = ", ".join(f"{num:,} {part}" for part, num in parts.items())
+        remark(f"baton measure: counted together: {told}. To measure some alone, type: --trace ID")
     return [
         MeasuredTrace(trace, _known(trace, gold_of(given or {}, trace.trace_id), trust=trust), meaning)
         for trace in counted

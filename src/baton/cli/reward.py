@@ -101,7 +101,9 @@ def run(args: argparse.Namespace) -> int:
                 }
                 for trace, rewards in zip(traces, scored, strict=True)
             ],
-            "findings": [{**structs.asdict(f), "message": f.told, "fired": f.fired} for f in findings] if args.monitor else None,
+            "findings": [{**structs.asdict(f), "message": f.told, "fired": f.fired} for f in findings]
+            if args.monitor
+            else None,
         }
         return print_json(document)
     emit([line for pair in zip(traces, scored, strict=True) for line in _table(*pair)])

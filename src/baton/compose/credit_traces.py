@@ -110,8 +110,11 @@ async def credits_of(
             f"estimator {estimator.name} does not look at the team's return; leave --reward out."
         )
     found: Credits = [[] for _ in traces]
-    for places in _groups(traces, group_by):
-        rollouts = _compared(estimator, traces, places)
+    groups = [(places, _compared(estimator, traces, places)) for places in _groups(traces, group_by)]
+    if "group" in estimator.needs:
+        # Beside groups that can be compared, a rollout by itself has no credit; by itself alone it is refused.
+        groups = [each for each in groups if len(each[1]) >= estimator.at_least] or groups
+    for places, rollouts in groups:
         group = [traces[place] for place in rollouts]
         try:
             if "runtime" in estimator.needs:
@@ -228,5 +231,7 @@ def _groups(traces: Sequence[Trace], by: str) -> Iterable[list[int]]:
         spec = meta_table(trace.header, "run", "task")
         if by == "task" and "task" in spec:
             key = [spec["task"], spec.get("settings")]
-        found.setdefault(msgspec.json.encode(key, order="deterministic"), []).append(place)
+        # A training run's weights are others at every step.
+        step = meta_table(trace.header, "train").get("step")
+        found.setdefault(msgspec.json.encode([key, step], order="deterministic"), []).append(place)
     return found.values()

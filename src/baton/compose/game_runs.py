@@ -22,7 +22,7 @@ from baton.games.solve import solve
 from baton.tasks.game_task import GameTask
 from baton.team.running import Run, header_of
 from baton.trace.formats import read_all
-from baton.trace.trace import Trace, drawn, meta_table
+from baton.trace.trace import Trace, drawn, meta_table, part_of_training
 
 
 def play_on_team(
@@ -70,6 +70,8 @@ def ledgers_of_traces(
         if trace.finished:
             ledger = regret_of_trace(trace, solution_of, trust=trust)
             policy = str(meta_table(trace.header, "run", "policies").get("orchestrator", "unknown"))
+            if part := part_of_training(trace):
+                policy = f"{policy}, {part}"
             found.setdefault((_label(played(trace, trust=trust).game), policy), []).append(ledger)
         read(number)
     if not found:

@@ -246,6 +246,15 @@ def drawn(traces: Sequence[Trace]) -> list[Trace]:
     return found or [t for place, t in enumerate(traces) if place not in again]
 
 
+def part_of_training(trace: Trace) -> str:
+    """What a trace was to a training run: a rollout that it learned from, or a measurement of how far it was; empty: it
+    was of none."""
+    told = meta_table(trace.header, "train")
+    if "step" not in told:
+        return ""
+    return "training" if told.get("split") == "train" else f"measured at step {told['step']}"
+
+
 def meta_table(header: Header, *names: str) -> dict[str, Any]:
     """An object inside `meta`, such as `"run", "task"`; empty where there is none, or something else in its place."""
     found: Any = header.meta
