@@ -15,6 +15,7 @@ from sample_traces import whole_trace
 from baton.cli import main
 from baton.trace import Event, Header, Payload, Trace
 from baton.trace.formats import read, read_all, write
+from baton.trace.formats.jsonl_writer import JsonlWriter
 
 SECRET = Payload.of("the secret plan")
 
@@ -137,6 +138,29 @@ def test_replaces_only_when_told(tmp_path: Path, source: str, capsys: pytest.Cap
         assert read(f"{tmp_path}/{name}").trace_id == "old"
         assert said(capsys, source, f"{tmp_path}/{name}", "--force")[0] == 0
         assert [trace.trace_id for trace in read_all(f"{tmp_path}/{name}")] == ["t"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("convert", "{source}", "{live}", "--force"),
+        ("credit", "{source}", "--estimator", "group", "--out", "{live}", "--force"),
+        ("export", "jsonl", "{source}", "--out", "{live}", "--force"),
+    ],
+)
+def test_what_a_recorder_writes_is_not_replaced(
+    tmp_path: Path, source: str, command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    live = tmp_path / "live.jsonl"
+    (event,) = read(source).events
+    with JsonlWriter(live, Header(trace_id="live", task_id="k")) as writer:
+        assert main([word.format(source=source, live=live) for word in command]) == 2
+        err = capsys.readouterr().err
+        assert f"{live} is being written by a recorder. Give another" in err
+        assert err.count("\n") == 1
+        writer.write(event)
+    assert read(live).events == (event,)
+    assert main(["convert", source, str(live), "--force"]) == 0  # nobody writes it any more
 
 
 def test_a_file_can_replace_itself(source: str) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from baton.cli.printing import remark, say
 from baton.errors import FormatError, UsageError
 from baton.trace.formats import Format, encode, find_format, format_of_name, known_formats, read_all, write
-from baton.trace.formats.durable import NotWritten, clear_left, lock_part, why_not_written
+from baton.trace.formats.durable import NotWritten, clear_left, lock_part, refuse_written, why_not_written
 from baton.trace.formats.parquet.manifest import SHARD_PREFIX
 from baton.trace.trace import Trace
 from baton.view.terminal.live import live_line
@@ -132,6 +132,7 @@ def _to_file(traces: Iterable[Trace], target: Path, kind: str) -> int:
                     "Nothing is there of it. Make room, then type it again."
                 )
             num_bytes = sum(path.stat().st_size for path in (made, *made.rglob("*")) if path.is_file())
+            refuse_written(target, "OUT")
             if target.is_dir():
                 target.rename(working / "replaced")
             made.rename(target)
@@ -158,6 +159,7 @@ def _check_target(target: Path, format_: Format, force: bool) -> None:
         raise UsageError(f"{target} holds other things than sealed shards. Give another OUT.")
     if not force:
         raise UsageError(f"{target} is there already. Add --force to replace it.")
+    refuse_written(target, "OUT")
     log = Path(f"{target}-wal")
     if log.exists() and log.stat().st_size:
         # It would be taken for the new store's.

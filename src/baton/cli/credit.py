@@ -30,6 +30,7 @@ from baton.registry import TRUST, imported, is_reference
 from baton.settings import read_value
 from baton.trace.acts import EVENT_UNITS
 from baton.trace.formats import find_format, format_of_name, write
+from baton.trace.formats.durable import refuse_written
 from baton.trace.trace import Trace, is_fork, repeats
 from baton.trace.vocabulary import CREDIT_UNITS
 from baton.view.terminal.live import live_line
@@ -301,6 +302,7 @@ def _check_target(path: str, force: bool) -> None:
         raise UsageError(f"{path} is there already, and {kind} is only ever added to. Give another --out.")
     if not force:
         raise UsageError(f"{path} is there already. Type --force to replace it, or give another --out.")
+    refuse_written(Path(path), "--out")
 
 
 def _about(estimator: Estimator) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from baton.cli.view import attached
 from baton.compose.runs import one_trace
 from baton.errors import UsageError
 from baton.trace.formats import encode
-from baton.trace.formats.durable import atomic_file
+from baton.trace.formats.durable import atomic_file, refuse_written
 from baton.view.web.export_page import export_html
 
 
@@ -32,6 +32,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"{out} is a directory. Give a file: --out {out / 'trace.html'}")
     if out.exists() and not args.force:
         raise UsageError(f"{out} is already there. Type: --force to replace it")
+    refuse_written(out, "--out")
     trace = one_trace(args.path, args.trace)
     if args.without_payloads:
         trace = trace.without_payloads()

@@ -113,19 +113,39 @@ def sync_directory(path: Path) -> None:
 _STALE_SECONDS = 3600.0  # where files cannot be locked, younger ones may be another's, still at work
 
 
-def lock_part(descriptor: int) -> bool:
-    """Hold what is made beside its place, a file or a folder, as long as this process lives. False: another does."""
+def lock_part(descriptor: int, *, shared: bool = False) -> bool:
+    """Hold what is made beside its place, a file or a folder, as long as this process lives. False: another does.
+
+    `shared`: with others who hold it so.
+    """
     if sys.platform == "win32":
         return True
     import fcntl
 
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:
         pass  # a file system without locks
     return True
+
+
+def refuse_written(target: Path, place: str) -> None:
+    """An error where a recorder holds the file: what it writes next would go to a file that has no name any more.
+
+    `place` is what to give another of.
+    """
+    if sys.platform == "win32" or not target.is_file():
+        return
+    with suppress(OSError):  # one that may not be read
+        descriptor = os.open(target, os.O_RDONLY)
+        try:
+            if lock_part(descriptor, shared=True):
+                return
+        finally:
+            os.close(descriptor)
+        raise UsageError(f"{target} is being written by a recorder. Give another {place}.")
 
 
 def clear_left(target: Path) -> list[Path]:
@@ -167,6 +187,7 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             file.flush()
             os.fchmod(file.fileno(), 0o666 & ~_umask())
             os.fsync(file.fileno())
+        refuse_written(target, "place")
         try:
             Path(beside).replace(target)
         except IsADirectoryError:
