@@ -102,6 +102,16 @@ def test_a_full_disk_behind_what_needs_no_command_is_one_line(option: str) -> No
     ]
 
 
+@pytest.mark.parametrize("command", ["run", "train", "show"])
+def test_a_full_disk_behind_the_help_of_a_command_is_one_line(command: str) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run([*BATON, command, "--help"], stdout=full, stderr=subprocess.PIPE, check=False)
+    assert done.returncode == 2
+    assert done.stderr.decode().splitlines() == [
+        f"baton {command}: standard output cannot be written: the disk is full. Make room, then type it again."
+    ]
+
+
 def test_a_run_begins_where_one_left_nothing_but_a_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -38,8 +38,9 @@ class CommandParser(argparse.ArgumentParser):
         super().__init__(**{"formatter_class": _Help, **settings})
 
     def print_help(self, file: Any = None) -> None:
+        """As argparse does, except that what cannot be written is an error here, and not passed over."""
         hush()
-        super().print_help(file)
+        print(self.format_help(), end="", file=file, flush=True)
 
     def error(self, message: str) -> NoReturn:
         given = re.match(r"unrecognized arguments: (--[\w-]+)", message)
