@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import errno
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from baton.cli import main
+from baton.learn.recipe import load
+from baton.learn.run.folder import Folder
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "v1" / "centralized.jsonl"
 
@@ -66,6 +71,34 @@ def test_what_the_system_refuses_is_said_with_what_to_do(
     assert said in error
     assert str(tmp_path) in error
     assert "Errno" not in error
+
+
+@contextmanager
+def no_room() -> Iterator[None]:
+    """No file can grow."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_a_project_that_finds_no_room_names_its_file_and_leaves_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "proj"
+    with no_room():
+        assert main(["init", str(place)]) == 2
+    error = capsys.readouterr().err
+    assert f"{place / 'README.md'} cannot be written: files may not grow" in error
+    assert main(["init", str(place)]) == 0  # nothing is in the way
+
+
+def test_a_training_run_that_finds_no_room_names_its_file(tmp_path: Path) -> None:
+    with no_room(), pytest.raises(OSError, match="too large") as error:
+        Folder(tmp_path).begin(load("flagship"), {})
+    assert error.value.filename == str(tmp_path / "recipe.toml")
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32"])

@@ -18,6 +18,7 @@ from baton.compose.corpus_recipes import installed_recipes, train_line
 from baton.compose.runs import traces_at
 from baton.corpus.advice import QUESTIONS, ROLES, Advice, AdviceAnswers, advise
 from baton.errors import UsageError, nearest
+from baton.trace.formats.durable import naming
 from baton.view.terminal.corpus_tables import named
 from baton.view.terminal.fitting import Line
 from baton.view.terminal.live import hush
@@ -62,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     advice = advise(answers)
     draft = draft_recipe(traces, advice, ", ".join(args.paths), trust=args.trust) if traces else None
     if draft is not None and place is not None:
-        with place.open("x", encoding="utf-8") as file:
+        with naming(place), place.open("x", encoding="utf-8") as file:
             file.write(draft.toml)
     following = train_line(advice.recipe) if draft is None else _following(draft, args)
     if args.json:

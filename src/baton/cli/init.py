@@ -13,6 +13,7 @@ from pathlib import Path
 
 from baton import registry
 from baton.errors import UsageError
+from baton.trace.formats.durable import naming
 from baton.view.terminal.screen import emit
 
 _NAME = "lost-and-found"
@@ -51,13 +52,25 @@ def run(args: argparse.Namespace) -> int:
             f"baton init {shlex.quote(f'{folder}-2')}"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    for each, text in texts.items():
-        with (folder / each).open("x", encoding="utf-8") as file:
-            file.write(text)
+    _write(folder, texts)
     emit([[(f"{folder / each}", "")] for each in texts])
     lines = [f"cd {shlex.quote(str(folder))}", *_commands(name)]
     emit([[], [("Type:", "bold")], *([(f"  {line}", "green")] for line in lines)])
     return 0
+
+
+def _write(folder: Path, texts: dict[str, str]) -> None:
+    """All of the files, or none: what is left of a try would be in the way of the next."""
+    made: list[Path] = []
+    try:
+        for each, text in texts.items():
+            with naming(folder / each), (folder / each).open("x", encoding="utf-8") as file:
+                made.append(folder / each)
+                file.write(text)
+    except OSError:
+        for path in made:
+            path.unlink(missing_ok=True)
+        raise
 
 
 def _commands(name: str) -> list[str]:

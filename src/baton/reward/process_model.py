@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from baton.errors import FormatError, TraceError, UsageError
 from baton.trace.acts import turns
+from baton.trace.formats.durable import naming
 from baton.trace.graph.lineage import in_seq_order
 from baton.trace.records import Event
 from baton.trace.trace import Trace
@@ -63,7 +64,8 @@ class ProcessModel(Struct, frozen=True, kw_only=True):
 
     def save(self, path: str | Path) -> None:
         """Write it as JSON, features by name."""
-        Path(path).write_bytes(msgspec.json.format(msgspec.json.encode(self, order="sorted")))
+        with naming(path):
+            Path(path).write_bytes(msgspec.json.format(msgspec.json.encode(self, order="sorted")))
 
 
 def load_process_model(path: str | Path) -> ProcessModel:

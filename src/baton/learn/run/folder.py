@@ -27,6 +27,7 @@ from typing import Any, BinaryIO, cast
 import baton
 from baton.errors import FormatError, UsageError
 from baton.learn.recipe import Recipe, load, resolved
+from baton.trace.formats.durable import naming
 from baton.trace.formats.recognition import stores_in
 from baton.trace.formats.sqlite.store import Store
 from baton.trace.formats.sqlite.store_read import list_traces
@@ -68,7 +69,8 @@ class Folder:
         self.check_free()
         self.path.mkdir(parents=True, exist_ok=True)
         self.traces.parent.mkdir(exist_ok=True)
-        (self.path / "recipe.toml").write_text(resolved(recipe), "utf-8")
+        with naming(self.path / "recipe.toml"):
+            (self.path / "recipe.toml").write_text(resolved(recipe), "utf-8")
         started = datetime.now(UTC).isoformat(timespec="seconds")
         self.tell({"baton": baton.__version__, "started": started, "status": "running", "why": "", **told})
 

@@ -38,6 +38,7 @@ from baton import registry
 from baton.errors import MissingExtraError, UsageError, nearest
 from baton.learn.recipe import Recipe, TrainPart
 from baton.settings import arguments, plain
+from baton.trace.formats.durable import naming
 
 
 class LoggedRun(Struct, frozen=True, kw_only=True):
@@ -216,7 +217,7 @@ class CsvLogger:
     def _write(self) -> None:
         """The whole table anew: columns may come later, and it has a row a step."""
         made = self._path.with_name(f"{self._path.name}.new")
-        with made.open("w", newline="", encoding="utf-8") as file:
+        with naming(self._path), made.open("w", newline="", encoding="utf-8") as file:
             table = csv.DictWriter(file, self._columns, restval="")
             table.writeheader()
             table.writerows(self._rows)

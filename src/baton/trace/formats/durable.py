@@ -96,6 +96,17 @@ def _at_limit(path: Path) -> bool:
     return limit != resource.RLIM_INFINITY and max(sizes, default=0) + _ROOM > limit
 
 
+@contextmanager
+def naming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """An error of the system that comes in here names the file: a full disk does not say which one it was."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from None
+
+
 def sync_file(path: Path) -> None:
     """The file's content is on disk when this returns."""
     descriptor = os.open(path, os.O_RDONLY)
