@@ -258,3 +258,27 @@ def test_a_header_that_says_odd_things_of_its_run_is_one_line(
         assert main([command[0], str(file), *command[1:]]) != 0
         (line,) = capsys.readouterr().err.splitlines()
         assert line.startswith(f"baton {command[0]}: ")
+
+
+REFUSED = {
+    "--policy tiny --set limits.tokens=-1": "Limit tokens=-1: expected zero or more",
+    "--policy tiny --set latency.jitter=x": "latency.jitter",
+    "--policy nobody=tiny": "has no role 'nobody'",
+    "--policy tiny?device=foo": "device 'foo' is not known. Expected cpu, cuda or cuda:N.",
+    "--policy torch:/nope": "there is no folder '/nope'. Give the folder",
+    "--policy torch:/nope?template=x": "template 'x' is not known",
+}
+
+
+def test_what_needs_no_model_is_refused_before_torch_is_loaded(tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom baton.cli import main\n"
+        "for words in sys.argv[1:]:\n"
+        "    main(['run', 'shard-sum', *words.split(), '--out', 'out'])\n"
+        "    print('torch' in sys.modules)\n"
+    )
+    command = [sys.executable, "-c", code, *REFUSED]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    for told, said in zip(REFUSED.values(), done.stderr.splitlines(), strict=True):
+        assert told in said
+    assert done.stdout.split() == ["False"] * len(REFUSED)

@@ -80,15 +80,17 @@ def make_team(
     topology = topology_for(task, chosen, settings.topology_settings, assignment.tools, "topology")
     topology = _sampled(topology, settings.sampling)
     surface = given.surface or settings.surface
+    limits = limits_of(settings.limits, "limits")
+    latency = decode(Latency, settings.latency, "", "latency")
+    roles = {role.name for role in topology.roles} | {"default"}
+    for name in (*settings.policies, *given.engines):
+        if name not in roles:
+            raise UsageError(f"topology {topology.name!r} has no role {name!r}. {nearest(name, roles)}")
     engines = {
         name: engine_for(spec, task, surface, assignment.tools, make)
         for name, spec in settings.policies.items()
         if name not in given.engines
     } | dict(given.engines)
-    roles = {role.name for role in topology.roles} | {"default"}
-    for name in engines:
-        if name not in roles:
-            raise UsageError(f"topology {topology.name!r} has no role {name!r}. {nearest(name, roles)}")
     team = Team.of(
         topology,
         nature(task, topology) | engines,
@@ -97,8 +99,8 @@ def make_team(
         aggregators=(*_looked_up(settings.aggregators), *given.aggregators),
         seed=settings.seed,
         clock=settings.clock,
-        limits=limits_of(settings.limits, "limits"),
-        latency=decode(Latency, settings.latency, "", "latency"),
+        limits=limits,
+        latency=latency,
     )
     return team, assignment
 

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from baton import registry
+from baton.engine.model_places import check_there
 from baton.errors import UsageError, nearest
 from baton.team.protocol import Engine
 
@@ -30,11 +31,12 @@ def _torch(rest: str) -> Engine:
     folder, options = read_options(rest, ("device", "dtype", "template"))
     if not folder:
         raise UsageError("torch needs the folder of a model. Type: torch:DIR")
-    from baton.engine.torch import PlainTemplate, TorchEngine
-
     plain = options.get("template")
     if plain not in (None, "plain"):
         raise UsageError(f"template {plain!r} is not known. Expected plain, or nothing for the model's own.")
+    check_there(folder)
+    from baton.engine.torch import PlainTemplate, TorchEngine
+
     return TorchEngine.open(
         folder,
         device=options.get("device"),

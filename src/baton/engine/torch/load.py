@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from baton.engine.model_places import check_there
 from baton.engine.torch.batch import Compute, EngineLimits, PooledCompute
 from baton.engine.torch.cache import KVShape, Node, PrefixCache
 from baton.engine.torch.flat import FlatPass, prefill_pass
@@ -27,8 +28,7 @@ _EXPECTED = (
 def check_folder(folder: str | Path) -> None:
     """That it looks like a model's, before anything is loaded."""
     path = Path(folder)
-    if not path.is_dir():
-        raise UsageError(f"there is no folder {str(folder)!r}. Give the folder of a Hugging Face causal LM.")
+    check_there(path)
     try:
         config = json.loads((path / "config.json").read_text("utf-8"))
         wrong = (

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from baton.engine import read_options
+from baton.engine.model_places import check_device_name, check_there
 from baton.errors import MissingExtraError, UsageError, nearest
 from baton.team.protocol import Engine
 
@@ -40,6 +41,7 @@ MODELS: dict[str, tuple[Callable[[str | None, str | None], tuple[Any, Any]], str
 
 def check_model(name: str, *, device: str | None = None, dtype: str | None = None) -> None:
     """What can be told about a model without loading it: that it is one, and that there is a place for it."""
+    _check_words(name, device)
     try:
         import torch
         import transformers
@@ -50,13 +52,20 @@ def check_model(name: str, *, device: str | None = None, dtype: str | None = Non
     from baton.learn.models.local import check_place
 
     check_place(device, dtype)
+    if name not in MODELS:
+        check_folder(name)
+
+
+def _check_words(name: str, device: str | None) -> None:
+    """What can be told even without torch, which takes seconds to load."""
+    check_device_name(device)
     if name in MODELS:
         return
     if not Path(name).is_dir() and "/" not in name:
         raise UsageError(
             f"there is no model {name!r}. {nearest(name, MODELS)} Or give the folder of a Hugging Face model."
         )
-    check_folder(name)
+    check_there(name)
 
 
 def load_model(name: str, *, device: str | None = None, dtype: str | None = None) -> tuple[Any, Any]:

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from baton.engine.model_places import unknown_device
 from baton.engine.torch.load import check_dtype, open_folder
 from baton.errors import UsageError
 
@@ -133,7 +134,7 @@ def _device(asked: str | None) -> str:
     except RuntimeError:
         place = None
     if place is None or place.type not in ("cpu", "cuda"):
-        raise UsageError(f"device {device!r} is not known. Expected cpu, cuda or cuda:N.")
+        raise unknown_device(device)
     if place.type == "cuda" and not torch.cuda.is_available():
         raise UsageError(
             f"device is {device}, and torch sees no GPU. Leave it out or give cpu; for a GPU, install a CUDA build "
