@@ -19,6 +19,7 @@ from torch import Tensor
 
 from baton.engine.torch import TorchEngine
 from baton.engine.torch.batch import EngineLimits
+from baton.engine.torch.cache import PrefixCache
 from baton.engine.torch.cuda import plain
 from baton.engine.torch.cuda.pointed import pointed_of
 from baton.engine.torch.cuda.reads import Reads, Stretch
@@ -142,6 +143,17 @@ def test_the_model_keeps_its_parameters(tmp_path: Any) -> None:
     second = ask(engine)
     assert [a.text for a in first] != [a.text for a in second]
     same(second, ask(TorchEngine(model, tiny_tokenizer())))
+
+
+@torch.inference_mode()
+def test_the_probe_gives_the_models_own_logits() -> None:
+    model = tiny_model()
+    compute = pointed_of(model, kv_shape(model), context_length(model), ops=plain)
+    assert compute is not None
+    ids = np.array([7, 80, 33, 5, 12, 200, 41, 90], np.int32)
+    chain = PrefixCache(0, 5).plant(ids)[0].chain()
+    own = model(input_ids=torch.from_numpy(ids).long()[None]).logits[0, -1]
+    torch.testing.assert_close(compute.probe(chain), own, atol=1e-4, rtol=1e-4)
 
 
 def test_steady_is_refused_without_a_gpu() -> None:

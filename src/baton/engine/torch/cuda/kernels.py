@@ -243,7 +243,7 @@ def attend(q: Tensor, reads: Reads, layer: int, scale: float) -> Tensor:
     rows = max(16, triton.next_power_of_2(queries * group))
     wide = max(16, triton.next_power_of_2(size))
     settings = dict(DECODE if queries == 1 else PREFILL)
-    block = settings.pop("block") * 64 // max(64, wide)
+    block = max(16, settings.pop("block") * 64 // max(64, wide))  # a product's least
     _attend[(len(reads.which), kv_heads, splits)](
         q, out, *parts, reads.anchor, reads.places, reads.caps, reads.lens, reads.counts,
         reads.which, reads.starts, reads.ends, reads.index,

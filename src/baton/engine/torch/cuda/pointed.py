@@ -57,8 +57,15 @@ class PointedCompute:
         self._prefilled(nodes)
 
     def probe(self, chain: Sequence[Node]) -> Tensor:
-        """Logits after the last id of a chain of cold nodes."""
-        return self._model.logits(self._prefilled(chain))[-1]
+        """Logits after the last id of a chain of cold nodes; a step is tried as well, whose kernels are others."""
+        found = self._model.logits(self._prefilled(chain))[-1]
+        whole = [Stretch(node.kv, len(node.ids)) for node in chain if node.kv is not None]
+        rows = [(whole, Stretch(self._slots.take(1), 0), 1)]
+        reads = Reads(self._model.heads, rows, self._shape.device, steady=self._model.steady)
+        last = torch.tensor([chain[-1].start + len(chain[-1].ids)], device=self._shape.device)
+        if not torch.isfinite(self._model(torch.zeros_like(last), last, reads)).all():
+            raise FloatingPointError("a step after the prompt gave logits that are none")
+        return found
 
     def _prefilled(self, nodes: Sequence[Node]) -> Tensor:
         """Compute nodes; what the last pass gave for each of its tokens."""
