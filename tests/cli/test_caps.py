@@ -146,3 +146,18 @@ def test_training_has_no_caps() -> None:
     rules = meta_as(header, LedgerRules, "run", "ledger")
     assert rules is not None
     assert rules.caps == Limits()
+
+
+def test_the_limit_that_is_named_would_let_the_call_through(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "shard-sum", "--set", "limits.tokens=3", "--out", str(tmp_path)]) == 0
+    (refused,) = [e.extra for e in one(tmp_path).events if "budget" in e.extra]
+    assert refused["asked"] > 6
+    assert f"type: --set limits.tokens={refused['asked']:g}" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_training_run_is_not_resumed_as_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "recipe.toml").touch()
+    assert main(["resume", str(tmp_path)]) == 2
+    assert f"baton train --resume {tmp_path}" in " ".join(capsys.readouterr().err.split())

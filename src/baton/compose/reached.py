@@ -23,7 +23,7 @@ def limits_reached(traces: list[Trace], *, python: bool = False) -> list[str]:
                     found.setdefault(key, []).append((trace, event))
     several = len(traces) > 1
     return [
-        f"{_sentence(*key, events, several=several)} {_how(*key[:2], python=python)}"
+        f"{_sentence(*key, events, several=several)} {_how(key[0], _enough(*key[:2], events), python=python)}"
         for key, events in found.items()
     ]
 
@@ -69,8 +69,16 @@ def _refused(event: Event) -> str:
     return "call" if event.call is None else "tool call"
 
 
+def _enough(resource: str, limit: float, events: list[tuple[Trace, Event]]) -> float:
+    """Twice the limit, and no less than would have let through any one thing that was refused."""
+    if resource in ("depth", "concurrent"):  # which do not add up
+        return max(1, 2 * limit)
+    wanted = [float(event.extra.get("used", 0)) + float(event.extra.get("asked", 0)) for _, event in events]
+    return max(1, 2 * limit, *wanted)
+
+
 def _how(resource: str, limit: float, *, python: bool) -> str:
-    more = f"{max(1, 2 * limit):.10g}"
+    more = f"{limit:.10g}"
     if python:
         return f'For more, give settings={{"limits.{resource}": {more}}}, or a team with Limits({resource}={more}).'
     return f"For more, type: --set limits.{resource}={more}"
