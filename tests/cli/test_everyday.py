@@ -288,3 +288,14 @@ def test_a_rollout_by_itself_beside_a_group_is_left_out(
     told = capsys.readouterr()
     assert sorted(len(row["credits"]) for row in json.loads(told.out)["traces"]) == [0, 1, 1, 1]
     assert "too few rollouts" in told.err
+
+
+def test_stats_and_advise_tell_forks_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = str(tmp_path / "sum")
+    assert main(["run", "shard-sum", "--out", store]) == 0
+    assert main(["fork", store, "--bar", "worker1", "--out", store]) == 0
+    capsys.readouterr()
+    assert main(["stats", store]) == 0
+    assert "1 of 2 are forks" in capsys.readouterr().err
+    assert main(["advise", store]) == 0
+    assert "in 1 of 1 trace a policy spawns agents" in capsys.readouterr().out

@@ -19,6 +19,7 @@ from baton.compose.runs import traces_at
 from baton.corpus.advice import QUESTIONS, ROLES, Advice, AdviceAnswers, advise
 from baton.errors import UsageError, nearest
 from baton.trace.formats.durable import naming
+from baton.trace.trace import drawn
 from baton.view.terminal.corpus_tables import named
 from baton.view.terminal.fitting import Line
 from baton.view.terminal.live import hush
@@ -51,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     given = {name: _word(name, word) for name in QUESTIONS if (word := getattr(args, name)) is not None}
     place = None if args.out is None else _place(args.out, args.paths)
     traces = traces_at(*args.paths) if args.paths else []
-    readings = read_answers(traces) if traces else {}
+    readings = read_answers(drawn(traces)) if traces else {}
     readings |= {name: Reading(answer=word, why="as you said") for name, word in given.items()}
     unanswered = [name for name in QUESTIONS if name not in readings or readings[name].answer is None]
     for name in unanswered:
