@@ -61,7 +61,7 @@ def closest(given: str, names: Iterable[str]) -> str | None:
     kind, colon, rest = given.partition(":")
     names = list(names)
     of_kind = {name[len(kind) + 1 :]: name for name in names if colon and name.startswith(f"{kind}:")}
-    if of_kind:
+    if of_kind and not rest.isdigit():
         return of_kind.get(closest(rest, of_kind) or "")
     wanted = _plain(given)
     if not wanted:

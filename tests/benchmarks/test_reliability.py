@@ -118,7 +118,7 @@ def test_only_answers_that_were_heard_are_paid_for_twice() -> None:
         return tally.row().lost
 
     again = ((0.0, "asked"), (1.0, "answered"), (5.0, "asked"), (6.0, "answered"))
-    assert lost([2.0], *again) == 1
+    assert lost([2.5], *again) == 1
     assert lost([1.1], *again) == 0  # on its way to the journal
     assert lost([0.5], *again) == 0  # nobody was there to hear it
     assert lost([2.0], *again[:2]) == 0
