@@ -1,0 +1,1 @@
+"""Other systems' traces, in and out: readers, live recorders, a receiver, writers."""

@@ -1,0 +1,50 @@
+"""What an import did: entries read, skipped and why, joined, inferred."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+_PLACES = 3
+
+
+class ImportReport:
+    """Counts, and the first few places of each kind of thing that was left out."""
+
+    def __init__(self) -> None:
+        self.entries = 0
+        """Entries of the source (lines, spans, steps), whatever became of them."""
+        self.skipped: Counter[str] = Counter()
+        """Reason -> entries that gave no sighting."""
+        self.joined: Counter[str] = Counter()
+        """What was put together -> how often: the parts of one answer, a sighting under a key that was there."""
+        self.inferred: Counter[str] = Counter()
+        """Reason -> events and edges that were concluded."""
+        self.places: dict[str, list[str]] = {}
+        """Reason -> where it first came up."""
+
+    def read(self, entries: int = 1) -> None:
+        self.entries += entries
+
+    def skip(self, reason: str, at: str = "") -> None:
+        """An entry that gives nothing. The reason is a sentence without the entry's own values, so that it counts."""
+        self.skipped[reason] += 1
+        where = self.places.setdefault(reason, [])
+        if at and len(where) < _PLACES:
+            where.append(at)
+
+    def join(self, what: str, times: int = 1) -> None:
+        self.joined[what] += times
+
+    def infer(self, reason: str, times: int = 1) -> None:
+        self.inferred[reason] += times
+
+    def as_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "entries": self.entries,
+            "skipped": dict(self.skipped),
+            "joined": dict(self.joined),
+            "inferred": dict(self.inferred),
+            "places": self.places,
+        }
