@@ -95,6 +95,7 @@ _events = st.builds(
     tokens=_maybe(_counts),
     status=st.sampled_from(STATUSES),
     inferred=st.booleans(),
+    why=_maybe(texts),
     seed_key=_maybe(texts),
     pure=_maybe(st.booleans()),
     extra=_extras,
@@ -108,7 +109,7 @@ _plain_events = st.builds(
     seq=st.integers(0, 8),
     extra=_extras,
 )
-_edges = st.builds(Edge, _ids, _ids, st.sampled_from(EDGE_TYPES), st.booleans())
+_edges = st.builds(Edge, _ids, _ids, st.sampled_from(EDGE_TYPES), st.booleans(), _maybe(texts))
 _samplings = st.builds(
     Sampling,
     temperature=_seconds,

@@ -49,7 +49,7 @@ def test_parents_depths_children_and_lives() -> None:
         "lead": (0, 9, 11.0),  # its last event, to its end
         "a": (1, 8, 8.0),  # its despawn
         "b": (2, 4, 4.5),  # its last event
-        "c": (3, 5, 5.25),  # its return
+        "c": (3, 6, 6.0),  # its last event: a return ends no life
     }
 
 

@@ -46,6 +46,8 @@ class EventDetails(TypedDict, total=False):
     tokens: int
     status: Status
     trusted: bool
+    why: str
+    """Nobody recorded it: it is marked as inferred, for this reason. So are the edges that lead to it and from it."""
     seed_key: str
     extra: dict[str, Any]
 
@@ -67,6 +69,7 @@ class Log:
         self._zero = clock()
         self._end = 0.0  # of whatever ended last
         self._keep_content = keep_content
+        self._reasons: dict[str, str] = {}  # event that was inferred -> why
         self._refs: set[str] = set()
         self._ahead: list[Payload] = []  # wait for the record that names them
 
@@ -107,12 +110,19 @@ class Log:
         check_word("status", event.status, STATUSES)
         # An agent's own line first: graphs follow the first edge into an event to find such lines.
         inward = sorted(depends.items(), key=lambda source: source[1] != "temporal")
-        self.write(event, *(Edge(src, event.id, kind) for src, kind in inward))
+        self.write(event, *(self._edge(src, event, kind) for src, kind in inward))
+        if event.why is not None:
+            self._reasons[event.id] = event.why
         self.types[event.type] += 1
         self._end = max(self._end, event.t + (event.duration_s or 0.0))
         if event.tokens is not None:
             self.tokens = (self.tokens or 0) + event.tokens
         return event.id
+
+    def _edge(self, src: str, event: Event, kind: EdgeType) -> Edge:
+        """An edge is as sure as both its ends."""
+        why = event.why or self._reasons.get(src)
+        return Edge(src, event.id, kind, why is not None, why)
 
     def write(self, *records: Record) -> None:
         if self.closed:
@@ -204,6 +214,10 @@ def checked_details(details: EventDetails, call: str | None, length: int | None 
         raise TraceError(
             f"{name!r} is not something an event has. {nearest(name, EventDetails.__annotations__)}"
         )
+    if "why" in details:
+        if not details["why"]:
+            raise TraceError("why is empty; expected the reason for which an event was inferred.")
+        fields |= {"inferred": True, "why": details["why"]}
     if "span" in details:
         start, stop = span = fields["span"] = (int(details["span"][0]), int(details["span"][1]))
         if call is None:

@@ -1,7 +1,7 @@
 """One agent in a `Recorder`: every method records one thing that agent does.
 
 Invariant: an agent acts only while it lives: from its spawn (or from the start, for a root) until
-it returns, stops, or is cancelled. Whatever it left open then (tool calls, agents of its
+it returns for good, stops, or is cancelled. Whatever it left open then (tool calls, agents of its
 own) is recorded as cancelled.
 """
 
@@ -111,13 +111,16 @@ class RecordedAgent:
                 receiver._receive(event, "causal")
         return event
 
-    def returns(self, text: Any = None, **details: Unpack[EventDetails]) -> str:
-        """Give the result to whoever spawned this agent, and end."""
+    def returns(self, text: Any = None, *, ends: bool = True, **details: Unpack[EventDetails]) -> str:
+        """Give the result to whoever spawned this agent, and end; not `ends`: it may be asked again and act again."""
         with self._log.lock:
             self._must_live("return")
             if self.parent is None:
                 raise TraceError(f"{self.id!r} was not spawned and cannot return. Type: .stop(...)")
             event = self._act("return", text, details, to=self.parent.id)
+            if not ends:
+                self.parent._receive(event, "return")
+                return event
             self._close_below(self.parent)
             # The runtime's doing, not an act of the parent's: nothing the parent does waits for it.
             self._log.event(
@@ -172,10 +175,12 @@ class RecordedAgent:
         sampling: Sampling | None = None,
         finish_reason: str | None = None,
         duration_s: float | None = None,
+        grows_from: RecordedAgent | None = None,
     ) -> str:
         """An LLM call that has answered. What this agent does next was said by it, until its next call.
 
-        `prompt_ids` is the whole prompt; what repeats the agent's previous call is stored once.
+        `prompt_ids` is the whole prompt; what repeats the agent's previous call is stored once. `grows_from` is whose
+        latest call that is, where a handoff makes it another's.
         The next event carries the call's tokens and duration. Returns the call's id.
         """
         if logprobs is not None and (completion_ids is None or len(logprobs) != len(completion_ids)):
@@ -187,12 +192,14 @@ class RecordedAgent:
             said = numbers(Ints, "completion_ids", completion_ids)
             prompt_tokens, completion_tokens = plain(prompt_tokens), plain(completion_tokens)
             duration_s = plain(duration_s)
-            keep = 0 if self._context is None or whole is None else common_prefix(self._context, whole)
+            before = self if grows_from is None else self._find(grows_from)
+            keep = 0 if before._context is None or whole is None else common_prefix(before._context, whole)
+            grown = before._call if keep or grows_from is not None else None
             refs = self._log.payloads(prompt, completion)
             call = Call(
                 id=self._log.next_call_id(), agent=self.id, role=self.role, policy=policy,
                 policy_version=policy_version, harness=harness,
-                parent=self._call.id if keep and self._call is not None else None, keep=keep,
+                parent=None if grown is None else grown.id, keep=keep,
                 prompt_ids=None if whole is None else whole[keep:], completion_ids=said,
                 logprobs=numbers(Floats, "logprobs", logprobs),
                 prompt_ref=refs[0], completion_ref=refs[1],

@@ -242,7 +242,7 @@ class Call(Tagged, tag="call", frozen=True, kw_only=True):
     harness: str | None = None
     """Hash of the harness the prompt went through."""
     parent: str | None = None
-    """The call this prompt grows from."""
+    """The call this prompt grows from; after a handoff, another agent's."""
     keep: int = 0
     """How many tokens of the parent's prompt + completion this prompt begins with."""
     prompt_ids: Ints | None = None
@@ -317,6 +317,8 @@ class Event(Tagged, tag="event", frozen=True, kw_only=True):
     status: Status = "ok"
     inferred: bool = False
     """True when an importer concluded that this happened; False when it was recorded."""
+    why: str | None = None
+    """Of what was inferred, from what it was concluded."""
     seed_key: str | None = None
     """Key of the random draw behind this event, for common random numbers in forks."""
     pure: bool | None = None
@@ -332,6 +334,8 @@ class Edge(Tagged, tag="edge", frozen=True, gc=False):
     dst: str
     type: EdgeType
     inferred: bool = False
+    why: str | None = None
+    """Of what was inferred, from what it was concluded."""
 
 
 # Reward and credit: records that later stages attach to units of a trace.

@@ -23,7 +23,7 @@ from baton.trace.trace import Trace
 _ARROWS = frozenset(("spawn", "message", "return", "aggregate"))
 _SHOWN = (
     "id", "seq", "role", "from_", "to", "tool", "decision", "options", "choice", "propensity",
-    "tokens", "status", "inferred", "trusted", "call", "content_ref",
+    "tokens", "status", "inferred", "why", "trusted", "call", "content_ref",
 )  # fmt: skip
 _SHORTEST_US = 1.0  # a slice of no length is not drawn
 _DIGITS = 3  # of microseconds: what a clock does not tell is noise of the multiplication

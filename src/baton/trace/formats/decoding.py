@@ -55,6 +55,8 @@ def share_strings(records: Iterable[Record | Header | End], pool: dict[Any, Any]
         elif type(record) is Edge:
             force_setattr(record, "src", put(record.src, record.src))
             force_setattr(record, "dst", put(record.dst, record.dst))
+            if (why := record.why) is not None:
+                force_setattr(record, "why", put(why, why))
         else:
             for name in _SHARED[type(record)]:
                 value = getattr(record, name)
@@ -78,5 +80,7 @@ def _share_event(event: Event, pool: dict[Any, Any]) -> None:
         force_setattr(event, "content_ref", put(ref, ref))
     if (call := event.call) is not None:
         force_setattr(event, "call", put(call, call))
+    if (why := event.why) is not None:
+        force_setattr(event, "why", put(why, why))
     if (options := event.options) is not None:
         force_setattr(event, "options", put(options, options))

@@ -3,7 +3,7 @@
 An agent is whoever is spawned, and whoever acts. A name that occurs only as the `agent` of
 tool_results is a tool; one that occurs only on human_interventions is a person. A spawn that
 failed, was invalid or was cancelled made nobody. An agent spawned more than once keeps its first
-parent and birth.
+parent and birth. A return ends no life: in other systems an agent may be resumed after it.
 
 Invariant: parents come before children in `agents`, and following `parent` ends at a root.
 """
@@ -40,7 +40,7 @@ class Life(Struct, frozen=True, kw_only=True):
     """Of its spawn; for a root, of its first event."""
     born_t: float
     died_seq: int
-    """Of the despawn that names it; without one, of its last return; without one, of its last event."""
+    """Of the despawn that names it; without one, of its last event."""
     died_t: float
     """When that event ended."""
 
@@ -58,7 +58,6 @@ class Lineage:
         events = in_seq_order(trace)
         spawns: dict[str, Event] = {}
         despawn: dict[str, Event] = {}
-        returned: dict[str, Event] = {}
         first: dict[str, Event] = {}
         last: dict[str, Event] = {}
         role: dict[str, str] = {}
@@ -75,9 +74,7 @@ class Lineage:
                 if event.to is not None and event.status not in NO_EFFECT:
                     spawns.setdefault(event.to, event)
                 continue  # its role is the child's
-            if kind == "return":
-                returned[agent] = event
-            elif kind == "despawn":
+            if kind == "despawn":
                 despawn[agent if event.to is None else event.to] = event
                 continue
             if event.role is not None:
@@ -86,7 +83,7 @@ class Lineage:
         for agent, depth, children in _breadth_first(spawns, first, trace.trace_id):
             spawn = spawns.get(agent)
             birth = first[agent] if spawn is None else spawn
-            death = despawn.get(agent) or returned.get(agent) or last.get(agent) or birth
+            death = despawn.get(agent) or last.get(agent) or birth
             lives.append(
                 Life(
                     agent=agent,

@@ -88,6 +88,7 @@ function facts(model, i, fields) {
     ["pure", fields.pure === undefined || fields.pure === null ? null : String(fields.pure)],
     ["sequence", number(fields.seq)],
     ["random key", fields.seed_key],
+    ["inferred, for", fields.why],
   ].filter(([, value]) => value !== null && value !== undefined);
   return h("section", {}, h("h3", {}, "Facts"), pairs(rows));
 }
@@ -107,7 +108,7 @@ function edges(scene, found) {
   const line = ([other, type, inferred]) =>
     h("li", {},
       h("button", { class: "link", on: { click: () => scene.set({ selected: other }) } }, `${visible(scene.model.agentOf(other), 40)}: ${visible(scene.model.title(other), 60)}`),
-      h("span", { class: "muted small" }, ` ${spoken(type)}${inferred ? ", inferred" : ""}`));
+      h("span", { class: "muted small" }, ` ${spoken(type)}${inferred ? ", inferred" : ""}${typeof inferred === "string" ? `: ${visible(inferred, 120)}` : ""}`));
   const list = (title, rows) => {
     if (!rows.length) return null;
     const more = rows.length > 12 ? h("li", { class: "muted" }, `and ${rows.length - 12} more`) : null;

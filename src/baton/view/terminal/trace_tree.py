@@ -217,7 +217,9 @@ class _Writer:
         if event.trusted is False:
             line.append((" untrusted", "red"))
         if event.inferred:
-            line.append((" inferred", "dim"))
+            line.append(
+                (f" inferred{'' if event.why is None else f': {shortened(event.why, _WHY_WIDTH)}'}", "dim")
+            )
         return line
 
     def _said(self, event: Event, room: int) -> str | None:

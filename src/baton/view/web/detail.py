@@ -112,21 +112,21 @@ class Details:
         return {call.id: i for i, call in enumerate(self._trace.calls)}
 
     @cached_property
-    def _into(self) -> dict[int, list[tuple[int, str, bool]]]:
+    def _into(self) -> dict[int, list[tuple[int, str, str | bool]]]:
         return self._grouped(by_source=False)
 
     @cached_property
-    def _out(self) -> dict[int, list[tuple[int, str, bool]]]:
+    def _out(self) -> dict[int, list[tuple[int, str, str | bool]]]:
         return self._grouped(by_source=True)
 
-    def _grouped(self, *, by_source: bool) -> dict[int, list[tuple[int, str, bool]]]:
+    def _grouped(self, *, by_source: bool) -> dict[int, list[tuple[int, str, str | bool]]]:
         position = self._trace.position
-        groups: dict[int, list[tuple[int, str, bool]]] = {}
+        groups: dict[int, list[tuple[int, str, str | bool]]] = {}
         for edge in self._trace.edges:
             src, dst = position.get(edge.src), position.get(edge.dst)
             if src is not None and dst is not None:
                 here, there = (src, dst) if by_source else (dst, src)
-                groups.setdefault(here, []).append((there, edge.type, edge.inferred))
+                groups.setdefault(here, []).append((there, edge.type, edge.why or edge.inferred))
         return groups
 
     @cached_property

@@ -92,10 +92,12 @@ COLUMNS: dict[str, dict[str, str]] = {
         "role": "word", "from": "word", "to": "word", "tool": "word", "content_ref": "string",
         "trusted": "bool", "decision": "word", "options": "strings", "choice": "int", "propensity": "float",
         "option_propensities": "floats", "call": "string", "span": "span", "duration_s": "float",
-        "tokens": "int", "status": "word", "inferred": "bool", "seed_key": "string", "pure": "bool",
+        "tokens": "int", "status": "word", "inferred": "bool", "why": "word", "seed_key": "string", "pure": "bool",
         "extra": "json",
     },
-    "edges": {"trace_id": "word", "src": "string", "dst": "string", "type": "word", "inferred": "bool"},
+    "edges": {
+        "trace_id": "word", "src": "string", "dst": "string", "type": "word", "inferred": "bool", "why": "word",
+    },
     "calls": {
         "trace_id": "word", "id": "string", "agent": "word", "role": "word", "policy": "word",
         "policy_version": "word", "harness": "word", "parent": "string", "keep": "int",

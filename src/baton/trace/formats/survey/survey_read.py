@@ -88,7 +88,7 @@ def from_survey(content: Mapping[str, Any]) -> Trace:
         rider = Rider(baton_version=BATON_VERSION)
     else:
         made = _own_events(events, {shadow.event: shadow for shadow in rider.shadowed})
-    inferred = set(rider.inferred_edges)
+    inferred, reasons = set(rider.inferred_edges), dict(rider.edge_reasons)
     return Trace(
         header=Header(
             trace_id=file.trace_id,
@@ -99,7 +99,13 @@ def from_survey(content: Mapping[str, Any]) -> Trace:
         ),
         events=tuple(sorted(made, key=attrgetter("seq"))),
         edges=tuple(
-            Edge(edge.src, edge.dst, edge.type, edge.inferred or place in inferred)
+            Edge(
+                edge.src,
+                edge.dst,
+                edge.type,
+                edge.inferred or place in inferred,
+                reasons.get(place, edge.why),
+            )
             for place, edge in enumerate(file.edges)
         ),
         calls=rider.calls,

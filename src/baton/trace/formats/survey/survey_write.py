@@ -65,6 +65,8 @@ class Rider(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknow
     credits: tuple[Credit, ...] = ()
     inferred_edges: tuple[int, ...] = ()
     """Positions in `edges` of those that were inferred and not recorded."""
+    edge_reasons: tuple[tuple[int, str], ...] = ()
+    """Positions in `edges`, and why those were inferred."""
     unmeasured_costs: tuple[str, ...] = ()
     """Costs the schema asks for and the trace does not know; what stands there is an estimate."""
     shadowed: tuple[ShadowedFields, ...] = ()
@@ -90,6 +92,9 @@ def to_survey(trace: Trace) -> dict[str, Any]:
             rewards=trace.rewards,
             credits=trace.credits,
             inferred_edges=tuple(place for place, edge in enumerate(trace.edges) if edge.inferred),
+            edge_reasons=tuple(
+                (place, edge.why) for place, edge in enumerate(trace.edges) if edge.why is not None
+            ),
             unmeasured_costs=tuple(name for name in REQUIRED_COSTS if name not in trace.costs),
             shadowed=tuple(shadowed),
         )
