@@ -1,4 +1,4 @@
-"""What an import did: entries read, skipped and why, joined, inferred."""
+"""What an import did: entries read, skipped and why, joined, inferred, mended, redacted."""
 
 from __future__ import annotations
 
@@ -20,6 +20,10 @@ class ImportReport:
         """What was put together -> how often: the parts of one answer, a sighting under a key that was there."""
         self.inferred: Counter[str] = Counter()
         """Reason -> events and edges that were concluded."""
+        self.mended: Counter[str] = Counter()
+        """What did not fit together, and what was made of it -> how often."""
+        self.redacted: Counter[str] = Counter()
+        """Kind of secret -> how often one was taken out."""
         self.places: dict[str, list[str]] = {}
         """Reason -> where it first came up."""
 
@@ -29,8 +33,16 @@ class ImportReport:
     def skip(self, reason: str, at: str = "") -> None:
         """An entry that gives nothing. The reason is a sentence without the entry's own values, so that it counts."""
         self.skipped[reason] += 1
+        self._place(reason, at)
+
+    def mend(self, what: str, at: str = "") -> None:
+        """Something contradicts itself or names what is not there; `what` also says what became of it."""
+        self.mended[what] += 1
+        self._place(what, at)
+
+    def _place(self, reason: str, at: str) -> None:
         where = self.places.setdefault(reason, [])
-        if at and len(where) < _PLACES:
+        if at and len(where) < _PLACES and at not in where:
             where.append(at)
 
     def join(self, what: str, times: int = 1) -> None:
@@ -46,5 +58,7 @@ class ImportReport:
             "skipped": dict(self.skipped),
             "joined": dict(self.joined),
             "inferred": dict(self.inferred),
+            "mended": dict(self.mended),
+            "redacted": dict(self.redacted),
             "places": self.places,
         }

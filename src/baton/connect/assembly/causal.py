@@ -1,0 +1,148 @@
+"""One order for all events: along every dependency, and by time where those leave a choice.
+
+Clocks of different machines disagree, so dependencies come first and times follow them: along none does a time go back.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+
+from baton.connect.assembly.lines import Lines
+from baton.connect.assembly.links import RECEIVED, Tie
+
+_CIRCLE = "dependencies went in a circle: the least sure one was left out"
+_BACK = "a time before that of what it depends on: moved up to it"
+# What gives way first where dependencies contradict each other.
+_SURENESS = {"temporal": 5, "tool_dependency": 4, "spawn": 3, "return": 2, "aggregate": 1}
+
+
+class Order:
+    """The places of events in causal order, the ties that hold, and the times that follow."""
+
+    def __init__(self, lines: Lines, ties: list[Tie]) -> None:
+        self.lines = lines
+        self.times = self._own_times()
+        self.ranks = self._rank()
+        self.ties = ties
+        self.places = self._sorted()
+        self._move_times()
+
+    def _own_times(self) -> list[float | None]:
+        """When each event began: an event that carries a call began with it, unless it was timed itself."""
+        lines = self.lines
+        times: list[float | None] = []
+        for place, event in enumerate(lines.events):
+            t = event.t
+            if (
+                event.call is not None
+                and event.duration_s is None
+                and lines.first_of_call[event.call] == place
+            ):
+                call = lines.calls[event.call]
+                t = call.t if call.t is not None else t
+            times.append(t)
+        return times
+
+    def _rank(self) -> list[int]:
+        """Events by time, as far as each agent's own line allows; last of all, what ends an agent's work."""
+        keyed: list[tuple[float, str, int, int]] = []
+        events, times = self.lines.events, self.times
+        for agent, places in self.lines.of.items():
+            latest = 0.0
+            for position, place in enumerate(places):
+                t = times[place]
+                if t is not None and t > latest:
+                    latest = t
+                ends = position == len(places) - 1 and events[place].decision == "stop"
+                keyed.append((float("inf") if ends else latest, agent, position, place))
+        keyed.sort()
+        ranks = [0] * len(events)
+        for rank, (_, _, _, place) in enumerate(keyed):
+            ranks[place] = rank
+        return ranks
+
+    def _sorted(self) -> list[int]:
+        ranks = self.ranks
+        if all(ranks[tie.src] < ranks[tie.dst] for tie in self.ties):
+            return sorted(range(len(ranks)), key=ranks.__getitem__)
+        while True:
+            order = self._kahn()
+            if len(order) == len(ranks):
+                return order
+            self._cut(set(range(len(ranks))).difference(order))
+
+    def _kahn(self) -> list[int]:
+        ranks = self.ranks
+        waits = [0] * len(ranks)
+        after: list[list[int]] = [[] for _ in ranks]
+        for tie in self.ties:
+            waits[tie.dst] += 1
+            after[tie.src].append(tie.dst)
+        ready = [(ranks[place], place) for place, count in enumerate(waits) if count == 0]
+        heapify(ready)
+        order: list[int] = []
+        while ready:
+            _, place = heappop(ready)
+            order.append(place)
+            for follower in after[place]:
+                waits[follower] -= 1
+                if waits[follower] == 0:
+                    heappush(ready, (ranks[follower], follower))
+        return order
+
+    def _cut(self, left: set[int]) -> None:
+        """Leave out the least sure dependency of every circle that is found going back from what is left."""
+        into: dict[int, list[Tie]] = {}
+        for tie in self.ties:
+            if tie.src in left and tie.dst in left:
+                into.setdefault(tie.dst, []).append(tie)
+        ranks = self.ranks
+        for ties in into.values():
+            ties.sort(key=lambda tie: (ranks[tie.src], tie.type))
+        gone: set[int] = set()
+        done: set[int] = set()
+        for start in sorted(left, key=ranks.__getitem__):
+            path: list[Tie] = []
+            at: dict[int, int] = {}
+            place = start
+            while place not in done and place not in at:
+                tie = next((tie for tie in into.get(place, ()) if id(tie) not in gone), None)
+                if tie is None:
+                    break
+                at[place] = len(path)
+                path.append(tie)
+                place = tie.src
+            if place in at:
+                gone.add(id(min(path[at[place] :], key=self._sureness)))
+                self.lines.report.mend(_CIRCLE, self.lines.events[place].at)
+            done.update(at)
+        self.ties = [tie for tie in self.ties if id(tie) not in gone]
+
+    def _sureness(self, tie: Tie) -> tuple[int, int, int, int]:
+        types = (self.lines.events[tie.src].type, self.lines.events[tie.dst].type)
+        if types == ("tool_call", "tool_result"):
+            sure = 3  # a result without its call would be nobody's
+        else:
+            sure = 2 if tie.why is None else 0 if tie.why == RECEIVED else 1
+        return (sure, _SURENESS.get(tie.type, 0), self.ranks[tie.src], self.ranks[tie.dst])
+
+    def _move_times(self) -> None:
+        """Seconds for every event, never before those of what it depends on."""
+        times = self.times
+        earliest = min((t for t in times if t is not None), default=0.0)
+        floor = [earliest] * len(times)
+        after: list[list[int]] = [[] for _ in times]
+        for tie in self.ties:
+            after[tie.src].append(tie.dst)
+        for place in self.places:
+            t, least = times[place], floor[place]
+            if t is None:
+                t = least
+            elif t < least:
+                if least - t > 1e-6:
+                    self.lines.report.mend(_BACK, self.lines.events[place].at)
+                t = least
+            times[place] = t
+            for follower in after[place]:
+                if floor[follower] < t:
+                    floor[follower] = t

@@ -1,0 +1,109 @@
+"""What sightings say, as it may stand in a trace: without secrets, in text that can be written, each content once.
+
+Everything that came from outside and is kept passes here, and only here: texts, names, properties.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from typing import Any, Protocol
+
+from baton.connect.import_report import ImportReport
+from baton.trace.records import Payload, content_address
+
+_PACK_FROM_BYTES = 2048  # below it, packing takes longer than reading and assembling together
+_PACK_LEVEL = 1
+_DEEPEST = 24
+_MAX_INT = 2**63 - 1
+_LONGEST_NAME = 200
+
+
+class Redactor(Protocol):
+    """Takes secrets out of a text and counts them in the report."""
+
+    def __call__(self, text: str, report: ImportReport) -> str: ...
+
+
+class Contents:
+    """Makes payloads, names and properties for one trace after another."""
+
+    def __init__(
+        self, report: ImportReport, *, redact: Redactor | None = None, keep_payloads: bool = True
+    ) -> None:
+        self.keep_payloads = keep_payloads
+        self.payloads: dict[str, Payload] = {}
+        self._report = report
+        self._redact = redact
+        self._names: dict[str, str] = {}
+
+    def begin(self) -> None:
+        """The next trace."""
+        self.payloads = {}
+
+    def payload(self, text: str | None, media_type: str = "text/plain") -> str | None:
+        """The address of a text, which is kept under it."""
+        if text is None:
+            return None
+        if self._redact is not None:
+            text = self._redact(text, self._report)
+        raw = text.encode("utf-8", "surrogatepass")
+        ref = content_address(raw)
+        if ref not in self.payloads:
+            self.payloads[ref] = self._packed(ref, raw, media_type)
+        return ref
+
+    def _packed(self, ref: str, raw: bytes, media_type: str) -> Payload:
+        if not self.keep_payloads:
+            return Payload(ref=ref, size=len(raw), media_type=media_type)
+        if len(raw) >= _PACK_FROM_BYTES:
+            packed = zlib.compress(raw, _PACK_LEVEL)
+            if len(packed) < len(raw):
+                return Payload(ref=ref, size=len(raw), media_type=media_type, codec="zlib", data=packed)
+        return Payload(ref=ref, size=len(raw), media_type=media_type, data=raw)
+
+    def name(self, name: str | None) -> str | None:
+        """A short word of the source: an agent, a tool, a model. Empty is None."""
+        if not name:
+            return None
+        known = self._names.get(name)
+        if known is None:
+            known = self._names[name] = self.text(name)[:_LONGEST_NAME]
+        return known
+
+    def text(self, text: str) -> str:
+        if self._redact is not None:
+            text = self._redact(text, self._report)
+        return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+    def properties(self, given: dict[str, Any]) -> dict[str, Any]:
+        """`extra` and `meta`: what JSON can hold and a store can read back. Without payloads, no text."""
+        if not given:
+            return {}
+        found = {self.text(str(key)): self._value(value, 0) for key, value in given.items()}
+        if self.keep_payloads:
+            return found
+        return {key: value for key, value in found.items() if isinstance(value, bool | int | float)}
+
+    def _value(self, value: Any, depth: int) -> Any:
+        if isinstance(value, str):
+            return self.text(value)
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, int):
+            return value if -_MAX_INT <= value <= _MAX_INT else _huge(value)
+        if isinstance(value, float):
+            return value if math.isfinite(value) else str(value)
+        if depth >= _DEEPEST:
+            self._report.mend("properties nested too deep were cut off")
+            return "…"
+        if isinstance(value, dict):
+            return {self.text(str(key)): self._value(each, depth + 1) for key, each in value.items()}
+        if isinstance(value, list | tuple):
+            return [self._value(each, depth + 1) for each in value]
+        return self.text(str(value))
+
+
+def _huge(value: int) -> str:
+    """Python refuses to print the longest integers; so does every store to hold them."""
+    return str(value) if value.bit_length() <= 4096 else f"an integer of {value.bit_length():,} bits"

@@ -1,0 +1,240 @@
+"""Each agent's own line of events: complete, in order, with every tool's result beside its call.
+
+Here what the sightings leave out is made up for: a call that no event carries gets one, an agent with a parent and no
+spawn gets one, a result whose call is not there gets a call. Whatever is concluded so says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from baton.connect.assembly.gathering import Gathered, time_of
+from baton.connect.assembly.people import NO_SPAWN, Person
+from baton.connect.import_report import ImportReport
+from baton.connect.seen import Link, SeenCall, SeenEvent
+from baton.trace.graph.lineage import NO_EFFECT
+
+T = TypeVar("T", SeenCall, SeenEvent)
+
+NO_CALL = "a tool's result is there and its call is not"
+OPEN_CALL = "a result names no call: the latest open call of its tool"
+_NOT_ACTS = frozenset(("tool_result", "human_intervention"))
+
+
+class Lines:
+    """The events of a session by place, and the places of each agent's events in order."""
+
+    def __init__(self, gathered: Gathered, people: dict[str, Person], report: ImportReport) -> None:
+        self.people = people
+        self.report = report
+        self.calls = gathered.calls
+        self.events: list[SeenEvent] = []
+        self.place: dict[str, int] = {}
+        """Key of an event -> its place in `events`."""
+        self.of: dict[str, list[int]] = {}
+        """Key of an agent -> places of its events, in its own order."""
+        self.answers: dict[int, int] = {}
+        """Place of a tool's result -> place of its call, where that is the same agent's."""
+        self.first_of_call: dict[str, int] = {}
+        """Key of a call -> place of the first event that it said."""
+        for key in sorted(gathered.events):
+            self.add(_timed(gathered.events[key], report))
+        for key, call in self.calls.items():
+            if (timed := _timed(call, report)) is not call:
+                self.calls[key] = timed
+        self._carry_calls()
+        self._settle_spawns()
+        self._put_in_order()
+        self._find_answers()
+        self.say()
+
+    def add(self, event: SeenEvent) -> int:
+        place = self.place[event.key] = len(self.events)
+        self.events.append(event)
+        return place
+
+    def free_key(self, key: str) -> str:
+        while key in self.place:
+            key += "'"
+        return key
+
+    def say(self) -> None:
+        """Find which event each call said first."""
+        self.first_of_call = {}
+        for places in self.of.values():
+            for place in places:
+                call = self.events[place].call
+                if call is not None:
+                    self.first_of_call.setdefault(call, place)
+
+    def _carry_calls(self) -> None:
+        """A call that led to no event gets one of its own, so that its tokens are charged."""
+        said = {event.call for event in self.events}
+        for key in sorted(self.calls.keys() - said):
+            call = self.calls[key]
+            self.add(
+                SeenEvent(
+                    session=call.session, key=self.free_key(f"{key}/answer"), at=call.at, why=call.why,
+                    agent=call.agent, type="orchestrator_decision", decision="continue", order=call.order,
+                    t=call.t, call=key, status=call.status,
+                )
+            )  # fmt: skip
+        for place, event in enumerate(self.events):
+            if event.call is not None and event.call not in self.calls:
+                self.report.mend("an event names a call that is not there: it stands without one", event.at)
+                self.events[place] = replace(event, call=None)
+
+    def _settle_spawns(self) -> None:
+        """Every agent with a parent is spawned once, by that parent or by whoever says so."""
+        made: dict[str, SeenEvent] = {}
+        spawns = [place for place, event in enumerate(self.events) if _makes_somebody(event)]
+        spawns.sort(key=lambda place: _by_time(self.events[place]))
+        for place in spawns:
+            event = self.events[place]
+            if event.to is None or event.to == event.agent or self._is_above(event.to, event.agent):
+                self.report.mend("a spawn makes nobody new: taken as a decision", event.at)
+                self.events[place] = _as_decision(event)
+            elif event.to in made:
+                self.report.mend("an agent is spawned again: taken as a delegation to it", event.at)
+                self.events[place] = replace(event, type="message", decision="delegate")
+            else:
+                made[event.to] = event
+                self.people[event.to].parent = event.agent
+        lost = [key for key, person in self.people.items() if person.parent is not None and key not in made]
+        if lost:
+            by_agent: dict[str, list[SeenEvent]] = {}
+            for event in self.events:
+                by_agent.setdefault(event.agent, []).append(event)
+            for key in lost:
+                self._infer_spawn(self.people[key], by_agent)
+
+    def _is_above(self, key: str, below: str) -> bool:
+        above: str | None = below
+        for _ in range(len(self.people)):
+            if above is None or above == key:
+                break
+            above = self.people[above].parent
+        return above == key
+
+    def _infer_spawn(self, person: Person, by_agent: dict[str, list[SeenEvent]]) -> None:
+        """It stands after what the parent did by the time of the child's first sign."""
+        assert person.parent is not None
+        own, parents = by_agent.get(person.key, []), by_agent.get(person.parent, [])
+        t = min((event.t for event in own if event.t is not None), default=None)
+        before = [event.order for event in parents if t is None or event.t is None or event.t <= t]
+        if before:
+            last = max(before)
+            order = (*last, 0.0) if last else ()
+        else:  # nothing yet, or the child's clock is behind
+            order = min((event.order for event in parents), default=())
+        self.add(
+            SeenEvent(
+                session=own[0].session if own else "", key=self.free_key(f"{person.key}/spawn"), at=person.at,
+                why=person.why or NO_SPAWN, agent=person.parent, type="spawn", to=person.key, order=order, t=t,
+            )
+        )  # fmt: skip
+
+    def _put_in_order(self) -> None:
+        for place, event in enumerate(self.events):
+            self.of.setdefault(event.agent, []).append(place)
+        events = self.events
+        for places in self.of.values():
+            places.sort(key=lambda place: _in_line(events[place]))
+            # Whom an agent made stands before its last word, however late they were first seen.
+            last = len(places)
+            while (
+                last and events[places[last - 1]].type == "spawn" and events[places[last - 1]].why is not None
+            ):
+                last -= 1
+            if 0 < last < len(places) and events[places[last - 1]].decision == "stop":
+                places.append(places.pop(last - 1))
+
+    def _find_answers(self) -> None:
+        """Join every tool's result to its call."""
+        answered: set[int] = set()
+        for agent in sorted(self.of):
+            open_calls: dict[int, str | None] = {}
+            line: list[int] = []
+            for place in self.of[agent]:
+                event = self.events[place]
+                if event.type == "tool_call":
+                    open_calls[place] = event.tool
+                if event.type != "tool_result":
+                    line.append(place)
+                    continue
+                call = self._call_of(event)
+                if call is not None and call in answered:
+                    self.report.mend(
+                        "a second result of one tool call: kept as an event of its own", event.at
+                    )
+                    self.events[place] = _as_decision(event)
+                    line.append(place)
+                    continue
+                if call is None:
+                    call = self._open_call(place, event, open_calls, line)
+                answered.add(call)
+                open_calls.pop(call, None)
+                if self.events[call].agent == agent:
+                    self.answers[place] = call
+                line.append(place)
+            self.of[agent] = line
+
+    def _call_of(self, result: SeenEvent) -> int | None:
+        for link in result.after:
+            place = self.place.get(link.key)
+            if place is not None and self.events[place].type == "tool_call":
+                return place
+        return None
+
+    def _open_call(
+        self, place: int, result: SeenEvent, open_calls: dict[int, str | None], line: list[int]
+    ) -> int:
+        """The call of a result that names none: the latest open one of its tool, else one that is made up."""
+        for call in reversed(open_calls):
+            if result.tool is None or open_calls[call] == result.tool:
+                link = Link(self.events[call].key, "tool_dependency", OPEN_CALL)
+                self.events[place] = replace(result, after=(*result.after, link))
+                return call
+        key = self.free_key(f"{result.key}/call")
+        call = self.add(
+            SeenEvent(
+                session=result.session, key=key, at=result.at, why=NO_CALL, agent=result.agent,
+                type="tool_call", tool=result.tool, order=result.order, t=result.t,
+            )
+        )  # fmt: skip
+        self.events[place] = replace(result, after=(*result.after, Link(key, "tool_dependency", NO_CALL)))
+        line.append(call)
+        return call
+
+
+def _timed(seen: T, report: ImportReport) -> T:
+    """The same, without a time that is none."""
+    if seen.t is None or time_of(seen.t, report, seen.at) is not None:
+        return seen
+    return replace(seen, t=None)
+
+
+def _makes_somebody(event: SeenEvent) -> bool:
+    return event.type == "spawn" and event.status not in NO_EFFECT
+
+
+def _as_decision(event: SeenEvent) -> SeenEvent:
+    """An event that cannot stand as what it is, kept as nobody's choice."""
+    extra = {**event.extra, "source_type": event.type}
+    return replace(event, type="orchestrator_decision", decision=event.decision or "none", extra=extra)
+
+
+def _by_time(event: SeenEvent) -> tuple[float, str]:
+    return (float("inf") if event.t is None else event.t, event.key)
+
+
+def _in_line(event: SeenEvent) -> tuple[tuple[float, ...], float, str]:
+    return (event.order, -1.0 if event.t is None else event.t, event.key)
+
+
+def acts(events: list[SeenEvent], places: Iterable[int]) -> list[int]:
+    """Those of an agent's line that are its own doing, and so what something sent to it can reach."""
+    return [place for place in places if events[place].type not in _NOT_ACTS]
