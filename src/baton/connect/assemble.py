@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from baton.connect.assembly.agent_lines import AgentLines
 from baton.connect.assembly.building import Built, is_empty
 from baton.connect.assembly.causal import Order
 from baton.connect.assembly.contents import Contents
 from baton.connect.assembly.gathering import Gathered
-from baton.connect.assembly.lines import Lines
 from baton.connect.assembly.links import ties_of
 from baton.connect.assembly.people import people_of
 from baton.connect.import_report import ImportReport
@@ -57,7 +57,7 @@ class Assembler:
         with no_collection():
             gathered.settle(report)
             contents.begin()
-            lines = Lines(gathered, people_of(gathered, contents, report), report)
+            lines = AgentLines(gathered, people_of(gathered, contents, report), report)
             ties = ties_of(lines)
             order = Order(lines, ties)
             return Built(self.kind, gathered, lines, order, contents, report).trace(gathered.rewards)

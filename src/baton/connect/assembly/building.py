@@ -8,10 +8,10 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import Any
 
+from baton.connect.assembly.agent_lines import AgentLines
 from baton.connect.assembly.causal import Order
 from baton.connect.assembly.contents import Contents
 from baton.connect.assembly.gathering import Gathered, seconds_of, time_of
-from baton.connect.assembly.lines import Lines
 from baton.connect.assembly.links import receiver_of
 from baton.connect.assembly.said_calls import CallRecords
 from baton.connect.import_report import ImportReport
@@ -34,7 +34,7 @@ class Built:
         self,
         kind: str,
         gathered: Gathered,
-        lines: Lines,
+        lines: AgentLines,
         order: Order,
         contents: Contents,
         report: ImportReport,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
 
-from baton.connect.assembly.lines import Lines
+from baton.connect.assembly.agent_lines import AgentLines
 from baton.connect.assembly.links import RECEIVED, Tie
 
 _CIRCLE = "dependencies went in a circle: the least sure one was left out"
@@ -19,7 +19,7 @@ _SURENESS = {"temporal": 5, "tool_dependency": 4, "spawn": 3, "return": 2, "aggr
 class Order:
     """The places of events in causal order, the ties that hold, and the times that follow."""
 
-    def __init__(self, lines: Lines, ties: list[Tie]) -> None:
+    def __init__(self, lines: AgentLines, ties: list[Tie]) -> None:
         self.lines = lines
         self.times = self._own_times()
         self.ranks = self._rank()
@@ -106,12 +106,12 @@ class Order:
             at: dict[int, int] = {}
             place = start
             while place not in done and place not in at:
-                tie = next((tie for tie in into.get(place, ()) if id(tie) not in gone), None)
-                if tie is None:
+                back = next((tie for tie in into.get(place, ()) if id(tie) not in gone), None)
+                if back is None:
                     break
                 at[place] = len(path)
-                path.append(tie)
-                place = tie.src
+                path.append(back)
+                place = back.src
             if place in at:
                 gone.add(id(min(path[at[place] :], key=self._sureness)))
                 self.lines.report.mend(_CIRCLE, self.lines.events[place].at)

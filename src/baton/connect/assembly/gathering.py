@@ -89,8 +89,10 @@ def merged(sightings: list[S]) -> S:
         elif isinstance(values[-1], dict):
             fields[name] = {key: value for each in values for key, value in each.items()}
         elif name == "media_type":
-            said = [each.media_type for each in by_worth if getattr(each, "content", None) is not None]
-            fields[name] = said[-1] if said else values[-1]
+            said = [getattr(each, "content", None) is not None for each in by_worth]
+            fields[name] = next(
+                (v for v, is_there in zip(values[::-1], said[::-1], strict=True) if is_there), values[-1]
+            )
         else:
             known = [value for value in values if value is not None and value != () and value == value]
             fields[name] = (min(known) if name in _FIRST else known[-1]) if known else values[-1]

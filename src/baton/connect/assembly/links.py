@@ -7,7 +7,7 @@ from itertools import accumulate
 
 from msgspec import Struct
 
-from baton.connect.assembly.lines import Lines, acts
+from baton.connect.assembly.agent_lines import AgentLines, acts
 from baton.connect.seen import SeenEvent
 from baton.trace.vocabulary import EdgeType
 
@@ -25,7 +25,7 @@ class Tie(Struct, gc=False):
     why: str | None = None
 
 
-def ties_of(lines: Lines) -> list[Tie]:
+def ties_of(lines: AgentLines) -> list[Tie]:
     """All of them; first those of agents' own lines."""
     said = _said(lines)
     said += _received(lines, said)
@@ -33,7 +33,7 @@ def ties_of(lines: Lines) -> list[Tie]:
     return _own(lines) + said
 
 
-def _said(lines: Lines) -> list[Tie]:
+def _said(lines: AgentLines) -> list[Tie]:
     """What sightings link to, and a spawned agent's first act to its spawn."""
     ties: list[Tie] = []
     known: set[tuple[int, int, str]] = set()
@@ -56,7 +56,7 @@ def _said(lines: Lines) -> list[Tie]:
     return ties
 
 
-def _received(lines: Lines, said: list[Tie]) -> list[Tie]:
+def _received(lines: AgentLines, said: list[Tie]) -> list[Tie]:
     """A message or return whose receipt nobody saw reaches its receiver's first act after it."""
     linked = {tie.src for tie in said if tie.type in ("message", "return")}
     clocks: dict[str, tuple[list[int], list[float]]] = {}
@@ -76,12 +76,12 @@ def _received(lines: Lines, said: list[Tie]) -> list[Tie]:
     return ties
 
 
-def receiver_of(lines: Lines, event: SeenEvent) -> str | None:
+def receiver_of(lines: AgentLines, event: SeenEvent) -> str | None:
     """A return goes to whom it names, else to the parent."""
     return lines.people[event.agent].parent if event.type == "return" and event.to is None else event.to
 
 
-def _aggregated(lines: Lines, said: list[Tie]) -> list[Tie]:
+def _aggregated(lines: AgentLines, said: list[Tie]) -> list[Tie]:
     """The first answer after all of two or more agents that were out at once came back."""
     returned: dict[int, list[int]] = {}  # place where returns arrive -> the returns
     for tie in said:
@@ -98,7 +98,7 @@ def _aggregated(lines: Lines, said: list[Tie]) -> list[Tie]:
     return ties
 
 
-def _aggregated_by(lines: Lines, agent: str, returned: dict[int, list[int]]) -> list[Tie]:
+def _aggregated_by(lines: AgentLines, agent: str, returned: dict[int, list[int]]) -> list[Tie]:
     ties: list[Tie] = []
     line: list[int] = []
     out: set[str] = set()  # agents that have not come back
@@ -127,7 +127,7 @@ def _aggregated_by(lines: Lines, agent: str, returned: dict[int, list[int]]) -> 
     return ties
 
 
-def _aggregate(lines: Lines, place: int) -> int:
+def _aggregate(lines: AgentLines, place: int) -> int:
     first = lines.events[place]
     return lines.add(
         SeenEvent(
@@ -137,7 +137,7 @@ def _aggregate(lines: Lines, place: int) -> int:
     )  # fmt: skip
 
 
-def _own(lines: Lines) -> list[Tie]:
+def _own(lines: AgentLines) -> list[Tie]:
     """Each agent's line. A tool's result follows its call, and what the agent does next follows the result."""
     ties: list[Tie] = []
     answers = lines.answers

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from itertools import chain
 
 from msgspec import Struct
 
 from baton.connect.assembly.contents import Contents
 from baton.connect.assembly.gathering import Gathered
 from baton.connect.import_report import ImportReport
+from baton.connect.seen import SeenCall, SeenEvent
 from baton.trace.graph.lineage import NO_EFFECT
 
 NO_SPAWN = "an agent names its parent and no spawn of it was seen"
@@ -59,7 +61,8 @@ def people_of(gathered: Gathered, contents: Contents, report: ImportReport) -> d
 def _first_times(gathered: Gathered) -> dict[str, float]:
     """Key of everybody named -> the earliest time at which anything of theirs is seen."""
     first: dict[str, float] = dict.fromkeys(gathered.agents, math.inf)
-    for seen in (*gathered.calls.values(), *gathered.events.values()):
+    acting: Iterable[SeenCall | SeenEvent] = chain(gathered.calls.values(), gathered.events.values())
+    for seen in acting:
         t = math.inf if seen.t is None or seen.t != seen.t else seen.t
         if t < first.get(seen.agent, math.inf) or seen.agent not in first:
             first[seen.agent] = t

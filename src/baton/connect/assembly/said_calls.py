@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
+from baton.connect.assembly.agent_lines import AgentLines
 from baton.connect.assembly.causal import Order
 from baton.connect.assembly.contents import Contents
 from baton.connect.assembly.gathering import seconds_of
-from baton.connect.assembly.lines import Lines
 from baton.connect.seen import SeenCall
 from baton.trace.log import common_prefix
 from baton.trace.records import Call, Floats, Ints, Sampling
@@ -19,7 +19,7 @@ from baton.trace.records import Call, Floats, Ints, Sampling
 A = TypeVar("A", Ints, Floats)
 
 
-class Said(Struct):
+class JoinedCall(Struct):
     """One call, both ways."""
 
     key: str
@@ -38,22 +38,22 @@ class Said(Struct):
 class CallRecords:
     """All calls of a session, in the order of the events that they said."""
 
-    def __init__(self, lines: Lines, order: Order, contents: Contents, zero: float) -> None:
+    def __init__(self, lines: AgentLines, order: Order, contents: Contents, zero: float) -> None:
         self._lines = lines
         self._contents = contents
         self._zero = zero
-        self.by_key: dict[str, Said] = {}
+        self.by_key: dict[str, JoinedCall] = {}
         rank = {place: number for number, place in enumerate(order.places)}
         keys = sorted(lines.calls, key=lambda key: rank[lines.first_of_call[key]])
         self._number = {key: number for number, key in enumerate(keys)}
-        latest: dict[str, Said] = {}  # agent -> its last call
+        latest: dict[str, JoinedCall] = {}  # agent -> its last call
         for number, key in enumerate(keys, 1):
             seen = lines.calls[key]
             said = self.by_key[key] = self._said(f"c{number}", seen, latest.get(seen.agent))
             latest[seen.agent] = said
         self.records = tuple(said.record for said in self.by_key.values())
 
-    def _said(self, id_: str, seen: SeenCall, before: Said | None) -> Said:
+    def _said(self, id_: str, seen: SeenCall, before: JoinedCall | None) -> JoinedCall:
         lines, contents, report = self._lines, self._contents, self._lines.report
         parent = self._parent(seen)
         whole = self._numbers(Ints, seen.prompt_ids, seen.at)
@@ -89,9 +89,9 @@ class CallRecords:
             duration_s=duration,
         )
         context = None if whole is None or completion is None else whole + completion
-        return Said(key=seen.key, seen=seen, record=record, context=context)
+        return JoinedCall(key=seen.key, seen=seen, record=record, context=context)
 
-    def _parent(self, seen: SeenCall) -> Said | None:
+    def _parent(self, seen: SeenCall) -> JoinedCall | None:
         if seen.parent is None:
             return None
         parent = self.by_key.get(seen.parent)

@@ -24,7 +24,7 @@ OPEN_CALL = "a result names no call: the latest open call of its tool"
 _NOT_ACTS = frozenset(("tool_result", "human_intervention"))
 
 
-class Lines:
+class AgentLines:
     """The events of a session by place, and the places of each agent's events in order."""
 
     def __init__(self, gathered: Gathered, people: dict[str, Person], report: ImportReport) -> None:
