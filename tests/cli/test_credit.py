@@ -265,3 +265,67 @@ def test_what_credit_grounds_on_is_printed(capsys: pytest.CaptureFixture[str], t
     plays = [(str(i), f"{i} {i}", f"and {i}x") for i in range(4)]
     write([talk(f"t{i}", i, list(zip("abc", said, strict=True))) for i, said in enumerate(plays)], path)
     assert "Warning: these groups tell hardly any event from another." in credit(capsys, *args)
+
+
+def test_what_forks_may_cost_is_said_before_they_are_run(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """15 coalitions of four workers, each at most as dear as the trace: 4.3 times were 350,000 tokens before."""
+    run = made(tmp_path / "sum")
+    [trace] = traces(run)
+    own = sum(event.tokens or 0 for event in trace.events)
+    capsys.readouterr()
+    assert main(["credit", str(run), "--estimator", "shapley"]) == 0
+    said = capsys.readouterr()
+    most = own * 15
+    assert f"runs parts of 1 trace (~{own:,} tokens) again: up to about ~{most:,} tokens" in " ".join(
+        said.err.split()
+    )
+    spent = [line.split()[-2] for line in said.out.splitlines() if line.endswith("tokens")]
+    assert spent[0].startswith("~")  # as estimated as the trace's own
+    assert 0 < int(spent[0].lstrip("~").replace(",", "")) < most
+
+
+def test_shapley_is_capped_by_itself_and_says_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """2^8 coalitions would be run where nobody says otherwise; the cap is a setting, and one can ask for all."""
+    run = made(tmp_path / "sum", "--set", "task.num_shards=8")
+    [trace] = traces(run)
+    own = sum(event.tokens or 0 for event in trace.events)
+    capsys.readouterr()
+    assert main(["credit", str(run), "--estimator", "shapley", "--json"]) == 0
+    said = capsys.readouterr()
+    assert f"up to about ~{64 * own:,} tokens" in said.err
+    assert "bound by spend 64" in said.err
+    assert "--set spend=null" in said.err
+    found = json.loads(said.out)["traces"][0]["credits"]
+    assert sum(credit["cost_tokens"] for credit in found) <= 64 * own
+    assert any("bound by spend 64" in note for note in found[0]["assumes"])
+    args = ("--estimator", "shapley", "--set", "spend=4", "--json")
+    assert main(["credit", str(run), *args]) == 0
+    said = capsys.readouterr()
+    assert "bound by spend 4;" in said.err
+    few = json.loads(said.out)["traces"][0]["credits"]
+    assert sum(credit["cost_tokens"] for credit in few) < sum(credit["cost_tokens"] for credit in found)
+
+
+def test_the_refusal_of_one_rollout_names_what_makes_a_group(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = scored(tmp_path / "a.jsonl", 0.5)
+    assert "--rollouts N" in refused(capsys, path, "--estimator", "group")
+
+
+def test_a_trace_that_has_nobody_to_credit_does_not_keep_the_others_from_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """As in a training folder, where some of the measured runs spawn nobody."""
+    run = made(tmp_path / "sum")
+    assert main(["run", "game:pandora", "--policy", "random", "--seed", "3", "--out", str(run)]) == 0
+    capsys.readouterr()
+    assert main(["credit", str(run), "--estimator", "shapley", "--json"]) == 0
+    said = capsys.readouterr()
+    credited, alone = json.loads(said.out)["traces"]
+    assert len(credited["credits"]) == 4
+    assert alone["credits"] == []
+    assert f"no credit for {alone['trace_id']}: trace {alone['trace_id']} has no spawned agents" in said.err
+    assert "rollouts of its task" not in said.err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -130,3 +131,61 @@ def test_away_from_its_run_it_says_where_to_look(
     assert main([*asked, "--out", str(tmp_path / "f.jsonl")]) == 2
     assert "Leave --policy out" in capsys.readouterr().err
     assert json.loads((runs["grpo"] / "run.json").read_text())["status"] == "finished"
+
+
+def test_credit_by_forks_is_given_where_training_put_the_traces(
+    runs: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the weights that played them, as `fork` has it; a copy elsewhere says where to look."""
+    run = runs["dr-mas"]
+    capsys.readouterr()
+    assert main(["credit", str(run), "--estimator", "shapley", "--json"]) == 0
+    said = capsys.readouterr()
+    assert "shapley runs parts of" in said.err
+    for each in json.loads(said.out)["traces"]:
+        [trace] = [trace for trace in traces(run) if trace.trace_id == each["trace_id"]]
+        spawned = [event.to for event in trace.events if event.type == "spawn"]
+        assert [credit["target"] for credit in each["credits"]] == spawned
+    elsewhere = run.parent / "copied.jsonl"
+    assert main(["convert", str(run), str(elsewhere)]) == 0
+    assert main(["credit", str(elsewhere), "--estimator", "shapley"]) == 2
+    assert "DIR/traces/run.db" in capsys.readouterr().err
+
+
+def test_two_training_runs_are_no_group(runs: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    """Weights differ from run to run: one rollout of each is not two of one team."""
+    alike = runs["dr-mas"]
+    twin = alike.parent / "twin"
+    shutil.copytree(alike, twin)
+    capsys.readouterr()
+    args = ("--estimator", "mean", "--json")
+    assert main(["credit", str(alike), *args]) == 0
+    alone = json.loads(capsys.readouterr().out)["traces"]
+    assert main(["credit", str(alike), str(twin), *args]) == 0
+    assert json.loads(capsys.readouterr().out)["traces"] == alone * 2
+
+
+def test_traces_of_training_are_run_again_for_measures(
+    runs: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert main(["measure", str(runs["dr-mas"]), "--trace", "after-0", "--replay"]) == 0
+    assert "was not made by `baton run`" not in capsys.readouterr().out
+
+
+def test_a_training_run_is_sealed_whole_or_refused_with_what_to_type(
+    runs: dict[str, Path], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Its store is what --resume, eval and the viewer read, so its traces are copied and stay."""
+    run = tmp_path / "run"
+    shutil.copytree(runs["grpo"], run)
+    before = [trace.trace_id for trace in traces(run)]
+    capsys.readouterr()
+    assert main(["seal", str(run), str(tmp_path / "sealed")]) == 0
+    said = capsys.readouterr().out
+    assert f"Sealed {len(before)} traces" in said
+    assert "a training run keeps its traces" in said
+    assert [trace.trace_id for trace in traces(run)] == before
+    assert sorted(trace.trace_id for trace in read_all(tmp_path / "sealed")) == sorted(before)
+    assert main(["seal", str(run), str(run)]) == 2
+    assert "Give another DIR" in capsys.readouterr().err

@@ -284,6 +284,26 @@ def test_a_stand_in_of_another_name_is_barred_in_turn() -> None:
     assert {c.target: c.value for c in credits} == {"lead1": 0.5, "lead1.worker1": 0.5}
 
 
+def test_a_team_that_tries_again_and_again_is_forked_once_for_each_coalition() -> None:
+    """Barred orchestrators that send for two more at every turn took a fork for every few names that they tried."""
+
+    def script(request: Request) -> str:
+        if request.role == "worker":
+            return "return 1"
+        said = [e.text[-1] for e in request.entries if "returned:" in e.text]
+        if said or turn_of(request) > 20:
+            return f"stop {len(said)}"
+        return "spawn worker: x\n" * 3 + "wait all"
+
+    team, assignment = team_of(script, 0)
+    trace = asyncio.run(run(team, assignment))
+    forks = Forks(team, assignment)
+    [credits] = asyncio.run(shapley([trace], runner=forks))
+    assert forks.num_run == 7  # 2^3 coalitions, of which everybody together is the recorded run
+    assert {c.target: c.value for c in credits} == {"worker1": 1.0, "worker2": 1.0, "worker3": 1.0}
+    assert credits[0].cost_calls == forks.cost.calls
+
+
 def test_a_trace_without_spawns_is_a_clear_error() -> None:
     team, assignment = team_of(lambda _: "stop 1", 0)
     trace = asyncio.run(run(team, assignment))

@@ -18,7 +18,7 @@ from baton.learn.rollouts import branched, lockstep
 from baton.learn.scoring import Judging, Scoring, outcome_of
 from baton.learn.stage import Episode, Stage
 from baton.team.forks import Forks
-from baton.team.intervene import BarAgent
+from baton.team.intervene import BarAgent, OnlyAgents
 from baton.trace.records import Credit
 from baton.trace.trace import Trace
 
@@ -88,8 +88,9 @@ def test_sharp_shares_by_shapley_values() -> None:
     assert tokens > 0
 
     async def worth(trace: Trace, barred: list[str]) -> float:
-        others = [f"worker{k}" for k in range(3, 70)]  # nobody may stand in for who is missing
-        return outcome_of((await forks.fork(trace, [BarAgent(name) for name in barred], barred=others)).trace)
+        gone = [BarAgent(name) for name in barred]
+        nobody_else = OnlyAgents(("worker1", "worker2"))  # nobody may stand in for who is missing
+        return outcome_of((await forks.fork(trace, [*gone, nobody_else])).trace)
 
     for trace in traces:
         one, two = "worker1", "worker2"

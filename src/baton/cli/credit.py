@@ -6,6 +6,7 @@ import argparse
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from inspect import Parameter
 from pathlib import Path
 from types import UnionType
@@ -15,23 +16,30 @@ from msgspec import Struct, structs
 
 from baton import registry
 from baton.cli import add_repeated, add_trust
-from baton.cli.printing import aligned, print_json, remark
-from baton.compose.credit_traces import CreditLayer, TraceRunner, credited, credits_of, partitions_of
-from baton.compose.runs import traces_at
+from baton.cli.credit_lines import print_credits, tell_of_the_bound, tell_of_the_cost, tell_of_those_left_out
+from baton.cli.printing import aligned, print_json
+from baton.compose.credit_traces import (
+    CreditLayer,
+    CreditWatch,
+    TraceRunner,
+    credited,
+    credits_of,
+    partitions_of,
+)
+from baton.compose.runs import placed_traces
 from baton.compose.waking import run_waking
 from baton.credit import ESTIMATORS, find
-from baton.credit.core.covering import Grounds, grounds_of
-from baton.credit.estimator import Credits, Estimator, Value
+from baton.credit.core.covering import grounds_of
+from baton.credit.estimator import CreditError, Estimator, Value
 from baton.credit.estimators.partition import Partition
 from baton.credit.stack import StackedCredit, check_stack
 from baton.errors import UsageError, nearest
 from baton.games.exact_value import optimal_value
 from baton.registry import TRUST, imported, is_reference
 from baton.settings import read_value
-from baton.trace.acts import EVENT_UNITS
 from baton.trace.formats import find_format, format_of_name, write
 from baton.trace.formats.durable import refuse_written
-from baton.trace.trace import Trace, is_fork, repeats
+from baton.trace.trace import Trace
 from baton.trace.vocabulary import CREDIT_UNITS
 from baton.view.terminal.live import live_line
 from baton.view.terminal.screen import emit
@@ -98,7 +106,8 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"estimator {estimator.name} does not run traces again; leave {TRUST} out.")
     if args.out is not None:
         _check_target(args.out, args.force)
-    traces = traces_at(*args.paths)
+    paths, traces = map(list, zip(*placed_traces(*args.paths), strict=True))
+    refused: list[tuple[Sequence[Trace], CreditError]] = []
     credits = run_waking(
         credits_of(
             estimator,
@@ -108,10 +117,16 @@ def run(args: argparse.Namespace) -> int:
             reward=args.reward,
             settings=settings,
             trust=args.trust,
-            watching=_watching,
+            paths=paths,
+            watch=CreditWatch(
+                running=_watching,
+                spending=partial(tell_of_the_cost, estimator),
+                refused=lambda group, error: refused.append((group, error)),
+            ),
         )
     )
-    _tell_of_those_left_out(traces, credits)
+    tell_of_those_left_out(traces, credits, refused)
+    tell_of_the_bound(credits)
     if args.out is not None:
         write(map(credited, traces, credits), args.out)
     if args.json:
@@ -121,24 +136,8 @@ def run(args: argparse.Namespace) -> int:
         ]
         told = structs.asdict(grounds_of(traces, credits))
         return print_json({"estimator": _about(estimator), "grounds": told, "traces": rows})
-    _print_table(traces, credits)
+    print_credits(traces, credits)
     return 0
-
-
-def _tell_of_those_left_out(traces: list[Trace], credits: Credits) -> None:
-    left = [n for n, mine in enumerate(credits) if not mine]
-    again = repeats(traces)
-    forks = [traces[n].trace_id for n in left if is_fork(traces[n])]
-    repeated = [f"{traces[n].trace_id} ({traces[again[n]].trace_id})" for n in left if n in again]
-    alone = [traces[n].trace_id for n in left if n not in again and not is_fork(traces[n])]
-    for why, names in (
-        ("it is too few rollouts of its task by the same weights", alone),
-        ("a fork is no rollout of its own", forks),
-        ("a repeat, draw for draw, is no rollout of its own", repeated),
-    ):
-        if names and any(credits):
-            told = printable(", ".join([*names[:3], *(["…"] if len(names) > 3 else [])]))
-            remark(f"baton credit: not compared, for {why}: {told}")
 
 
 def _partition(args: argparse.Namespace) -> int:
@@ -150,7 +149,7 @@ def _partition(args: argparse.Namespace) -> int:
         raise UsageError("no traces given. Type: baton credit TRACE... --partition")
     if args.out is not None:
         _check_target(args.out, args.force)
-    given = traces_at(*args.paths)
+    paths, given = map(list, zip(*placed_traces(*args.paths), strict=True))
     every = run_waking(
         partitions_of(
             given,
@@ -159,10 +158,11 @@ def _partition(args: argparse.Namespace) -> int:
             group_by=args.group_by,
             reward=args.reward,
             trust=args.trust,
-            watching=_watching,
+            paths=paths,
+            watch=CreditWatch(running=_watching),
         )
     )
-    _tell_of_those_left_out(given, [[] if each is None else list(each.credits) for each in every])
+    tell_of_those_left_out(given, [[] if each is None else list(each.credits) for each in every])
     if args.out is not None:
         kept = [() if each is None else each.credits for each in every]
         write(map(credited, given, kept), args.out)
@@ -316,41 +316,6 @@ def _about(estimator: Estimator) -> dict[str, Any]:
         "about": estimator.about,
         "estimand": estimator.estimand or estimator.about,
     }
-
-
-def _print_table(traces: Sequence[Trace], credits: Credits) -> None:
-    rows = [("trace", "unit", "target", "credit", "± stderr", "re-run")]
-    rows.extend(
-        (
-            printable(trace.trace_id),
-            credit.unit,
-            printable(credit.target),
-            f"{credit.value:+.4f}",
-            "not known" if credit.stderr is None else f"{credit.stderr:.4f}",
-            f"{credit.cost_tokens or 0:,} tokens",
-        )
-        for trace, mine in zip(traces, credits, strict=True)
-        for credit in mine
-    )
-    emit(aligned(rows, ""))
-    notes = sorted({note for mine in credits for credit in mine for note in credit.assumes})
-    if notes:
-        emit([[(f"assumes: {printable('; '.join(notes))}", "dim")]])
-    if any(credit.unit in EVENT_UNITS for mine in credits for credit in mine):
-        emit([[(_grounds(grounds_of(traces, credits)), "dim")]])
-
-
-def _grounds(found: Grounds) -> str:
-    told = (
-        f"of {found.events:,} events: {found.zero:.0%} without credit, {found.borrowed:.0%} told by rollouts that are "
-        f"alike, {found.alone:.0%} by the return alone"
-    )
-    if not found.is_bare:
-        return told
-    return (
-        f"{told}. Warning: these groups tell hardly any event from another. Give more rollouts, compare over instances "
-        "(--group-by task), or give a critic (--set value=module:function, where the estimator takes one)."
-    )
 
 
 def _list(unit: str | None, as_json: bool) -> int:

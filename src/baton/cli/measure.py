@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import structs
@@ -15,7 +14,7 @@ from baton import registry
 from baton.cli import add_repeated, add_trust
 from baton.cli.gold_file import MEASURE_DATA, GoldTables, check_gold_keys, gold_of, read_gold
 from baton.cli.printing import print_json, remark
-from baton.compose.again import own_settings, team_again
+from baton.compose.again import TrainedRuns, is_trained, own_settings, team_again
 from baton.compose.known import measure_gold, task_behind
 from baton.errors import BatonError, UsageError, nearest
 from baton.measure.figure import Figure, not_measured
@@ -84,14 +83,15 @@ def run(args: argparse.Namespace) -> int:
     metrics = [find_metric(name) for name in args.metric]
     meaning = Meaning(embed=None if args.embed is None else _embedding(args.embed))
     given = read_gold(args.gold, MEASURE_DATA) if args.gold is not None else {}
-    team = _readings(args.paths, trust=args.trust, meaning=meaning, given=given)
+    paths: dict[int, str] = {}
+    team = _readings(args.paths, trust=args.trust, meaning=meaning, given=given, found_at=paths)
     if not team:
         raise UsageError(f"{', '.join(args.paths)}: no trace in there.")
     if args.gold is not None:
         check_gold_keys(args.gold, given, {reading.trace.trace_id for reading in team})
     team = _chosen(team, args.trace)
     _check_tools(args, team)
-    rerun = partial(_rerun, trust=args.trust)
+    rerun = _Reruns(paths, trust=args.trust).of
     safety = None
     if args.safety:
         ordered = sorted(team, key=lambda reading: reading.trace.trace_id)
@@ -123,9 +123,17 @@ def _embedding(name: str) -> Embed:
 
 
 def _readings(
-    paths: Sequence[str], *, trust: bool, meaning: Meaning | None = None, given: GoldTables | None = None
+    paths: Sequence[str],
+    *,
+    trust: bool,
+    meaning: Meaning | None = None,
+    given: GoldTables | None = None,
+    found_at: dict[int, str] | None = None,
 ) -> list[MeasuredTrace]:
-    """Every trace once. Two runs may well have the same name; the same trace given twice is no second measurement."""
+    """Every trace once. Two runs may well have the same name; the same trace given twice is no second measurement.
+
+    Where each was, by its `id()`, is put into `found_at`.
+    """
     found: dict[str, list[Trace]] = {}
     twice: dict[str, None] = {}
     for path in paths:
@@ -135,6 +143,8 @@ def _readings(
                 twice[trace.trace_id] = None
             else:
                 known.append(trace)
+                if found_at is not None:
+                    found_at[id(trace)] = path
     if twice:
         names = ", ".join([*map(printable, list(twice)[:_NAMED]), *(["…"] if len(twice) > _NAMED else [])])
         remark(f"baton measure: given more than once and counted once: {names}")
@@ -237,12 +247,23 @@ def _labels(trace: Trace, args: argparse.Namespace) -> Labels:
     return Labels(consequential=frozenset(consequential), untrusted=frozenset(args.untrusted))
 
 
-def _rerun(trace: Trace, *, trust: bool) -> Rerun | Figure:
-    """The team that made a trace, to run it again; or why there is none."""
-    if own_settings(trace) is None:
-        return not_measured("the trace was not made by `baton run`, so its team cannot be set up from here")
-    try:
-        team, assignment, _ = team_again(trace, trust=trust)
-        return rerun_of(team, assignment)
-    except BatonError as error:
-        return not_measured(str(error))
+class _Reruns:
+    """The teams that made traces, to run them again; a training run's is opened once."""
+
+    def __init__(self, paths: Mapping[int, str], *, trust: bool) -> None:
+        self._paths = paths
+        self._trust = trust
+        self._trained = TrainedRuns(trust=trust)
+
+    def of(self, trace: Trace) -> Rerun | Figure:
+        """The team that made a trace, or why there is none."""
+        try:
+            if is_trained(trace):
+                return rerun_of(*self._trained.team(self._paths.get(id(trace)), trace))
+            if own_settings(trace) is None:
+                why = "the trace was not made by `baton run`, so its team cannot be set up from here"
+                return not_measured(why)
+            team, assignment, _ = team_again(trace, trust=self._trust)
+            return rerun_of(team, assignment)
+        except BatonError as error:
+            return not_measured(str(error))

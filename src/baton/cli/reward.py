@@ -21,10 +21,10 @@ from baton.reward.process_model import held_out, learn_process_model, quality_of
 from baton.reward.reading import outcome
 from baton.trace.formats import format_of_name, write
 from baton.trace.records import Reward
-from baton.trace.trace import Trace
+from baton.trace.trace import Trace, drawn, is_fork, standing
 from baton.view.terminal.fitting import Line
 from baton.view.terminal.screen import emit
-from baton.view.text import printable
+from baton.view.text import count, printable
 
 _NAMED = 3
 
@@ -97,6 +97,7 @@ def run(args: argparse.Namespace) -> int:
             "traces": [
                 {
                     "trace_id": trace.trace_id,
+                    "forked_from": trace.header.meta.get("forked_from"),
                     "rewards": [{"channel": r.channel, **structs.asdict(r)} for r in rewards],
                 }
                 for trace, rewards in zip(traces, scored, strict=True)
@@ -131,7 +132,12 @@ def _learn(args: argparse.Namespace) -> int:
     """Learn a process model from four traces in five, and say how it does on the fifth."""
     if Path(args.learn).exists():
         raise UsageError(f"{args.learn} is there already. Give another --learn.")
-    traces = traces_at(*args.paths)
+    every = traces_at(*args.paths)
+    traces = drawn(every)
+    if left := len(every) - len(traces):
+        forks = sum(map(is_fork, every)) if not is_fork(traces[0]) else 0
+        parts = [count(forks, "fork")] * bool(forks) + [count(left - forks, "repeat")] * (left > forks)
+        remark(f"baton reward: {' and '.join(parts)} left out: no rollouts of their own.")
     given = read_gold(args.gold, REWARD_DATA) if args.gold is not None else {}
     outcomes = [
         outcome(trace, reward_gold(trace, gold_of(given, trace.trace_id), trust=args.trust))[0]
@@ -159,7 +165,8 @@ def _learn(args: argparse.Namespace) -> int:
 
 
 def _table(trace: Trace, rewards: list[Reward]) -> Iterator[Line]:
-    yield [(f"{printable(trace.trace_id)}  ", "bold"), (printable(trace.header.task_id), "dim")]
+    about = ", ".join(filter(None, (trace.header.task_id, standing(trace))))
+    yield [(f"{printable(trace.trace_id)}  ", "bold"), (printable(about), "dim")]
     if not rewards:
         yield [("  nothing in this trace to reward", "dim")]
         return

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from baton.cli.printing import say
 from baton.errors import UsageError
-from baton.trace.formats.recognition import detect, stores_in
+from baton.trace.formats.recognition import detect, kept_in, run_beside, stores_in
 from baton.trace.trace import Trace
 from baton.view.text import count
 
@@ -22,7 +22,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    source = Path(args.source)
+    source = kept_in(args.source)
+    trained = run_beside(args.source)
+    if trained is not None and run_beside(args.directory) == trained:
+        raise UsageError(f"{args.directory} is in the folder of a training run. Give another DIR.")
     kind = detect(source)
     if kind == "parquet":
         raise UsageError(f"{source} is already sealed. Copy its shards, or give a store.")
@@ -30,7 +33,11 @@ def run(args: argparse.Namespace) -> int:
         _seal_file(source, args.directory, args.all)
         return 0
     for store in stores_in(source) if source.is_dir() else [source]:
-        _seal_store(store, args.directory, args.keep, args.all)
+        _seal_store(store, args.directory, args.keep or trained is not None, args.all)
+    if trained is not None and not args.keep:
+        say(
+            f"They are in {trained} as well: a training run keeps its traces, which `baton view` and `fork` read there."
+        )
     return 0
 
 

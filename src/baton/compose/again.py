@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import structs
@@ -26,8 +27,12 @@ from baton.tasks.task import Split
 from baton.team.budget import charging_of
 from baton.team.protocol import Answer, Engine, EngineError, Entry, Request
 from baton.team.team import Assignment, Team
+from baton.trace.formats.recognition import run_beside
 from baton.trace.records import Call, Ints
 from baton.trace.trace import Trace, meta_as
+
+if TYPE_CHECKING:
+    from baton.compose.training import Session
 
 
 def is_trained(trace: Trace) -> bool:
@@ -82,7 +87,8 @@ def team_again(
             f"trace {trace.trace_id} was made by `baton train`: new answers are by the run's checkpoints. "
             "Leave --policy out."
         )
-    return _playing_team(path, trace, trust=trust)
+    runs = TrainedRuns(trust=trust)
+    return *runs.team(path, trace), runs.checkpoint_of(path, trace).name
 
 
 def own_settings(trace: Trace) -> Settings | None:
@@ -103,28 +109,59 @@ def need_torch() -> None:
         raise MissingExtraError("training", "train") from error
 
 
-def _playing_team(path: str | None, trace: Trace, *, trust: bool) -> tuple[Team, Assignment, str]:
-    """The team with the weights of the checkpoint nearest to those that played a trace; its name comes third."""
-    run = _run_of(path, trace)
-    recipe_in(run, trust=trust)
-    place = _nearest(run, trace)
-    need_torch()
-    from baton.compose.training import open_run
-    from baton.learn.run import checkpoint
+class TrainedRuns:
+    """Training runs, each opened once, to run their traces again by the weights that played them.
 
-    session = open_run(run, trust=trust)
-    checkpoint.load_weights(place, session.trainer.policies)
-    session.trainer.rollouts.publish()
-    policies = session.trainer.policies.values()
-    engines: dict[str, Engine] = {
-        role: _Playing(policy.engine) for policy in policies for role in policy.roles
-    }
-    return *_set_up(session.trainer.stage, trace, engines), place.name
+    A run's model holds the weights of one checkpoint at a time: those for the trace that was asked about last.
+    """
+
+    def __init__(self, *, trust: bool) -> None:
+        self._trust = trust
+        self._opened: dict[Path, Session] = {}
+        self._loaded: dict[Path, Path] = {}
+
+    def checkpoint_of(self, path: str | None, trace: Trace) -> Path:
+        """The checkpoint nearest to the weights that played a trace, found in its run beside it."""
+        return _nearest(_run_of(path, trace), trace)
+
+    def team(self, path: str | None, trace: Trace) -> tuple[Team, Assignment]:
+        """The team with these weights, which its model is given."""
+        run, place = _run_of(path, trace), self.checkpoint_of(path, trace)
+        session = self._session(run)
+        if self._loaded.get(run) != place:
+            from baton.learn.run import checkpoint
+
+            checkpoint.load_weights(place, session.trainer.policies)
+            session.trainer.rollouts.publish()
+            self._loaded[run] = place
+        engines: dict[str, Engine] = {
+            role: _Playing(policy.engine)
+            for policy in session.trainer.policies.values()
+            for role in policy.roles
+        }
+        return _set_up(session.trainer.stage, trace, engines)
+
+    def assignment(self, path: str | None, trace: Trace) -> Assignment:
+        """What a trace of the run worked on."""
+        return _assigned(self._session(_run_of(path, trace)).trainer.stage, trace)
+
+    def _session(self, run: Path) -> Session:
+        if run not in self._opened:
+            recipe_in(run, trust=self._trust)
+            need_torch()
+            from baton.compose.training import open_run
+
+            self._opened[run] = open_run(run, trust=self._trust)
+        return self._opened[run]
+
+
+def _assigned(stage: Stage, trace: Trace) -> Assignment:
+    told = _told(trace)
+    return stage.assignment(told.instance, told.split)
 
 
 def _set_up(stage: Stage, trace: Trace, engines: Mapping[str, Engine]) -> tuple[Team, Assignment]:
-    told = _told(trace)
-    assignment = stage.assignment(told.instance, told.split)
+    assignment = _assigned(stage, trace)
     return stage.team(engines, assignment, meta_as(trace.header, int, "run", "seed") or 0), assignment
 
 
@@ -145,10 +182,8 @@ def _told(trace: Trace) -> _Told:
 
 def _run_of(path: str | None, trace: Trace) -> Path:
     """The folder of the run, beside the trace."""
-    place = Path(path or ".").resolve()
-    for folder in (place, *place.parents[:2]) if path is not None else ():
-        if (folder / "recipe.toml").is_file() and (folder / "run.json").is_file():
-            return folder
+    if (found := run_beside(path)) is not None:
+        return found
     raise TraceError(
         f"trace {trace.trace_id} was made by `baton train`, and the run's recipe is not beside {path or 'it'}. Give "
         "the trace where training put it: DIR/traces/run.db, in the run's folder."

@@ -230,6 +230,7 @@ async def credit(
         trust=trust,
         team=team,
         assignment=None if team is None or task is None else _assignment_of(many[0], task),
+        paths=[str(traces)] * len(many) if isinstance(traces, str | Path) else None,
     )
     return as_given(traces, list(map(credited, many, found)))
 

@@ -154,7 +154,12 @@ def one_trace(path: str, trace_id: str | None) -> Trace:
 
 def traces_at(*paths: str | Path) -> list[Trace]:
     """Every trace in some places, in which there has to be one."""
-    found = [trace for path in paths for trace in read_all(path)]
+    return [trace for _, trace in placed_traces(*paths)]
+
+
+def placed_traces(*paths: str | Path) -> list[tuple[str, Trace]]:
+    """The same, each with the place where it is: what made a trace of training stands beside it."""
+    found = [(str(path), trace) for path in paths for trace in read_all(path)]
     if not found:
         raise UsageError(f"{', '.join(map(str, paths))}: no trace in there.")
     return found

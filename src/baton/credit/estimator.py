@@ -48,8 +48,9 @@ def returns(
         tasks = ", ".join(sorted({trace.header.task_id for trace in group})) or "no task"
         raise CreditError(
             f"{what} compares rollouts of one task and needs at least {at_least}; there "
-            f"{'is' if len(group) == 1 else 'are'} {len(group)} of {tasks}. Run it again, compare over all "
-            "instances of the task (--group-by task), or use an estimator that needs no group (`baton credit --list`)."
+            f"{'is' if len(group) == 1 else 'are'} {len(group)} of {tasks}. Make a group (baton run TASK "
+            "--rollouts N), compare over all instances of the task (--group-by task), or use an estimator that needs "
+            "no group (`baton credit --list`)."
         )
     return [reward(trace) for trace in group]
 

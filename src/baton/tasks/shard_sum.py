@@ -122,6 +122,8 @@ def _lead(request: Request, shards: Sequence[int]) -> str:
         return f"All parts are in.\n{end} {sum(map(int, returned))}"
     if refused := _REFUSED.search(told):  # to ask again would be refused again
         return f"{end} no answer: {refused[1]}"
+    if " is unavailable, and so is anybody else." in told:
+        return f"{end} no answer: nobody is available"
     child = _SPAWNS[request.role]
     parts: list[Sequence[int]] = [[shard] for shard in shards]
     if request.role == "orchestrator" and "You may spawn: lead" in request.entries[0].text:

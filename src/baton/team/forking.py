@@ -19,7 +19,7 @@ from baton.team.altered import graph_of
 from baton.team.blocks import Blocks, blocks_of, held_by, near_caps
 from baton.team.budget import Budget
 from baton.team.bystanders import Plan
-from baton.team.intervene import BarAgent, Intervention, MuteAgent, OnEvent, check_fits
+from baton.team.intervene import BarAgent, Intervention, MuteAgent, OnEvent, OnlyAgents, check_fits
 from baton.team.outside import ForkRefused, Mode, Usage
 from baton.team.partial import PartialRun, Touched
 from baton.team.recording import Altered, Journal, Recording, replicates_of
@@ -98,7 +98,6 @@ class Forking:
         *,
         replicate: int = 0,
         altered: Altered | None = None,
-        barred: Sequence[str] = (),
         allow_impure: bool = False,
         journal: Journal | None = None,
         trace_id: str | None = None,
@@ -110,7 +109,7 @@ class Forking:
         for change in interventions:
             if not (isinstance(change, BarAgent) and change.agent in self._spawned):
                 check_fits(change, trace)
-        every = (*interventions_of(trace), *map(BarAgent, barred), *interventions)
+        every = (*interventions_of(trace), *interventions)
         machine: dict[str, Any] = {
             "header": _forked_header(trace, every, _replicates(trace, replicate), trace_id),
             "recording": self.recording.altered(altered) if altered is not None else self.recording,
@@ -121,7 +120,7 @@ class Forking:
         if not (whole or allow_impure or journal is not None or voided) and self.blocks is not None:
             memory: dict[Any, Any] = {}
             mode = structs.replace(mode, memory=memory)
-            changed = self._changed(self.blocks, [*map(BarAgent, barred), *interventions], altered)
+            changed = self._changed(self.blocks, interventions, altered)
             made = await self._partial(self.blocks, changed, machine, mode)
             if made is not None:
                 return made
@@ -185,6 +184,9 @@ class Forking:
             if isinstance(change, BarAgent):
                 agent = blocks.index.get(change.agent)
                 found |= set() if agent is None else {int(blocks.parent[agent])}
+            elif isinstance(change, OnlyAgents):
+                gone = self._spawned - {None, *change.agents}
+                found |= {int(blocks.parent[blocks.index[name]]) for name in gone if name in blocks.index}
             elif isinstance(change, MuteAgent):
                 found.add(blocks.index[change.agent])
             else:

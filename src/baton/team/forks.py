@@ -72,14 +72,12 @@ class WhatIf(Struct, frozen=True, kw_only=True):
     """Whose draws whatever is run anew has."""
     said: OtherAnswer | None = None
     redraw: str | None = None
-    barred: tuple[str, ...] = ()
-    """These cannot be spawned, whether or not the recorded run had agents of these names."""
 
     @property
     def told(self) -> bytes:
         """What names it."""
         said = self.said and (self.said.call, self.said.answer.text)
-        return msgspec.json.encode([self.interventions, said, self.redraw, self.barred, self.replicate])
+        return msgspec.json.encode([self.interventions, said, self.redraw, self.replicate])
 
 
 async def fork(
@@ -143,21 +141,13 @@ class Forks:
         replicate: int = 0,
         said: OtherAnswer | None = None,
         redraw: str | None = None,
-        barred: Sequence[str] = (),
         trace_id: str | None = None,
     ) -> Fork:
         """A branch. Whatever it does not share with the trace is run, at this replicate's draws.
 
-        `barred` cannot be spawned in it, whether or not the recorded run had agents of these names. `trace_id` is
-        the branch's; None: one made from what is different.
+        `trace_id` is the branch's; None: one made from what is different.
         """
-        branch = WhatIf(
-            interventions=tuple(interventions),
-            replicate=replicate,
-            said=said,
-            redraw=redraw,
-            barred=tuple(barred),
-        )
+        branch = WhatIf(interventions=tuple(interventions), replicate=replicate, said=said, redraw=redraw)
         return await self._fork(trace, branch, None, trace_id)
 
     def is_made(self, trace: Trace, branch: WhatIf) -> bool:
@@ -202,7 +192,6 @@ class Forks:
             branch.interventions,
             replicate=branch.replicate,
             altered=altered,
-            barred=branch.barred,
             trace_id=trace_id,
             together=together,
         )

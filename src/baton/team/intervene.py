@@ -43,6 +43,12 @@ class BarAgent(Struct, frozen=True, tag="bar", tag_field="do", forbid_unknown_fi
     agent: str
 
 
+class OnlyAgents(Struct, frozen=True, tag="only", tag_field="do", forbid_unknown_fields=True):
+    """Agents beside whom nobody can be spawned: whoever sends for another is told that it is unavailable."""
+
+    agents: tuple[str, ...]
+
+
 class MuteAgent(Struct, frozen=True, tag="mute", tag_field="do", forbid_unknown_fields=True):
     """An agent whose messages, delegations and returns arrive empty, also those the original trace does not have."""
 
@@ -50,7 +56,7 @@ class MuteAgent(Struct, frozen=True, tag="mute", tag_field="do", forbid_unknown_
 
 
 OnEvent = Replace | Drop | Force
-Intervention = OnEvent | BarAgent | MuteAgent
+Intervention = OnEvent | BarAgent | OnlyAgents | MuteAgent
 
 
 def with_text(action: Action, text: str) -> Action:
@@ -72,6 +78,8 @@ def with_text(action: Action, text: str) -> Action:
 
 def check_fits(change: Intervention, trace: Trace) -> None:
     """Refuse a change that would have no effect on this trace, and say what would."""
+    if isinstance(change, OnlyAgents):
+        return
     if isinstance(change, BarAgent | MuteAgent):
         known = {event.to for event in trace.events if event.type == "spawn" and event.to is not None}
         was = "spawned in"

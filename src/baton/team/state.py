@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -29,7 +29,7 @@ from baton.team.budget import (
     estimate_tokens,
 )
 from baton.team.clock import Driver, Op, Resting
-from baton.team.intervene import BarAgent, Drop, Force, Intervention, MuteAgent, OnEvent, Replace
+from baton.team.intervene import BarAgent, Drop, Force, Intervention, MuteAgent, OnEvent, OnlyAgents, Replace
 from baton.team.outside import Mode, Outside, Question, asked
 from baton.team.protocol import Answer, EngineError, Entry, Request
 from baton.team.recording import Said, TraceWriter, replicates_of
@@ -71,7 +71,8 @@ class RunState:
         self.interventions: dict[str, OnEvent] = {i.at: i for i in interventions if isinstance(i, OnEvent)}
         self.invalidated: dict[str, list[str]] = {}
         """Edited event -> the recorded events that followed from it."""
-        self.barred = {i.agent for i in interventions if isinstance(i, BarAgent)}
+        self._barred = {i.agent for i in interventions if isinstance(i, BarAgent)}
+        self._only = [frozenset(i.agents) for i in interventions if isinstance(i, OnlyAgents)]
         self.muted = {i.agent for i in interventions if isinstance(i, MuteAgent)}
         self.replicate = "/".join(map(str, replicates_of(writer.header)))
         """Names the random stream of what is run anew; empty: that of a run that is no fork, or is drawn like one."""
@@ -91,6 +92,23 @@ class RunState:
         self.ready: deque[tuple[Agent, Any]] = deque()
         """Agents that can move, and what they are told."""
         self._waiters: dict[str, list[Agent]] = {}
+
+    def is_barred(self, id_: str) -> bool:
+        """Whether something that is different in this fork keeps an agent of this name from being spawned."""
+        return id_ in self._barred or any(id_ not in only for only in self._only)
+
+    def is_anybody_left(self, prefix: str, used: Mapping[str, int]) -> bool:
+        """Whether an agent whose children's names begin so, and that used so many of each role's, may spawn more."""
+        if not self._only:
+            return True
+        left = frozenset.intersection(*self._only) - self._barred
+        names = (name.removeprefix(prefix) for name in left if name.startswith(prefix))
+        return any(
+            rest.removeprefix(role).isdigit() and int(rest.removeprefix(role)) > number
+            for rest in names
+            for role, number in used.items()
+            if rest.startswith(role)
+        )
 
     def add_agent(self, id_: str, role: Role, parent: Agent | None) -> Agent:
         """A new member, told its role, with its program ready to begin."""

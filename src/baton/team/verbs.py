@@ -155,7 +155,7 @@ async def _spawn(run: RunState, me: Agent, action: Spawn, said: Said | None, ext
     me.num_children[action.role] = number
     prefix = "" if me.parent is None else f"{me.id}."
     id_ = f"{prefix}{action.role}{number}"
-    if id_ in run.barred:
+    if run.is_barred(id_):
         run.writer.emit(
             me,
             "safety_event",
@@ -164,7 +164,9 @@ async def _spawn(run: RunState, me: Agent, action: Spawn, said: Said | None, ext
             status="failed",
             extra={"intervention": "bar", "agent": id_},
         )
-        me.note(f"error: {id_} is unavailable.")
+        used = {role: me.num_children.get(role, 0) for role in me.role.spawns}
+        left = run.is_anybody_left(prefix, used)
+        me.note(f"error: {id_} is unavailable{'' if left else ', and so is anybody else'}.")
         return
     place = run.capped("agents") or run.budget.reserve(agents=1, depth=me.depth + 1)
     slot = run.budget.reserve(concurrent=1)

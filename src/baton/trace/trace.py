@@ -255,6 +255,13 @@ def part_of_training(trace: Trace) -> str:
     return "training" if told.get("split") == "train" else f"measured at step {told['step']}"
 
 
+def standing(trace: Trace) -> str:
+    """What a trace is where it is no rollout like others: a fork, or of which part of training; empty: it is one."""
+    if is_fork(trace):
+        return f"a fork of {trace.header.meta['forked_from']}"
+    return part_of_training(trace)
+
+
 def meta_table(header: Header, *names: str) -> dict[str, Any]:
     """An object inside `meta`, such as `"run", "task"`; empty where there is none, or something else in its place."""
     found: Any = header.meta

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import Counter
 from collections.abc import Sequence
 from typing import Literal
 
@@ -35,9 +34,8 @@ from baton.credit.estimators.shapley_values import (
     symmetric,
 )
 from baton.settings import Count, Positive
-from baton.team.forking import Fork
 from baton.team.forks import Cost, Forks, WhatIf
-from baton.team.intervene import BarAgent, Intervention, MuteAgent
+from baton.team.intervene import BarAgent, Intervention, MuteAgent, OnlyAgents
 from baton.trace.graph.lineage import Lineage
 from baton.trace.outcome import team_return
 from baton.trace.records import Credit
@@ -47,8 +45,6 @@ Ablation = Literal["bar", "mask"]
 Value = Literal["permission", "precedence"]
 Method = Literal["auto", "exact", "sampled", "count"]
 _MAX_EXACT_PLAYERS = 8
-_MAX_ROUNDS = 64
-_LIKELY_STAND_INS = 8
 
 
 def players_of(trace: Trace) -> tuple[list[str], list[int]]:
@@ -64,6 +60,11 @@ def absent(players: list[str], parents: list[int], mask: int, ablation: Ablation
     if ablation == "bar":  # whoever an absent agent would have spawned is not there either
         return [BarAgent(players[i]) for i in gone if parents[i] < 0 or mask >> parents[i] & 1]
     return [MuteAgent(players[i]) for i in gone]
+
+
+def most_forks(trace: Trace) -> int:
+    """How often a trace is run again at the most: once for each coalition, but for everybody together."""
+    return num_closed(players_of(trace)[1]) - 1
 
 
 async def shapley_of(
@@ -119,8 +120,7 @@ class _Worths:
         self._players = players
         self._parents = parents
         self._ablation: Ablation = ablation
-        self._barred = () if stand_ins else tuple(_likely_stand_ins(players))
-        self._stand_ins = stand_ins
+        self._only = () if stand_ins else (OnlyAgents(tuple(players)),)
         self._reward = reward
         self._own = own_tokens(trace)
 
@@ -131,45 +131,12 @@ class _Worths:
         forks = await self._runner.fork_all(self._trace, [self._branch(mask) for mask in others])
         found = {everyone: (self._reward(self._trace), 0.0)}
         for mask, made in zip(others, forks, strict=True):
-            found[mask] = await self._worth(made)
+            found[mask] = self._reward(made.trace), spent(made, self._own)
         return [found[mask] for mask in masks]
 
     def _branch(self, mask: int) -> WhatIf:
         changes = absent(self._players, self._parents, mask, self._ablation)
-        return WhatIf(interventions=tuple(changes), barred=self._barred)
-
-    async def _worth(self, made: Fork) -> tuple[float, float]:
-        before = self._runner.cost
-        alone = made.trace
-        if not self._stand_ins:
-            alone = await _alone(self._runner, made.trace, set(self._players), self._trace.trace_id)
-        more = self._runner.cost.tokens - before.tokens
-        return self._reward(alone), spent(made, self._own) + more / max(1, self._own)
-
-
-def _likely_stand_ins(players: list[str]) -> list[str]:
-    """Names that agents spawned in the place of others would have, so that most need no fork of their own."""
-    stems = Counter(player.rstrip("0123456789") for player in players)
-    known = set(players)
-    return [
-        name
-        for stem, count in stems.items()
-        for k in range(1, count + _LIKELY_STAND_INS + 1)
-        if (name := f"{stem}{k}") not in known
-    ]
-
-
-async def _alone(runner: Forks, made: Trace, players: set[str], trace_id: str) -> Trace:
-    """The branch without agents that the recorded run did not have."""
-    for _ in range(_MAX_ROUNDS):
-        new = [e.to for e in made.events if e.type == "spawn" and e.to is not None and e.to not in players]
-        if not new:
-            return made
-        made = (await runner.fork(made, [BarAgent(agent) for agent in new])).trace
-    raise CreditError(
-        f"without its agents, the team of trace {trace_id} spawns others again and again ({_MAX_ROUNDS} times "
-        "over). Let them count: stand_ins=True."
-    )
+        return WhatIf(interventions=(*changes, *self._only))
 
 
 def _values(
@@ -219,6 +186,7 @@ def _values(
     needs=("runtime",),
     source="Shapley 1953; Gilles, Owen and van den Brink 1992 (permission); Faigle and Kern 1992 (precedence)",
     evidence="M",
+    spend=64.0,
 )
 async def shapley(
     group: Group,

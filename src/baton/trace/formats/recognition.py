@@ -80,6 +80,15 @@ def kept_in(path: str | os.PathLike[str]) -> Path:
     return store if (place / "run.json").is_file() and store.is_file() else place
 
 
+def run_beside(path: str | None) -> Path | None:
+    """The folder of the training run that a place is, or is in; None: of none."""
+    place = Path(path or ".").resolve()
+    for folder in (place, *place.parents[:2]) if path is not None else ():
+        if (folder / "recipe.toml").is_file() and (folder / "run.json").is_file():
+            return folder
+    return None
+
+
 def stores_in(directory: Path) -> list[Path]:
     return sorted(chain(directory.glob("*.db"), directory.glob("*.sqlite")))
 
