@@ -178,3 +178,23 @@ def test_it_is_written_once_and_says_how_to_train(
     shown = capsys.readouterr().out
     assert before.splitlines()[1] in shown
     assert "baton advise run --out advised.toml" in shown
+
+
+@pytest.mark.parametrize("shards", [1, 4, 90])
+def test_the_longest_context_of_the_traces_fits_the_model(
+    shards: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All that an agent read and said, but for instructions, which the recipe leaves out: a byte is a token or less."""
+    words = ("--set", f"task.num_shards={shards}", "--set", "limits.agents=400")
+    run = ran(tmp_path / "run", "shard-sum", *words)
+    recipe = checked(drafted(capsys, run, "--bottleneck", "yes"))
+    trace = baton.read(run)
+    read: dict[str, int] = {}
+    for call in trace.calls:
+        entries = json.loads(trace.text(call.prompt_ref) or "[]")
+        new = sum(len(entry["text"].encode()) for entry in entries if entry["speaker"] != "system")
+        said = len((trace.text(call.completion_ref) or "").encode())
+        read[call.agent] = read.get(call.agent, 0) + new + said
+    context = recipe.policies["main"].tiny.context
+    assert context >= max(read.values()) + recipe.team.max_tokens
+    assert context <= max(1024, 4 * (max(read.values()) + recipe.team.max_tokens))

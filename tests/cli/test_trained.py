@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from baton.cli import main
+from baton.compose.advised_run import draft_from_run
+from baton.corpus.advice import AdviceAnswers, advise
+from baton.learn.recipe import load, parse
+from baton.testing import check_recipe
 from baton.trace.formats import read_all
 from baton.trace.trace import Trace
 
@@ -189,3 +194,43 @@ def test_a_training_run_is_sealed_whole_or_refused_with_what_to_type(
     assert sorted(trace.trace_id for trace in read_all(tmp_path / "sealed")) == sorted(before)
     assert main(["seal", str(run), str(run)]) == 2
     assert "Give another DIR" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("recipe", "long"), [("grpo", "yes"), ("dr-mas", "no")])
+def test_advice_on_a_training_run_reads_its_recipe_and_can_be_trained_by(
+    recipe: str, long: str, runs: dict[str, Path], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Task, team, models, start and rates are the run's own; only how credit is given is advised."""
+    out = tmp_path / "advised.toml"
+    answers = ("--dynamic", "yes", "--bottleneck", long, "--long", long, "--roles", "alike")
+    capsys.readouterr()
+    assert main(["advise", str(runs[recipe]), *answers, "--out", str(out)]) == 0
+    assert "missing" not in capsys.readouterr().out
+    own, advised = load(str(runs[recipe] / "recipe.toml")), load(str(out))
+    for part in ("task", "team", "policies", "warm", "reward", "eval"):
+        assert getattr(advised, part) == getattr(own, part), part
+    assert main(["train", str(out), *SMALL, "--set", "train.steps=1", "--out", str(tmp_path / "run")]) == 0
+
+
+def test_advice_on_plain_runs_can_be_trained_by(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "advised.toml"
+    odd = ("--set", "task.num_shards=3", "--instances", "4:6", "--rollouts", "3")
+    assert main(["run", "shard-sum", *odd, "--out", str(tmp_path / "odd name")]) == 0
+    assert main(["advise", str(tmp_path / "odd name"), "--out", str(out)]) == 0
+    capsys.readouterr()
+    assert main(["train", str(out), *SMALL, "--set", "train.steps=1", "--out", str(tmp_path / "run")]) == 0
+    said = capsys.readouterr()
+    assert "context" not in said.err  # no prompt beyond what the model reads
+
+
+@pytest.mark.parametrize(("run", "own"), [("grpo", "grpo"), ("grpo", "flagship"), ("dr-mas", "dr-mas")])
+def test_whatever_is_advised_for_a_run_passes_all_that_training_checks(
+    run: str, own: str, runs: dict[str, Path]
+) -> None:
+    """24 ways to answer the four questions. flagship learns from options not taken, which few others do."""
+    found = traces(runs[run])
+    for dynamic, bottleneck, long in product((True, False), repeat=3):
+        for roles in ("alike", "heterogeneous", "debate"):
+            answers = AdviceAnswers(dynamic=dynamic, bottleneck=bottleneck, long=long, roles=roles)
+            drafted = draft_from_run(found, load(own), advise(answers), "odd name")
+            check_recipe(parse(drafted.toml))

@@ -14,12 +14,16 @@ from baton.cli import add_trust
 from baton.cli.printing import print_json
 from baton.compose.advise_traces import Reading, read_answers
 from baton.compose.advised_recipe import DraftedRecipe, draft_recipe
+from baton.compose.advised_run import draft_from_run
+from baton.compose.again import is_trained
 from baton.compose.corpus_recipes import installed_recipes, train_line
 from baton.compose.runs import traces_at
+from baton.compose.trust import recipe_in
 from baton.corpus.advice import QUESTIONS, ROLES, Advice, AdviceAnswers, advise
 from baton.errors import UsageError, nearest
 from baton.trace.formats.durable import naming
-from baton.trace.trace import drawn
+from baton.trace.formats.recognition import run_beside
+from baton.trace.trace import Trace, drawn
 from baton.view.terminal.corpus_tables import named
 from baton.view.terminal.fitting import Line
 from baton.view.terminal.live import hush
@@ -62,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
         {name: word if name == "roles" else word == "yes" for name, word in said.items()}, AdviceAnswers
     )
     advice = advise(answers)
-    draft = draft_recipe(traces, advice, ", ".join(args.paths), trust=args.trust) if traces else None
+    draft = _draft(traces, advice, args) if traces else None
     if draft is not None and place is not None:
         with naming(place), place.open("x", encoding="utf-8") as file:
             file.write(draft.toml)
@@ -73,6 +77,15 @@ def run(args: argparse.Namespace) -> int:
     if draft is not None:
         emit(_draft_lines(draft, place, following))
     return 0
+
+
+def _draft(traces: Sequence[Trace], advice: Advice, args: argparse.Namespace) -> DraftedRecipe:
+    """The recipe for more of such runs; of a training run, its own but for the credit."""
+    name = ", ".join(args.paths)
+    runs = {run_beside(path) for path in args.paths}
+    if len(runs) == 1 and (run := runs.pop()) is not None and all(map(is_trained, traces)):
+        return draft_from_run(traces, recipe_in(run, trust=args.trust), advice, name)
+    return draft_recipe(traces, advice, name, trust=args.trust)
 
 
 def _place(out: str, paths: Sequence[str]) -> Path:

@@ -7,16 +7,16 @@ tell is listed as missing and written as a comment, never guessed.
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct, json
+from msgspec import MsgspecError, Struct, json
 
 from baton import registry
 from baton.compose.again import own_settings
 from baton.compose.known import task_behind
+from baton.compose.recipe_text import changed, comment, one_line, pairs, toml_value
 from baton.compose.run_settings import Settings, is_given
 from baton.corpus.advice import Advice
 from baton.credit import find
@@ -25,13 +25,14 @@ from baton.games.game import CHOICES
 from baton.learn.models import MODELS
 from baton.learn.recipe import CreditPart, CriticPart, LossPart, Recipe, RolloutPart, load
 from baton.learn.stage import failures
-from baton.settings import plain
 from baton.tasks.game_task import GameTask
 from baton.tasks.task import Task
+from baton.team.protocol import Entry
 from baton.trace.outcome import cut_off, rule_settings
 from baton.trace.trace import Trace, is_fork
 
-_COLUMNS = 80
+_LONGEST = 32_768
+"""Tokens of the longest context that a tiny model is made for."""
 _LAST = "team-advantage"
 """What every team can be trained by: one advantage for all."""
 
@@ -46,7 +47,7 @@ class DraftedRecipe(Struct, frozen=True, kw_only=True):
     """Whether it names code of another package, so that training asks for leave."""
 
 
-class _Seen(Struct, frozen=True, kw_only=True):
+class Seen(Struct, frozen=True, kw_only=True):
     """What the traces have in common, counted."""
 
     traces: Sequence[Trace]
@@ -61,28 +62,28 @@ class _Seen(Struct, frozen=True, kw_only=True):
     num_answering: int
     """Agents of one trace for whom a policy answered, at most."""
     room: int
-    """The same of the longest context."""
+    """Bytes of all that an agent read and said at the most, instructions apart; of tokens there are no more."""
 
 
 def draft_recipe(traces: Sequence[Trace], advice: Advice, name: str, *, trust: bool = False) -> DraftedRecipe:
     """The recipe for more of such runs. `name` is where the traces are, for the first line."""
     whole = [trace for trace in traces if not is_fork(trace)] or list(traces)
-    seen = _seen(whole, trust)
+    seen = seen_in(whole, trust)
     missing: list[str] = []
-    method, refused = _method(advice, seen)
+    method, refused = method_for(advice, seen)
     parts = [
         _head(seen, name, len(traces) - len(whole), method, refused),
         _task(seen, missing),
         _team(seen, missing),
         _policies(seen, missing),
         _reward(seen, missing),
-        _credit(method, seen),
+        credit_lines(method, seen),
         _rollout(seen, method),
         _train(seen),
     ]
     lines = [line for part in parts for line in (*part, "")]
     if missing:
-        said = [line for each in missing for line in _comment(f"MISSING: {each}")]
+        said = [line for each in missing for line in comment(f"MISSING: {each}")]
         lines = [*lines[: len(parts[0])], *said, "", *lines[len(parts[0]) + 1 :]]
     named = [] if seen.settings is None else [each for _, each in seen.settings.named()]
     code = any(registry.is_reference(each) and not _is_known(each) for each in named)
@@ -93,7 +94,8 @@ def _is_known(name: str) -> bool:
     return any(registry.knows(kind, name) for kind in ("task", "topology", "surface", "tool", "aggregator"))
 
 
-def _seen(traces: Sequence[Trace], trust: bool) -> _Seen:
+def seen_in(traces: Sequence[Trace], trust: bool, task: Task | None = None) -> Seen:
+    """What traces have in common; their task is the one given, or that which their runs name."""
     kept = [found for trace in traces if (found := own_settings(trace)) is not None]
     key = Counter((each.task, each.topology) for each in kept).most_common(1)
     settings = next((each for each in kept if key and (each.task, each.topology) == key[0][0]), None)
@@ -108,17 +110,38 @@ def _seen(traces: Sequence[Trace], trust: bool) -> _Seen:
     roles = Counter(call.role for trace in traces for call in trace.calls if call.role)
     leads = {trace.calls[0].role for trace in traces if trace.calls}
     counted = any(call.completion_ids is not None for trace in traces for call in trace.calls)
-    return _Seen(
+    return Seen(
         traces=traces,
         settings=settings,
-        task=None if behind is None else behind[0],
+        task=task if behind is None else behind[0],
         decisions=tuple(each for each in CHOICES if chosen[each]),
         roles=tuple(sorted(roles, key=lambda role: (role not in leads, role))),
         longest=max((_length(t, c, counted) for t in traces for c in t.calls), default=0),
         counted=counted,
         num_answering=max((len({call.agent for call in trace.calls}) for trace in traces), default=0),
-        room=max((sum(_length(t, c, counted) for c in t.calls) for t in traces), default=0),
+        room=max(map(_room, traces), default=0),
     )
+
+
+def _room(trace: Trace) -> int:
+    """Bytes of the longest context of a trace: what an agent read beside its instructions, and what it said."""
+    size: dict[str, int] = {}
+    for call in trace.calls:
+        entries = _entries(trace.text(call.prompt_ref))
+        new = sum(
+            len(each.text.encode("utf-8", "surrogatepass")) for each in entries if each.speaker != "system"
+        )
+        said = len((trace.text(call.completion_ref) or "").encode("utf-8", "surrogatepass"))
+        size[call.id] = size.get(call.parent or "", 0) + new + said
+    return max(size.values(), default=0)
+
+
+def _entries(text: str | None) -> list[Entry]:
+    """What a call adds to a context. Another system's prompt is one entry."""
+    try:
+        return json.decode(text or "[]", type=list[Entry])
+    except MsgspecError:
+        return [Entry("user", text or "")]
 
 
 def _length(trace: Trace, call: Any, counted: bool) -> int:
@@ -127,49 +150,19 @@ def _length(trace: Trace, call: Any, counted: bool) -> int:
     return len(trace.text(call.completion_ref) or "")
 
 
-# -- what is written -------------------------------------------------------------------------------
-
-
-def _comment(text: str) -> list[str]:
-    return [f"# {line}" for line in textwrap.wrap(_line(text), _COLUMNS - 2, break_on_hyphens=False)]
-
-
-def _line(text: str) -> str:
-    """Text of a trace as one line that no comment can be broken out of."""
-    return "".join(c if c.isprintable() else " " for c in text)
-
-
-def _value(value: Any) -> str:
-    """A value as TOML has it: tables inline, the rest as in JSON."""
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items() if v is not None) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_value, value)) + "]"
-    return json.encode(value).decode()
-
-
-def _key(key: str) -> str:
-    bare = key.isascii() and key.replace("_", "").replace("-", "").isalnum()
-    return key if bare else json.encode(key).decode()
-
-
-def _pairs(table: Mapping[str, Any]) -> list[str]:
-    return [f"{_key(key)} = {_value(value)}" for key, value in table.items()]
-
-
-def _head(seen: _Seen, name: str, forks: int, method: str, refused: Sequence[str]) -> list[str]:
+def _head(seen: Seen, name: str, forks: int, method: str, refused: Sequence[str]) -> list[str]:
     count = len(seen.traces)
     beside = f" ({forks} forks beside them do not count)" if forks else ""
     first = f"From {count} trace{'' if count == 1 else 's'} in {name}{beside}. What each choice rests on is above it."
     about = f"{method}, for teams like those in {name}"
     return [
-        *_comment(first),
-        *(line for why in refused for line in _comment(why)),
-        f"about = {_value(_line(about))}",
+        *comment(first),
+        *(line for why in refused for line in comment(why)),
+        f"about = {toml_value(one_line(about))}",
     ]
 
 
-def _task(seen: _Seen, missing: list[str]) -> list[str]:
+def _task(seen: Seen, missing: list[str]) -> list[str]:
     ids = {trace.header.task_id for trace in seen.traces}
     if seen.settings is None:
         missing.append(
@@ -181,7 +174,7 @@ def _task(seen: _Seen, missing: list[str]) -> list[str]:
     settings = seen.settings
     same = sum(own_settings(trace) is not None for trace in seen.traces)
     told = f"{same} of {len(seen.traces)} traces say how they were run; their task, most often, is this."
-    lines = [*_comment(told), "[task]", f"name = {_value(settings.task)}"]
+    lines = [*comment(told), "[task]", f"name = {toml_value(settings.task)}"]
     if is_given(settings.task):
         missing.append(
             f"the task {settings.task}, which a Python program gave as an object: name it as module:attr."
@@ -191,18 +184,18 @@ def _task(seen: _Seen, missing: list[str]) -> list[str]:
             f"leave to import the task {settings.task}, or the task itself: it could not be made here."
         )
     if settings.task_settings:
-        lines += [*_comment("As those runs set it."), "[task.settings]", *_pairs(settings.task_settings)]
+        lines += [*comment("As those runs set it."), "[task.settings]", *pairs(settings.task_settings)]
     return lines
 
 
-def _team(seen: _Seen, missing: list[str]) -> list[str]:
+def _team(seen: Seen, missing: list[str]) -> list[str]:
     topologies = Counter(trace.header.topology for trace in seen.traces)
     most, times = topologies.most_common(1)[0]
-    lines = _comment(f"The topology of {times} of {len(seen.traces)} traces.")
+    lines = comment(f"The topology of {times} of {len(seen.traces)} traces.")
     named = seen.settings.topology if seen.settings is not None else most
     lines += ["[team]"]
     if registry.knows("topology", named) or (seen.settings is not None and not is_given(named)):
-        lines.append(f"topology = {_value(named)}")
+        lines.append(f"topology = {toml_value(named)}")
     else:
         missing.append(
             f"a topology: {named!r} is none that Baton knows ({', '.join(registry.names('topology'))})."
@@ -211,25 +204,30 @@ def _team(seen: _Seen, missing: list[str]) -> list[str]:
     if seen.settings is not None:
         for key, value in (("surface", seen.settings.surface), ("tools", seen.settings.tools)):
             if value not in ("lines", ()):
-                lines.append(f"{key} = {_value(value)}")
+                lines.append(f"{key} = {toml_value(value)}")
     unit = "tokens" if seen.counted else "characters, which are at most so many tokens"
-    needed = max(16, 1 << (seen.longest // (1 if seen.counted else 2)).bit_length()) if seen.longest else 64
-    lines += [*_comment(f"The longest answer has {seen.longest:,} {unit}."), f"max_tokens = {needed}"]
+    needed = _answer_tokens(seen)
+    lines += [*comment(f"The longest answer has {seen.longest:,} {unit}."), f"max_tokens = {needed}"]
     if isinstance(seen.task, GameTask):
-        lines += [*_comment("A game's notes say all: no instructions, and only the latest."), 'template = ""']
+        lines += [*comment("A game's notes say all: no instructions, and only the latest."), 'template = ""']
         lines.append('memory = "latest"')
     else:
         lines += [
-            *_comment("A tiny model reads no instructions; leave it out for one that does."),
+            *comment("A tiny model reads no instructions; leave it out for one that does."),
             'template = "{role}"',
         ]
     if seen.settings is not None and seen.settings.topology_settings:
         own = {k: v for k, v in seen.settings.topology_settings.items() if k != "max_tokens"}
-        lines += ["[team.settings]", *_pairs(own)] if own else []
+        lines += ["[team.settings]", *pairs(own)] if own else []
     return [*lines, *_limits(seen)]
 
 
-def _limits(seen: _Seen) -> list[str]:
+def _answer_tokens(seen: Seen) -> int:
+    """Room for an answer as long as the longest."""
+    return max(16, 1 << (seen.longest // (1 if seen.counted else 2)).bit_length()) if seen.longest else 64
+
+
+def _limits(seen: Seen) -> list[str]:
     given = seen.settings.limits if seen.settings is not None else {}
     cut = sum(map(cut_off, seen.traces))
     failed = sum(any(True for _ in failures(trace)) for trace in seen.traces)
@@ -243,15 +241,15 @@ def _limits(seen: _Seen) -> list[str]:
             f"In {failed} of {len(seen.traces)} runs calls were not answered; they earn what they earn."
         )
     if not given:
-        return [line for each in said for line in _comment(each)]
+        return [line for each in said for line in comment(each)]
     return [
-        *(line for each in [*said, "Limits as those runs had them."] for line in _comment(each)),
+        *(line for each in [*said, "Limits as those runs had them."] for line in comment(each)),
         "[team.limits]",
-        *_pairs(given),
+        *pairs(given),
     ]
 
 
-def _policies(seen: _Seen, missing: list[str]) -> list[str]:
+def _policies(seen: Seen, missing: list[str]) -> list[str]:
     played = sorted(set(seen.settings.policies.values())) if seen.settings is not None else []
     model, why = _model(played)
     roles = (
@@ -261,20 +259,26 @@ def _policies(seen: _Seen, missing: list[str]) -> list[str]:
     )
     if not seen.roles and seen.settings is None:
         missing.append("who learns: the traces record no calls, so no role is known to be a model's.")
-    lines = [*_comment(f"{roles}{why}"), "[policies.main]", f"model = {_value(model)}"]
+    lines = [*comment(f"{roles}{why}"), "[policies.main]", f"model = {toml_value(model)}"]
     if model != "tiny":
         return [*lines, 'train = "lora"']
+    needed = seen.room + _answer_tokens(seen)
     context = 1024
-    while context < min(seen.room, 8192):
+    while context < min(needed, _LONGEST):
         context *= 2
+    if needed > _LONGEST:
+        lines[:0] = comment(
+            f"The longest context takes up to {needed:,} tokens, more than the {_LONGEST:,} below: an agent that reads "
+            "more is not answered. Make the task smaller."
+        )
     play = "eager" if isinstance(seen.task, GameTask) else "reference"
     return [
         *lines,
         f"tiny = {{width = 64, layers = 2, vocabulary = 384, context = {context}}}",
         "",
-        *_comment("The grammar first, from scripted play."),
+        *comment("The grammar first, from scripted play."),
         "[warm]",
-        f"play = {_value(play)}",
+        f"play = {toml_value(play)}",
         "episodes = 200",
         "steps = 200",
         "rows = 32",
@@ -305,7 +309,7 @@ def _model(played: Sequence[str]) -> tuple[str, str]:
     )
 
 
-def _reward(seen: _Seen, missing: list[str]) -> list[str]:
+def _reward(seen: Seen, missing: list[str]) -> list[str]:
     rules: dict[str, dict[str, Any]] = {}
     families: Counter[str] = Counter(reward.family for trace in seen.traces for reward in trace.rewards)
     for trace in seen.traces:
@@ -313,31 +317,31 @@ def _reward(seen: _Seen, missing: list[str]) -> list[str]:
             if (found := rule_settings(reward.by)) is not None:
                 rules[json.encode(found, order="deterministic").decode()] = found
     if rules:
-        lines = _comment(f"Rules that wrote rewards on the traces ({_counts(families)}).")
+        lines = comment(f"Rules that wrote rewards on the traces ({counts_said(families)}).")
         for rule in rules.values():
-            lines += ["[[reward.rules]]", *_pairs({k: v for k, v in rule.items() if v is not None})]
+            lines += ["[[reward.rules]]", *pairs({k: v for k, v in rule.items() if v is not None})]
         return lines
     if families:
-        said = f"Rewards on the traces: {_counts(families)}."
+        said = f"Rewards on the traces: {counts_said(families)}."
         if seen.task is not None:
-            return _comment(
+            return comment(
                 f"{said} The task itself scores them; rules would be [[reward.rules]] (baton reward --list)."
             )
         missing.append(
             f"who scores: {said} Nobody else's score is known to Baton; verify() of your task gives it."
         )
-        return _comment(said)
+        return comment(said)
     if seen.task is None:
         missing.append("a reward: no trace has one. verify() of your task gives it, or [[reward.rules]].")
-        return _comment("No reward is on the traces.")
-    return _comment("No reward is on the traces; the task scores what is played from now on.")
+        return comment("No reward is on the traces.")
+    return comment("No reward is on the traces; the task scores what is played from now on.")
 
 
-def _counts(found: Mapping[str, int]) -> str:
+def counts_said(found: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count:,}" for name, count in sorted(found.items()))
 
 
-def _method(advice: Advice, seen: _Seen) -> tuple[str, list[str]]:
+def method_for(advice: Advice, seen: Seen) -> tuple[str, list[str]]:
     """The first recipe whose credit the team can be given, and why others before it cannot."""
     refused: list[str] = []
     for name in dict.fromkeys((advice.recipe, *advice.instead, _LAST)):
@@ -348,7 +352,7 @@ def _method(advice: Advice, seen: _Seen) -> tuple[str, list[str]]:
     return _LAST, refused
 
 
-def _obstacle(recipe: Recipe, seen: _Seen) -> str | None:
+def _obstacle(recipe: Recipe, seen: Seen) -> str | None:
     """What in the team stands against a recipe's credit; None: nothing."""
     for part in recipe.credit:
         estimator = find(part.estimator)
@@ -372,31 +376,25 @@ def _obstacle(recipe: Recipe, seen: _Seen) -> str | None:
     return None
 
 
-def _credit(method: str, seen: _Seen) -> list[str]:
+def credit_lines(method: str, seen: Seen) -> list[str]:
     recipe = load(method)
     what = ", ".join(dict.fromkeys(part.estimator for part in recipe.credit))
     agents = Counter(len({event.agent for event in trace.events}) for trace in seen.traces)
     sizes = f"{min(agents)}" if len(agents) == 1 else f"{min(agents)} to {max(agents)}"
-    lines = _comment(f"Credit of the recipe {method} ({what}); teams here had {sizes} agents.")
+    lines = comment(f"Credit of the recipe {method} ({what}); teams here had {sizes} agents.")
     for part in recipe.credit:
-        lines += ["[[credit]]", *_pairs(_changed(part, CreditPart(estimator="")))]
+        lines += ["[[credit]]", *pairs(changed(part, CreditPart(estimator="")))]
     if recipe.critic is not None:
         kind = recipe.critic.kind
         if kind == "table" and not isinstance(seen.task, GameTask):
             kind = "network"
-        critic = {"kind": kind} if kind != recipe.critic.kind else _changed(recipe.critic, CriticPart())
-        lines += ["[critic]", *_pairs({"kind": kind} | critic)]
-    loss = _changed(recipe.loss, LossPart())
-    return [*lines, *(["[loss]", *_pairs(loss)] if loss else [])]
+        critic = {"kind": kind} if kind != recipe.critic.kind else changed(recipe.critic, CriticPart())
+        lines += ["[critic]", *pairs({"kind": kind} | critic)]
+    loss = changed(recipe.loss, LossPart())
+    return [*lines, *(["[loss]", *pairs(loss)] if loss else [])]
 
 
-def _changed(part: Any, usual: Any) -> dict[str, Any]:
-    """A part of a recipe, where it is not as usual."""
-    default = plain(usual)
-    return {key: value for key, value in plain(part).items() if value != default.get(key)}
-
-
-def _rollout(seen: _Seen, method: str) -> list[str]:
+def _rollout(seen: Seen, method: str) -> list[str]:
     recipe = load(method)
     groups = Counter(trace.header.task_id for trace in seen.traces)
     most = max(groups.values())
@@ -411,27 +409,27 @@ def _rollout(seen: _Seen, method: str) -> list[str]:
         else "One rollout of each instance: nothing to compare with, so training plays its own groups."
     )
     rest = {
-        k: v for k, v in _changed(recipe.rollout, RolloutPart()).items() if k not in ("groups", "group_size")
+        k: v for k, v in changed(recipe.rollout, RolloutPart()).items() if k not in ("groups", "group_size")
     }
     return [
-        *_comment(told),
+        *comment(told),
         "[rollout]",
         f"groups = {max(4, 32 // size)}",
         f"group_size = {size}",
-        *_pairs(rest),
+        *pairs(rest),
     ]
 
 
-def _train(seen: _Seen) -> list[str]:
+def _train(seen: Seen) -> list[str]:
     chosen: Iterable[str] = seen.decisions
     times: Counter[str] = Counter(e.decision for trace in seen.traces for e in trace.events if e.decision)
     said = (
-        f"Decisions that policies made: {_counts({name: times[name] for name in chosen})}."
+        f"Decisions that policies made: {counts_said({name: times[name] for name in chosen})}."
         if seen.decisions
         else ""
     )
-    lines = _comment(said or "No decision is on record: all five are learned where they come up.")
+    lines = comment(said or "No decision is on record: all five are learned where they come up.")
     lines += ["[train]", "steps = 20", "learning_rate = 5e-4"]
     if seen.decisions and seen.task is not None:
-        lines.append(f"decisions = {_value(list(chosen))}")
+        lines.append(f"decisions = {toml_value(list(chosen))}")
     return [*lines, "", "[eval]", "episodes = 64", "best_of = 2"]
