@@ -22,8 +22,8 @@ def tell_of_those_left_out(
 ) -> None:
     """Say which traces have no credit, and why, where others have some."""
     for group, error in refused[:_NAMED]:
-        names = ", ".join(trace.trace_id for trace in group)
-        remark(f"baton credit: no credit for {printable(names)}: {printable(str(error))}")
+        whose = ", ".join(trace.trace_id for trace in group)
+        remark(f"baton credit: no credit for {printable(whose)}: {printable(str(error))}")
     if len(refused) > _NAMED:
         remark(f"baton credit: and none for {count(len(refused) - _NAMED, 'group')} more")
     known = {id(trace) for group, _ in refused for trace in group}

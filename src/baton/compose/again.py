@@ -32,7 +32,7 @@ from baton.trace.records import Call, Ints
 from baton.trace.trace import Trace, meta_as
 
 if TYPE_CHECKING:
-    from baton.compose.training import Session
+    from baton.learn.run.session import Session
 
 
 def is_trained(trace: Trace) -> bool:

@@ -211,9 +211,9 @@ async def credits_of(
             found[place] = credits
     if len(refused) == len(groups):
         raise refused[0][1]
-    for group, error in refused:
+    for group, why in refused:
         assert watch.refused is not None
-        watch.refused(group, error)
+        watch.refused(group, why)
     return found
 
 
@@ -242,7 +242,7 @@ class _Runners:
 
     def _begin(self) -> None:
         if self._spending is not None:
-            self._spending, tell = None, self._spending
+            tell, self._spending = self._spending, None
             tell()
 
 
