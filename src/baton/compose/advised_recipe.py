@@ -47,7 +47,7 @@ class DraftedRecipe(Struct, frozen=True, kw_only=True):
     """Whether it names code of another package, so that training asks for leave."""
 
 
-class Seen(Struct, frozen=True, kw_only=True):
+class SeenTeam(Struct, frozen=True, kw_only=True):
     """What the traces have in common, counted."""
 
     traces: Sequence[Trace]
@@ -94,7 +94,7 @@ def _is_known(name: str) -> bool:
     return any(registry.knows(kind, name) for kind in ("task", "topology", "surface", "tool", "aggregator"))
 
 
-def seen_in(traces: Sequence[Trace], trust: bool, task: Task | None = None) -> Seen:
+def seen_in(traces: Sequence[Trace], trust: bool, task: Task | None = None) -> SeenTeam:
     """What traces have in common; their task is the one given, or that which their runs name."""
     kept = [found for trace in traces if (found := own_settings(trace)) is not None]
     key = Counter((each.task, each.topology) for each in kept).most_common(1)
@@ -110,7 +110,7 @@ def seen_in(traces: Sequence[Trace], trust: bool, task: Task | None = None) -> S
     roles = Counter(call.role for trace in traces for call in trace.calls if call.role)
     leads = {trace.calls[0].role for trace in traces if trace.calls}
     counted = any(call.completion_ids is not None for trace in traces for call in trace.calls)
-    return Seen(
+    return SeenTeam(
         traces=traces,
         settings=settings,
         task=task if behind is None else behind[0],
@@ -150,7 +150,7 @@ def _length(trace: Trace, call: Any, counted: bool) -> int:
     return len(trace.text(call.completion_ref) or "")
 
 
-def _head(seen: Seen, name: str, forks: int, method: str, refused: Sequence[str]) -> list[str]:
+def _head(seen: SeenTeam, name: str, forks: int, method: str, refused: Sequence[str]) -> list[str]:
     count = len(seen.traces)
     beside = f" ({forks} forks beside them do not count)" if forks else ""
     first = f"From {count} trace{'' if count == 1 else 's'} in {name}{beside}. What each choice rests on is above it."
@@ -162,7 +162,7 @@ def _head(seen: Seen, name: str, forks: int, method: str, refused: Sequence[str]
     ]
 
 
-def _task(seen: Seen, missing: list[str]) -> list[str]:
+def _task(seen: SeenTeam, missing: list[str]) -> list[str]:
     ids = {trace.header.task_id for trace in seen.traces}
     if seen.settings is None:
         missing.append(
@@ -188,7 +188,7 @@ def _task(seen: Seen, missing: list[str]) -> list[str]:
     return lines
 
 
-def _team(seen: Seen, missing: list[str]) -> list[str]:
+def _team(seen: SeenTeam, missing: list[str]) -> list[str]:
     topologies = Counter(trace.header.topology for trace in seen.traces)
     most, times = topologies.most_common(1)[0]
     lines = comment(f"The topology of {times} of {len(seen.traces)} traces.")
@@ -222,12 +222,12 @@ def _team(seen: Seen, missing: list[str]) -> list[str]:
     return [*lines, *_limits(seen)]
 
 
-def _answer_tokens(seen: Seen) -> int:
+def _answer_tokens(seen: SeenTeam) -> int:
     """Room for an answer as long as the longest."""
     return max(16, 1 << (seen.longest // (1 if seen.counted else 2)).bit_length()) if seen.longest else 64
 
 
-def _limits(seen: Seen) -> list[str]:
+def _limits(seen: SeenTeam) -> list[str]:
     given = seen.settings.limits if seen.settings is not None else {}
     cut = sum(map(cut_off, seen.traces))
     failed = sum(any(True for _ in failures(trace)) for trace in seen.traces)
@@ -249,7 +249,7 @@ def _limits(seen: Seen) -> list[str]:
     ]
 
 
-def _policies(seen: Seen, missing: list[str]) -> list[str]:
+def _policies(seen: SeenTeam, missing: list[str]) -> list[str]:
     played = sorted(set(seen.settings.policies.values())) if seen.settings is not None else []
     model, why = _model(played)
     roles = (
@@ -309,7 +309,7 @@ def _model(played: Sequence[str]) -> tuple[str, str]:
     )
 
 
-def _reward(seen: Seen, missing: list[str]) -> list[str]:
+def _reward(seen: SeenTeam, missing: list[str]) -> list[str]:
     rules: dict[str, dict[str, Any]] = {}
     families: Counter[str] = Counter(reward.family for trace in seen.traces for reward in trace.rewards)
     for trace in seen.traces:
@@ -341,7 +341,7 @@ def counts_said(found: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count:,}" for name, count in sorted(found.items()))
 
 
-def method_for(advice: Advice, seen: Seen) -> tuple[str, list[str]]:
+def method_for(advice: Advice, seen: SeenTeam) -> tuple[str, list[str]]:
     """The first recipe whose credit the team can be given, and why others before it cannot."""
     refused: list[str] = []
     for name in dict.fromkeys((advice.recipe, *advice.instead, _LAST)):
@@ -352,7 +352,7 @@ def method_for(advice: Advice, seen: Seen) -> tuple[str, list[str]]:
     return _LAST, refused
 
 
-def _obstacle(recipe: Recipe, seen: Seen) -> str | None:
+def _obstacle(recipe: Recipe, seen: SeenTeam) -> str | None:
     """What in the team stands against a recipe's credit; None: nothing."""
     for part in recipe.credit:
         estimator = find(part.estimator)
@@ -376,7 +376,7 @@ def _obstacle(recipe: Recipe, seen: Seen) -> str | None:
     return None
 
 
-def credit_lines(method: str, seen: Seen) -> list[str]:
+def credit_lines(method: str, seen: SeenTeam) -> list[str]:
     recipe = load(method)
     what = ", ".join(dict.fromkeys(part.estimator for part in recipe.credit))
     agents = Counter(len({event.agent for event in trace.events}) for trace in seen.traces)
@@ -394,7 +394,7 @@ def credit_lines(method: str, seen: Seen) -> list[str]:
     return [*lines, *(["[loss]", *pairs(loss)] if loss else [])]
 
 
-def _rollout(seen: Seen, method: str) -> list[str]:
+def _rollout(seen: SeenTeam, method: str) -> list[str]:
     recipe = load(method)
     groups = Counter(trace.header.task_id for trace in seen.traces)
     most = max(groups.values())
@@ -420,7 +420,7 @@ def _rollout(seen: Seen, method: str) -> list[str]:
     ]
 
 
-def _train(seen: Seen) -> list[str]:
+def _train(seen: SeenTeam) -> list[str]:
     chosen: Iterable[str] = seen.decisions
     times: Counter[str] = Counter(e.decision for trace in seen.traces for e in trace.events if e.decision)
     said = (
