@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from baton.cli import add_repeated, add_trust
-from baton.cli.printing import remark, say
+from baton.cli.printing import aligned, remark, say
 from baton.compose.again import need_torch
 from baton.compose.stage_from_recipe import make_stage
 from baton.compose.trust import check_recipe, recipe_in
@@ -40,12 +40,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "  baton train flagship --out runs/flagship\n"
         "  baton train flagship --set train.steps=10 --set rollout.groups=4\n"
         "  baton train --resume --out runs/flagship\n"
-        "  baton train --resume --out runs/flagship --set train.steps=80   # further than it was to go"
+        "  baton train --resume --out runs/flagship --set train.steps=80   # further than it was to go\n"
+        "  baton train flagship --set train.steps=5 --profile              # and where the time goes"
     )
     parser.add_argument("recipe", metavar="RECIPE", nargs="?", help="a recipe's name or a TOML file")
     add_repeated(parser, "--set", "K=V", "change a setting", dest="changes")
     parser.add_argument("--out", metavar="DIR", help="where the run goes (default: runs/RECIPE-TIME)")
     parser.add_argument("--resume", action="store_true", help="go on with the run in --out")
+    parser.add_argument(
+        "--profile",
+        action="store_true",
+        help="show where each step's time went, and keep a Chrome trace of it",
+    )
     add_trust(parser)
 
 
@@ -71,6 +77,8 @@ def run(args: argparse.Namespace) -> int:
         if code == 0:
             emit(outcome(read_run(out)))
             say()
+        if args.profile:
+            _say_profile(out)
         say(f"report   {out / 'report.html'}")
         say(f"Type: {following}")
     except BrokenPipeError:  # the run is over, and its folder says how
@@ -95,7 +103,7 @@ def _begun(args: argparse.Namespace, display: Display) -> Begin:
     def begin() -> Session:
         from baton.compose.training import begin as begin_run
 
-        return begin_run(recipe, name, out, display.note)
+        return begin_run(recipe, name, out, display.note, profile=args.profile)
 
     return begin
 
@@ -110,7 +118,7 @@ def _resumed(args: argparse.Namespace, display: Display) -> Begin:
     def begin() -> Session:
         from baton.compose.training import go_on
 
-        session = go_on(out, display.note, args.changes, trust=args.trust)
+        session = go_on(out, display.note, args.changes, trust=args.trust, profile=args.profile)
         display.note(f"going on after step {session.trainer.step_number} of {session.recipe.train.steps}")
         return session
 
@@ -145,6 +153,16 @@ def _go(session: Session, display: Display, ending: Ending) -> tuple[int, str]:
         remark(f"Stopped after step {done}; the last checkpoint is {kept}.")
         return exit_code(stop), f"{baton} train --resume --out {place}"
     return 0, f"{baton} view {place}"
+
+
+def _say_profile(out: Path) -> None:
+    """Where the time of the steps went; nothing where there was none."""
+    from baton.learn.run.profile_parts import FILE, table
+
+    if rows := table(out):
+        emit(aligned(rows, "bold", right=(1, 2, 3, 4)))
+        say(f"profile  {out / FILE} (open it at https://ui.perfetto.dev or chrome://tracing)")
+        say()
 
 
 def _slower(baton: str, out: Path, setting: str) -> str:

@@ -58,6 +58,13 @@ class TrainedRun(Struct, frozen=True, kw_only=True):
         return read_lines(self.out / "evals.jsonl")
 
     @property
+    def profile(self) -> dict[int, dict[str, float]]:
+        """Step -> seconds by part (`rollout/play/engine/decode`), which add up to the step. Empty: not profiled."""
+        from baton.learn.run.profile_parts import steps_of
+
+        return steps_of(self.out)
+
+    @property
     def before(self) -> dict[str, Any] | None:
         """The untrained team on held-out instances."""
         return self._measured("untrained")
@@ -92,12 +99,14 @@ def train(
     settings: Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     progress: Callable[[dict[str, Any]], None] | None = None,
+    profile: bool = False,
     trust: bool = False,
 ) -> TrainedRun:
     """Make a team better by a recipe, with any of its parts replaced.
 
     `settings` are those of `baton train --set`, such as `{"rollout.groups": 4}`. `progress` is called with each step's
-    line of metrics. A recipe that is a file may name code and servers only with `trust`.
+    line of metrics. With `profile` the folder has where the time of each step went (`TrainedRun.profile`). A recipe
+    that is a file may name code and servers only with `trust`.
     """
     own, changes = _components(task, topology, policy, reward)
     changes |= _registered(
@@ -121,7 +130,7 @@ def train(
     place = Path(out) if out is not None else Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S-%f}"
     from baton.compose.training import begin
 
-    return _to_its_end(begin(made, name, place, own=own), own, progress)
+    return _to_its_end(begin(made, name, place, own=own, profile=profile), own, progress)
 
 
 def resume_training(
@@ -129,6 +138,7 @@ def resume_training(
     *,
     settings: Mapping[str, Any] | None = None,
     progress: Callable[[dict[str, Any]], None] | None = None,
+    profile: bool = False,
     trust: bool = False,
     **components: Any,
 ) -> TrainedRun:
@@ -140,7 +150,7 @@ def resume_training(
     from baton.compose.training import go_on
 
     changes = [f"{key}={_json(value)}" for key, value in (settings or {}).items()]
-    return _to_its_end(go_on(out, None, changes, own, trust=True), own, progress)
+    return _to_its_end(go_on(out, None, changes, own, trust=True, profile=profile), own, progress)
 
 
 def evaluate(

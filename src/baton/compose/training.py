@@ -155,9 +155,15 @@ def _loading(own: Own, named: Load, recipe: Recipe) -> Load:
 
 
 def begin(
-    recipe: Recipe, name: str, out: Path, progress: Progress | None = None, own: Own = OWN_NOTHING
+    recipe: Recipe,
+    name: str,
+    out: Path,
+    progress: Progress | None = None,
+    own: Own = OWN_NOTHING,
+    *,
+    profile: bool = False,
 ) -> Session:
-    """A new run in a new folder."""
+    """A new run in a new folder. `profile`: with where the time of each step goes (`Session.profile`)."""
     folder = Folder(out)
     folder.check_free()
     for span in spans(recipe):
@@ -170,7 +176,8 @@ def begin(
     solution = None if game is None else optimum_of(game)
     optimum = None if solution is None else solution.value
     folder.begin(recipe, {"recipe": name, **_facts(recipe), "optimum": optimum})
-    return Session(trainer, folder, name=name, note=progress).measure_untrained(progress)
+    session = Session(trainer, folder, name=name, note=progress)
+    return (session.profile() if profile else session).measure_untrained(progress)
 
 
 def open_run(
@@ -198,6 +205,7 @@ def go_on(
     own: Own = OWN_NOTHING,
     *,
     trust: bool = False,
+    profile: bool = False,
 ) -> Session:
     """Go on with the run in a folder; from its beginning, where it was cut off before the first checkpoint.
 
@@ -216,7 +224,8 @@ def go_on(
         folder.forget_after(-1)
         folder.change(recipe, 0, changes)
         trainer = make_trainer(recipe, own, progress=progress)
-        return Session(trainer, folder, name=told["recipe"], note=progress).measure_untrained(progress)
+        session = Session(trainer, folder, name=told["recipe"], note=progress)
+        return (session.profile() if profile else session).measure_untrained(progress)
     session = open_run(out, progress, recipe, own)
     done = session.trainer.step_number
     if recipe.train.steps < done:
@@ -225,7 +234,7 @@ def go_on(
     session.folder.change(recipe, done, changes)
     session.folder.tell({**_facts(recipe), "status": "running", "why": ""})
     session.trainer.set_rates()
-    return session
+    return session.profile() if profile else session
 
 
 def measure_again(

@@ -84,7 +84,7 @@ class Rollouts:
     def take(self, number: int) -> list[RolloutGroup]:
         """The groups of a step, not scored yet: those played ahead, or played now."""
         if self._ahead is not None:
-            groups = self._ahead.result()
+            groups = self.ahead()
             self._ahead = None
             if groups and groups[0].step == number:
                 return groups

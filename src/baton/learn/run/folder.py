@@ -82,7 +82,7 @@ class Folder:
     def _replace(self, name: str, text: str) -> None:
         """Write a file anew, whole or not at all."""
         made = (self.path / name).with_suffix(".new")
-        with self._writing(name):
+        with self.writing(name):
             made.write_text(text, "utf-8")
             made.replace(self.path / name)
 
@@ -132,19 +132,19 @@ class Folder:
         if self.traces.exists():
             late = [each.trace_id for each in list_traces(self.traces) if _is_after(each.trace_id, step)]
             if late:
-                with self._writing("traces/run.db"):
+                with self.writing("traces/run.db"):
                     self._opened().drop(late)
 
     def add(self, name: str, line: Mapping[str, Any]) -> None:
         """One line of metrics or evals."""
-        with self._writing(f"{name}.jsonl"), (self.path / f"{name}.jsonl").open("ab+") as file:
+        with self.writing(f"{name}.jsonl"), (self.path / f"{name}.jsonl").open("ab+") as file:
             file.write(_line_end(file) + json.dumps(line).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
 
     def keep(self, traces: Sequence[Trace]) -> None:
         """All of a step's traces, in one commit. One that is there already is left as it is."""
-        with self._writing("traces/run.db"):
+        with self.writing("traces/run.db"):
             store = self._opened()
             for trace in traces:
                 if trace.trace_id not in store:
@@ -158,7 +158,7 @@ class Folder:
         return self._store
 
     @contextmanager
-    def _writing(self, name: str) -> Iterator[None]:
+    def writing(self, name: str) -> Iterator[None]:
         """A full disk ends the run with what to do about it; the last checkpoint is whole."""
         try:
             yield

@@ -55,6 +55,16 @@ class Session:
         """The step that it went on after; None: it began here."""
         self._began = time.monotonic()
         self._loggers = Loggers(trainer.recipe, folder.path, folder.told, note)
+        self._profile: Any = None
+        """What times the run, where that was asked for."""
+
+    def profile(self) -> Session:
+        """Keep where the time of every step goes from here on: `profile.chrome.json` in the run's folder."""
+        from baton.learn.run.profile import Profile  # a run that is not profiled does not meet it
+
+        if self._profile is None:
+            self._profile = Profile(self)
+        return self
 
     def measure_untrained(self, progress: Callable[[str], None] | None) -> Session:
         """What the team is worth before it is trained; then the first checkpoint, from which a run can go on."""
@@ -214,6 +224,9 @@ class Session:
         return line | measured(self.recipe.eval.metrics, traces)
 
     def close(self) -> None:
+        if self._profile is not None:
+            self._profile.close()
+            self._profile = None
         self._loggers.close()
         self.trainer.close()
         self.folder.close()
