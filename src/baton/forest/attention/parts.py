@@ -201,21 +201,27 @@ class CpuLevel:
         self._spans = list(zip(start.tolist(), stop.tolist(), below.tolist(), strict=True))
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Iterator[Part]:
+        q, k, v = _heads_first(q, k), _heads_first(k, k), _heads_first(v, k)
+        group = q.shape[2] // k.shape[2]
         for a, b, c in self._spans:
-            o, s = _flash(*_fold(q, k, v, a, b, c), 0.0, False, scale=scale)
+            below = q.narrow(2, b * group, (c - b) * group)
+            o, s = _flash(below, k.narrow(2, a, b - a), v.narrow(2, a, b - a), 0.0, False, scale=scale)
             yield slice(b, c), _spread_out(o, c - b), _spread_out(s, c - b)
 
     def backward(
         self, grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, scale: float,
         dq: Tensor, dk: Tensor, dv: Tensor,
     ) -> None:  # fmt: skip
-        kv_heads = k.shape[1]
+        grad, q, out, lse = (_heads_first(x, k) for x in (grad, q, out, lse))
+        k, v = _heads_first(k, k), _heads_first(v, k)
+        group = q.shape[2] // k.shape[2]
         for a, b, c in self._spans:
-            g, o, s = (_stacked(x[b:c], kv_heads) for x in (grad, out, lse))
-            x, y, z = _flash_backward(g, *_fold(q, k, v, a, b, c), o, s, 0.0, False, scale=scale)
-            dq[b:c] += _spread_out(x, c - b)
-            dk[a:b] += y[0].transpose(0, 1)
-            dv[a:b] += z[0].transpose(0, 1)
+            g, x, o, s = (each.narrow(2, b * group, (c - b) * group) for each in (grad, q, out, lse))
+            y, z = k.narrow(2, a, b - a), v.narrow(2, a, b - a)
+            x, y, z = _flash_backward(g, x, y, z, o, s, 0.0, False, scale=scale)
+            dq.narrow(0, b, c - b).add_(_spread_out(x, c - b))
+            dk.narrow(0, a, b - a).add_(y[0].transpose(0, 1))
+            dv.narrow(0, a, b - a).add_(z[0].transpose(0, 1))
 
 
 def _heads(q: Tensor, k: Tensor, v: Tensor, rectangle: _Rectangle) -> tuple[Tensor, Tensor, Tensor]:
@@ -227,16 +233,16 @@ def _heads(q: Tensor, k: Tensor, v: Tensor, rectangle: _Rectangle) -> tuple[Tens
     return rectangle.take(q), k, v
 
 
-def _fold(q: Tensor, k: Tensor, v: Tensor, a: int, b: int, c: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries b..c over keys a..b: 1 x K x (tokens G) x D, and 1 x K x tokens x D twice."""
-    return _stacked(q[b:c], k.shape[1]), k[a:b].transpose(0, 1)[None], v[a:b].transpose(0, 1)[None]
-
-
-def _stacked(x: Tensor, kv_heads: int) -> Tensor:
-    """Query heads behind the key head they read: N x H ... -> 1 x K x (N G) ..."""
-    return x.reshape(len(x), kv_heads, -1, *x.shape[2:]).transpose(0, 1).flatten(1, 2)[None]
+def _heads_first(x: Tensor, k: Tensor) -> Tensor:
+    """Heads behind the key head that they read, N x H ... -> 1 x K x (N G) ...: a node's tokens are one slice of it."""
+    tokens, kv_heads = k.shape[:2]
+    if x.shape[1] == kv_heads:
+        return x.transpose(0, 1).unsqueeze(0)
+    return x.reshape(tokens, kv_heads, -1, *x.shape[2:]).transpose(0, 1).flatten(1, 2).unsqueeze(0)
 
 
 def _spread_out(x: Tensor, tokens: int) -> Tensor:
     """The other way: 1 x K x (N G) ... -> N x H ..."""
+    if x.shape[2] == tokens:
+        return x[0].transpose(0, 1)
     return x[0].view(x.shape[1], tokens, -1, *x.shape[3:]).transpose(0, 1).flatten(1, 2)
