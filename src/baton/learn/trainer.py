@@ -37,7 +37,7 @@ from baton.learn.recipe import Recipe, RolloutPart
 from baton.learn.rollouts import ReplayBuffer, RolloutGroup, Rollouts, batches_of
 from baton.learn.run.checkpoint import Saved
 from baton.learn.scoring import EVERY, Judging, alone, balanced, norm_of
-from baton.learn.stage import Stage
+from baton.learn.stage import Stage, collecting_seldom
 from baton.learn.update import Gradients, Packed, UpdateReport
 from baton.learn.watch import Watch, interval, learned, rewards, sizes
 from baton.team.protocol import Engine
@@ -161,6 +161,7 @@ class Trainer:
 
     # -- one step -------------------------------------------------------------------------------
 
+    @collecting_seldom()
     def step(self) -> Step:
         """Play, score, credit and update once."""
         number = self.step_number + 1

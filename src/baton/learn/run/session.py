@@ -31,7 +31,7 @@ from baton.learn.run.evaluate import (
 )
 from baton.learn.run.folder import Folder, read_lines
 from baton.learn.run.loggers import Loggers
-from baton.learn.stage import Unanswered
+from baton.learn.stage import Unanswered, collecting_seldom
 from baton.learn.trainer import Diverged, Trainer
 from baton.trace.outcome import task_return
 from baton.trace.trace import Trace
@@ -152,6 +152,7 @@ class Session:
             self.folder.checkpoints, trainer.step_number, trainer.policies, remembered, groups
         )
 
+    @collecting_seldom()
     def evaluate(self, who: str = "team", *, keep: bool = True) -> dict[str, Any]:
         """Measure the policies as they are, and write it down."""
         trainer = self.trainer
@@ -165,6 +166,7 @@ class Session:
             self._loggers.log(step, _flat({"eval": {who: line}}))
         return line
 
+    @collecting_seldom()
     def finish(self) -> list[dict[str, Any]]:
         """The last measurements: the trained team, and what its tokens buy the untrained one and a single agent."""
         with self._telling("interrupted"):
