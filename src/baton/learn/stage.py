@@ -29,7 +29,6 @@ from baton.team.team import TEMPLATE, Assignment, Team, Topology
 from baton.team.tools.tool import Tool
 from baton.trace.trace import Trace
 
-
 _SELDOM = 100_000
 """New objects after which the collector looks for cycles during a step: Python's own 700 cost a tenth of it."""
 _guard = threading.Lock()
