@@ -13,12 +13,12 @@ from small_run import GROUP, small
 
 from baton.cli import main
 from baton.compose.training import begin, go_on
-from baton.learn.run.profile_parts import FILE, Span, parts, read_events, steps_of, table
+from baton.learn.run.profile_parts import FILE, TimedSpan, parts, read_events, steps_of, table
 
 TIMES = ("seconds", "rollout_seconds", "update_seconds", "tokens_per_second")
 
 
-def by_ticks(spans: list[Span], whole: Span) -> dict[str, float]:
+def by_ticks(spans: list[TimedSpan], whole: TimedSpan) -> dict[str, float]:
     """The same by looking at every nanosecond: what the training thread is in, else what another one does."""
 
     def path(thread: int, tick: int) -> list[str]:
@@ -40,14 +40,14 @@ def by_ticks(spans: list[Span], whole: Span) -> dict[str, float]:
     return {name: count / 1e9 for name, count in found.items()}
 
 
-def nested(rng: random.Random, thread: int, begin: int, end: int, names: list[str]) -> list[Span]:
+def nested(rng: random.Random, thread: int, begin: int, end: int, names: list[str]) -> list[TimedSpan]:
     """Spans that lie in each other as calls do."""
     found, at = [], begin
     while names and end - at > 4:
         a = rng.randint(at, end - 2)
         b = rng.randint(a + 1, end)
         name = rng.choice(names)
-        found.append(Span(thread, a, b, name))
+        found.append(TimedSpan(thread, a, b, name))
         if name != "wait":
             found += nested(rng, thread, a, b, [each for each in names if each != name])
         at = b
@@ -57,7 +57,7 @@ def nested(rng: random.Random, thread: int, begin: int, end: int, names: list[st
 @pytest.mark.parametrize("seed", range(12))
 def test_parts_are_what_every_moment_was_spent_on(seed: int) -> None:
     rng = random.Random(seed)
-    whole = Span(0, 1000, 1000 + rng.randint(300, 700), "step")
+    whole = TimedSpan(0, 1000, 1000 + rng.randint(300, 700), "step")
     spans = nested(rng, 0, whole.begin, whole.end, ["rollout", "play", "update", "wait", "odd name"])
     # Other threads begin before the step and end after it; with two of them the order of threads must not matter.
     spans += nested(rng, 1, whole.begin - 50, whole.end + 50, ["engine", "decode", "wait"])
@@ -69,8 +69,12 @@ def test_parts_are_what_every_moment_was_spent_on(seed: int) -> None:
 
 
 def test_two_threads_at_once_are_counted_once() -> None:
-    whole = Span(0, 0, 10_000_000, "step")
-    spans = [Span(0, 0, 10_000_000, "wait"), Span(1, 0, 6_000_000, "a"), Span(2, 4_000_000, 8_000_000, "b")]
+    whole = TimedSpan(0, 0, 10_000_000, "step")
+    spans = [
+        TimedSpan(0, 0, 10_000_000, "wait"),
+        TimedSpan(1, 0, 6_000_000, "a"),
+        TimedSpan(2, 4_000_000, 8_000_000, "b"),
+    ]
     assert parts([whole, *spans], whole) == {"a": 0.006, "b": 0.002, "idle": 0.002}
 
 

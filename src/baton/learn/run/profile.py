@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from baton.learn.run.profile_parts import FILE, STEP, WAIT, Span, parts, read_events
+from baton.learn.run.profile_parts import FILE, STEP, WAIT, TimedSpan, parts, read_events
 
 if TYPE_CHECKING:
     from baton.learn.run.session import Session
@@ -57,7 +57,7 @@ class Profile:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._spans: list[Span] = []
+        self._spans: list[TimedSpan] = []
         self._changed: list[tuple[Any, str]] = []
         self._waiting: Callable[..., Any] | None = None
         self._file = session.folder.path / FILE
@@ -114,7 +114,7 @@ class Profile:
                 try:
                     return await method(*given, **named)
                 finally:
-                    spans.append(Span(thread(), begin, now(), name))
+                    spans.append(TimedSpan(thread(), begin, now(), name))
 
             return later
 
@@ -125,7 +125,7 @@ class Profile:
                 return method(*given, **named)
             finally:
                 if (end := now()) - begin >= shortest:
-                    spans.append(Span(thread(), begin, end, name))
+                    spans.append(TimedSpan(thread(), begin, end, name))
 
         return called
 
@@ -174,14 +174,14 @@ class Profile:
         with self._session.folder.writing(FILE), self._file.open("ab") as file:
             file.write(b"".join(map(_line, lines)))
 
-    def _event(self, span: Span, args: dict[str, Any]) -> dict[str, Any]:
+    def _event(self, span: TimedSpan, args: dict[str, Any]) -> dict[str, Any]:
         begin = (span.begin - self._zero) / 1e3 + self._offset_us
         return {
             "ph": "X", "name": span.name, "ts": round(begin, 3), "dur": round((span.end - span.begin) / 1e3, 3),
             "pid": 1, "tid": self._threads[span.thread], "args": args,
         }  # fmt: skip
 
-    def _new_threads(self, spans: Iterable[Span]) -> Iterator[dict[str, Any]]:
+    def _new_threads(self, spans: Iterable[TimedSpan]) -> Iterator[dict[str, Any]]:
         named = {thread.ident: thread.name for thread in threading.enumerate()}
         for ident in dict.fromkeys(span.thread for span in spans if span.thread not in self._threads):
             self._threads[ident] = number = len(self._threads) + 1

@@ -28,7 +28,7 @@ _LEAST = 0.002
 """Of a step: smaller parts have no row of their own."""
 
 
-class Span(NamedTuple):
+class TimedSpan(NamedTuple):
     """One call of a timed method, or one wait."""
 
     thread: int
@@ -58,7 +58,7 @@ def read_events(file: Path) -> list[dict[str, Any]]:
     return found
 
 
-def parts(spans: Sequence[Span], whole: Span) -> dict[str, float]:
+def parts(spans: Sequence[TimedSpan], whole: TimedSpan) -> dict[str, float]:
     """Seconds of a step by part: paths such as `rollout/play/decode`, which add up to the step, and what was `beside`.
 
     A path has the time that is in none of its own parts.
@@ -105,10 +105,10 @@ def parts(spans: Sequence[Span], whole: Span) -> dict[str, float]:
     return {name: round(duration / 1e9, 6) for name, duration in found.items()}
 
 
-def segments(spans: Iterable[Span], begin: int, end: int) -> list[Segment]:
+def segments(spans: Iterable[TimedSpan], begin: int, end: int) -> list[Segment]:
     """One thread's time from `begin` to `end`, cut wherever a span begins or ends; a wait has no parts."""
     found: list[Segment] = []
-    stack: list[Span] = []
+    stack: list[TimedSpan] = []
     at = begin
 
     def until(moment: int) -> None:
