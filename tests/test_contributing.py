@@ -55,7 +55,7 @@ def test_every_kind_can_be_named_everywhere_and_has_an_example_and_a_check() -> 
     for kind, (_, about, python, recipe, typed, example, check) in found.items():
         assert about
         assert python.startswith("`baton.")
-        assert recipe.startswith("`") or kind == "format"
+        assert recipe.startswith("`") or kind in ("format", "source")
         assert typed.startswith("`baton ")
         assert example == f"`examples/my_{kind}.py`"
         assert check == f"`check_{kind}`"

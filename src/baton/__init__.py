@@ -30,6 +30,7 @@ _EXPORTS = {
     "Trace": "baton.trace",
     "evaluate": "baton.api",
     "fork": "baton.api",
+    "import_traces": "baton.connect.importing",
     "read": "baton.trace",
     "replay": "baton.api",
     "resume": "baton.api",
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from baton.api import run as run
     from baton.api import score as score
     from baton.api import train as train
+    from baton.connect.importing import import_traces as import_traces
     from baton.errors import BatonError as BatonError
     from baton.learn.recipe import Recipe as Recipe
     from baton.tasks.task import Task as Task

@@ -41,6 +41,7 @@ HOMES: Final[Mapping[str, str]] = {
     "critic": "baton.learn.critics.critic:CRITICS",
     "metric": "baton.measure.metrics:METRICS",
     "format": "baton.trace.formats.shipped:FORMATS",
+    "source": "baton.connect.readers:SOURCES",
     "monitor": "baton.learn.watch:MONITORS",
     "logger": "baton.learn.run.loggers:LOGGERS",
     "recipe": "baton.learn.recipe:RECIPES",

@@ -30,6 +30,7 @@ ENTRY = {
     "critic": "by-length",
     "metric": "messages_per_agent",
     "format": "csv",
+    "source": "chat-log",
     "monitor": "too-long",
     "logger": "best",
     "recipe": "when-to-stop",
@@ -48,6 +49,7 @@ MODULE = {
     "critic": "my_critic:ByLength",
     "metric": "my_metric:messages_per_agent",
     "format": "my_format:CSV",
+    "source": "my_source:ChatLog",
     "monitor": "my_monitor:TooLong",
     "logger": "my_logger:Best",
     "recipe": "my_recipe:WHEN_TO_STOP",
@@ -127,6 +129,8 @@ def runs(name: dict[str, str]) -> None:
     typed("credit", "team", "again", "--estimator", name["estimator"])
     typed("measure", "team", "--metric", name["metric"], "--trust")
     typed("convert", "team", "events.txt", "--to", name["format"])
+    Path("talk.jsonl").write_text('{"chat": "c", "n": 1, "from": "Ada", "to": "Bo", "text": "hello"}\n')
+    typed("import", "talk.jsonl", "--from", name["source"], "--out", "talks")
     typed("recipes", name["recipe"])
     typed("recipes")
     typed("credit", "--list")
@@ -154,6 +158,8 @@ def runs(name: dict[str, str]) -> None:
     assert baton.measure(trace, metrics=[name["metric"]], trust=True).own["messages_per_agent"].figure.value
     assert baton.run(f"game:{name['game']}", policy="optimal").rewards
     baton.write(trace, "events.csv", format=name["format"])
+    Path("talk.jsonl").write_text('{"chat": "c", "n": 1, "from": "Ada", "to": "Bo", "text": "hello"}\n')
+    assert baton.import_traces("talk.jsonl", source=name["source"]).traces
     assert Path("events.csv").read_text().startswith("trace,seq,t,agent")
     Path("cut").mkdir()
     baton.write(trace.prefix(6), "cut/run.db")  # as a run leaves it that is killed

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from baton import __version__
 from baton.cli.command_parser import CommandParser, complain
@@ -27,7 +28,7 @@ from baton.view.terminal.plain_characters import prepare_streams
 
 __all__ = ["COMMANDS", "add_policy", "add_repeated", "add_trace", "add_trust", "main"]
 
-# command -> one line of help. The module is baton.cli.<command>.
+# command -> one line of help. The module is baton.cli.<command>, unless `_MODULES` says otherwise.
 COMMANDS: dict[str, str] = {
     "init": "write a small project to start from: a task, a reward, a recipe, a test",
     "tasks": "list what a team can work on, or show one task with an example",
@@ -40,6 +41,7 @@ COMMANDS: dict[str, str] = {
     "view": "look at traces and training runs in the browser",
     "export": "write a trace as one page that opens anywhere",
     "stats": "count what is in traces: events, agents, tokens, time, parallelism",
+    "import": "read what other systems kept of their agents' work, as traces",
     "convert": "turn a trace from one format into another",
     "seal": "turn a live store into Parquet shards",
     "query": "run SQL over sealed traces",
@@ -55,6 +57,14 @@ COMMANDS: dict[str, str] = {
     "corpus": "the literature as data: search it, check its claims, go from a paper to its recipe",
     "completion": "print a script by which bash, zsh or fish completes what you type",
 }
+
+
+_MODULES = {"import": "import_command"}  # where a command's name is a word of Python
+
+
+def command_module(name: str) -> Any:
+    """What reads and runs a command."""
+    return import_module(f"baton.cli.{_MODULES.get(name, name)}")
 
 
 def add_trust(parser: argparse.ArgumentParser) -> None:
@@ -182,7 +192,7 @@ def _tell(text: str) -> int:
 
 
 def _run(name: str, args: list[str]) -> int:
-    command = import_module(f"baton.cli.{name}")
+    command = command_module(name)
     parser = CommandParser(
         prog=f"baton {name}",
         description=COMMANDS[name][0].upper() + COMMANDS[name][1:] + ".",

@@ -9,12 +9,11 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from importlib import import_module
 
 from msgspec import Struct
 
 from baton import registry
-from baton.cli import COMMANDS
+from baton.cli import COMMANDS, command_module
 from baton.cli.command_parser import CommandParser
 from baton.cli.completion_scripts import SHELLS
 from baton.view.terminal.screen import take_every_character
@@ -73,7 +72,7 @@ def places() -> Iterator[CommandPlace]:
     )
     for name, about in COMMANDS.items():
         parser = CommandParser(prog=f"baton {name}")
-        import_module(f"baton.cli.{name}").add_arguments(parser)
+        command_module(name).add_arguments(parser)
         yield from _places((name,), about, parser)
 
 

@@ -25,9 +25,12 @@ from baton.trace.trace import Trace
 class Assembler:
     """Takes sightings of any number of sessions, and gives their traces."""
 
-    def __init__(self, kind: str, report: ImportReport, contents: Contents | None = None) -> None:
-        """`kind` is the source's: it is part of the traces' names."""
+    def __init__(
+        self, kind: str, report: ImportReport, contents: Contents | None = None, *, live: bool = False
+    ) -> None:
+        """`kind` is the source's: it is part of the traces' names. `live`: what does not say that it ended goes on."""
         self.kind = kind
+        self.live = live
         self.report = report
         self._contents = Contents(report) if contents is None else contents
         self._sessions: dict[str, Gathered] = {}
@@ -60,7 +63,8 @@ class Assembler:
             lines = AgentLines(gathered, people_of(gathered, contents, report), report)
             ties = ties_of(lines)
             order = Order(lines, ties)
-            return Built(self.kind, gathered, lines, order, contents, report).trace(gathered.rewards)
+            built = Built(self.kind, gathered, lines, order, contents, report)
+            return built.trace(gathered.rewards, live=self.live)
 
 
 def assemble(

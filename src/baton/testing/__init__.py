@@ -8,6 +8,7 @@ from baton.testing.check_loggers import check_logger
 from baton.testing.check_metrics import check_metric
 from baton.testing.check_recipes import check_recipe
 from baton.testing.check_rewards import check_reward
+from baton.testing.check_sources import check_source
 from baton.testing.check_tasks import check_decpomdp, check_game, check_task
 from baton.testing.check_tools import CheckFailed, check_aggregator, check_surface, check_tool
 from baton.testing.check_topologies import check_topology
@@ -27,6 +28,7 @@ __all__ = [
     "check_monitor",
     "check_recipe",
     "check_reward",
+    "check_source",
     "check_surface",
     "check_task",
     "check_tool",

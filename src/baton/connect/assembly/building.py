@@ -54,12 +54,12 @@ class Built:
             self.seqs[place] = seq
         self.calls = CallRecords(lines, order, contents, self.zero)
 
-    def trace(self, rewards: dict[str, SeenReward]) -> Trace:
+    def trace(self, rewards: dict[str, SeenReward], *, live: bool = False) -> Trace:
         went_on, paused = self._ends()
         events = tuple(self._event(place, place in went_on, place in paused) for place in self.order.places)
         edges = self._edges()
         kept = tuple(filter(None, (self._reward(rewards[key]) for key in sorted(rewards))))
-        finished = self.about.finished is not False
+        finished = bool(self.about.finished) if live else self.about.finished is not False
         return Trace(
             header=self._header(),
             events=events,

@@ -45,7 +45,7 @@ class Order:
 
     def _rank(self) -> list[int]:
         """Events by time, as far as each agent's own line allows; last of all, what ends an agent's work."""
-        keyed: list[tuple[float, str, int, int]] = []
+        keyed: list[tuple[float, tuple[float, ...], str, int, int]] = []
         events, times = self.lines.events, self.times
         for agent, places in self.lines.of.items():
             latest = 0.0
@@ -54,10 +54,11 @@ class Order:
                 if t is not None and t > latest:
                     latest = t
                 ends = position == len(places) - 1 and events[place].decision == "stop"
-                keyed.append((float("inf") if ends else latest, agent, position, place))
+                at = float("inf") if ends else latest
+                keyed.append((at, events[place].order, agent, position, place))
         keyed.sort()
         ranks = [0] * len(events)
-        for rank, (_, _, _, place) in enumerate(keyed):
+        for rank, (_, _, _, _, place) in enumerate(keyed):
             ranks[place] = rank
         return ranks
 

@@ -35,6 +35,8 @@ class Contents:
         self.payloads: dict[str, Payload] = {}
         self._report = report
         self._redact = redact
+        self.keep_ids = redact is None
+        """Token ids say what their text does, and no pattern finds anything in them."""
         self._names: dict[str, str] = {}
 
     def begin(self) -> None:

@@ -110,6 +110,9 @@ class CallRecords:
     def _numbers(self, kind: type[A], values: Any, at: str) -> A | None:
         if values is None:
             return None
+        if not self._contents.keep_ids:
+            self._lines.report.mend("token ids are left out where secrets are redacted", at)
+            return None
         try:
             made = kind(values)
         except (TypeError, ValueError, OverflowError):

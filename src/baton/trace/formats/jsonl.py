@@ -45,6 +45,12 @@ _ENCODER = msgspec.json.Encoder(enc_hook=encode_hook)
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
+def read_lines(place: Path, *, tolerate_torn_tail: bool = False) -> Iterator[Trace]:
+    """The traces of a file; of a folder, those of all its files by name."""
+    for path in sorted(place.glob("*.jsonl")) if place.is_dir() else [place]:
+        yield from read_jsonl(path, tolerate_torn_tail=tolerate_torn_tail)
+
+
 def read_jsonl(path: str | os.PathLike[str], *, tolerate_torn_tail: bool = False) -> Iterator[Trace]:
     """The traces of a file, one after the other.
 

@@ -20,6 +20,8 @@ _COMPRESSED = {
     b"\xfd7zXZ\x00": "unxz",
     b"PK\x03\x04": "unzip",
 }
+IMPORTED = "import.json"
+"""Marks a folder of traces that `baton import` made, one JSON Lines file each."""
 _HEAD_BYTES = 1 << 16
 _KNOWN = "Baton reads JSON Lines, the survey's JSON, its own SQLite stores and directories of sealed shards."
 _KIND_FIRST = re.compile(rb'\{\s*"kind"\s*:')
@@ -96,6 +98,8 @@ def stores_in(directory: Path) -> list[Path]:
 def _detect_directory(place: Path) -> str:
     if any(place.glob("*.parquet")):
         return "parquet"
+    if (place / IMPORTED).is_file() and any(place.glob("*.jsonl")):
+        return "jsonl"
     if stores_in(place):  # there may be shards beside it: `read_all` reads both
         return "sqlite"
     if any(place.glob("*/*.parquet")):

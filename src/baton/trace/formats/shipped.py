@@ -43,7 +43,7 @@ FORMATS: Final[dict[str, Format]] = {
     for format_ in (
         Format(
             name="jsonl", about="native JSON Lines, any number of traces", endings=(".jsonl",),
-            read_all=_late("jsonl", "read_jsonl"), is_lossless=True,
+            read_all=_late("jsonl", "read_lines"), is_lossless=True,
             encode=lambda traces: chain.from_iterable(map(_encode_trace, traces)),
         ),
         Format(

@@ -90,7 +90,7 @@ def validate_file(
     def read() -> None:
         nonlocal kind
         kind = detect(kept_in(path))
-        if kind == "jsonl":
+        if kind == "jsonl" and not Path(path).is_dir():
             with Path(path).open("rb") as stream:
                 read_native(stream, found, close, progress or (lambda _: None), max_line_bytes)
             if not seen["traces"] and not found.counts:
@@ -117,7 +117,7 @@ def validate_file(
     return ValidationReport(
         path=str(path),
         level=level,
-        positions="line" if kind == "jsonl" else "index",
+        positions="line" if kind == "jsonl" and not Path(path).is_dir() else "index",
         num_traces=seen["traces"],
         num_events=seen["events"],
         problems=found.sorted(),

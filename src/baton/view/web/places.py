@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from baton.errors import FormatError
 from baton.trace.formats.parquet.manifest import is_shard
-from baton.trace.formats.recognition import detect, stores_in
+from baton.trace.formats.recognition import IMPORTED, detect, stores_in
 
 _MOST_PLACES = 500
 _TRACES = "traces"  # where a training run keeps its rollouts
@@ -84,7 +84,7 @@ def _inside(path: Path, key: str) -> list[Place]:
                     for below in sorted(child.iterdir())
                     if below.is_dir() and bool(stores_in(below))
                 ]
-        elif child.suffix == ".jsonl" and not (path / _RUN).exists():
+        elif child.suffix == ".jsonl" and not (path / _RUN).exists() and not (path / IMPORTED).exists():
             found.append(Place(key=name, path=child))
     return found
 

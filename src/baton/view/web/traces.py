@@ -20,9 +20,9 @@ from msgspec import Struct
 from baton.errors import BatonError, FormatError, UsageError
 from baton.measure.metrics.scale import seconds_of, tokens_of
 from baton.trace.formats import read_all
-from baton.trace.formats.jsonl import read_jsonl
+from baton.trace.formats.jsonl import read_lines
 from baton.trace.formats.parquet.manifest import has_shards
-from baton.trace.formats.recognition import detect, stores_in
+from baton.trace.formats.recognition import IMPORTED, detect, stores_in
 from baton.trace.formats.sqlite.store_read import TraceSummary, list_traces, read_store
 from baton.trace.trace import Trace
 from baton.view.web.places import Place, find_places
@@ -253,6 +253,8 @@ def _files(path: Path) -> Iterator[Path]:
     yield from path.glob("*.sqlite*")
     yield from path.glob("*/manifest.json")
     yield from path.glob("manifest.json")
+    if (path / IMPORTED).is_file():
+        yield from path.glob("*.jsonl")
 
 
 def _read_one(path: Path, trace_id: str) -> Trace:
@@ -266,7 +268,8 @@ def _read_one(path: Path, trace_id: str) -> Trace:
 
         traces = read_sealed(path, [trace_id])
     else:
-        traces = _read_file(path)
+        own = path / f"{trace_id}.jsonl"  # as an import names it
+        traces = _read_file(own if own.is_file() else path)
     for trace in traces:
         if trace.trace_id == trace_id:
             return trace
@@ -274,4 +277,4 @@ def _read_one(path: Path, trace_id: str) -> Trace:
 
 
 def _read_file(path: Path) -> Iterator[Trace]:
-    return read_jsonl(path, tolerate_torn_tail=True) if detect(path) == "jsonl" else read_all(path)
+    return read_lines(path, tolerate_torn_tail=True) if detect(path) == "jsonl" else read_all(path)

@@ -1,0 +1,255 @@
+"""Other systems' files into traces: what kind they are is found by looking, and they land where commands read them.
+
+A folder of imports has one JSON Lines file for each trace, named after it, and `import.json`, which says what the last
+import did. Invariant: importing the same files again changes no byte there; files that have grown replace their trace,
+whole or not at all.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from baton import registry
+from baton.connect.assemble import Assembler
+from baton.connect.assembly.contents import Contents
+from baton.connect.import_report import ImportReport
+from baton.connect.redaction import Redaction
+from baton.connect.source import Source
+from baton.errors import UsageError
+from baton.trace.formats.durable import atomic_file
+from baton.trace.formats.jsonl import encode_trace
+from baton.trace.formats.recognition import IMPORTED
+from baton.trace.trace import Trace
+
+_DEEPEST = 8
+_LOOKED_AT = 100_000
+_NO_KIND = "a file of no kind that is known"
+_NOT_DATA = frozenset((IMPORTED, ".DS_Store"))
+
+
+class Imported(Struct, frozen=True, kw_only=True):
+    """What an import gave."""
+
+    report: ImportReport
+    traces: tuple[Trace, ...] = ()
+    """Empty where they went to files."""
+    files: tuple[Path, ...] = ()
+    """Where each trace is, of an import with `out`."""
+    changed: int = 0
+    """How many of the files are new or other than they were."""
+    events: int = 0
+    kinds: tuple[str, ...] = ()
+
+
+def import_traces(
+    *places: str | os.PathLike[str],
+    source: str | Source | None = None,
+    out: str | os.PathLike[str] | None = None,
+    redact: Iterable[str] | None = None,
+    payloads: bool = True,
+) -> Imported:
+    """The traces in files and folders of other systems: `import_traces("~/.claude/projects/mine").traces`.
+
+    `source` is their kind, found by looking where it is not given. With `out` the traces go into that folder, one file
+    each, and not into memory. `redact` takes secrets out, and what matches its patterns (`redact=()`: secrets alone);
+    `payloads=False` keeps nothing that was said, only its addresses.
+    """
+    return Importing(places, source=source, out=out, redact=redact, payloads=payloads).once()
+
+
+class Importing:
+    """One import, which may be done again as its files grow."""
+
+    def __init__(
+        self,
+        places: Iterable[str | os.PathLike[str]],
+        *,
+        source: str | Source | None = None,
+        out: str | os.PathLike[str] | None = None,
+        redact: Iterable[str] | None = None,
+        payloads: bool = True,
+    ) -> None:
+        self.places = [Path(place).expanduser() for place in places]
+        if not self.places:
+            raise UsageError("nothing to import. Give a file or a folder of another system.")
+        self.out = None if out is None else Path(out).expanduser()
+        self._source = find_source(source) if isinstance(source, str) else source
+        self._redact = None if redact is None else Redaction(redact)
+        self._payloads = payloads
+        self.report = ImportReport()
+
+    def once(self, *, live: bool = False) -> Imported:
+        """Read everything there is now. `live`: a session that does not say that it ended is still going on."""
+        report = self.report = ImportReport()
+        found = found_in(self.places, report, self._source)
+        contents = Contents(report, redact=self._redact, keep_payloads=self._payloads)
+        traces: list[Trace] = []
+        files: dict[Path, bool] = {}
+        events = 0
+        for source, places in _by_source(found):
+            assembler = Assembler(source.kind, report, contents, live=live)
+            for place in places:
+                assembler.see(source.read(place, report))
+            for trace in assembler.traces():
+                events += len(trace.events)
+                if self.out is None:
+                    traces.append(trace)
+                else:
+                    path = self.out / f"{trace.trace_id}.jsonl"
+                    files[path] = write_if_other(path, trace)
+        if self.out is not None and files:
+            _write_report(self.out, report)
+        return Imported(
+            report=report,
+            traces=tuple(traces),
+            files=tuple(files),
+            changed=sum(files.values()),
+            events=events,
+            kinds=tuple(dict.fromkeys(source.kind for source, _ in found)),
+        )
+
+    def stamp(self) -> str:
+        """Changes when a file does that is read."""
+        told: list[str] = []
+        for place in self.places:
+            for path in [place] if place.is_file() else sorted(_files(place)):
+                try:
+                    stat = path.stat()
+                except OSError:  # it went away
+                    continue
+                told.append(f"{path} {stat.st_size} {stat.st_mtime_ns}")
+        return "\n".join(told)
+
+
+def find_source(kind: str) -> Source:
+    """The reader of a kind, or of `module:attr`."""
+    found = registry.resolve("source", kind)
+    made: Source = found() if isinstance(found, type) else found
+    return made
+
+
+def found_in(
+    places: Sequence[Path], report: ImportReport, source: Source | None = None
+) -> list[tuple[Source, Path]]:
+    """What there is to read, with whatever reads it. A folder that is none itself is looked into."""
+    if source is not None:
+        for place in places:
+            if not place.exists():
+                raise UsageError(f"there is no {place}. Give a file or a folder that is there.")
+        return [(source, place) for place in places]
+    sources = [find_source(kind) for kind in registry.names("source")]
+    found: list[tuple[Source, Path]] = []
+    for place in places:
+        if not place.exists():
+            raise UsageError(f"there is no {place}. Give a file or a folder that is there.")
+        own = list(_looked_into(place, sources, report, 0))
+        if not own:
+            kinds = ", ".join(registry.names("source")) or "none"
+            raise UsageError(
+                f"{place} is of no kind that is known, nor is anything in it. Known are: {kinds}. "
+                "If it is one of them, say which: --from KIND"
+            )
+        found += own
+    return found
+
+
+def _looked_into(
+    place: Path, sources: list[Source], report: ImportReport, depth: int
+) -> Iterator[tuple[Source, Path]]:
+    reader = recognised(place, sources)
+    if reader is not None:
+        yield reader, place
+    elif place.is_dir() and depth < _DEEPEST:
+        for child in sorted(place.iterdir()):
+            if child.name not in _NOT_DATA and not child.name.startswith("."):
+                yield from _looked_into(child, sources, report, depth + 1)
+    elif depth:
+        report.skip(_NO_KIND, str(place))
+
+
+def recognised(place: Path, sources: Iterable[Source]) -> Source | None:
+    """The first reader that knows a place. One that fails on what it does not know does not know it."""
+    for source in sources:
+        try:
+            if source.recognises(place):
+                return source
+        except (OSError, ValueError, RecursionError):
+            continue
+    return None
+
+
+def _by_source(found: list[tuple[Source, Path]]) -> list[tuple[Source, list[Path]]]:
+    """Places of one kind are read together: a session may be spread over them."""
+    grouped: dict[str, tuple[Source, list[Path]]] = {}
+    for source, place in found:
+        places = grouped.setdefault(source.kind, (source, []))[1]
+        if place not in places:
+            places.append(place)
+    return list(grouped.values())
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for number, path in enumerate(folder.rglob("*")):
+        if number >= _LOOKED_AT:
+            return
+        if path.is_file():
+            yield path
+
+
+def write_if_other(path: Path, trace: Trace) -> bool:
+    """Whether the file was other than the trace: then it is the trace now."""
+    if _holds(path, encode_trace(trace)):
+        return False
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_file(path) as file:
+        file.writelines(encode_trace(trace))
+    return True
+
+
+def _holds(path: Path, chunks: Iterable[bytes]) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return all(file.read(len(chunk)) == chunk for chunk in chunks) and not file.read(1)
+
+
+def _write_report(out: Path, report: ImportReport) -> None:
+    told = msgspec.json.format(msgspec.json.encode(report.as_dict(), order="deterministic"), indent=2) + b"\n"
+    path = out / IMPORTED
+    if not path.is_file() or path.read_bytes() != told:
+        with atomic_file(path) as file:
+            file.write(told)
+
+
+def follow(
+    importing: Importing,
+    tell: Callable[[Imported], None],
+    wait: Callable[[float], None],
+    *,
+    times: int | None = None,
+) -> None:
+    """Import again whenever a file has changed, until `wait` raises KeyboardInterrupt; then once more, as ended.
+
+    A pass reads everything again, so the pause between looks grows with what a pass takes. `times`: so many looks.
+    """
+    import time
+
+    stamp, pause, looks = "", 0.0, 0
+    try:
+        while times is None or looks < times:
+            looks += 1
+            if pause:
+                wait(pause)
+            now = importing.stamp()
+            if now != stamp:
+                stamp, began = now, time.monotonic()
+                tell(importing.once(live=True))
+                pause = max(1.0, 4 * (time.monotonic() - began))
+    except KeyboardInterrupt:
+        pass
+    tell(importing.once())
