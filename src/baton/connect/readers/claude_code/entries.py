@@ -1,0 +1,187 @@
+"""The entries of a Claude Code transcript, with the fields that are read and no others.
+
+Fields that versions disagree on are left raw and looked into where they matter, so that one odd field never costs an
+entry. Unknown types of entries, and unknown fields, are let through: versions add some every week.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+
+class Usage(Struct, gc=False):
+    """What one answer was billed. Parts of an answer repeat it, as it stood when the part was written."""
+
+    input_tokens: int | float | None = None
+    cache_creation_input_tokens: int | float | None = None
+    cache_read_input_tokens: int | float | None = None
+    output_tokens: int | float | None = None
+
+
+class HeadMessage(Struct, gc=False):
+    id: str | None = None
+    model: str | None = None
+    usage: Usage | None = None
+    stop_reason: str | None = None
+
+
+class Head(Struct, gc=False):
+    """What the first look at an entry needs: who, when, after what, and which answer it is a part of."""
+
+    type: str | None = None
+    subtype: str | None = None
+    uuid: str | None = None
+    parentUuid: str | None = None
+    logicalParentUuid: str | None = None
+    timestamp: str | None = None
+    sessionId: str | None = None
+    agentId: str | None = None
+    isSidechain: bool | None = None
+    isMeta: bool | None = None
+    version: str | None = None
+    requestId: str | None = None
+    message: HeadMessage | None = None
+    toolUseResult: Raw = Raw(b"")
+    parentToolUseID: str | None = None
+    data: Raw = Raw(b"")
+
+
+class Block(Struct, gc=False):
+    """One part of a message."""
+
+    type: str | None = None
+    text: str | None = None
+    thinking: str | None = None
+    id: str | None = None
+    name: str | None = None
+    input: Raw = Raw(b"")
+    tool_use_id: str | None = None
+    content: Raw = Raw(b"")
+    is_error: bool | None = None
+
+
+class Message(Struct, gc=False):
+    id: str | None = None
+    model: str | None = None
+    content: str | list[Block] | None = None
+    stop_reason: str | None = None
+
+
+class Attachment(Struct, gc=False):
+    type: str | None = None
+    prompt: str | list[Block] | None = None
+    commandMode: str | None = None
+
+
+class CompactMetadata(Struct, gc=False):
+    trigger: str | None = None
+    preTokens: int | float | None = None
+
+
+class Entry(Struct, gc=False):
+    """A user's or assistant's entry, an attachment, a boundary of a compaction, an operation of the queue."""
+
+    type: str | None = None
+    subtype: str | None = None
+    operation: str | None = None
+    content: Raw = Raw(b"")
+    message: Message | None = None
+    attachment: Attachment | None = None
+    compactMetadata: CompactMetadata | None = None
+    toolUseResult: Raw = Raw(b"")
+    isMeta: bool | None = None
+    isCompactSummary: bool | None = None
+    isApiErrorMessage: bool | None = None
+
+
+class SpawnInput(Struct, gc=False):
+    """Arguments of the tool that starts an agent (`Task`, later `Agent`)."""
+
+    prompt: str | None = None
+    description: str | None = None
+    subagent_type: str | None = None
+    name: str | None = None
+    team_name: str | None = None
+    resume: str | None = None
+
+
+class SendInput(Struct, gc=False):
+    """Arguments of `SendMessage`, in its two forms."""
+
+    to: str | None = None
+    recipient: str | None = None
+    message: str | Raw | None = None
+    content: str | None = None
+    type: str | None = None
+    summary: str | None = None
+
+
+class BackgroundTask(Struct, gc=False):
+    task_id: str | None = None
+    task_type: str | None = None
+    status: str | None = None
+    result: str | None = None
+    output: str | None = None
+
+
+class SpawnResult(Struct, gc=False):
+    """What the program notes beside a tool's result: of an agent, its id and how it went."""
+
+    status: str | None = None
+    isAsync: bool | None = None
+    agentId: str | None = None
+    agent_id: str | None = None
+    name: str | None = None
+    agentType: str | None = None
+    content: Raw = Raw(b"")
+    totalTokens: int | float | None = None
+    totalDurationMs: int | float | None = None
+    task: BackgroundTask | None = None
+    retrieval_status: str | None = None
+
+
+class Progress(Struct, gc=False):
+    type: str | None = None
+    agentId: str | None = None
+
+
+class Meta(Struct, gc=False):
+    """`agent-<id>.meta.json`: who started the agent, and by which call."""
+
+    agentType: str | None = None
+    description: str | None = None
+    toolUseId: str | None = None
+    parentAgentId: str | None = None
+    name: str | None = None
+
+
+class Letter(Struct, gc=False):
+    """One message in a team's inbox."""
+
+    sender: str | None = msgspec.field(default=None, name="from")
+    text: str | None = None
+    timestamp: str | None = None
+
+
+class Team(Struct, gc=False):
+    """`teams/<team>/config.json`."""
+
+    leadSessionId: str | None = None
+
+
+def decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind, strict=False)
+
+
+HEADS: msgspec.json.Decoder[Head] = decoder(Head)
+ENTRIES: msgspec.json.Decoder[Entry] = decoder(Entry)
+SPAWN_INPUTS: msgspec.json.Decoder[SpawnInput] = decoder(SpawnInput)
+SEND_INPUTS: msgspec.json.Decoder[SendInput] = decoder(SendInput)
+SPAWN_RESULTS: msgspec.json.Decoder[SpawnResult] = decoder(SpawnResult)
+PROGRESS: msgspec.json.Decoder[Progress] = decoder(Progress)
+METAS: msgspec.json.Decoder[Meta] = decoder(Meta)
+INBOXES: msgspec.json.Decoder[list[Letter]] = decoder(list[Letter])
+TEAMS: msgspec.json.Decoder[Team] = decoder(Team)

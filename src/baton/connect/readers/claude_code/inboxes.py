@@ -1,0 +1,53 @@
+"""A team's letters: `teams/<team>/inboxes/<name>.json`, one file for each member."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from baton.connect.import_report import ImportReport
+from baton.connect.readers.claude_code.entries import INBOXES, TEAMS
+from baton.connect.readers.claude_code.index import MAIN, decoded, seconds
+from baton.connect.readers.claude_code.people import LEAD
+from baton.connect.seen import Seen, SeenAgent, SeenEvent, SeenSession
+
+
+def letters_of(place: Path, report: ImportReport) -> Iterator[Seen]:
+    """Letters below a folder; none where the folder has no inboxes."""
+    if not place.is_dir():
+        return
+    for inbox in sorted(place.rglob("inboxes/*.json")):
+        team = inbox.parent.parent
+        config = decoded(TEAMS, _content(team / "config.json"))
+        session = (config.leadSessionId if config is not None else None) or f"team:{team.name}"
+        letters = decoded(INBOXES, _content(inbox))
+        if letters is None:
+            report.read()
+            report.skip("an inbox that cannot be read", str(inbox.name))
+            continue
+        yield SeenSession(session=session, key=session, at=inbox.name, system="claude-code")
+        to = _member(inbox.stem, team.name)
+        yield SeenAgent(session=session, key=to, name=inbox.stem)
+        for number, letter in enumerate(letters):
+            report.read()
+            sender = _member(letter.sender or "unknown", team.name)
+            t = seconds(letter.timestamp)
+            yield SeenAgent(session=session, key=sender, name=letter.sender)
+            text = letter.text or ""
+            yield SeenEvent(
+                session=session, key=f"{inbox.stem}/inbox/{letter.timestamp or number}/{sender}",
+                at=f"{inbox.name}:{number + 1}", agent=sender, type="message", to=to, content=text, t=t,
+                order=(t or 0.0, 0.0, float(number)),
+                decision="delegate" if '"task_assignment"' in text[:200] else "communicate",
+            )  # fmt: skip
+
+
+def _member(name: str, team: str) -> str:
+    return MAIN if name in LEAD else f"{name}@{team}"
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""

@@ -1,0 +1,431 @@
+"""The second look: an agent's entries, in the order of its life, become sightings.
+
+A life is read front to back. What reaches an agent (a result, a return, a message) is held until its next act, which
+depends on it. An agent's last words to whoever started it are its return, and are told where they arrive: as the result
+of the call that started it, or as a notice. The same return may arrive twice (a notice, and a look at the task's
+output): it is one return unless the agent has worked in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+
+from baton.connect.import_report import ImportReport
+from baton.connect.readers.claude_code.entries import SPAWN_RESULTS, Block, Entry, SendInput, SpawnResult
+from baton.connect.readers.claude_code.index import (
+    MAIN,
+    SENDING,
+    SPAWNING,
+    CallParts,
+    Row,
+    SessionIndex,
+    decoded,
+    result_text,
+)
+from baton.connect.readers.claude_code.people import People, Person
+from baton.connect.readers.claude_code.texts import kind_of, letters, notices
+from baton.connect.seen import Link, Seen, SeenAgent, SeenCall, SeenEvent, SeenSession
+from baton.trace.vocabulary import Decision, EventType, Status
+
+_MOST_CHARACTERS = 12  # of one token, on average over an answer
+_LAST = 1e9  # later than any entry of the same instant
+_OUTPUT_TOOLS = frozenset({"TaskOutput", "AgentOutputTool", "AgentOutput"})
+_STATUS: dict[str, Status] = {
+    "completed": "ok", "failed": "failed", "error": "failed", "killed": "cancelled", "stopped": "cancelled",
+    "interrupted": "cancelled",
+}  # fmt: skip
+
+
+class Given(Struct):
+    """A return that has arrived. It is told in the life of the agent that gave it, with the call that said it."""
+
+    event: SeenEvent
+    t: float
+    words: str
+    told: bool = False
+
+
+class Answer(Struct):
+    """One answer of the model while its parts come in."""
+
+    row: Row
+    parts: int = 0
+    said: list[str] = field(default_factory=list)
+    thought: list[str] = field(default_factory=list)
+    tools: int = 0
+    size: int = 0
+    """Characters of what its calls were given."""
+    model: str | None = None
+    reason: str | None = None
+    failed: bool = False
+
+
+class Lives:
+    """Reads the lives of one session; what one life tells of another's is kept here."""
+
+    def __init__(self, index: SessionIndex, people: People, report: ImportReport, names: list[str]) -> None:
+        self.index = index
+        self.people = people
+        self.report = report
+        self.names = names
+        self.returns: dict[str, list[Given]] = {}
+        self.mail: dict[str, list[tuple[float, str, str]]] = {}
+        """Agent -> what was sent to it and has not arrived yet: when, key, words."""
+        self.asked_by_person = False
+        self._send_all()
+
+    def _send_all(self) -> None:
+        """Every message of the session, before the first life is read: receivers may stand before senders."""
+        for call, agent in self.people.resumed.items():
+            spawn = self.index.spawns[call]
+            self.mail.setdefault(agent, []).append((spawn.t, call, spawn.asked.prompt or ""))
+        for sent in self.index.sent.values():
+            for number, agent in enumerate(self.receivers(sent.by, sent.asked)):
+                key = sent.call if number == 0 else f"{sent.call}/{number}"
+                self.mail.setdefault(agent, []).append((sent.t, key, words_of(sent.asked) or ""))
+        for letters_of_one in self.mail.values():
+            letters_of_one.sort()
+
+    def receivers(self, sender: str, asked: SendInput) -> list[str]:
+        name = asked.to or asked.recipient
+        if name == "*" or asked.type == "broadcast":
+            return [agent for agent in self.people.agents if agent != sender]
+        found = self.people.find(name)
+        return [] if found is None else [found]
+
+    def at(self, row: Row) -> str:
+        return f"{self.names[row.file]}:{row.line}"
+
+    def gives_back(self, agent: str, words: str, status: Status, row: Row, extra: dict[str, Any]) -> str:
+        """A return arrives. It is the one before unless the agent has worked in between. Its key."""
+        before = self.returns.setdefault(agent, [])
+        times = self.index.times.get(agent, ())
+        last = before[-1] if before else None
+        if last is not None:
+            worked = any(last.t < at <= row.t for at in times) if times else words.strip() != last.words.strip()
+            if not worked:
+                self.report.join("a return that arrived twice")
+                return last.event.key
+        person = self.people.agents.get(agent)
+        event = SeenEvent(
+            session=self.index.key, key=f"{agent}/return/{len(before)}", at=self.at(row), agent=agent, type="return",
+            t=row.t or None, order=(row.t, _LAST, 0.0), to=(person.parent if person else None) or row.agent,
+            content=words, status=status, extra=extra,
+        )  # fmt: skip
+        before.append(Given(event, row.t, words))
+        return event.key
+
+
+def words_of(asked: SendInput) -> str | None:
+    return asked.message if isinstance(asked.message, str) else asked.content
+
+
+class Life:
+    """One agent's entries, in order."""
+
+    def __init__(self, lives: Lives, person: Person) -> None:
+        self.lives = lives
+        self.person = person
+        self.session = lives.index.key
+        self.pending: list[Link] = []
+        self.answers: dict[str, Answer] = {}
+        self.tools: dict[str, str] = {}
+        self.opened = person.key == MAIN
+        self.held: list[tuple[SeenCall, int]] = []
+        if person.spawn is not None or person.why is not None:
+            self.pending.append(Link(person.spawn or f"{person.key}/spawn", "spawn", person.why))
+
+    def entry(self, row: Row, entry: Entry) -> Iterator[Seen]:
+        if entry.type == "assistant":
+            yield from self._answered(row, entry)
+        elif entry.type == "user":
+            yield from self._heard(row, entry)
+        elif entry.type == "attachment" and entry.attachment is not None:
+            said = entry.attachment.prompt
+            text = said if isinstance(said, str) else "".join(part.text or "" for part in said or ())
+            yield from self._words(row, text, 0)
+        elif entry.type == "queue-operation":
+            for notice in notices(result_text(entry.content)):
+                self._notice(row, notice.task, notice.result, notice.status, arrives=False)
+        elif entry.type == "system":
+            trigger = entry.compactMetadata.trigger if entry.compactMetadata else None
+            yield self._event(row, 0, f"{row.uuid}/compact", "orchestrator_decision", decision="none",
+                              extra={"compaction": trigger or "unknown"})  # fmt: skip
+
+    def finish(self) -> Iterator[Seen]:
+        """Returns whose words are not in the agent's own transcript, or whose transcript is not there."""
+        for given in self.lives.returns.get(self.person.key, ()):
+            if not given.told:
+                yield msgspec.structs.replace(given.event, after=self._due())
+        # Some versions write the counts that a started agent's stream began with, and never the last ones. Such an
+        # agent has answers longer than their tokens can be; then none of its counts that no end stands beside is sure.
+        begun = any(
+            call.finish_reason is None and size > _MOST_CHARACTERS * (call.completion_tokens or 0) + _MOST_CHARACTERS
+            for call, size in self.held
+            if call.completion_tokens is not None
+        )
+        for call, _ in self.held:
+            unsure = begun and call.finish_reason is None and call.completion_tokens is not None
+            if unsure:
+                self.lives.report.join("counts of a stream's beginning, left out")
+            yield msgspec.structs.replace(call, completion_tokens=None) if unsure else call
+        self.held.clear()
+
+    # What the agent says.
+
+    def _answered(self, row: Row, entry: Entry) -> Iterator[Seen]:
+        message = entry.message
+        if message is None or row.call is None:
+            self.lives.report.skip("an answer without a message", self.lives.at(row))
+            return
+        if message.model == "<synthetic>" and not entry.isApiErrorMessage:
+            self.lives.report.skip("words that the program put in the model's place", self.lives.at(row))
+            return
+        answer = self.answers.get(row.call)
+        if answer is None:
+            answer = self.answers[row.call] = Answer(row)
+        answer.parts += 1
+        answer.model = message.model or answer.model
+        answer.reason = message.stop_reason or answer.reason
+        answer.failed |= bool(entry.isApiErrorMessage)
+        blocks = [Block(type="text", text=message.content)] if isinstance(message.content, str) else message.content
+        for place, block in enumerate(blocks or ()):
+            if block.type == "text":
+                answer.said.append(block.text or "")
+            elif block.type == "thinking":
+                answer.thought.append(block.thinking or "")
+            elif block.type in ("tool_use", "server_tool_use", "mcp_tool_use") and block.id is not None:
+                answer.tools += 1
+                answer.size += len(bytes(block.input))
+                yield from self._calls(row, place, block)
+            elif block.tool_use_id is not None:  # a tool that the provider runs answers within the answer
+                yield from self._result(row, place, block, None)
+        parts = self.lives.index.calls.get(row.call)
+        if parts is None or answer.parts >= parts.parts:
+            del self.answers[row.call]
+            yield from self._complete(row, answer, parts or CallParts())
+
+    def _complete(self, row: Row, answer: Answer, parts: CallParts) -> Iterator[Seen]:
+        assert row.call is not None
+        words = "\n".join(part for part in answer.said if part)
+        extra: dict[str, Any] = {}
+        if parts.cached is not None:
+            extra["cache_read_input_tokens"] = parts.cached
+        thought = "\n".join(part for part in answer.thought if part)
+        if thought:
+            extra["thinking"] = thought
+        if answer.parts > 1:
+            self.lives.report.join("the parts of one answer", answer.parts - 1)
+        first = answer.row
+        unbilled = answer.failed or (parts.prompt_tokens == 0 and not parts.completion_tokens)
+        call = SeenCall(
+            session=self.session, key=row.call, at=self.lives.at(first), agent=self.person.key,
+            order=(first.t, float(first.depth), 0.0), t=first.t or None,
+            policy=None if answer.failed else answer.model, completion=words,
+            prompt_tokens=None if unbilled else parts.prompt_tokens,
+            completion_tokens=None if unbilled else parts.completion_tokens,
+            finish_reason=answer.reason, status="failed" if answer.failed else None, extra=extra,
+        )  # fmt: skip
+        if self.person.key == MAIN:
+            yield call
+        else:
+            self.held.append((call, answer.size + len(words) + len(thought)))
+        if answer.tools == 0 and (words or answer.failed):
+            yield from self._last_words(row, answer, words)
+
+    def _last_words(self, row: Row, answer: Answer, words: str) -> Iterator[Seen]:
+        """An answer that calls nothing: the main agent stops; another one returns, if its return arrives."""
+        status: Status | None = "failed" if answer.failed else None
+        if self.person.key == MAIN:
+            decision: Decision = "continue" if answer.reason in ("max_tokens", "pause_turn") else "stop"
+            yield self._event(row, 99, f"{row.call}/words", "orchestrator_decision", decision=decision,
+                              call=row.call, content=words, status=status)  # fmt: skip
+            return
+        times = self.lives.index.times.get(self.person.key, ())
+        for given in self.lives.returns.get(self.person.key, ()):
+            if not given.told and given.t >= row.t and not any(row.t < at <= given.t for at in times):
+                given.told = True
+                yield msgspec.structs.replace(given.event, call=row.call, after=self._due())
+                return
+        yield self._event(row, 99, f"{row.call}/words", "orchestrator_decision", decision="none", call=row.call,
+                          content=words, status=status)  # fmt: skip
+
+    def _calls(self, row: Row, place: int, block: Block) -> Iterator[Seen]:
+        people, index = self.lives.people, self.lives.index
+        assert block.id is not None
+        name = block.name or "unknown"
+        self.tools[block.id] = name
+        content = bytes(block.input).decode("utf-8", "replace") or "{}"
+        if name in SENDING and block.id in index.sent:
+            yield from self._sends(row, place, block.id, index.sent[block.id].asked, content)
+            return
+        back = people.resumed.get(block.id)
+        if back is not None:
+            prompt = index.spawns[block.id].asked.prompt
+            yield self._event(row, place, block.id, "message", to=back if back in people.agents else None,
+                              decision="delegate", content=prompt, call=row.call)  # fmt: skip
+            return
+        child = people.started.get(block.id)
+        if child is None and name not in SPAWNING:
+            yield self._event(row, place, block.id, "tool_call", tool=name, content=content,
+                              media_type="application/json", call=row.call)  # fmt: skip
+            return
+        spawn = index.spawns.get(block.id)
+        prompt = spawn.asked.prompt if spawn is not None else content
+        person = people.agents.get(child) if child is not None else None
+        mine = person is not None and person.spawn == block.id
+        yield self._event(row, place, block.id, "spawn", to=child, content=prompt, call=row.call, tool=name,
+                          status="failed" if child is None else None, why=person.why if person and mine else None)  # fmt: skip
+
+    def _sends(self, row: Row, place: int, key: str, asked: SendInput, content: str) -> Iterator[Seen]:
+        name = asked.to or asked.recipient
+        receivers = self.lives.receivers(self.person.key, asked)
+        extra: dict[str, Any] = {} if receivers or not name else {"to": name}
+        words = words_of(asked)
+        for number, receiver in enumerate(receivers or [None]):
+            yield self._event(row, place, key if number == 0 else f"{key}/{number}", "message", to=receiver,
+                              content=content if words is None else words, call=row.call, extra=extra)  # fmt: skip
+
+    # What reaches the agent.
+
+    def _heard(self, row: Row, entry: Entry) -> Iterator[Seen]:
+        message = entry.message
+        said = None if message is None else message.content
+        if entry.isCompactSummary:
+            text = said if isinstance(said, str) else "".join(part.text or "" for part in said or ())
+            yield self._event(row, 0, f"{row.uuid}/summary", "orchestrator_decision", decision="none", content=text,
+                              extra={"compaction": "summary"})  # fmt: skip
+            return
+        if isinstance(said, str):
+            said = [Block(type="text", text=said)]
+        note = bytes(entry.toolUseResult)
+        told = decoded(SPAWN_RESULTS, note) if note.startswith(b"{") else None
+        words = []
+        for place, block in enumerate(said or ()):
+            if block.type == "tool_result" and block.tool_use_id is not None:
+                yield from self._result(row, place, block, told)
+            elif block.type == "text" and block.text:
+                words.append(block.text)
+        if entry.isMeta:
+            if not words:
+                return
+            text = "\n".join(words)
+            if kind_of(text) not in ("notice", "letter"):
+                if self.person.key == MAIN or not self._mail(row):
+                    self.lives.report.skip("a note of the program in the user's place", self.lives.at(row))
+                return
+        if words:
+            yield from self._words(row, "\n".join(words), len(said or ()))
+        elif not said:
+            self.lives.report.skip("a user's entry that says nothing", self.lives.at(row))
+
+    def _result(self, row: Row, place: int, block: Block, told: SpawnResult | None) -> Iterator[Seen]:
+        call = block.tool_use_id
+        assert call is not None
+        people = self.lives.people
+        child = people.started.get(call) or people.resumed.get(call)
+        text = result_text(block.content)
+        if child is not None:
+            launched = told is not None and (told.isAsync or told.status in ("async_launched", "teammate_spawned"))
+            launched = launched or text.startswith(("Async agent launched", "Spawned successfully"))
+            if launched:
+                return
+            stopped = told is None and block.is_error
+            status: Status = "failed" if stopped else _STATUS.get((told and told.status) or "completed", "ok")
+            extra: dict[str, Any] = {}
+            if told is not None:
+                text = result_text(told.content) or text  # without the words that the program puts around it
+                noted = (("totalTokens", told.totalTokens), ("totalDurationMs", told.totalDurationMs))
+                extra = {name: value for name, value in noted if value is not None}
+            self.pending.append(Link(self.lives.gives_back(child, text, status, row, extra), "return"))
+            return
+        if call in self.lives.index.sent or call in self.lives.index.spawns:
+            return  # whether a message went out, or why an agent was not started, is told by its own event
+        if told is not None and told.task is not None and told.task.task_id in people.agents:
+            task = told.task
+            if task.status in _STATUS and self.tools.get(call) in (None, *_OUTPUT_TOOLS):
+                self._notice(row, task.task_id or "", task.result or task.output or text, task.status)
+        key = f"{call}/result"
+        yield self._event(
+            row, place, key, "tool_result", tool=self.tools.get(call), content=text,
+            status="failed" if block.is_error else None, after=(Link(call, "tool_dependency"),),
+        )  # fmt: skip
+
+    def _words(self, row: Row, text: str, place: int) -> Iterator[Seen]:
+        kind = kind_of(text)
+        if kind == "notice":
+            for notice in notices(text):
+                self._notice(row, notice.task, notice.result, notice.status)
+        elif kind == "letter":
+            yield from self._letters(row, text, place)
+        elif kind == "program":
+            self.lives.report.skip("a note of the program in the user's place", self.lives.at(row))
+        elif not self.opened:
+            self.opened = True  # the prompt, which the spawn has told
+        elif self._mail(row):
+            return
+        elif self.person.key == MAIN and not self.lives.asked_by_person and kind == "words":
+            self.lives.asked_by_person = True
+            yield SeenSession(session=self.session, key=self.session, at=self.lives.at(row), task=text)
+        else:
+            yield self._event(row, place, f"{row.uuid}/person", "human_intervention", content=text,
+                              status="cancelled" if kind == "interrupted" else None)  # fmt: skip
+
+    def _mail(self, row: Row) -> bool:
+        """Whether what is said here is what another agent sent: its message has been told by the sender."""
+        sent = self.lives.mail.get(self.person.key, [])
+        due = [letter for letter in sent if letter[0] <= row.t]
+        for letter in due:
+            sent.remove(letter)
+            self.pending.append(Link(letter[1], "message"))
+        return bool(due)
+
+    def _letters(self, row: Row, text: str, place: int) -> Iterator[Seen]:
+        """Messages of a team as they arrive; told here only where the sender's transcript does not tell them."""
+        sent = self.lives.mail.get(self.person.key, [])
+        for number, letter in enumerate(letters(text)):
+            known = next((one for one in sent if one[2].strip() == letter.text and one[0] <= row.t), None)
+            if known is not None:
+                sent.remove(known)
+                self.pending.append(Link(known[1], "message"))
+                continue
+            key = f"{row.uuid}/letter/{number}"
+            sender = self.lives.people.find(letter.sender)
+            if sender is None or sender == self.person.key:  # somebody whose transcript is not here
+                sender = f"mate:{letter.sender}"
+                self.lives.people.names[letter.sender] = sender
+                yield SeenAgent(session=self.session, key=sender, at=self.lives.at(row), name=letter.sender)
+            decision: Decision = "delegate" if '"task_assignment"' in letter.text[:200] else "communicate"
+            yield SeenEvent(
+                session=self.session, key=key, at=self.lives.at(row), agent=sender, type="message", t=row.t or None,
+                order=(row.t, 0.0, float(number)), to=self.person.key, content=letter.text, decision=decision,
+            )  # fmt: skip
+            self.pending.append(Link(key, "message"))
+
+    def _notice(self, row: Row, task: str, words: str, how: str, arrives: bool = True) -> None:
+        """A task in the background has ended; `arrives`: the agent is told, so its next act depends on it."""
+        if task not in self.lives.people.agents:
+            self.lives.report.skip("a notice of a command in the background", self.lives.at(row))
+            return
+        key = self.lives.gives_back(task, words, _STATUS.get(how, "ok"), row, {})
+        if arrives and all(link.key != key for link in self.pending):
+            self.pending.append(Link(key, "return"))
+
+    def _due(self) -> tuple[Link, ...]:
+        due, self.pending = tuple(self.pending), []
+        return due
+
+    def _event(
+        self, row: Row, place: int, key: str, type: EventType, *, after: tuple[Link, ...] = (), **fields: Any
+    ) -> SeenEvent:
+        """An event of this life; an act of the agent takes what it was waiting for, a result does not."""
+        if type != "tool_result":
+            after += self._due()
+        return SeenEvent(
+            session=self.session, key=key, at=self.lives.at(row), agent=self.person.key, type=type, t=row.t or None,
+            order=(row.t, float(row.depth), float(place)), after=after, **fields,
+        )  # fmt: skip

@@ -1,0 +1,225 @@
+"""Claude Code's sessions: `~/.claude/projects/<folder>/<session>.jsonl`, and the transcripts of its agents beside it.
+
+An agent's transcript is `<session>/subagents/agent-<id>.jsonl` with a note of who started it (`.meta.json`); in older
+versions `agent-<id>.jsonl` beside the session's file, and before that a side chain within it. A team's letters are in
+`~/.claude/teams/<team>/inboxes/<name>.json`.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+
+from baton.connect.import_report import ImportReport
+from baton.connect.readers.claude_code.entries import HEADS, METAS, Meta
+from baton.connect.readers.claude_code.index import (
+    MAIN,
+    Indexer,
+    Row,
+    SessionIndex,
+    decoded,
+    entry_of,
+)
+from baton.connect.readers.claude_code.inboxes import letters_of
+from baton.connect.readers.claude_code.lives import Life, Lives
+from baton.connect.readers.claude_code.people import People, parents_first, people_of
+from baton.connect.seen import Seen, SeenAgent, SeenEvent, SeenSession
+from baton.errors import UsageError
+
+_OF_THE_PROGRAM = ("acompact", "aprompt_suggestion", "aside_question", "asession_memory", "aspeculation")
+"""Agents that the program starts for itself: they repeat a conversation to shorten or to title it."""
+_LOOKS = 40  # lines in which a file must show what it is
+_OPEN = 64
+
+
+class ClaudeCode:
+    """Sessions of Claude Code."""
+
+    kind = "claude-code"
+    about = "Claude Code sessions (~/.claude/projects/FOLDER/SESSION.jsonl, or a folder of them)"
+
+    def recognises(self, place: Path) -> bool:
+        if place.is_dir():
+            return any(_shows(path) for path in islice(_transcripts(place), 8))
+        return place.suffix == ".jsonl" and _shows(place)
+
+    def read(self, place: Path, report: ImportReport) -> Iterator[Seen]:
+        if not place.exists():
+            raise UsageError(f"{place} is not there. Type the path of a session file or of a folder of them.")
+        for files in _sessions(place):
+            yield from _read_session(files, report)
+        yield from letters_of(place, report)
+
+
+def _shows(path: Path) -> bool:
+    """Whether the first lines are entries of Claude Code."""
+    try:
+        with path.open("rb") as file:
+            for line in islice(file, _LOOKS):
+                head = decoded(HEADS, line)
+                if head is None or head.type in (None, "session_meta"):
+                    continue
+                if head.sessionId and (head.uuid or head.type not in ("user", "assistant")):
+                    return True
+                if head.type == "summary" and b'"leafUuid"' in line:
+                    return True
+                if head.uuid and head.isSidechain is not None:
+                    return True
+    except OSError:
+        return False
+    return False
+
+
+def _transcripts(folder: Path) -> Iterator[Path]:
+    for path in sorted(folder.rglob("*.jsonl")):
+        if path.name not in ("journal.jsonl", "history.jsonl"):
+            yield path
+
+
+def _session_of(path: Path) -> str:
+    """Which session a file belongs to: by its first entry that says it, else by its name."""
+    try:
+        with path.open("rb") as file:
+            for line in islice(file, _LOOKS):
+                head = decoded(HEADS, line)
+                if head is not None and head.sessionId:
+                    return head.sessionId
+    except OSError:
+        pass
+    return path.parent.parent.name if path.parent.name == "subagents" else path.stem
+
+
+def _sessions(place: Path) -> Iterator[list[Path]]:
+    """The files of each session."""
+    if place.is_dir():
+        found = list(_transcripts(place))
+        beside = place.with_name(place.name + ".jsonl")
+        if beside.is_file():  # the folder of one session, named after its file
+            found.insert(0, beside)
+    else:
+        found = [place]
+        if not place.name.startswith("agent-"):
+            folder = place.with_suffix("")
+            found += _transcripts(folder) if folder.is_dir() else ()
+            mine = _session_of(place)
+            found += [path for path in sorted(place.parent.glob("agent-*.jsonl")) if _session_of(path) == mine]
+    groups: dict[str, list[Path]] = {}
+    for path in found:
+        groups.setdefault(_session_of(path), []).append(path)
+    yield from groups.values()
+
+
+class _Pages:
+    """The files of a session, mapped when they are looked at and let go when others are."""
+
+    def __init__(self, paths: list[Path]) -> None:
+        self.paths = paths
+        self._open: dict[int, mmap.mmap] = {}
+
+    def line(self, row: Row) -> bytes:
+        page = self._open.get(row.file)
+        if page is None:
+            while len(self._open) >= _OPEN:
+                self._open.pop(next(iter(self._open))).close()
+            with self.paths[row.file].open("rb") as file:
+                page = self._open[row.file] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return page[row.start : row.end]
+
+    def close(self) -> None:
+        for page in self._open.values():
+            page.close()
+
+
+def _read_session(paths: list[Path], report: ImportReport) -> Iterator[Seen]:
+    indexer = Indexer(report)
+    metas: dict[str, Meta] = {}
+    own = []
+    for path in paths:
+        agent = path.stem.removeprefix("agent-") if path.name.startswith("agent-") else None
+        if agent is not None and agent.startswith(_OF_THE_PROGRAM):
+            _leave_out(path, report)
+            continue
+        if agent is not None:
+            meta = _meta(path)
+            if meta is not None:
+                metas[agent] = meta
+        own.append(path)
+        indexer.add(path, len(own) - 1, agent, _session_of(path))
+    pages = _Pages(own)
+    try:
+        for index in indexer.sessions.values():
+            if index.rows:
+                yield from _tell(index, metas, pages, report)
+    finally:
+        pages.close()
+
+
+def _leave_out(path: Path, report: ImportReport) -> None:
+    with path.open("rb") as file:
+        for _ in file:
+            report.read()
+            report.skip("the transcript of a compaction or another helper of the program", path.name)
+
+
+def _meta(path: Path) -> Meta | None:
+    try:
+        return decoded(METAS, path.with_suffix(".meta.json").read_bytes())
+    except OSError:
+        return None
+
+
+def _tell(index: SessionIndex, metas: dict[str, Meta], pages: _Pages, report: ImportReport) -> Iterator[Seen]:
+    rows: dict[str, list[Row]] = {}
+    for row in index.rows:
+        rows.setdefault(row.agent, []).append(row)
+    index.rows.clear()
+    for life in rows.values():
+        life.sort(key=lambda row: (row.t, row.depth, row.uuid))
+    for times in index.times.values():
+        times.sort()
+
+    def opening(agent: str) -> str | None:
+        for row in rows.get(agent, ())[:5]:
+            entry = entry_of(pages.line(row))
+            said = entry.message.content if entry is not None and entry.message is not None else None
+            if said:
+                return said if isinstance(said, str) else "".join(part.text or "" for part in said)
+        return None
+
+    people = people_of(index, metas, opening)
+    yield SeenSession(
+        session=index.key, key=index.key, at=pages.paths[0].name,
+        system=f"claude-code {index.version}" if index.version else "claude-code",
+    )  # fmt: skip
+    lives = Lives(index, people, report, [path.name for path in pages.paths])
+    for person in list(parents_first(people)):
+        if person.key == MAIN and MAIN not in rows and not any(p.spawn for p in people.agents.values()):
+            continue  # an agent's transcript by itself: nobody is known to have started it
+        yield from _births(index, people, person.key, MAIN in rows)
+        life = Life(lives, person)
+        for row in rows.get(person.key, ()):
+            entry = entry_of(pages.line(row))
+            if entry is None:
+                report.skip("an entry of a form that is not known", lives.at(row))
+                continue
+            yield from life.entry(row, entry)
+        yield from life.finish()
+
+
+def _births(index: SessionIndex, people: People, key: str, led: bool) -> Iterable[Seen]:
+    """The agent, and its spawn where no call tells it."""
+    person = people.agents[key]
+    alone = person.why is not None and person.spawn is None and not led
+    yield SeenAgent(
+        session=index.key, key=key, name=person.name, role=person.role,
+        parent=None if alone else person.parent, why=None if alone else person.why,
+    )  # fmt: skip
+    if person.why is not None and person.spawn is None and not alone:
+        yield SeenEvent(
+            session=index.key, key=f"{key}/spawn", why=person.why, agent=person.parent or MAIN, type="spawn",
+            order=(person.born, 0.0, 0.0), t=person.born or None, to=key,
+        )  # fmt: skip
+
+

@@ -1,0 +1,1 @@
+"""Codex: rollout files and trace bundles."""

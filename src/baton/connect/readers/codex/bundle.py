@@ -1,0 +1,246 @@
+"""A trace bundle: `manifest.json`, `trace.jsonl` in causal order (`seq`), and what events point to in `payloads/`.
+
+Its events are turned into the entries a rollout has, so that one reader tells both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from baton.connect.import_report import ImportReport
+from baton.connect.readers.codex.entries import Item, SubAgent, ThreadSpawn, Usage, decoded, text_of
+from baton.connect.readers.codex.team import Member, Team
+from baton.connect.readers.codex.threads import Thread, Where
+from baton.connect.seen import Seen, SeenAgent, SeenSession
+from baton.errors import CorruptError
+
+MANIFEST = "manifest.json"
+_INPUTS = frozenset({"message", "agent_message", "function_call_output", "custom_tool_call_output"})
+Step = tuple[str, str, Item, Where]
+"""Thread, type of entry, what it says, where."""
+
+
+class Manifest(Struct):
+    raw_event_log: str | None = None
+    rollout_id: str | None = None
+    root_thread_id: str | None = None
+    trace_id: str | None = None
+    started_at_unix_ms: int | float | None = None
+
+
+class Pointer(Struct):
+    path: str | None = None
+
+
+class Payload(Struct):
+    type: str | None = None
+    thread_id: str | None = None
+    event_type: str | None = None
+    model: str | None = None
+    agent_path: str | None = None
+    response_id: str | None = None
+    status: str | None = None
+    tool_call_id: str | None = None
+    metadata_payload: Pointer | None = None
+    request_payload: Pointer | None = None
+    response_payload: Pointer | None = None
+    result_payload: Pointer | None = None
+
+
+class Event(Struct):
+    seq: int = 0
+    wall_time_unix_ms: int | float | None = None
+    thread_id: str | None = None
+    payload: Payload = msgspec.field(default_factory=Payload)
+
+
+class Source(Struct):
+    subagent: SubAgent | None = None
+
+
+class ThreadMeta(Struct):
+    agent_path: str | None = None
+    task_name: str | None = None
+    nickname: str | None = None
+    agent_role: str | None = None
+    session_source: Source | str | None = None
+
+
+class Response(Struct):
+    token_usage: Usage | None = None
+    output_items: list[Item] = []
+
+
+class Result(Struct):
+    response_item: Item | None = None
+
+
+class Request(Struct):
+    input: list[Item] = []
+
+
+_EVENTS = msgspec.json.Decoder(Event, strict=False)
+_MANIFESTS = msgspec.json.Decoder(Manifest, strict=False)
+_METAS = msgspec.json.Decoder(ThreadMeta, strict=False)
+_RESPONSES = msgspec.json.Decoder(Response, strict=False)
+_RESULTS = msgspec.json.Decoder(Result, strict=False)
+_REQUESTS = msgspec.json.Decoder(Request, strict=False)
+
+
+def is_bundle(folder: Path) -> bool:
+    try:
+        manifest = decoded(_MANIFESTS, (folder / MANIFEST).read_bytes())
+    except OSError:
+        return False
+    return manifest is not None and manifest.raw_event_log is not None
+
+
+def bundles(folder: Path) -> Iterator[Path]:
+    for path in sorted(folder.rglob(MANIFEST)):
+        if is_bundle(path.parent):
+            yield path.parent
+
+
+def read_bundle(folder: Path, report: ImportReport) -> Iterator[Seen]:
+    manifest = decoded(_MANIFESTS, (folder / MANIFEST).read_bytes()) or Manifest()
+    events = _events(folder / (manifest.raw_event_log or "trace.jsonl"), report)
+    root = manifest.root_thread_id or manifest.rollout_id or folder.name
+    team = Team(session=root, mark=f"/{(manifest.trace_id or folder.name)[:8]}")
+    log = _Log(folder, team, root, float(manifest.started_at_unix_ms or 0.0), report)
+    steps = [step for event in events for step in log.steps(event)]
+    for thread, kind, item, where in steps:
+        if thread in team.members:
+            team.look(thread, kind, item, where.t or 0.0)
+    team.settle()
+    yield SeenSession(session=root, key=root, at=folder.name, system="codex")
+    threads = {}
+    for member in list(team.members.values()):
+        yield SeenAgent(session=root, key=member.key, name=member.name, role=member.role, parent=member.parent)
+        threads[member.key] = Thread(team, member, report)
+    for thread, kind, item, where in steps:
+        if thread in threads:
+            if kind == "bill":
+                yield from threads[thread].bill(where, item.usage, None, item.response_id)
+            else:
+                yield from threads[thread].entry(where, kind, item)
+    for told in threads.values():
+        yield from told.finish()
+
+
+def _events(log: Path, report: ImportReport) -> list[Event]:
+    found: dict[int, Event] = {}
+    try:
+        lines = log.read_bytes().splitlines()
+    except OSError as error:
+        raise CorruptError(f"{log} cannot be read: {error}. A bundle is its whole folder.") from None
+    for number, line in enumerate(lines, 1):
+        report.read()
+        event = decoded(_EVENTS, line)
+        if event is None:
+            report.skip("a line that is not JSON", f"{log.name}:{number}")
+        elif event.seq in found:
+            report.join("an entry that is there twice")
+        else:
+            found[event.seq] = event
+    return [found[seq] for seq in sorted(found)]
+
+
+class _Log:
+    """Turns a bundle's events into what a rollout would say in their place."""
+
+    def __init__(self, folder: Path, team: Team, root: str, began: float, report: ImportReport) -> None:
+        self.folder = folder
+        self.team = team
+        self.root = root
+        self.began = began
+        self.report = report
+        self.said: dict[str, str] = {}
+        self.asked: set[str] = set()
+        self.answered: set[str | None] = set()
+
+    def steps(self, event: Event) -> Iterator[Step]:
+        payload = event.payload
+        thread = payload.thread_id or event.thread_id or self.root
+        t = None if event.wall_time_unix_ms is None else event.wall_time_unix_ms / 1000
+        where = Where((self.began, float(event.seq)), t, f"trace.jsonl seq {event.seq}")
+        if payload.type == "thread_started":
+            meta = decoded(_METAS, _content(self.folder, payload.metadata_payload)) or ThreadMeta()
+            self.team.add(*_member(thread, meta, payload.agent_path, self.root))
+        elif payload.type == "inference_started":
+            yield thread, "turn_context", Item(type="turn_context", model=payload.model), where
+            yield from self._said_to(payload, thread, where)
+        elif payload.type == "inference_completed":
+            yield from self._answer(payload, thread, where)
+        elif payload.type == "tool_call_ended":
+            result = decoded(_RESULTS, _content(self.folder, payload.result_payload))
+            if result is None or result.response_item is None:
+                self.report.skip("a result whose payload is not there", where.at)
+                return
+            self.answered.add(result.response_item.call_id)
+            yield thread, "response_item", result.response_item, where
+        elif payload.type == "codex_turn_ended" and payload.status == "completed":
+            words = self.said.get(thread, "")  # the log does not repeat what was said last, as rollouts do
+            yield thread, "event_msg", Item(type="task_complete", last_agent_message=words), where
+        else:
+            self.report.skip(f"a note of the program, nothing of the team ({str(payload.type)[:40]})")
+
+    def _answer(self, payload: Payload, thread: str, where: Where) -> Iterator[Step]:
+        response = decoded(_RESPONSES, _content(self.folder, payload.response_payload))
+        if response is None:
+            self.report.skip("an answer whose payload is not there", where.at)
+            return
+        for place, item in enumerate(response.output_items):
+            if item.type == "message":
+                self.said[thread] = text_of(item.content)
+            yield thread, "response_item", item, _later(where, place / 1000)
+        yield thread, "bill", Item(usage=response.token_usage, response_id=payload.response_id), _later(where, 0.999)
+
+    def _said_to(self, payload: Payload, thread: str, where: Where) -> Iterator[Step]:
+        """What came before an answer that no event tells: words, and results of tools that are not there."""
+        request = decoded(_REQUESTS, _content(self.folder, payload.request_payload)) or Request()
+        new: list[Item] = []
+        for item in reversed(request.input):
+            if item.type not in _INPUTS or item.role == "assistant":
+                if thread == self.root and thread not in self.asked:
+                    yield thread, "resumed", Item(), _later(where, -0.9)
+                break
+            if item.call_id is None or item.call_id not in self.answered:
+                self.answered.add(item.call_id)
+                new.append(item)
+        self.asked.add(thread)
+        for place, item in enumerate(reversed(new)):
+            yield thread, "response_item", item, _later(where, place / 1000 - 0.5)
+
+
+def _later(where: Where, by: float) -> Where:
+    return Where((where.order[0], where.order[1] + by), where.t, where.at)
+
+
+def _member(thread: str, meta: ThreadMeta, path: str | None, root: str) -> tuple[Member, str | None]:
+    source = meta.session_source
+    spawn = ((source.subagent if isinstance(source, Source) else None) or SubAgent()).thread_spawn or ThreadSpawn()
+    started = thread != root
+    own = spawn.agent_path or (path if path != "/root" else None)
+    name = (own or "").rsplit("/", 1)[-1] or meta.task_name or meta.nickname or meta.agent_role or thread
+    member = Member(
+        key=thread, name=name if started else "main", role=meta.agent_role,
+        parent=spawn.parent_thread_id, path=own if started else "/root",
+    )  # fmt: skip
+    return member, meta.nickname
+
+
+def _content(folder: Path, pointer: Pointer | None) -> bytes:
+    if pointer is None or pointer.path is None:
+        return b""
+    path = folder / pointer.path
+    if ".." in Path(pointer.path).parts or Path(pointer.path).is_absolute():
+        return b""  # a bundle points into itself
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+

@@ -1,0 +1,187 @@
+"""The lines of a Codex rollout, with the fields that are read and no others.
+
+A line is `{timestamp, type, payload}`; before September 2025 it was the payload by itself, after a first line that was
+the session's. One struct holds what any payload says: they are told apart by `type`, and versions move fields about.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Raw, Struct
+
+T = TypeVar("T")
+
+
+class Usage(Struct, gc=False):
+    """Tokens of one answer, or of all so far. Input counts what was read from a cache, output the reasoning."""
+
+    input_tokens: int | float | None = None
+    cached_input_tokens: int | float | None = None
+    output_tokens: int | float | None = None
+    reasoning_output_tokens: int | float | None = None
+    total_tokens: int | float | None = None
+
+
+class TokenInfo(Struct, gc=False):
+    total_token_usage: Usage | None = None
+    last_token_usage: Usage | None = None
+
+
+class ItemInTurn(Struct, gc=False):
+    """An item as the program shows it; read for who was started by which call."""
+
+    type: str | None = None
+    id: str | None = None
+    tool: str | None = None
+    kind: str | None = None
+    receiver_thread_ids: list[str] | None = None
+    agent_thread_id: str | None = None
+    agent_path: str | None = None
+
+
+class Line(Struct, gc=False):
+    """One line; what stands beside `payload` is of the old form."""
+
+    timestamp: str | None = None
+    ordinal: int | None = None
+    type: str | None = None
+    payload: Raw = Raw(b"")
+    id: str | None = None
+    record_type: str | None = None
+    role: str | None = None
+    instructions: Raw = Raw(b"")
+
+
+class Item(Struct, gc=False):
+    """What a payload says."""
+
+    type: str | None = None
+    id: str | None = None
+    role: str | None = None
+    content: Raw = Raw(b"")
+    name: str | None = None
+    arguments: Raw = Raw(b"")
+    input: Raw = Raw(b"")
+    action: Raw = Raw(b"")
+    call_id: str | None = None
+    output: Raw = Raw(b"")
+    status: Raw = Raw(b"")
+    tools: Raw = Raw(b"")
+    author: str | None = None
+    recipient: str | None = None
+    message: Raw = Raw(b"")
+    info: TokenInfo | None = None
+    usage: Usage | None = None
+    response_id: str | None = None
+    thread_token_usage: Usage | None = None
+    turn_id: str | None = None
+    model: str | None = None
+    last_agent_message: str | None = None
+    item: ItemInTurn | None = None
+    new_thread_id: str | None = None
+    agent_thread_id: str | None = None
+    event_id: str | None = None
+    kind: Raw = Raw(b"")
+
+
+class SessionMeta(Struct, gc=False):
+    """The first line: which thread, and who started it."""
+
+    id: str | None = None
+    session_id: str | None = None
+    timestamp: str | None = None
+    cli_version: str | None = None
+    parent_thread_id: str | None = None
+    forked_from_id: str | None = None
+    agent_nickname: str | None = None
+    agent_role: str | None = None
+    agent_path: str | None = None
+    source: Raw = Raw(b"")
+
+
+class ThreadSpawn(Struct, gc=False):
+    parent_thread_id: str | None = None
+    agent_nickname: str | None = None
+    agent_role: str | None = None
+    agent_path: str | None = None
+
+
+class SubAgent(Struct, gc=False):
+    thread_spawn: ThreadSpawn | None = None
+
+
+class FromSubAgent(Struct, gc=False):
+    subagent: SubAgent | None = None
+
+
+class Part(Struct, gc=False):
+    type: str | None = None
+    text: str | None = None
+    encrypted_content: str | None = None
+
+
+class AgentArguments(Struct, gc=False):
+    """Arguments of the tools that start, write to, wait for and close agents, in both of their versions."""
+
+    message: str | None = None
+    items: list[Part] | None = None
+    task_name: str | None = None
+    agent_type: str | None = None
+    target: str | None = None
+    targets: list[str] | None = None
+    ids: list[str] | None = None
+    id: str | None = None
+
+
+class AgentOutput(Struct, gc=False):
+    agent_id: str | None = None
+    nickname: str | None = None
+    task_name: str | None = None
+    status: dict[str, Raw] | str | None = None
+
+
+class Notification(Struct, gc=False):
+    agent_id: str | None = None
+    agent_path: str | None = None
+    status: Raw = Raw(b"")
+
+
+LINES = msgspec.json.Decoder(Line, strict=False)
+ITEMS = msgspec.json.Decoder(Item, strict=False)
+METAS = msgspec.json.Decoder(SessionMeta, strict=False)
+SOURCES = msgspec.json.Decoder(FromSubAgent, strict=False)
+AGENT_ARGUMENTS = msgspec.json.Decoder(AgentArguments, strict=False)
+AGENT_OUTPUTS = msgspec.json.Decoder(AgentOutput, strict=False)
+NOTIFICATIONS = msgspec.json.Decoder(Notification, strict=False)
+PARTS = msgspec.json.Decoder(list[Part], strict=False)
+
+
+def decoded(decoder: msgspec.json.Decoder[T], raw: bytes | str | Raw) -> T | None:
+    try:
+        return decoder.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def text_of(raw: Raw | bytes) -> str:
+    """Words: a string, the texts of parts, or the JSON that it is."""
+    content = bytes(raw)
+    if not content or content == b"null":
+        return ""
+    if content[:1] == b'"':
+        try:
+            return msgspec.json.decode(content, type=str)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return ""
+    if content[:1] == b"[":
+        parts = decoded(PARTS, content)
+        if parts is not None and all(part.text or part.encrypted_content for part in parts):
+            return "".join(part.text or part.encrypted_content or "" for part in parts)
+    if content[:1] == b"{":  # {"content": "...", "success": false}
+        held = decoded(msgspec.json.Decoder(dict[str, Any]), content)
+        inner = held.get("content") if held is not None else None
+        if isinstance(inner, str):
+            return inner
+    return content.decode("utf-8", "replace")

@@ -1,0 +1,386 @@
+"""The life of one thread: its items, bills and turns become sightings.
+
+An answer of the model is the run of items that it wrote (reasoning, words, calls) until something reaches it or its
+bill comes. The bill may come after the results of its tools: it belongs to the latest answer that has none. Bills that
+repeat the one before are the program's bookkeeping and are not counted; one without an answer (a compaction) is a call
+whose words are not known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import Struct, field
+
+from baton.connect.import_report import ImportReport
+from baton.connect.readers.codex.entries import (
+    AGENT_ARGUMENTS,
+    AGENT_OUTPUTS,
+    NOTIFICATIONS,
+    AgentArguments,
+    Item,
+    Usage,
+    decoded,
+    text_of,
+)
+from baton.connect.readers.codex.team import ENDS, RESUMES, SENDS, SPAWNS, WAITS, Gave, Member, Team
+from baton.connect.seen import Link, Seen, SeenCall, SeenEvent, SeenSession
+from baton.trace.vocabulary import Decision, EventType, Status
+
+_CALLS = frozenset(
+    "function_call custom_tool_call local_shell_call web_search_call tool_search_call image_generation_call".split()
+)
+_OUTPUTS = frozenset("function_call_output custom_tool_call_output tool_search_output".split())
+_CONTEXT = re.compile(
+    r"\s*(<(environment_context|user_instructions|permissions|skills?_instructions|skill|turn_aborted|apps|plugins|"
+    r"collaboration_mode|personality|model_switch|user_shell_command|recommended_\w+|INSTRUCTIONS|hook\w*)\b"
+    r"|# AGENTS\.md instructions|Another language model started to solve this problem)"
+)
+_NOTICE = re.compile(r"<subagent_notification>\s*(\{.*\})\s*</subagent_notification>", re.DOTALL)
+_FINAL = re.compile(r"Message Type: (\w+).*?\nPayload:\n", re.DOTALL)
+_EXIT = re.compile(r'(?:Process exited with code|Exit code:|"exit_code":) ?(\d+)')
+
+
+class Where(Struct, gc=False):
+    """The place of an entry: in its thread's order, in time, and for a person."""
+
+    order: tuple[float, float]
+    t: float | None
+    at: str
+
+    @property
+    def mark(self) -> str:
+        """Its part of the names of things that have none of their own."""
+        return f"{self.order[0]:.0f}.{self.order[1]:g}"
+
+
+class Answer(Struct):
+    """One answer while its items come in."""
+
+    key: str
+    where: Where
+    due: tuple[Link, ...]
+    model: str | None
+    words: list[str] = field(default_factory=list)
+    last: Where | None = None
+    tools: int = 0
+    usage: Usage | None = None
+    response: str | None = None
+    heard: bool = False
+
+
+class Thread:
+    """Reads one thread front to back."""
+
+    def __init__(self, team: Team, member: Member, report: ImportReport) -> None:
+        self.team = team
+        self.member = member
+        self.report = report
+        self.model: str | None = None
+        self.answer: Answer | None = None
+        self.answers = 0
+        self.total: Usage | None = None
+        self.gave = 0
+        self.asked = False
+        self.tools: dict[str, str] = {}
+        self.received: set[str] = set()
+        self.last_words: tuple[str, Where, str, tuple[Link, ...]] | None = None
+        self.pending: list[Link] = [Link(member.spawn, "spawn")] if member.spawn is not None else []
+
+    def entry(self, where: Where, kind: str, item: Item) -> Iterator[Seen]:
+        if kind == "response_item":
+            yield from self._item(where, item)
+        elif kind == "turn_context":
+            self.model = item.model or self.model
+        elif kind == "token_usage_record":
+            yield from self.bill(where, item.usage, item.thread_token_usage, item.response_id)
+        elif kind == "event_msg" and item.type == "token_count":
+            info = item.info
+            if info is not None:
+                yield from self.bill(where, info.last_token_usage, info.total_token_usage, None)
+        elif kind == "event_msg" and item.type == "task_complete":
+            yield from self.turn_done(where)
+        elif kind == "compacted":
+            yield self._event(where, f"{self.member.key}/compacted/{where.mark}", "orchestrator_decision",
+                              decision="none", content=text_of(item.message) or None, extra={"compaction": "history"})  # fmt: skip
+        elif kind == "resumed":
+            self.asked = True  # what was asked first is not in these entries
+        elif kind == "inter_agent_communication":
+            self._letter(where, item)
+        else:
+            what = f"{kind}: {item.type}" if item.type else kind
+            self.report.skip(f"a note of the program, nothing of the team ({what[:60]})")
+
+    # What the model says.
+
+    def _item(self, where: Where, item: Item) -> Iterator[Seen]:
+        kind = item.type
+        if kind == "message" and item.role == "assistant":
+            answer = yield from self._open(where)
+            answer.words.append(text_of(item.content))
+            answer.last = where
+        elif kind == "reasoning":
+            yield from self._open(where)
+        elif kind in _CALLS:
+            answer = yield from self._open(where)
+            answer.tools += 1
+            yield from self._calls(where, item, answer)
+        elif kind in _OUTPUTS:
+            self._heard()
+            yield from self._output(where, item)
+        elif kind == "message":
+            self._heard()
+            yield from self._words(where, item)
+        elif kind == "agent_message":
+            self._heard()
+            self._letter(where, item)
+        else:
+            self.report.skip(f"a note of the program, nothing of the team ({str(kind)[:40]})")
+
+    def _heard(self) -> None:
+        if self.answer is not None:
+            self.answer.heard = True
+
+    def _open(self, where: Where) -> Iterator[Seen]:
+        """The answer that an item belongs to; a new one if the one before has its bill or was followed by anything."""
+        answer = self.answer
+        if answer is None or answer.heard or answer.usage is not None:
+            yield from self.close()
+            answer = self.answer = Answer(
+                key=f"{self.member.key}{self.team.mark}/call/{self.answers}", where=where, due=tuple(self.pending), model=self.model
+            )
+            self.pending.clear()
+            self.answers += 1
+        return answer  # type: ignore[return-value]  # a generator's value
+
+    def close(self) -> Iterator[Seen]:
+        """The answer is whole: nothing more will come of it."""
+        answer, self.answer = self.answer, None
+        if answer is None:
+            return
+        words = "\n".join(part for part in answer.words if part)
+        usage = answer.usage or Usage()
+        extra: dict[str, Any] = {}
+        for name in ("cached_input_tokens", "reasoning_output_tokens"):
+            if getattr(usage, name) is not None:
+                extra[name] = int(getattr(usage, name))
+        if answer.response:
+            extra["response_id"] = answer.response
+        yield SeenCall(
+            session=self.team.session, key=answer.key, at=answer.where.at, agent=self.member.key,
+            order=answer.where.order, t=answer.where.t, policy=answer.model, completion=words,
+            prompt_tokens=_whole(usage.input_tokens), completion_tokens=_whole(usage.output_tokens), extra=extra,
+        )  # fmt: skip
+        if answer.tools or not words or answer.last is None:
+            self.pending[:0] = answer.due
+            return
+        if self.member.parent is None:
+            yield self._event(answer.last, f"{answer.key}/words", "orchestrator_decision", decision="stop",
+                              call=answer.key, content=words, after=answer.due)  # fmt: skip
+        else:
+            yield from self._drop_words()
+            self.last_words = (answer.key, answer.last, words, answer.due)
+
+    def _drop_words(self) -> Iterator[Seen]:
+        """Words of a started thread after which its turn went on: no return."""
+        if self.last_words is not None:
+            key, where, words, due = self.last_words
+            self.last_words = None
+            yield self._event(where, f"{key}/words", "orchestrator_decision", decision="none", call=key,
+                              content=words, after=due)  # fmt: skip
+
+    def bill(self, where: Where, last: Usage | None, total: Usage | None, response: str | None) -> Iterator[Seen]:
+        if total is not None and total == self.total and response is None:
+            self.report.join("a bill that repeats the one before")
+            return
+        before, self.total = self.total, total
+        if last is None and total is not None:
+            last = _difference(total, before)
+        if last is None or not (last.input_tokens or last.output_tokens or last.total_tokens):
+            return
+        if self.answer is None or self.answer.usage is not None:
+            yield from self.close()  # a bill without an answer: what was said is not in the file
+            self.answer = Answer(
+                key=f"{self.member.key}{self.team.mark}/call/{self.answers}", where=where, due=(), model=self.model, heard=True
+            )
+            self.answers += 1
+        self.answer.usage, self.answer.response = last, response
+
+    def turn_done(self, where: Where) -> Iterator[Seen]:
+        """A turn has ended; of a started thread, this is its return."""
+        yield from self.close()
+        if self.member.parent is None:
+            return
+        gave = self.member.gave[self.gave] if self.gave < len(self.member.gave) else None
+        self.gave += 1
+        if gave is None:
+            return
+        call, due = None, ()
+        if self.last_words is not None:
+            call, _, _, due = self.last_words
+            self.last_words = None
+        yield SeenEvent(
+            session=self.team.session, key=gave.key, at=where.at, agent=self.member.key, type="return", t=where.t,
+            order=where.order, to=self.member.parent, content=gave.words, call=call, status="ok",
+            after=due + self._due(),
+        )  # fmt: skip
+
+    def finish(self) -> Iterator[Seen]:
+        yield from self.close()
+        yield from self._drop_words()
+
+    def _calls(self, where: Where, item: Item, answer: Answer) -> Iterator[Seen]:
+        key = item.call_id or item.id or f"{answer.key}/{answer.tools}"
+        name = item.name or {"local_shell_call": "shell"}.get(item.type or "", (item.type or "").removesuffix("_call"))
+        self.tools[key] = name
+        words = text_of(item.arguments) or text_of(item.input) or text_of(item.action)
+        after, answer.due = answer.due, ()
+        told = AgentArguments()
+        if item.type == "function_call" and name in SPAWNS | SENDS | WAITS | ENDS | RESUMES:
+            told = decoded(AGENT_ARGUMENTS, words) or told
+        said = told.message or "".join(part.text or "" for part in told.items or ()) or None
+        to = self.team.find(told.target or told.id)
+        fields: dict[str, Any] = {"call": answer.key, "after": after}
+        if item.type == "function_call" and name in SPAWNS:
+            child = self.team.started.get(key)
+            yield self._event(where, key, "spawn", to=child, tool=name, content=said,
+                              status=None if child else "failed", **fields)  # fmt: skip
+        elif item.type == "function_call" and name in SENDS:
+            decision: Decision = "delegate" if name in ("followup_task", "assign_task") else "communicate"
+            yield self._event(where, key, "message", to=to, content=said, decision=decision, **fields)
+        elif item.type == "function_call" and name in WAITS:
+            yield self._event(where, key, "orchestrator_decision", decision="wait", content=words, **fields)
+        elif item.type == "function_call" and name in ENDS and to is not None:
+            yield self._event(where, key, "despawn", to=to, tool=name, **fields)
+        elif item.type == "function_call" and name in RESUMES:
+            yield self._event(where, key, "orchestrator_decision", decision="continue", content=words,
+                              extra={"resumes": told.id or told.target}, **fields)  # fmt: skip
+        else:
+            kind = "application/json" if words[:1] in "{[" else "text/plain"
+            yield self._event(where, key, "tool_call", tool=name, content=words, media_type=kind, **fields)
+
+    # What reaches the thread.
+
+    def _output(self, where: Where, item: Item) -> Iterator[Seen]:
+        key = item.call_id or item.id or f"{where.mark}"
+        words = text_of(item.output) or text_of(item.tools)
+        name = self.tools.get(key)
+        if name in WAITS:
+            out = decoded(AGENT_OUTPUTS, words)
+            for agent, status in (out.status if out and isinstance(out.status, dict) else {}).items():
+                yield from self._arrives(where, agent, bytes(status))
+        if name in SPAWNS | SENDS | WAITS | ENDS | RESUMES:
+            return
+        failed = _EXIT.search(words[:400]) or (_EXIT.search(words[-200:]) if words[:1] == "{" else None)
+        bad = failed is not None and failed.group(1) != "0"
+        bad = bad or b'"success":false' in bytes(item.output)[-40:] or words.startswith(("unsupported call", "aborted"))
+        yield self._event(where, f"{key}/result", "tool_result", tool=name, content=words,
+                          status="failed" if bad else None, after=(Link(key, "tool_dependency"),))  # fmt: skip
+
+    def _words(self, where: Where, item: Item) -> Iterator[Seen]:
+        words = text_of(item.content)
+        notice = _NOTICE.search(words)
+        if notice is not None:
+            told = decoded(NOTIFICATIONS, notice.group(1))
+            if told is not None:
+                yield from self._arrives(where, told.agent_id or told.agent_path, bytes(told.status))
+            return
+        if item.role != "user" or _CONTEXT.match(words):
+            self.report.skip("a note of the program in the user's place", where.at)
+            return
+        if self._mail(where):
+            return
+        if not self.asked:
+            self.asked = True  # the task, or what the spawn has told
+            if self.member.parent is None:
+                yield SeenSession(session=self.team.session, key=self.team.session, at=where.at, task=words)
+            return
+        yield self._event(where, f"{self.member.key}/person/{where.mark}", "human_intervention", content=words)
+
+    def _mail(self, where: Where) -> bool:
+        """Whether another thread has sent what is said here."""
+        if not self.asked and self.member.parent is not None:
+            return False
+        sent = self.team.sent.get(self.member.key, [])
+        due = [letter for letter in sent if where.t is None or letter[0] <= where.t]
+        for letter in due[:1]:
+            sent.remove(letter)
+            self.pending.append(Link(letter[1], "message"))
+        return bool(due)
+
+    def _letter(self, where: Where, item: Item) -> None:
+        """A message between agents as it arrives; the sender's thread has told it."""
+        words = text_of(item.content)
+        final = _FINAL.match(words)
+        author = self.team.find(item.author)
+        if final is not None and final.group(1) == "FINAL_ANSWER" and author is not None:
+            given = self._given(author, where)
+            if given is not None:
+                self._receive(given.key)
+            return
+        if not self.asked and self.member.parent is not None:
+            self.asked = True
+            return
+        self._mail(where)
+
+    def _given(self, agent: str, where: Where) -> Gave | None:
+        before = [gave for gave in self.team.members[agent].gave if where.t is None or gave.t <= where.t]
+        return before[-1] if before else None
+
+    def _arrives(self, where: Where, name: str | None, status: bytes) -> Iterator[Seen]:
+        """How an agent stands: one that has completed has returned, which its own thread tells."""
+        agent = self.team.find(name)
+        how = status.decode("utf-8", "replace")
+        if agent is None or not how.startswith(('{"completed"', '{"errored"')):
+            return
+        given = self._given(agent, where)
+        if given is None and not self.team.members[agent].gave:
+            words = text_of(status.split(b":", 1)[1].rstrip(b"} \n"))
+            given = Gave(f"{agent}{self.team.mark}/return/0", where.t or 0.0, words)
+            self.team.members[agent].gave.append(given)
+            bad: Status = "failed" if how.startswith('{"errored"') else "ok"
+            yield SeenEvent(
+                session=self.team.session, key=given.key, at=where.at, agent=agent, type="return", t=where.t,
+                order=(0.0, where.t or 0.0), to=self.team.members[agent].parent, content=words, status=bad,
+            )  # fmt: skip
+        if given is not None:
+            self._receive(given.key)
+
+    def _receive(self, key: str) -> None:
+        """A return reaches this thread, the first time it does: a wait and a notice may both bring it."""
+        if key in self.received:
+            self.report.join("a return that arrived twice")
+        else:
+            self.received.add(key)
+            self.pending.append(Link(key, "return"))
+
+    def _due(self) -> tuple[Link, ...]:
+        due, self.pending = tuple(self.pending), []
+        return due
+
+    def _event(
+        self, where: Where, key: str, type: EventType, *, after: tuple[Link, ...] = (), **fields: Any
+    ) -> SeenEvent:
+        return SeenEvent(
+            session=self.team.session, key=key, at=where.at, agent=self.member.key, type=type, t=where.t,
+            order=where.order, after=after, **fields,
+        )  # fmt: skip
+
+
+def _whole(count: int | float | None) -> int | None:
+    return None if count is None else int(count)
+
+
+def _difference(total: Usage, before: Usage | None) -> Usage:
+    """What came to the bill, of versions that only tell how much it is by now."""
+    if before is None:
+        return total
+    return Usage(
+        **{
+            name: max(0, (getattr(total, name) or 0) - (getattr(before, name) or 0))
+            for name in Usage.__struct_fields__
+            if getattr(total, name) is not None
+        }
+    )
