@@ -3,7 +3,8 @@
 A script is `{play: [turn, ...]}` and a turn is a list of blocks: a text, or `(tool, arguments)`. Which play a request
 belongs to is said by the last `PLAY:name` in what the user's side of the conversation says, so a program is led by its
 prompts alone: the main agent's prompt names one play, the prompts it gives to sub-agents name others. `$agent0` in an
-argument stands for the id of the first agent that the conversation has named, and so on. What a request is billed is a number of its own, never the same twice, and is kept in `billed`: that is the truth a trace is held against.
+argument stands for the id of the first agent that the conversation has named, and so on. What a request is billed is a
+number of its own, never the same twice, and is kept in `billed`: that is the truth a trace is held against.
 """
 
 from __future__ import annotations
@@ -90,7 +91,13 @@ class ScriptedModel:
             blocks: list[Block] = list(turns[turn]) if turn < len(turns) else [f"done ({play})"]
             number = len(self.billed) + 1
             self.billed.append(
-                {"play": play, "turn": turn, "number": number, "model": request.get("model"), "ids": _ids(headers)}
+                {
+                    "play": play,
+                    "turn": turn,
+                    "number": number,
+                    "model": request.get("model"),
+                    "ids": _ids(headers),
+                }
             )
         for place, block in enumerate(blocks):
             if not isinstance(block, str):
@@ -139,7 +146,10 @@ class ScriptedModel:
             events.append(("content_block_delta", {"index": index, "delta": delta}))
             events.append(("content_block_stop", {"index": index}))
         reason = "tool_use" if any(not isinstance(b, str) for b in blocks) else "end_turn"
-        ended = {"delta": {"stop_reason": reason, "stop_sequence": None}, "usage": {**usage, "output_tokens": output}}
+        ended = {
+            "delta": {"stop_reason": reason, "stop_sequence": None},
+            "usage": {**usage, "output_tokens": output},
+        }
         events += [("message_delta", ended), ("message_stop", {})]
         return _sse(events)
 
@@ -166,7 +176,12 @@ class ScriptedModel:
             if isinstance(block, str):
                 text = {"type": "output_text", "text": block, "annotations": []}
                 items.append(
-                    {"type": "message", "role": "assistant", "id": f"m_{number:06d}_{index}", "content": [text]}
+                    {
+                        "type": "message",
+                        "role": "assistant",
+                        "id": f"m_{number:06d}_{index}",
+                        "content": [text],
+                    }
                 )
             else:
                 name, _, space = block[0].rpartition("/")[2], "", block[0].rpartition("/")[0]

@@ -6,13 +6,15 @@ entry. Unknown types of entries, and unknown fields, are let through: versions a
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
 
+T = TypeVar("T")
 
-class Usage(Struct, gc=False):
+
+class ClaudeUsage(Struct, gc=False):
     """What one answer was billed. Parts of an answer repeat it, as it stood when the part was written."""
 
     input_tokens: int | float | None = None
@@ -22,9 +24,11 @@ class Usage(Struct, gc=False):
 
 
 class HeadMessage(Struct, gc=False):
+    """An answer without its words."""
+
     id: str | None = None
     model: str | None = None
-    usage: Usage | None = None
+    usage: ClaudeUsage | None = None
     stop_reason: str | None = None
 
 
@@ -63,7 +67,9 @@ class Block(Struct, gc=False):
     is_error: bool | None = None
 
 
-class Message(Struct, gc=False):
+class ClaudeMessage(Struct, gc=False):
+    """What was said, by the user or by the model."""
+
     id: str | None = None
     model: str | None = None
     content: str | list[Block] | None = None
@@ -71,24 +77,28 @@ class Message(Struct, gc=False):
 
 
 class Attachment(Struct, gc=False):
+    """What the program adds to a turn; a `queued_command` is what somebody said meanwhile."""
+
     type: str | None = None
     prompt: str | list[Block] | None = None
     commandMode: str | None = None
 
 
 class CompactMetadata(Struct, gc=False):
+    """Why the conversation was shortened."""
+
     trigger: str | None = None
     preTokens: int | float | None = None
 
 
-class Entry(Struct, gc=False):
+class ClaudeEntry(Struct, gc=False):
     """A user's or assistant's entry, an attachment, a boundary of a compaction, an operation of the queue."""
 
     type: str | None = None
     subtype: str | None = None
     operation: str | None = None
     content: Raw = Raw(b"")
-    message: Message | None = None
+    message: ClaudeMessage | None = None
     attachment: Attachment | None = None
     compactMetadata: CompactMetadata | None = None
     toolUseResult: Raw = Raw(b"")
@@ -120,6 +130,8 @@ class SendInput(Struct, gc=False):
 
 
 class BackgroundTask(Struct, gc=False):
+    """A task in the background, as a look at its output shows it."""
+
     task_id: str | None = None
     task_type: str | None = None
     status: str | None = None
@@ -143,7 +155,9 @@ class SpawnResult(Struct, gc=False):
     retrieval_status: str | None = None
 
 
-class Progress(Struct, gc=False):
+class ClaudeProgress(Struct, gc=False):
+    """A sign of life; of an agent, with its id."""
+
     type: str | None = None
     agentId: str | None = None
 
@@ -158,7 +172,7 @@ class Meta(Struct, gc=False):
     name: str | None = None
 
 
-class Letter(Struct, gc=False):
+class InboxLetter(Struct, gc=False):
     """One message in a team's inbox."""
 
     sender: str | None = msgspec.field(default=None, name="from")
@@ -166,7 +180,7 @@ class Letter(Struct, gc=False):
     timestamp: str | None = None
 
 
-class Team(Struct, gc=False):
+class ClaudeTeam(Struct, gc=False):
     """`teams/<team>/config.json`."""
 
     leadSessionId: str | None = None
@@ -177,11 +191,42 @@ def decoder(kind: Any) -> msgspec.json.Decoder[Any]:
 
 
 HEADS: msgspec.json.Decoder[Head] = decoder(Head)
-ENTRIES: msgspec.json.Decoder[Entry] = decoder(Entry)
+ENTRIES: msgspec.json.Decoder[ClaudeEntry] = decoder(ClaudeEntry)
 SPAWN_INPUTS: msgspec.json.Decoder[SpawnInput] = decoder(SpawnInput)
 SEND_INPUTS: msgspec.json.Decoder[SendInput] = decoder(SendInput)
 SPAWN_RESULTS: msgspec.json.Decoder[SpawnResult] = decoder(SpawnResult)
-PROGRESS: msgspec.json.Decoder[Progress] = decoder(Progress)
+PROGRESS: msgspec.json.Decoder[ClaudeProgress] = decoder(ClaudeProgress)
 METAS: msgspec.json.Decoder[Meta] = decoder(Meta)
-INBOXES: msgspec.json.Decoder[list[Letter]] = decoder(list[Letter])
-TEAMS: msgspec.json.Decoder[Team] = decoder(Team)
+INBOXES: msgspec.json.Decoder[list[InboxLetter]] = decoder(list[InboxLetter])
+TEAMS: msgspec.json.Decoder[ClaudeTeam] = decoder(ClaudeTeam)
+
+
+def entry_of(line: bytes) -> ClaudeEntry | None:
+    try:
+        return ENTRIES.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def decoded(decoder: msgspec.json.Decoder[T], raw: bytes | msgspec.Raw) -> T | None:
+    try:
+        return decoder.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def result_text(raw: msgspec.Raw | bytes) -> str:
+    """A tool's result as text: its texts, or the JSON that it is."""
+    content = bytes(raw)
+    if not content:
+        return ""
+    try:
+        if content[:1] == b'"':
+            return msgspec.json.decode(content, type=str)
+        if content[:1] == b"[":
+            parts = msgspec.json.decode(content, type=list[Block])
+            if all(part.type == "text" for part in parts):
+                return "\n".join(part.text or "" for part in parts)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        pass
+    return content.decode("utf-8", "replace")

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from baton.connect.import_report import ImportReport
-from baton.connect.readers.claude_code.entries import INBOXES, TEAMS
-from baton.connect.readers.claude_code.index import MAIN, decoded, seconds
+from baton.connect.readers.claude_code.entries import INBOXES, TEAMS, decoded
+from baton.connect.readers.claude_code.index import MAIN
 from baton.connect.readers.claude_code.people import LEAD
+from baton.connect.readers.iso_time import seconds
 from baton.connect.seen import Seen, SeenAgent, SeenEvent, SeenSession
 
 

@@ -1,7 +1,7 @@
 """The first look at a session's transcripts: where each entry stands, and what the second look must know beforehand.
 
-Entries name their parent, so their order is the chain's and not the file's: `settle` gives every entry the latest time
-of its ancestors (clocks run backwards in these files: an attachment is written after the result it hangs on and dated
+Entries name their parent, so their order is the chain's and not the file's: `EntryChain` gives every entry the latest
+time of its ancestors (clocks run backwards in these files: an attachment is written after the result it hangs on and dated
 before it) and its depth. What is kept of an entry is its place in the file, so memory grows by some words an entry and
 never with what entries say.
 
@@ -11,48 +11,49 @@ Invariant: the index of a file whose lines were shuffled or doubled is the index
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import datetime
+from collections import Counter
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 from msgspec import Struct, field
 
 from baton.connect.import_report import ImportReport
+from baton.connect.readers.claude_code.chain import EntryChain, mapped
 from baton.connect.readers.claude_code.entries import (
-    ENTRIES,
     HEADS,
     PROGRESS,
     SEND_INPUTS,
     SPAWN_INPUTS,
     SPAWN_RESULTS,
     Block,
-    Entry,
     Head,
     SendInput,
     SpawnInput,
+    decoded,
+    entry_of,
+    result_text,
 )
 from baton.connect.readers.claude_code.texts import agent_in
+from baton.connect.readers.iso_time import seconds
 
-T = TypeVar("T")
 MAIN = "main"
 SPAWNING = frozenset({"Task", "Agent"})
 SENDING = frozenset({"SendMessage", "SendMessageTool"})
-_BOOKKEEPING = frozenset(
-    "agent-color agent-name agent-setting ai-title api-request api-request-blob api-request-shape atis-latch "
-    "attachment attribution-snapshot content-replacement context-collapse-commit cost-state custom-title "
-    "file-history-snapshot last-prompt marble-origami-commit marble-origami-snapshot mode permission-mode pr-link "
-    "progress queue-operation result saved_hook_context speculation-accept summary system tag task-summary tools-used "
-    "worktree-state".split()
-)
+_BOOKKEEPING = frozenset({
+    "agent-color", "agent-name", "agent-setting", "ai-title", "api-request", "api-request-blob",
+    "api-request-shape", "atis-latch", "attachment", "attribution-snapshot", "content-replacement",
+    "context-collapse-commit", "cost-state", "custom-title", "file-history-snapshot", "last-prompt",
+    "marble-origami-commit", "marble-origami-snapshot", "mode", "permission-mode", "pr-link",
+    "progress", "queue-operation", "result", "saved_hook_context", "speculation-accept", "summary",
+    "system", "tag", "task-summary", "tools-used", "worktree-state",
+})  # fmt: skip
 _NO_JSON = "a line that is not JSON"
 _OTHER_FORM = "an entry of a form that is not known"
+_UNKNOWN = "a type of entry that is not known"
 _TWICE = "an entry that is there twice"
 
 
-class Row(Struct, gc=False):
+class ClaudeRow(Struct, gc=False):
     """One entry that the second look reads."""
 
     t: float
@@ -76,7 +77,7 @@ class CallParts(Struct, gc=False):
     t: float = 0.0
 
 
-class Spawn(Struct, gc=False):
+class ClaudeSpawn(Struct, gc=False):
     """A call that starts an agent, or sends one that has returned back to work (`resume`)."""
 
     call: str
@@ -99,11 +100,11 @@ class SessionIndex(Struct):
 
     key: str
     version: str | None = None
-    rows: list[Row] = field(default_factory=list)
+    rows: list[ClaudeRow] = field(default_factory=list)
     calls: dict[str, CallParts] = field(default_factory=dict)
     times: dict[str, list[float]] = field(default_factory=dict)
     """Agent -> when its answers came."""
-    spawns: dict[str, Spawn] = field(default_factory=dict)
+    spawns: dict[str, ClaudeSpawn] = field(default_factory=dict)
     sent: dict[str, Sent] = field(default_factory=dict)
     children: dict[str, str] = field(default_factory=dict)
     """Tool call -> the agent that it started, as an entry beside it says."""
@@ -125,49 +126,8 @@ class _Found(Struct, gc=False):
     start: int
     end: int
     t: float | None
-
-
-@contextmanager
-def mapped(path: Path) -> Iterator[mmap.mmap | bytes]:
-    """The file's bytes, of which the system loads what is looked at."""
-    with path.open("rb") as file:
-        try:
-            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except ValueError:  # an empty file cannot be mapped
-            yield b""
-            return
-        try:
-            yield content
-        finally:
-            content.close()
-
-
-def seconds(stamp: str | None) -> float | None:
-    """Seconds since 1970 of a date as these programs write it; None: none, or none that can be read."""
-    if not stamp:
-        return None
-    try:
-        return datetime.fromisoformat(stamp).timestamp()
-    except (ValueError, OverflowError):
-        return None
-
-
-def settle(chain: dict[str, tuple[str | None, float | None]]) -> dict[str, tuple[float, int]]:
-    """Uuid -> (the latest time among it and its ancestors, how many ancestors there are)."""
-    settled: dict[str, tuple[float, int]] = {}
-    for uuid in chain:
-        waiting = []
-        at: str | None = uuid
-        seen: set[str] = set()
-        while at is not None and at in chain and at not in settled and at not in seen:
-            seen.add(at)
-            waiting.append(at)
-            at = chain[at][0]
-        for name in reversed(waiting):
-            parent, t = chain[name]
-            before, depth = settled.get(parent, (0.0, -1)) if parent is not None else (0.0, -1)
-            settled[name] = (before if t is None or t < before else t, depth + 1)
-    return settled
+    looks: bool
+    """Whether it names agents, so that it is looked into before the rest."""
 
 
 class Indexer:
@@ -184,99 +144,116 @@ class Indexer:
             found = self.sessions[key] = SessionIndex(key=key)
         return found
 
-    def add(self, path: Path, file: int, agent: str | None, session: str) -> None:
-        """One file; `agent` is whose it is by its name, `session` what entries that name none belong to."""
-        chain: dict[str, tuple[str | None, float | None]] = {}
-        found: list[_Found] = []
-        with mapped(path) as content:
-            start = number = 0
-            for line in iter(content.readline, b"") if isinstance(content, mmap.mmap) else ():
-                end = start + len(line)
-                number += 1
-                if not line.isspace():
-                    self.report.read()
-                    head = self._head(line, f"{path.name}:{number}")
-                    if head is not None:
-                        t = seconds(head.timestamp)
-                        if head.uuid is not None:
-                            chain.setdefault(head.uuid, (head.parentUuid or head.logicalParentUuid, t))
-                        if self._is_read(head, line):
-                            found.append(_Found(head, number, start, end, t))
-                start = end
-            self._place(found, settle(chain), chain, (file, agent, session), content)
+    def add(self, path: Path, file: int, agent: str | None, session: str, forced: bool = False) -> None:
+        """One file; `agent` is whose it is by its name, `session` what entries that name none belong to.
 
-    def _head(self, line: bytes, at: str) -> Head | None:
-        try:
-            return HEADS.decode(line)
-        except msgspec.ValidationError:
-            self.report.skip(_OTHER_FORM, at)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            self.report.skip(_NO_JSON, at)
-        return None
+        `forced`: to that session belong all, whatever they name.
+        """
+        chain = EntryChain()
+        found: list[_Found] = []
+        notes: Counter[str] = Counter()
+        decode, link = HEADS.decode, chain.add
+        with mapped(path) as content:
+            start = read = 0
+            lines = iter(content.readline, b"") if isinstance(content, mmap.mmap) else iter(())
+            for number, line in enumerate(lines, 1):
+                end = start + len(line)
+                try:
+                    head = decode(line)
+                except msgspec.ValidationError:
+                    read += 1
+                    self.report.skip(_OTHER_FORM, f"{path.name}:{number}")
+                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                    if not line.isspace():
+                        read += 1
+                        self.report.skip(_NO_JSON, f"{path.name}:{number}")
+                else:
+                    read += 1
+                    t = seconds(head.timestamp)
+                    if head.uuid is not None:
+                        link(head.uuid, head.parentUuid or head.logicalParentUuid, t)
+                    kind = head.type
+                    if kind == "assistant":
+                        looks = b'"Task"' in line or b'"Agent"' in line or b'"SendMessage' in line
+                        found.append(_Found(head, number, start, end, t, looks))
+                    elif kind == "user":
+                        found.append(_Found(head, number, start, end, t, _names_agents(head, line)))
+                    elif self._is_read(head, line):
+                        found.append(_Found(head, number, start, end, t, False))
+                    else:
+                        notes[kind or "None"] += 1
+                start = end
+            self.report.read(read)
+            self._left_out(notes)
+            chain.settle()
+            self._place(found, chain, (file, agent, session, forced), content)
+
+    def _left_out(self, notes: Counter[str]) -> None:
+        for kind, times in notes.items():
+            known = "a note of the program, nothing of the team" if kind in _BOOKKEEPING else _UNKNOWN
+            reason = f"{known} ({kind[:40]})"
+            self.report.skip(reason)
+            self.report.skipped[reason] += times - 1
 
     def _is_read(self, head: Head, line: bytes) -> bool:
-        """Whether the second look needs this entry; what it does not is told to the report."""
+        """Whether the second look needs this entry, which is neither an answer nor a user's."""
         kind = head.type
-        if kind == "assistant" or kind == "user":
-            return True
-        if kind == "attachment" and b'"queued_command"' in line:
-            return True
-        if kind == "system" and head.subtype == "compact_boundary":
-            return True
-        if kind == "queue-operation" and b'"enqueue"' in line and b"<task-notification>" in line:
-            return True
+        if kind == "attachment":
+            return b'"queued_command"' in line
+        if kind == "system":
+            return head.subtype == "compact_boundary"
+        if kind == "queue-operation":
+            return b'"enqueue"' in line and b"<task-notification>" in line
         if kind == "progress" and head.parentToolUseID and b'"agent_progress"' in line:
-            try:
-                note = PROGRESS.decode(head.data)
-            except msgspec.DecodeError:
-                note = None
+            note = decoded(PROGRESS, head.data)
             if note is not None and note.agentId and head.sessionId:
                 self.session(head.sessionId).children.setdefault(head.parentToolUseID, note.agentId)
-        if kind in _BOOKKEEPING:
-            self.report.skip(f"a note of the program, nothing of the team ({kind})")
-        else:
-            self.report.skip(f"a type of entry that is not known ({str(kind)[:40]})")
         return False
 
     def _place(
         self,
         found: list[_Found],
-        settled: dict[str, tuple[float, int]],
-        chain: dict[str, tuple[str | None, float | None]],
-        where: tuple[int, str | None, str],
+        chain: EntryChain,
+        where: tuple[int, str | None, str, bool],
         content: mmap.mmap | bytes,
     ) -> None:
-        file, file_agent, file_session = where
+        file, file_agent, file_session, forced = where
         sides: dict[str, str] = {}
         inline = {f.head.uuid for f in found if f.head.isSidechain and not f.head.agentId and f.head.uuid}
         for one in found:
             head = one.head
             uuid = head.uuid or f"{file}:{one.line}"
-            index = self.session(head.sessionId or file_session)
+            index = self.session(file_session if forced else head.sessionId or file_session)
             if head.uuid is not None:
                 if (index.key, uuid) in self._uuids:
                     self.report.join(_TWICE)
                     continue
                 self._uuids.add((index.key, uuid))
-            t, depth = settled.get(uuid, (one.t or 0.0, 0))
+            t, depth = chain.settled.get(uuid, (one.t or 0.0, 0))
             agent = head.agentId or file_agent
             if agent is None and uuid in inline:
-                agent = _side(uuid, chain, inline, sides)
-            row = Row(t, depth, uuid, file, one.line, one.start, one.end, agent or MAIN)
+                agent = _side(uuid, chain.parents, inline, sides)
+            row = ClaudeRow(t, depth, uuid, file, one.line, one.start, one.end, agent or MAIN)
             index.rows.append(row)
             index.version = max(index.version or "", head.version or "") or None
             if row.t and row.t < index.first.get(row.agent, float("inf")):
                 index.first[row.agent] = row.t
             if head.type == "assistant":
-                self._answer(index, head, row, content)
-            elif head.type == "user":
-                self._result(index, head, row, content)
+                self._answer(index, head, row)
+                if one.looks:
+                    self._asks(index, row, content[row.start : row.end])
+            elif one.looks or (
+                head.type == "user" and head.parentUuid is None and row.agent.startswith("side:")
+            ):
+                self._result(index, head, row, content[row.start : row.end])
 
-    def _answer(self, index: SessionIndex, head: Head, row: Row, content: mmap.mmap | bytes) -> None:
+    def _answer(self, index: SessionIndex, head: Head, row: ClaudeRow) -> None:
         message = head.message
         if message is None:
             return
-        row.call = f"{message.id}/{head.requestId}" if message.id and head.requestId else message.id or row.uuid
+        row.call = (
+            f"{message.id}/{head.requestId}" if message.id and head.requestId else message.id or row.uuid
+        )
         parts = index.calls.get(row.call)
         if parts is None:
             parts = index.calls[row.call] = CallParts(t=row.t)
@@ -286,32 +263,24 @@ class Indexer:
         if message.usage is not None and message.model != "<synthetic>":
             _bill(parts, message.usage.input_tokens, message.usage.cache_creation_input_tokens,
                   message.usage.cache_read_input_tokens, message.usage.output_tokens)  # fmt: skip
-        line = content[row.start : row.end]
-        if any(b'"%s"' % name.encode() in line for name in (*SPAWNING, *SENDING)):
-            self._asks(index, row, line)
 
-    def _asks(self, index: SessionIndex, row: Row, line: bytes) -> None:
+    def _asks(self, index: SessionIndex, row: ClaudeRow, line: bytes) -> None:
         """Calls that start agents or write to them."""
         for block in _blocks(line):
             if block.type != "tool_use" or block.id is None:
                 continue
             if block.name in SPAWNING:
                 asked = decoded(SPAWN_INPUTS, block.input) or SpawnInput()
-                index.spawns.setdefault(block.id, Spawn(block.id, row.agent, row.t, asked))
+                index.spawns.setdefault(block.id, ClaudeSpawn(block.id, row.agent, row.t, asked))
             elif block.name in SENDING:
                 note = decoded(SEND_INPUTS, block.input) or SendInput()
                 index.sent.setdefault(block.id, Sent(block.id, row.agent, row.t, note))
 
-    def _result(self, index: SessionIndex, head: Head, row: Row, content: mmap.mmap | bytes) -> None:
+    def _result(self, index: SessionIndex, head: Head, row: ClaudeRow, line: bytes) -> None:
         """The agent a result names, which the spawn must know before it is told."""
         note = bytes(head.toolUseResult)
         opening = row.agent.startswith("side:") and head.parentUuid is None
-        line = b""
-        if not opening and b'"agentId"' not in note and b'"agent_id"' not in note:
-            line = content[row.start : row.end]
-            if not note.startswith(b'"') and b"agentId: " not in line:
-                return
-        entry = entry_of(line or content[row.start : row.end])
+        entry = entry_of(line)
         if entry is None or entry.message is None:
             return
         said = entry.message.content
@@ -332,7 +301,19 @@ class Indexer:
                 index.refused.add(block.tool_use_id)
 
 
-def _bill(parts: CallParts, fresh: float | None, made: float | None, read: float | None, out: float | None) -> None:
+def _names_agents(head: Head, line: bytes) -> bool:
+    """Whether a user's entry may say which agent a call started, or that it started none."""
+    if b'"tool_result"' not in line:
+        return False
+    if b"agentId: " in line or b'"is_error":true' in line or b'"is_error": true' in line:
+        return True
+    note = bytes(head.toolUseResult)
+    return b'"agentId"' in note or b'"agent_id"' in note
+
+
+def _bill(
+    parts: CallParts, fresh: float | None, made: float | None, read: float | None, out: float | None
+) -> None:
     """Take the highest of each count: an answer's parts repeat its bill as far as it was known."""
     known = [part for part in (fresh, made, read) if part is not None]
     if known:
@@ -345,7 +326,7 @@ def _bill(parts: CallParts, fresh: float | None, made: float | None, read: float
 
 def _side(
     uuid: str,
-    chain: dict[str, tuple[str | None, float | None]],
+    parents: dict[str, str | None],
     inline: set[str],
     sides: dict[str, str],
 ) -> str:
@@ -354,7 +335,7 @@ def _side(
     at = uuid
     while at not in sides:
         walked.append(at)
-        parent = chain.get(at, (None, None))[0]
+        parent = parents.get(at)
         if parent is None or parent not in inline or parent in walked:
             sides[at] = f"side:{at}"
             break
@@ -364,40 +345,7 @@ def _side(
     return sides[uuid]
 
 
-def entry_of(line: bytes) -> Entry | None:
-    try:
-        return ENTRIES.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-
-
 def _blocks(line: bytes) -> list[Block]:
     entry = entry_of(line)
     said = None if entry is None or entry.message is None else entry.message.content
     return said if isinstance(said, list) else []
-
-
-def decoded(decoder: msgspec.json.Decoder[T], raw: bytes | msgspec.Raw) -> T | None:
-    try:
-        return decoder.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
-
-
-def result_text(raw: msgspec.Raw | bytes) -> str:
-    """A tool's result as text: its texts, or the JSON that it is."""
-    content = bytes(raw)
-    if not content:
-        return ""
-    try:
-        if content[:1] == b'"':
-            return msgspec.json.decode(content, type=str)
-        if content[:1] == b"[":
-            parts = msgspec.json.decode(content, type=list[Block])
-            if all(part.type == "text" for part in parts):
-                return "\n".join(part.text or "" for part in parts)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        pass
-    return content.decode("utf-8", "replace")
-
-

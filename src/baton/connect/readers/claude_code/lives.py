@@ -15,18 +15,24 @@ import msgspec
 from msgspec import Struct, field
 
 from baton.connect.import_report import ImportReport
-from baton.connect.readers.claude_code.entries import SPAWN_RESULTS, Block, Entry, SendInput, SpawnResult
+from baton.connect.readers.claude_code.entries import (
+    SPAWN_RESULTS,
+    Block,
+    ClaudeEntry,
+    SendInput,
+    SpawnResult,
+    decoded,
+    result_text,
+)
 from baton.connect.readers.claude_code.index import (
     MAIN,
     SENDING,
     SPAWNING,
     CallParts,
-    Row,
+    ClaudeRow,
     SessionIndex,
-    decoded,
-    result_text,
 )
-from baton.connect.readers.claude_code.people import People, Person
+from baton.connect.readers.claude_code.people import People, SessionAgent
 from baton.connect.readers.claude_code.texts import kind_of, letters, notices
 from baton.connect.seen import Link, Seen, SeenAgent, SeenCall, SeenEvent, SeenSession
 from baton.trace.vocabulary import Decision, EventType, Status
@@ -40,7 +46,7 @@ _STATUS: dict[str, Status] = {
 }  # fmt: skip
 
 
-class Given(Struct):
+class AgentReturn(Struct):
     """A return that has arrived. It is told in the life of the agent that gave it, with the call that said it."""
 
     event: SeenEvent
@@ -49,10 +55,10 @@ class Given(Struct):
     told: bool = False
 
 
-class Answer(Struct):
+class ClaudeAnswer(Struct):
     """One answer of the model while its parts come in."""
 
-    row: Row
+    row: ClaudeRow
     parts: int = 0
     said: list[str] = field(default_factory=list)
     thought: list[str] = field(default_factory=list)
@@ -72,7 +78,7 @@ class Lives:
         self.people = people
         self.report = report
         self.names = names
-        self.returns: dict[str, list[Given]] = {}
+        self.returns: dict[str, list[AgentReturn]] = {}
         self.mail: dict[str, list[tuple[float, str, str]]] = {}
         """Agent -> what was sent to it and has not arrived yet: when, key, words."""
         self.asked_by_person = False
@@ -97,16 +103,20 @@ class Lives:
         found = self.people.find(name)
         return [] if found is None else [found]
 
-    def at(self, row: Row) -> str:
+    def at(self, row: ClaudeRow) -> str:
         return f"{self.names[row.file]}:{row.line}"
 
-    def gives_back(self, agent: str, words: str, status: Status, row: Row, extra: dict[str, Any]) -> str:
+    def gives_back(
+        self, agent: str, words: str, status: Status, row: ClaudeRow, extra: dict[str, Any]
+    ) -> str:
         """A return arrives. It is the one before unless the agent has worked in between. Its key."""
         before = self.returns.setdefault(agent, [])
         times = self.index.times.get(agent, ())
         last = before[-1] if before else None
         if last is not None:
-            worked = any(last.t < at <= row.t for at in times) if times else words.strip() != last.words.strip()
+            worked = (
+                any(last.t < at <= row.t for at in times) if times else words.strip() != last.words.strip()
+            )
             if not worked:
                 self.report.join("a return that arrived twice")
                 return last.event.key
@@ -116,7 +126,7 @@ class Lives:
             t=row.t or None, order=(row.t, _LAST, 0.0), to=(person.parent if person else None) or row.agent,
             content=words, status=status, extra=extra,
         )  # fmt: skip
-        before.append(Given(event, row.t, words))
+        before.append(AgentReturn(event, row.t, words))
         return event.key
 
 
@@ -124,22 +134,22 @@ def words_of(asked: SendInput) -> str | None:
     return asked.message if isinstance(asked.message, str) else asked.content
 
 
-class Life:
+class ClaudeLife:
     """One agent's entries, in order."""
 
-    def __init__(self, lives: Lives, person: Person) -> None:
+    def __init__(self, lives: Lives, person: SessionAgent) -> None:
         self.lives = lives
         self.person = person
         self.session = lives.index.key
         self.pending: list[Link] = []
-        self.answers: dict[str, Answer] = {}
+        self.answers: dict[str, ClaudeAnswer] = {}
         self.tools: dict[str, str] = {}
         self.opened = person.key == MAIN
         self.held: list[tuple[SeenCall, int]] = []
         if person.spawn is not None or person.why is not None:
             self.pending.append(Link(person.spawn or f"{person.key}/spawn", "spawn", person.why))
 
-    def entry(self, row: Row, entry: Entry) -> Iterator[Seen]:
+    def entry(self, row: ClaudeRow, entry: ClaudeEntry) -> Iterator[Seen]:
         if entry.type == "assistant":
             yield from self._answered(row, entry)
         elif entry.type == "user":
@@ -164,7 +174,8 @@ class Life:
         # Some versions write the counts that a started agent's stream began with, and never the last ones. Such an
         # agent has answers longer than their tokens can be; then none of its counts that no end stands beside is sure.
         begun = any(
-            call.finish_reason is None and size > _MOST_CHARACTERS * (call.completion_tokens or 0) + _MOST_CHARACTERS
+            call.finish_reason is None
+            and size > _MOST_CHARACTERS * (call.completion_tokens or 0) + _MOST_CHARACTERS
             for call, size in self.held
             if call.completion_tokens is not None
         )
@@ -177,7 +188,7 @@ class Life:
 
     # What the agent says.
 
-    def _answered(self, row: Row, entry: Entry) -> Iterator[Seen]:
+    def _answered(self, row: ClaudeRow, entry: ClaudeEntry) -> Iterator[Seen]:
         message = entry.message
         if message is None or row.call is None:
             self.lives.report.skip("an answer without a message", self.lives.at(row))
@@ -187,12 +198,16 @@ class Life:
             return
         answer = self.answers.get(row.call)
         if answer is None:
-            answer = self.answers[row.call] = Answer(row)
+            answer = self.answers[row.call] = ClaudeAnswer(row)
         answer.parts += 1
         answer.model = message.model or answer.model
         answer.reason = message.stop_reason or answer.reason
         answer.failed |= bool(entry.isApiErrorMessage)
-        blocks = [Block(type="text", text=message.content)] if isinstance(message.content, str) else message.content
+        blocks = (
+            [Block(type="text", text=message.content)]
+            if isinstance(message.content, str)
+            else message.content
+        )
         for place, block in enumerate(blocks or ()):
             if block.type == "text":
                 answer.said.append(block.text or "")
@@ -209,7 +224,7 @@ class Life:
             del self.answers[row.call]
             yield from self._complete(row, answer, parts or CallParts())
 
-    def _complete(self, row: Row, answer: Answer, parts: CallParts) -> Iterator[Seen]:
+    def _complete(self, row: ClaudeRow, answer: ClaudeAnswer, parts: CallParts) -> Iterator[Seen]:
         assert row.call is not None
         words = "\n".join(part for part in answer.said if part)
         extra: dict[str, Any] = {}
@@ -237,7 +252,7 @@ class Life:
         if answer.tools == 0 and (words or answer.failed):
             yield from self._last_words(row, answer, words)
 
-    def _last_words(self, row: Row, answer: Answer, words: str) -> Iterator[Seen]:
+    def _last_words(self, row: ClaudeRow, answer: ClaudeAnswer, words: str) -> Iterator[Seen]:
         """An answer that calls nothing: the main agent stops; another one returns, if its return arrives."""
         status: Status | None = "failed" if answer.failed else None
         if self.person.key == MAIN:
@@ -254,7 +269,7 @@ class Life:
         yield self._event(row, 99, f"{row.call}/words", "orchestrator_decision", decision="none", call=row.call,
                           content=words, status=status)  # fmt: skip
 
-    def _calls(self, row: Row, place: int, block: Block) -> Iterator[Seen]:
+    def _calls(self, row: ClaudeRow, place: int, block: Block) -> Iterator[Seen]:
         people, index = self.lives.people, self.lives.index
         assert block.id is not None
         name = block.name or "unknown"
@@ -278,10 +293,12 @@ class Life:
         prompt = spawn.asked.prompt if spawn is not None else content
         person = people.agents.get(child) if child is not None else None
         mine = person is not None and person.spawn == block.id
-        yield self._event(row, place, block.id, "spawn", to=child, content=prompt, call=row.call, tool=name,
-                          status="failed" if child is None else None, why=person.why if person and mine else None)  # fmt: skip
+        yield self._event(
+            row, place, block.id, "spawn", to=child, content=prompt, call=row.call, tool=name,
+            status="failed" if child is None else None, why=person.why if person and mine else None,
+        )  # fmt: skip
 
-    def _sends(self, row: Row, place: int, key: str, asked: SendInput, content: str) -> Iterator[Seen]:
+    def _sends(self, row: ClaudeRow, place: int, key: str, asked: SendInput, content: str) -> Iterator[Seen]:
         name = asked.to or asked.recipient
         receivers = self.lives.receivers(self.person.key, asked)
         extra: dict[str, Any] = {} if receivers or not name else {"to": name}
@@ -292,7 +309,7 @@ class Life:
 
     # What reaches the agent.
 
-    def _heard(self, row: Row, entry: Entry) -> Iterator[Seen]:
+    def _heard(self, row: ClaudeRow, entry: ClaudeEntry) -> Iterator[Seen]:
         message = entry.message
         said = None if message is None else message.content
         if entry.isCompactSummary:
@@ -323,14 +340,16 @@ class Life:
         elif not said:
             self.lives.report.skip("a user's entry that says nothing", self.lives.at(row))
 
-    def _result(self, row: Row, place: int, block: Block, told: SpawnResult | None) -> Iterator[Seen]:
+    def _result(self, row: ClaudeRow, place: int, block: Block, told: SpawnResult | None) -> Iterator[Seen]:
         call = block.tool_use_id
         assert call is not None
         people = self.lives.people
         child = people.started.get(call) or people.resumed.get(call)
         text = result_text(block.content)
         if child is not None:
-            launched = told is not None and (told.isAsync or told.status in ("async_launched", "teammate_spawned"))
+            launched = told is not None and (
+                told.isAsync or told.status in ("async_launched", "teammate_spawned")
+            )
             launched = launched or text.startswith(("Async agent launched", "Spawned successfully"))
             if launched:
                 return
@@ -355,13 +374,13 @@ class Life:
             status="failed" if block.is_error else None, after=(Link(call, "tool_dependency"),),
         )  # fmt: skip
 
-    def _words(self, row: Row, text: str, place: int) -> Iterator[Seen]:
+    def _words(self, row: ClaudeRow, text: str, place: int) -> Iterator[Seen]:
         kind = kind_of(text)
         if kind == "notice":
             for notice in notices(text):
                 self._notice(row, notice.task, notice.result, notice.status)
         elif kind == "letter":
-            yield from self._letters(row, text, place)
+            yield from self._letters(row, text)
         elif kind == "program":
             self.lives.report.skip("a note of the program in the user's place", self.lives.at(row))
         elif not self.opened:
@@ -375,7 +394,7 @@ class Life:
             yield self._event(row, place, f"{row.uuid}/person", "human_intervention", content=text,
                               status="cancelled" if kind == "interrupted" else None)  # fmt: skip
 
-    def _mail(self, row: Row) -> bool:
+    def _mail(self, row: ClaudeRow) -> bool:
         """Whether what is said here is what another agent sent: its message has been told by the sender."""
         sent = self.lives.mail.get(self.person.key, [])
         due = [letter for letter in sent if letter[0] <= row.t]
@@ -384,7 +403,7 @@ class Life:
             self.pending.append(Link(letter[1], "message"))
         return bool(due)
 
-    def _letters(self, row: Row, text: str, place: int) -> Iterator[Seen]:
+    def _letters(self, row: ClaudeRow, text: str) -> Iterator[Seen]:
         """Messages of a team as they arrive; told here only where the sender's transcript does not tell them."""
         sent = self.lives.mail.get(self.person.key, [])
         for number, letter in enumerate(letters(text)):
@@ -406,7 +425,7 @@ class Life:
             )  # fmt: skip
             self.pending.append(Link(key, "message"))
 
-    def _notice(self, row: Row, task: str, words: str, how: str, arrives: bool = True) -> None:
+    def _notice(self, row: ClaudeRow, task: str, words: str, how: str, arrives: bool = True) -> None:
         """A task in the background has ended; `arrives`: the agent is told, so its next act depends on it."""
         if task not in self.lives.people.agents:
             self.lives.report.skip("a notice of a command in the background", self.lives.at(row))
@@ -420,7 +439,14 @@ class Life:
         return due
 
     def _event(
-        self, row: Row, place: int, key: str, type: EventType, *, after: tuple[Link, ...] = (), **fields: Any
+        self,
+        row: ClaudeRow,
+        place: int,
+        key: str,
+        type: EventType,
+        *,
+        after: tuple[Link, ...] = (),
+        **fields: Any,
     ) -> SeenEvent:
         """An event of this life; an act of the agent takes what it was waiting for, a result does not."""
         if type != "tool_result":

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator
 from msgspec import Struct, field
 
 from baton.connect.readers.claude_code.entries import Meta, SpawnInput
-from baton.connect.readers.claude_code.index import MAIN, SessionIndex, Spawn
+from baton.connect.readers.claude_code.index import MAIN, ClaudeSpawn, SessionIndex
 
 _BY_PROMPT = "its transcript opens with the prompt of this call, and no entry names it"
 _NO_CALL = "its transcript is there and no call of the session starts it"
 LEAD = frozenset({"team-lead", "lead", "leader", "main", "parent"})
 
 
-class Person(Struct, kw_only=True):
+class SessionAgent(Struct, kw_only=True):
     """One agent of the session."""
 
     key: str
@@ -30,7 +30,7 @@ class Person(Struct, kw_only=True):
 class People(Struct):
     """The agents of a session, parents before children."""
 
-    agents: dict[str, Person] = field(default_factory=dict)
+    agents: dict[str, SessionAgent] = field(default_factory=dict)
     started: dict[str, str] = field(default_factory=dict)
     """Tool call -> the agent it started."""
     resumed: dict[str, str] = field(default_factory=dict)
@@ -49,11 +49,11 @@ class People(Struct):
 def people_of(index: SessionIndex, metas: dict[str, Meta], opening: Callable[[str], str | None]) -> People:
     """Join calls, transcripts and notes. `opening` gives the first words of an agent's transcript."""
     people = People()
-    people.agents[MAIN] = Person(key=MAIN, name=MAIN)
+    people.agents[MAIN] = SessionAgent(key=MAIN, name=MAIN)
     by_meta = {meta.toolUseId: agent for agent, meta in metas.items() if meta.toolUseId}
     calls = sorted(index.spawns.values(), key=lambda spawn: (spawn.t, spawn.call))
     free = {agent for agent in index.first if agent != MAIN}
-    open_calls: list[Spawn] = []
+    open_calls: list[ClaudeSpawn] = []
     for spawn in calls:
         call = spawn.call
         child = index.children.get(call) or by_meta.get(call) or index.named.get(call)
@@ -69,12 +69,12 @@ def people_of(index: SessionIndex, metas: dict[str, Meta], opening: Callable[[st
         if call not in index.spawns and call not in index.sent and child in free:
             meta = metas.get(child, Meta())
             by = meta.parentAgentId or MAIN
-            _start(people, Spawn(call, by, index.first[child], _asked(meta)), child, metas)
+            _start(people, ClaudeSpawn(call, by, index.first[child], _asked(meta)), child, metas)
             free.discard(child)
     _by_prompt(people, open_calls, free, index, opening)
     for agent in sorted(free, key=lambda agent: (index.first[agent], agent)):
         meta = metas.get(agent, Meta())
-        people.agents[agent] = Person(
+        people.agents[agent] = SessionAgent(
             key=agent, name=meta.name or meta.description or meta.agentType or agent, role=meta.agentType,
             parent=meta.parentAgentId or MAIN, born=index.first[agent], why=_NO_CALL,
         )  # fmt: skip
@@ -84,7 +84,7 @@ def people_of(index: SessionIndex, metas: dict[str, Meta], opening: Callable[[st
 
 def _by_prompt(
     people: People,
-    calls: list[Spawn],
+    calls: list[ClaudeSpawn],
     free: set[str],
     index: SessionIndex,
     opening: Callable[[str], str | None],
@@ -110,13 +110,15 @@ def _asked(meta: Meta) -> SpawnInput:
     return SpawnInput(name=meta.name, description=meta.description, subagent_type=meta.agentType)
 
 
-def _start(people: People, spawn: Spawn, child: str, metas: dict[str, Meta], why: str | None = None) -> None:
+def _start(
+    people: People, spawn: ClaudeSpawn, child: str, metas: dict[str, Meta], why: str | None = None
+) -> None:
     asked, meta = spawn.asked, metas.get(child, Meta())
     role = asked.subagent_type or meta.agentType
     name = asked.name or meta.name or asked.description or meta.description or role or child
     people.started[spawn.call] = child
     if child not in people.agents:
-        people.agents[child] = Person(
+        people.agents[child] = SessionAgent(
             key=child, name=name, role=role, parent=spawn.by, spawn=spawn.call, born=spawn.t, why=why
         )
     people.names.setdefault(child, child)
@@ -124,9 +126,9 @@ def _start(people: People, spawn: Spawn, child: str, metas: dict[str, Meta], why
         people.names.setdefault(asked.name, child)
 
 
-def parents_first(people: People) -> Iterator[Person]:
+def parents_first(people: People) -> Iterator[SessionAgent]:
     """Every agent after the one that started it; circles and missing parents are cut at the main agent."""
-    below: dict[str | None, list[Person]] = {}
+    below: dict[str | None, list[SessionAgent]] = {}
     for person in people.agents.values():
         if person.parent is not None and (person.parent not in people.agents or person.parent == person.key):
             person.parent = MAIN

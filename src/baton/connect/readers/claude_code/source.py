@@ -13,17 +13,15 @@ from itertools import islice
 from pathlib import Path
 
 from baton.connect.import_report import ImportReport
-from baton.connect.readers.claude_code.entries import HEADS, METAS, Meta
+from baton.connect.readers.claude_code.entries import HEADS, METAS, Meta, decoded, entry_of
+from baton.connect.readers.claude_code.inboxes import letters_of
 from baton.connect.readers.claude_code.index import (
     MAIN,
+    ClaudeRow,
     Indexer,
-    Row,
     SessionIndex,
-    decoded,
-    entry_of,
 )
-from baton.connect.readers.claude_code.inboxes import letters_of
-from baton.connect.readers.claude_code.lives import Life, Lives
+from baton.connect.readers.claude_code.lives import ClaudeLife, Lives
 from baton.connect.readers.claude_code.people import People, parents_first, people_of
 from baton.connect.seen import Seen, SeenAgent, SeenEvent, SeenSession
 from baton.errors import UsageError
@@ -42,13 +40,13 @@ class ClaudeCode:
 
     def recognises(self, place: Path) -> bool:
         if place.is_dir():
-            return any(_shows(path) for path in islice(_transcripts(place), 8))
+            return any(_shows(path) for path in islice(place.rglob("*.jsonl"), 16))
         return place.suffix == ".jsonl" and _shows(place)
 
     def read(self, place: Path, report: ImportReport) -> Iterator[Seen]:
         if not place.exists():
             raise UsageError(f"{place} is not there. Type the path of a session file or of a folder of them.")
-        for files in _sessions(place):
+        for files in _sessions(place, report):
             yield from _read_session(files, report)
         yield from letters_of(place, report)
 
@@ -72,14 +70,25 @@ def _shows(path: Path) -> bool:
     return False
 
 
-def _transcripts(folder: Path) -> Iterator[Path]:
+def _transcripts(folder: Path, report: ImportReport | None = None) -> Iterator[Path]:
     for path in sorted(folder.rglob("*.jsonl")):
-        if path.name not in ("journal.jsonl", "history.jsonl"):
+        if _shows(path):
             yield path
+        elif report is not None:
+            report.skip("a file that is no transcript of Claude Code", path.name)
 
 
 def _session_of(path: Path) -> str:
-    """Which session a file belongs to: by its first entry that says it, else by its name."""
+    """Which session a file belongs to: an agent's to that of the file its folder is named after, if that is there."""
+    for folder in path.parents:
+        if folder.name == "subagents":
+            led = folder.parent.with_name(folder.parent.name + ".jsonl")
+            return _says(led, _says(path, folder.parent.name))
+    return _says(path, path.stem)
+
+
+def _says(path: Path, other: str) -> str:
+    """The session that the first entries name."""
     try:
         with path.open("rb") as file:
             for line in islice(file, _LOOKS):
@@ -88,13 +97,13 @@ def _session_of(path: Path) -> str:
                     return head.sessionId
     except OSError:
         pass
-    return path.parent.parent.name if path.parent.name == "subagents" else path.stem
+    return other
 
 
-def _sessions(place: Path) -> Iterator[list[Path]]:
+def _sessions(place: Path, report: ImportReport) -> Iterator[list[Path]]:
     """The files of each session."""
     if place.is_dir():
-        found = list(_transcripts(place))
+        found = list(_transcripts(place, report))
         beside = place.with_name(place.name + ".jsonl")
         if beside.is_file():  # the folder of one session, named after its file
             found.insert(0, beside)
@@ -102,9 +111,11 @@ def _sessions(place: Path) -> Iterator[list[Path]]:
         found = [place]
         if not place.name.startswith("agent-"):
             folder = place.with_suffix("")
-            found += _transcripts(folder) if folder.is_dir() else ()
+            found += _transcripts(folder, report) if folder.is_dir() else ()
             mine = _session_of(place)
-            found += [path for path in sorted(place.parent.glob("agent-*.jsonl")) if _session_of(path) == mine]
+            found += [
+                path for path in sorted(place.parent.glob("agent-*.jsonl")) if _session_of(path) == mine
+            ]
     groups: dict[str, list[Path]] = {}
     for path in found:
         groups.setdefault(_session_of(path), []).append(path)
@@ -118,7 +129,7 @@ class _Pages:
         self.paths = paths
         self._open: dict[int, mmap.mmap] = {}
 
-    def line(self, row: Row) -> bytes:
+    def line(self, row: ClaudeRow) -> bytes:
         page = self._open.get(row.file)
         if page is None:
             while len(self._open) >= _OPEN:
@@ -146,7 +157,7 @@ def _read_session(paths: list[Path], report: ImportReport) -> Iterator[Seen]:
             if meta is not None:
                 metas[agent] = meta
         own.append(path)
-        indexer.add(path, len(own) - 1, agent, _session_of(path))
+        indexer.add(path, len(own) - 1, agent, _session_of(path), forced="subagents" in path.parts)
     pages = _Pages(own)
     try:
         for index in indexer.sessions.values():
@@ -171,12 +182,12 @@ def _meta(path: Path) -> Meta | None:
 
 
 def _tell(index: SessionIndex, metas: dict[str, Meta], pages: _Pages, report: ImportReport) -> Iterator[Seen]:
-    rows: dict[str, list[Row]] = {}
+    rows: dict[str, list[ClaudeRow]] = {}
     for row in index.rows:
         rows.setdefault(row.agent, []).append(row)
     index.rows.clear()
-    for life in rows.values():
-        life.sort(key=lambda row: (row.t, row.depth, row.uuid))
+    for own in rows.values():
+        own.sort(key=lambda row: (row.t, row.depth, row.uuid))
     for times in index.times.values():
         times.sort()
 
@@ -198,7 +209,7 @@ def _tell(index: SessionIndex, metas: dict[str, Meta], pages: _Pages, report: Im
         if person.key == MAIN and MAIN not in rows and not any(p.spawn for p in people.agents.values()):
             continue  # an agent's transcript by itself: nobody is known to have started it
         yield from _births(index, people, person.key, MAIN in rows)
-        life = Life(lives, person)
+        life = ClaudeLife(lives, person)
         for row in rows.get(person.key, ()):
             entry = entry_of(pages.line(row))
             if entry is None:
@@ -221,5 +232,3 @@ def _births(index: SessionIndex, people: People, key: str, led: bool) -> Iterabl
             session=index.key, key=f"{key}/spawn", why=person.why, agent=person.parent or MAIN, type="spawn",
             order=(person.born, 0.0, 0.0), t=person.born or None, to=key,
         )  # fmt: skip
-
-

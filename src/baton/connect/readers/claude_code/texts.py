@@ -36,7 +36,7 @@ class Notice(Struct, frozen=True, gc=False):
     text: str
 
 
-class Letter(Struct, frozen=True, gc=False):
+class ClaudeLetter(Struct, frozen=True, gc=False):
     """A message of a teammate, as it was delivered."""
 
     sender: str
@@ -79,12 +79,12 @@ def notices(text: str) -> list[Notice]:
     return found
 
 
-def letters(text: str) -> list[Letter]:
+def letters(text: str) -> list[ClaudeLetter]:
     found = []
     for attributes, body in _TEAMMATE.findall(text):
         named = dict(_ATTRIBUTE.findall(attributes))
         sender = named.get("teammate_id") or named.get("from") or ""
-        found.append(Letter(sender=sender, text=body.strip()))
+        found.append(ClaudeLetter(sender=sender, text=body.strip()))
     return found
 
 

@@ -12,19 +12,21 @@ import msgspec
 from msgspec import Struct
 
 from baton.connect.import_report import ImportReport
-from baton.connect.readers.codex.entries import Item, SubAgent, ThreadSpawn, Usage, decoded, text_of
-from baton.connect.readers.codex.team import Member, Team
+from baton.connect.readers.codex.entries import CodexItem, CodexUsage, SubAgent, ThreadSpawn, decoded, text_of
+from baton.connect.readers.codex.team import CodexTeam, Member
 from baton.connect.readers.codex.threads import Thread, Where
 from baton.connect.seen import Seen, SeenAgent, SeenSession
 from baton.errors import CorruptError
 
 MANIFEST = "manifest.json"
 _INPUTS = frozenset({"message", "agent_message", "function_call_output", "custom_tool_call_output"})
-Step = tuple[str, str, Item, Where]
+Step = tuple[str, str, CodexItem, Where]
 """Thread, type of entry, what it says, where."""
 
 
-class Manifest(Struct):
+class CodexManifest(Struct):
+    """`manifest.json`."""
+
     raw_event_log: str | None = None
     rollout_id: str | None = None
     root_thread_id: str | None = None
@@ -33,10 +35,14 @@ class Manifest(Struct):
 
 
 class Pointer(Struct):
+    """Where a payload lies."""
+
     path: str | None = None
 
 
-class Payload(Struct):
+class CodexPayload(Struct):
+    """What an event of the log says."""
+
     type: str | None = None
     thread_id: str | None = None
     event_type: str | None = None
@@ -51,44 +57,56 @@ class Payload(Struct):
     result_payload: Pointer | None = None
 
 
-class Event(Struct):
+class CodexEvent(Struct):
+    """One line of the log."""
+
     seq: int = 0
     wall_time_unix_ms: int | float | None = None
     thread_id: str | None = None
-    payload: Payload = msgspec.field(default_factory=Payload)
+    payload: CodexPayload = msgspec.field(default_factory=CodexPayload)
 
 
-class Source(Struct):
+class CodexSource(Struct):
+    """Where a thread comes from."""
+
     subagent: SubAgent | None = None
 
 
 class ThreadMeta(Struct):
+    """Who a thread is."""
+
     agent_path: str | None = None
     task_name: str | None = None
     nickname: str | None = None
     agent_role: str | None = None
-    session_source: Source | str | None = None
+    session_source: CodexSource | str | None = None
 
 
 class Response(Struct):
-    token_usage: Usage | None = None
-    output_items: list[Item] = []
+    """One answer."""
+
+    token_usage: CodexUsage | None = None
+    output_items: list[CodexItem] = []
 
 
 class Result(Struct):
-    response_item: Item | None = None
+    """A tool's result."""
+
+    response_item: CodexItem | None = None
 
 
-class Request(Struct):
-    input: list[Item] = []
+class CodexRequest(Struct):
+    """What a model was sent."""
+
+    input: list[CodexItem] = []
 
 
-_EVENTS = msgspec.json.Decoder(Event, strict=False)
-_MANIFESTS = msgspec.json.Decoder(Manifest, strict=False)
+_EVENTS = msgspec.json.Decoder(CodexEvent, strict=False)
+_MANIFESTS = msgspec.json.Decoder(CodexManifest, strict=False)
 _METAS = msgspec.json.Decoder(ThreadMeta, strict=False)
 _RESPONSES = msgspec.json.Decoder(Response, strict=False)
 _RESULTS = msgspec.json.Decoder(Result, strict=False)
-_REQUESTS = msgspec.json.Decoder(Request, strict=False)
+_REQUESTS = msgspec.json.Decoder(CodexRequest, strict=False)
 
 
 def is_bundle(folder: Path) -> bool:
@@ -106,10 +124,10 @@ def bundles(folder: Path) -> Iterator[Path]:
 
 
 def read_bundle(folder: Path, report: ImportReport) -> Iterator[Seen]:
-    manifest = decoded(_MANIFESTS, (folder / MANIFEST).read_bytes()) or Manifest()
+    manifest = decoded(_MANIFESTS, (folder / MANIFEST).read_bytes()) or CodexManifest()
     events = _events(folder / (manifest.raw_event_log or "trace.jsonl"), report)
     root = manifest.root_thread_id or manifest.rollout_id or folder.name
-    team = Team(session=root, mark=f"/{(manifest.trace_id or folder.name)[:8]}")
+    team = CodexTeam(session=root, mark=f"/{(manifest.trace_id or folder.name)[:8]}")
     log = _Log(folder, team, root, float(manifest.started_at_unix_ms or 0.0), report)
     steps = [step for event in events for step in log.steps(event)]
     for thread, kind, item, where in steps:
@@ -119,7 +137,9 @@ def read_bundle(folder: Path, report: ImportReport) -> Iterator[Seen]:
     yield SeenSession(session=root, key=root, at=folder.name, system="codex")
     threads = {}
     for member in list(team.members.values()):
-        yield SeenAgent(session=root, key=member.key, name=member.name, role=member.role, parent=member.parent)
+        yield SeenAgent(
+            session=root, key=member.key, name=member.name, role=member.role, parent=member.parent
+        )
         threads[member.key] = Thread(team, member, report)
     for thread, kind, item, where in steps:
         if thread in threads:
@@ -131,8 +151,8 @@ def read_bundle(folder: Path, report: ImportReport) -> Iterator[Seen]:
         yield from told.finish()
 
 
-def _events(log: Path, report: ImportReport) -> list[Event]:
-    found: dict[int, Event] = {}
+def _events(log: Path, report: ImportReport) -> list[CodexEvent]:
+    found: dict[int, CodexEvent] = {}
     try:
         lines = log.read_bytes().splitlines()
     except OSError as error:
@@ -152,7 +172,7 @@ def _events(log: Path, report: ImportReport) -> list[Event]:
 class _Log:
     """Turns a bundle's events into what a rollout would say in their place."""
 
-    def __init__(self, folder: Path, team: Team, root: str, began: float, report: ImportReport) -> None:
+    def __init__(self, folder: Path, team: CodexTeam, root: str, began: float, report: ImportReport) -> None:
         self.folder = folder
         self.team = team
         self.root = root
@@ -160,9 +180,10 @@ class _Log:
         self.report = report
         self.said: dict[str, str] = {}
         self.asked: set[str] = set()
-        self.answered: set[str | None] = set()
+        self.called: dict[str, str] = {}
+        """Call -> thread, of calls whose result no event has told."""
 
-    def steps(self, event: Event) -> Iterator[Step]:
+    def steps(self, event: CodexEvent) -> Iterator[Step]:
         payload = event.payload
         thread = payload.thread_id or event.thread_id or self.root
         t = None if event.wall_time_unix_ms is None else event.wall_time_unix_ms / 1000
@@ -171,7 +192,7 @@ class _Log:
             meta = decoded(_METAS, _content(self.folder, payload.metadata_payload)) or ThreadMeta()
             self.team.add(*_member(thread, meta, payload.agent_path, self.root))
         elif payload.type == "inference_started":
-            yield thread, "turn_context", Item(type="turn_context", model=payload.model), where
+            yield thread, "turn_context", CodexItem(type="turn_context", model=payload.model), where
             yield from self._said_to(payload, thread, where)
         elif payload.type == "inference_completed":
             yield from self._answer(payload, thread, where)
@@ -180,15 +201,15 @@ class _Log:
             if result is None or result.response_item is None:
                 self.report.skip("a result whose payload is not there", where.at)
                 return
-            self.answered.add(result.response_item.call_id)
+            self.called.pop(result.response_item.call_id or "", None)
             yield thread, "response_item", result.response_item, where
         elif payload.type == "codex_turn_ended" and payload.status == "completed":
             words = self.said.get(thread, "")  # the log does not repeat what was said last, as rollouts do
-            yield thread, "event_msg", Item(type="task_complete", last_agent_message=words), where
+            yield thread, "event_msg", CodexItem(type="task_complete", last_agent_message=words), where
         else:
             self.report.skip(f"a note of the program, nothing of the team ({str(payload.type)[:40]})")
 
-    def _answer(self, payload: Payload, thread: str, where: Where) -> Iterator[Step]:
+    def _answer(self, payload: CodexPayload, thread: str, where: Where) -> Iterator[Step]:
         response = decoded(_RESPONSES, _content(self.folder, payload.response_payload))
         if response is None:
             self.report.skip("an answer whose payload is not there", where.at)
@@ -196,21 +217,32 @@ class _Log:
         for place, item in enumerate(response.output_items):
             if item.type == "message":
                 self.said[thread] = text_of(item.content)
+            elif item.call_id is not None:
+                self.called[item.call_id] = thread
             yield thread, "response_item", item, _later(where, place / 1000)
-        yield thread, "bill", Item(usage=response.token_usage, response_id=payload.response_id), _later(where, 0.999)
+        yield (
+            thread,
+            "bill",
+            CodexItem(usage=response.token_usage, response_id=payload.response_id),
+            _later(where, 0.999),
+        )
 
-    def _said_to(self, payload: Payload, thread: str, where: Where) -> Iterator[Step]:
+    def _said_to(self, payload: CodexPayload, thread: str, where: Where) -> Iterator[Step]:
         """What came before an answer that no event tells: words, and results of tools that are not there."""
-        request = decoded(_REQUESTS, _content(self.folder, payload.request_payload)) or Request()
-        new: list[Item] = []
+        request = decoded(_REQUESTS, _content(self.folder, payload.request_payload)) or CodexRequest()
+        new: list[CodexItem] = []
         for item in reversed(request.input):
             if item.type not in _INPUTS or item.role == "assistant":
                 if thread == self.root and thread not in self.asked:
-                    yield thread, "resumed", Item(), _later(where, -0.9)
+                    yield thread, "resumed", CodexItem(), _later(where, -0.9)
                 break
-            if item.call_id is None or item.call_id not in self.answered:
-                self.answered.add(item.call_id)
+            if item.call_id is None:
                 new.append(item)
+            elif self.called.get(item.call_id) == thread:
+                del self.called[item.call_id]
+                new.append(item)
+        if thread not in self.asked and thread != self.root:
+            new = new[:1]  # its task; before it stands what it was given of another's history
         self.asked.add(thread)
         for place, item in enumerate(reversed(new)):
             yield thread, "response_item", item, _later(where, place / 1000 - 0.5)
@@ -222,7 +254,9 @@ def _later(where: Where, by: float) -> Where:
 
 def _member(thread: str, meta: ThreadMeta, path: str | None, root: str) -> tuple[Member, str | None]:
     source = meta.session_source
-    spawn = ((source.subagent if isinstance(source, Source) else None) or SubAgent()).thread_spawn or ThreadSpawn()
+    spawn = (
+        (source.subagent if isinstance(source, CodexSource) else None) or SubAgent()
+    ).thread_spawn or ThreadSpawn()
     started = thread != root
     own = spawn.agent_path or (path if path != "/root" else None)
     name = (own or "").rsplit("/", 1)[-1] or meta.task_name or meta.nickname or meta.agent_role or thread
@@ -243,4 +277,3 @@ def _content(folder: Path, pointer: Pointer | None) -> bytes:
         return path.read_bytes()
     except OSError:
         return b""
-

@@ -14,7 +14,7 @@ from msgspec import Raw, Struct
 T = TypeVar("T")
 
 
-class Usage(Struct, gc=False):
+class CodexUsage(Struct, gc=False):
     """Tokens of one answer, or of all so far. Input counts what was read from a cache, output the reasoning."""
 
     input_tokens: int | float | None = None
@@ -25,8 +25,10 @@ class Usage(Struct, gc=False):
 
 
 class TokenInfo(Struct, gc=False):
-    total_token_usage: Usage | None = None
-    last_token_usage: Usage | None = None
+    """The bill so far, and the last addition to it."""
+
+    total_token_usage: CodexUsage | None = None
+    last_token_usage: CodexUsage | None = None
 
 
 class ItemInTurn(Struct, gc=False):
@@ -39,6 +41,7 @@ class ItemInTurn(Struct, gc=False):
     receiver_thread_ids: list[str] | None = None
     agent_thread_id: str | None = None
     agent_path: str | None = None
+    content: Raw = Raw(b"")
 
 
 class Line(Struct, gc=False):
@@ -54,7 +57,7 @@ class Line(Struct, gc=False):
     instructions: Raw = Raw(b"")
 
 
-class Item(Struct, gc=False):
+class CodexItem(Struct, gc=False):
     """What a payload says."""
 
     type: str | None = None
@@ -73,9 +76,9 @@ class Item(Struct, gc=False):
     recipient: str | None = None
     message: Raw = Raw(b"")
     info: TokenInfo | None = None
-    usage: Usage | None = None
+    usage: CodexUsage | None = None
     response_id: str | None = None
-    thread_token_usage: Usage | None = None
+    thread_token_usage: CodexUsage | None = None
     turn_id: str | None = None
     model: str | None = None
     last_agent_message: str | None = None
@@ -102,6 +105,8 @@ class SessionMeta(Struct, gc=False):
 
 
 class ThreadSpawn(Struct, gc=False):
+    """By whom a thread was started, and as whom."""
+
     parent_thread_id: str | None = None
     agent_nickname: str | None = None
     agent_role: str | None = None
@@ -109,14 +114,20 @@ class ThreadSpawn(Struct, gc=False):
 
 
 class SubAgent(Struct, gc=False):
+    """A thread that another started."""
+
     thread_spawn: ThreadSpawn | None = None
 
 
 class FromSubAgent(Struct, gc=False):
+    """A thread's source, where that is another thread."""
+
     subagent: SubAgent | None = None
 
 
-class Part(Struct, gc=False):
+class CodexPart(Struct, gc=False):
+    """One part of a message."""
+
     type: str | None = None
     text: str | None = None
     encrypted_content: str | None = None
@@ -126,7 +137,7 @@ class AgentArguments(Struct, gc=False):
     """Arguments of the tools that start, write to, wait for and close agents, in both of their versions."""
 
     message: str | None = None
-    items: list[Part] | None = None
+    items: list[CodexPart] | None = None
     task_name: str | None = None
     agent_type: str | None = None
     target: str | None = None
@@ -136,6 +147,8 @@ class AgentArguments(Struct, gc=False):
 
 
 class AgentOutput(Struct, gc=False):
+    """What the tools of a team give back."""
+
     agent_id: str | None = None
     nickname: str | None = None
     task_name: str | None = None
@@ -143,19 +156,21 @@ class AgentOutput(Struct, gc=False):
 
 
 class Notification(Struct, gc=False):
+    """How an agent stands, as the program tells its parent."""
+
     agent_id: str | None = None
     agent_path: str | None = None
     status: Raw = Raw(b"")
 
 
 LINES = msgspec.json.Decoder(Line, strict=False)
-ITEMS = msgspec.json.Decoder(Item, strict=False)
+ITEMS = msgspec.json.Decoder(CodexItem, strict=False)
 METAS = msgspec.json.Decoder(SessionMeta, strict=False)
 SOURCES = msgspec.json.Decoder(FromSubAgent, strict=False)
 AGENT_ARGUMENTS = msgspec.json.Decoder(AgentArguments, strict=False)
 AGENT_OUTPUTS = msgspec.json.Decoder(AgentOutput, strict=False)
 NOTIFICATIONS = msgspec.json.Decoder(Notification, strict=False)
-PARTS = msgspec.json.Decoder(list[Part], strict=False)
+PARTS = msgspec.json.Decoder(list[CodexPart], strict=False)
 
 
 def decoded(decoder: msgspec.json.Decoder[T], raw: bytes | str | Raw) -> T | None:

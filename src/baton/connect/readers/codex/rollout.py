@@ -12,6 +12,7 @@ import mmap
 import re
 import tempfile
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import IO
 
@@ -19,14 +20,13 @@ import msgspec
 from msgspec import Struct, field
 
 from baton.connect.import_report import ImportReport
-from baton.connect.readers.claude_code.index import seconds
 from baton.connect.readers.codex.entries import (
     ITEMS,
     LINES,
     METAS,
     SOURCES,
+    CodexItem,
     FromSubAgent,
-    Item,
     Line,
     SessionMeta,
     SubAgent,
@@ -34,18 +34,20 @@ from baton.connect.readers.codex.entries import (
     decoded,
 )
 from baton.connect.readers.codex.zstd import unpacked
+from baton.connect.readers.iso_time import seconds
 
 _ID = re.compile(r"([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})")
 _V7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-")
-ITEM_TYPES = frozenset(
-    "message reasoning function_call function_call_output custom_tool_call custom_tool_call_output local_shell_call "
-    "web_search_call tool_search_call tool_search_output image_generation_call agent_message".split()
-)
+ITEM_TYPES = frozenset({
+    "message", "reasoning", "function_call", "function_call_output", "custom_tool_call",
+    "custom_tool_call_output", "local_shell_call", "web_search_call", "tool_search_call",
+    "tool_search_output", "image_generation_call", "agent_message",
+})  # fmt: skip
 _RANK = {"session_meta": 0, "turn_context": 1, "response_item": 2, "token_usage_record": 3}
 _BURST_S = 0.005  # a copied history is written at once
 
 
-class Place(Struct, gc=False):
+class CodexPlace(Struct, gc=False):
     """Where a line stands."""
 
     key: tuple[float, float]
@@ -62,7 +64,7 @@ class Rollout(Struct):
     path: Path
     thread: str
     meta: SessionMeta
-    places: list[Place] = field(default_factory=list)
+    places: list[CodexPlace] = field(default_factory=list)
     own_from: int = 0
     """Index of the first place that is the thread's own; what stands before is a copy."""
 
@@ -105,7 +107,7 @@ class Pages:
                 yield start, line
                 start += len(line)
 
-    def at(self, place: Place) -> bytes:
+    def at(self, place: CodexPlace) -> bytes:
         assert self.content is not None
         return self.content[place.start : place.end]
 
@@ -163,9 +165,13 @@ def looked_at(path: Path, pages: Pages, report: ImportReport) -> Rollout | None:
             if meta is not None:
                 foreign |= _take(rollout, meta, path)
         t = seconds(head.timestamp)
-        key = (float(head.ordinal), 0.0) if head.ordinal is not None else (-1.0, float(_RANK.get(head.type or "", 2)))
+        key = (
+            (float(head.ordinal), 0.0)
+            if head.ordinal is not None
+            else (-1.0, float(_RANK.get(head.type or "", 2)))
+        )
         old = not bytes(head.payload)
-        rollout.places.append(Place(key, t, start, start + len(line), number, old))
+        rollout.places.append(CodexPlace(key, t, start, start + len(line), number, old))
     if not rollout.places:
         return None
     _order(rollout)
@@ -196,7 +202,9 @@ def _is_double(head: Line, line: bytes, numbered: set[tuple[int, str | None]], s
 def _take(rollout: Rollout, meta: SessionMeta, path: Path) -> bool:
     """Whether this is the line of another thread, whose history is copied here."""
     named = _ID.search(path.name)
-    mine = meta.id is not None and (meta.id in path.name or (named is None and rollout.meta.id in (None, meta.id)))
+    mine = meta.id is not None and (
+        meta.id in path.name or (named is None and rollout.meta.id in (None, meta.id))
+    )
     if mine and meta.id is not None:
         rollout.thread = meta.id
         if rollout.meta.id is None:
@@ -213,7 +221,7 @@ def _order(rollout: Rollout) -> None:
         places.sort(key=lambda place: place.key)
         return
     times = [place.t for place in places if place.t is not None]
-    if any(after < before for before, after in zip(times, times[1:], strict=False)):
+    if any(after < before for before, after in pairwise(times)):
         places.sort(key=lambda place: (place.t or 0.0, place.key[1], place.end - place.start))
 
 
@@ -239,7 +247,7 @@ def _own_from(rollout: Rollout, pages: Pages) -> int:
     return len(rollout.places)
 
 
-def item_of(line: bytes, place: Place) -> tuple[str, Item] | None:
+def item_of(line: bytes, place: CodexPlace) -> tuple[str, CodexItem] | None:
     """What a line says and of which type it is, in the old form and in the new."""
     head = decoded(LINES, line)
     if head is None:
@@ -250,4 +258,4 @@ def item_of(line: bytes, place: Place) -> tuple[str, Item] | None:
     if head.type in ITEM_TYPES:
         item = decoded(ITEMS, line)
         return None if item is None else ("response_item", item)
-    return (head.type or head.record_type or "session", Item())
+    return (head.type or head.record_type or "session", CodexItem())

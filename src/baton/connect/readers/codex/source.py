@@ -14,7 +14,7 @@ from baton.connect.import_report import ImportReport
 from baton.connect.readers.codex.bundle import MANIFEST, bundles, is_bundle, read_bundle
 from baton.connect.readers.codex.entries import SessionMeta
 from baton.connect.readers.codex.rollout import Pages, Rollout, first_meta, item_of, looked_at, spawn_of
-from baton.connect.readers.codex.team import Member, Team
+from baton.connect.readers.codex.team import CodexTeam, Member
 from baton.connect.readers.codex.threads import Thread, Where
 from baton.connect.seen import Seen, SeenAgent, SeenSession
 from baton.errors import UsageError
@@ -39,7 +39,9 @@ class Codex:
 
     def read(self, place: Path, report: ImportReport) -> Iterator[Seen]:
         if not place.exists():
-            raise UsageError(f"{place} is not there. Type the path of a rollout, of a folder of them, or of a bundle.")
+            raise UsageError(
+                f"{place} is not there. Type the path of a rollout, of a folder of them, or of a bundle."
+            )
         folder = place.parent if place.name == MANIFEST else place
         if folder.is_dir():
             for bundle in [folder] if is_bundle(folder) else list(bundles(folder)):
@@ -68,7 +70,9 @@ def _sessions(place: Path) -> Iterator[list[Path]]:
     elif place.name == MANIFEST:
         found = []
     else:
-        found = sorted({place, *(path for path in place.parent.glob("rollout-*") if path.name.endswith(_ENDINGS))})
+        found = sorted(
+            {place, *(path for path in place.parent.glob("rollout-*") if path.name.endswith(_ENDINGS))}
+        )
     above: dict[str, str] = {}
     thread: dict[Path, str] = {}
     for path in found:
@@ -112,7 +116,7 @@ def _tell(looked: list[tuple[Rollout, Pages]], report: ImportReport) -> Iterator
     threads = {rollout.thread for rollout, _ in looked}
     roots = [rollout for rollout, _ in looked if rollout.parent not in threads]
     root = min(roots or [looked[0][0]], key=lambda rollout: (rollout.parent is not None, rollout.thread))
-    team = Team(session=root.session or root.thread)
+    team = CodexTeam(session=root.session or root.thread)
     for rollout, _ in looked:
         if rollout.thread not in team.members:
             team.add(*_member(rollout))
@@ -124,10 +128,15 @@ def _tell(looked: list[tuple[Rollout, Pages]], report: ImportReport) -> Iterator
     team.settle()
     version = max((rollout.meta.cli_version or "" for rollout, _ in looked), default="")
     yield SeenSession(
-        session=team.session, key=team.session, at=root.path.name, system=f"codex {version}" if version else "codex"
+        session=team.session,
+        key=team.session,
+        at=root.path.name,
+        system=f"codex {version}" if version else "codex",
     )
     for member in team.members.values():
-        yield SeenAgent(session=team.session, key=member.key, name=member.name, role=member.role, parent=member.parent)
+        yield SeenAgent(
+            session=team.session, key=member.key, name=member.name, role=member.role, parent=member.parent
+        )
     told_threads: dict[str, Thread] = {}
     files: dict[str, int] = {}
     for rollout, pages in sorted(looked, key=lambda both: (both[0].thread, both[0].path.name)):
@@ -147,7 +156,9 @@ def _member(rollout: Rollout) -> tuple[Member, str | None]:
     role = meta.agent_role or spawn.agent_role
     started = rollout.parent is not None
     name = ((path or "").rsplit("/", 1)[-1] or nickname or role or rollout.thread) if started else "main"
-    member = Member(key=rollout.thread, name=name, role=role, parent=rollout.parent, path=path if started else "/root")
+    member = Member(
+        key=rollout.thread, name=name, role=role, parent=rollout.parent, path=path if started else "/root"
+    )
     return member, nickname
 
 

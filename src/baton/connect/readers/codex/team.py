@@ -8,7 +8,7 @@ from baton.connect.readers.codex.entries import (
     AGENT_ARGUMENTS,
     AGENT_OUTPUTS,
     AgentArguments,
-    Item,
+    CodexItem,
     decoded,
     text_of,
 )
@@ -38,10 +38,12 @@ class Member(Struct):
     parent: str | None = None
     path: str | None = None
     spawn: str | None = None
+    speaks: bool = False
+    """Whether what people say to it stands in entries of its own, apart from what the program adds."""
     gave: list[Gave] = field(default_factory=list)
 
 
-class Asked(Struct, gc=False):
+class CodexAsked(Struct, gc=False):
     """A call that starts an agent."""
 
     call: str
@@ -50,14 +52,14 @@ class Asked(Struct, gc=False):
     arguments: AgentArguments
 
 
-class Team(Struct):
+class CodexTeam(Struct):
     """Filled by a first look at all threads, before any is told."""
 
     session: str
     mark: str = ""
     """Of a session that several recordings tell, which one this is: a part of names."""
     members: dict[str, Member] = field(default_factory=dict)
-    asked: dict[str, Asked] = field(default_factory=dict)
+    asked: dict[str, CodexAsked] = field(default_factory=dict)
     started: dict[str, str] = field(default_factory=dict)
     """Call -> thread."""
     refused: set[str] = field(default_factory=set)
@@ -76,7 +78,7 @@ class Team(Struct):
             if name:
                 self.names.setdefault(name, member.key)
 
-    def look(self, thread: str, kind: str, item: Item, t: float) -> None:
+    def look(self, thread: str, kind: str, item: CodexItem, t: float) -> None:
         """What one entry of a thread tells of others."""
         if kind == "response_item":
             self._look_at_item(thread, item, t)
@@ -85,6 +87,8 @@ class Team(Struct):
                 gave = self.members[thread].gave
                 words = item.last_agent_message or ""
                 gave.append(Gave(f"{thread}{self.mark}/return/{len(gave)}", t, words))
+            elif item.type == "user_message" or (item.item is not None and item.item.type == "UserMessage"):
+                self.members[thread].speaks = True
             elif item.type == "collab_agent_spawn_end" and item.call_id and item.new_thread_id:
                 self.started[item.call_id] = item.new_thread_id
             elif item.item is not None and item.item.id is not None:
@@ -93,15 +97,14 @@ class Team(Struct):
                     self.started[shown.id or ""] = shown.receiver_thread_ids[0]
                 elif shown.kind == "started" and shown.agent_thread_id:
                     self.started[shown.id or ""] = shown.agent_thread_id
-            elif item.type == "sub_agent_activity" and item.event_id and bytes(item.kind) == b'"started"':
-                if item.agent_thread_id:
-                    self.started[item.event_id] = item.agent_thread_id
+            elif item.event_id and item.agent_thread_id and bytes(item.kind) == b'"started"':
+                self.started[item.event_id] = item.agent_thread_id  # a sub_agent_activity
 
-    def _look_at_item(self, thread: str, item: Item, t: float) -> None:
+    def _look_at_item(self, thread: str, item: CodexItem, t: float) -> None:
         if item.type == "function_call" and item.call_id is not None and item.name in OF_THE_TEAM:
             told = decoded(AGENT_ARGUMENTS, text_of(item.arguments)) or AgentArguments()
             if item.name in SPAWNS:
-                self.asked[item.call_id] = Asked(item.call_id, thread, t, told)
+                self.asked[item.call_id] = CodexAsked(item.call_id, thread, t, told)
             elif item.name in SENDS:
                 self.sent.setdefault(told.target or told.id or "", []).append((t, item.call_id))
         elif item.type == "function_call_output" and item.call_id in self.asked:

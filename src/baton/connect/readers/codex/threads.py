@@ -20,19 +20,20 @@ from baton.connect.readers.codex.entries import (
     AGENT_OUTPUTS,
     NOTIFICATIONS,
     AgentArguments,
-    Item,
-    Usage,
+    CodexItem,
+    CodexUsage,
     decoded,
     text_of,
 )
-from baton.connect.readers.codex.team import ENDS, RESUMES, SENDS, SPAWNS, WAITS, Gave, Member, Team
+from baton.connect.readers.codex.team import ENDS, RESUMES, SENDS, SPAWNS, WAITS, CodexTeam, Gave, Member
 from baton.connect.seen import Link, Seen, SeenCall, SeenEvent, SeenSession
 from baton.trace.vocabulary import Decision, EventType, Status
 
-_CALLS = frozenset(
-    "function_call custom_tool_call local_shell_call web_search_call tool_search_call image_generation_call".split()
-)
-_OUTPUTS = frozenset("function_call_output custom_tool_call_output tool_search_output".split())
+_CALLS = frozenset({
+    "function_call", "custom_tool_call", "local_shell_call", "web_search_call", "tool_search_call",
+    "image_generation_call",
+})  # fmt: skip
+_OUTPUTS = frozenset(["function_call_output", "custom_tool_call_output", "tool_search_output"])
 _CONTEXT = re.compile(
     r"\s*(<(environment_context|user_instructions|permissions|skills?_instructions|skill|turn_aborted|apps|plugins|"
     r"collaboration_mode|personality|model_switch|user_shell_command|recommended_\w+|INSTRUCTIONS|hook\w*)\b"
@@ -56,7 +57,7 @@ class Where(Struct, gc=False):
         return f"{self.order[0]:.0f}.{self.order[1]:g}"
 
 
-class Answer(Struct):
+class CodexAnswer(Struct):
     """One answer while its items come in."""
 
     key: str
@@ -66,7 +67,7 @@ class Answer(Struct):
     words: list[str] = field(default_factory=list)
     last: Where | None = None
     tools: int = 0
-    usage: Usage | None = None
+    usage: CodexUsage | None = None
     response: str | None = None
     heard: bool = False
 
@@ -74,14 +75,14 @@ class Answer(Struct):
 class Thread:
     """Reads one thread front to back."""
 
-    def __init__(self, team: Team, member: Member, report: ImportReport) -> None:
+    def __init__(self, team: CodexTeam, member: Member, report: ImportReport) -> None:
         self.team = team
         self.member = member
         self.report = report
         self.model: str | None = None
-        self.answer: Answer | None = None
+        self.answer: CodexAnswer | None = None
         self.answers = 0
-        self.total: Usage | None = None
+        self.total: CodexUsage | None = None
         self.gave = 0
         self.asked = False
         self.tools: dict[str, str] = {}
@@ -89,7 +90,7 @@ class Thread:
         self.last_words: tuple[str, Where, str, tuple[Link, ...]] | None = None
         self.pending: list[Link] = [Link(member.spawn, "spawn")] if member.spawn is not None else []
 
-    def entry(self, where: Where, kind: str, item: Item) -> Iterator[Seen]:
+    def entry(self, where: Where, kind: str, item: CodexItem) -> Iterator[Seen]:
         if kind == "response_item":
             yield from self._item(where, item)
         elif kind == "turn_context":
@@ -102,9 +103,15 @@ class Thread:
                 yield from self.bill(where, info.last_token_usage, info.total_token_usage, None)
         elif kind == "event_msg" and item.type == "task_complete":
             yield from self.turn_done(where)
+        elif kind == "event_msg" and item.type == "user_message":
+            yield from self._person(where, text_of(item.message))
+        elif kind == "event_msg" and item.item is not None and item.item.type == "UserMessage":
+            yield from self._person(where, text_of(item.item.content))
         elif kind == "compacted":
-            yield self._event(where, f"{self.member.key}/compacted/{where.mark}", "orchestrator_decision",
-                              decision="none", content=text_of(item.message) or None, extra={"compaction": "history"})  # fmt: skip
+            yield self._event(
+                where, f"{self.member.key}/compacted/{where.mark}", "orchestrator_decision", decision="none",
+                content=text_of(item.message) or None, extra={"compaction": "history"},
+            )  # fmt: skip
         elif kind == "resumed":
             self.asked = True  # what was asked first is not in these entries
         elif kind == "inter_agent_communication":
@@ -115,16 +122,18 @@ class Thread:
 
     # What the model says.
 
-    def _item(self, where: Where, item: Item) -> Iterator[Seen]:
+    def _item(self, where: Where, item: CodexItem) -> Iterator[Seen]:
         kind = item.type
         if kind == "message" and item.role == "assistant":
-            answer = yield from self._open(where)
+            yield from self._open(where)
+            answer = self._now()
             answer.words.append(text_of(item.content))
             answer.last = where
         elif kind == "reasoning":
             yield from self._open(where)
         elif kind in _CALLS:
-            answer = yield from self._open(where)
+            yield from self._open(where)
+            answer = self._now()
             answer.tools += 1
             yield from self._calls(where, item, answer)
         elif kind in _OUTPUTS:
@@ -144,16 +153,28 @@ class Thread:
             self.answer.heard = True
 
     def _open(self, where: Where) -> Iterator[Seen]:
-        """The answer that an item belongs to; a new one if the one before has its bill or was followed by anything."""
+        """A new answer, if the one before has its bill or was followed by anything."""
         answer = self.answer
         if answer is None or answer.heard or answer.usage is not None:
             yield from self.close()
-            answer = self.answer = Answer(
-                key=f"{self.member.key}{self.team.mark}/call/{self.answers}", where=where, due=tuple(self.pending), model=self.model
+            self.answer = CodexAnswer(
+                key=f"{self.member.key}{self.team.mark}/call/{self.answers}",
+                where=where,
+                due=tuple(self.pending),
+                model=self.model,
             )
             self.pending.clear()
             self.answers += 1
-        return answer  # type: ignore[return-value]  # a generator's value
+
+    def _begin(self, where: Where, due: tuple[Link, ...]) -> CodexAnswer:
+        key = f"{self.member.key}{self.team.mark}/call/{self.answers}"
+        self.answer = answer = CodexAnswer(key=key, where=where, due=due, model=self.model)
+        self.answers += 1
+        return answer
+
+    def _now(self) -> CodexAnswer:
+        assert self.answer is not None
+        return self.answer
 
     def close(self) -> Iterator[Seen]:
         """The answer is whole: nothing more will come of it."""
@@ -161,7 +182,7 @@ class Thread:
         if answer is None:
             return
         words = "\n".join(part for part in answer.words if part)
-        usage = answer.usage or Usage()
+        usage = answer.usage or CodexUsage()
         extra: dict[str, Any] = {}
         for name in ("cached_input_tokens", "reasoning_output_tokens"):
             if getattr(usage, name) is not None:
@@ -191,7 +212,9 @@ class Thread:
             yield self._event(where, f"{key}/words", "orchestrator_decision", decision="none", call=key,
                               content=words, after=due)  # fmt: skip
 
-    def bill(self, where: Where, last: Usage | None, total: Usage | None, response: str | None) -> Iterator[Seen]:
+    def bill(
+        self, where: Where, last: CodexUsage | None, total: CodexUsage | None, response: str | None
+    ) -> Iterator[Seen]:
         if total is not None and total == self.total and response is None:
             self.report.join("a bill that repeats the one before")
             return
@@ -202,8 +225,12 @@ class Thread:
             return
         if self.answer is None or self.answer.usage is not None:
             yield from self.close()  # a bill without an answer: what was said is not in the file
-            self.answer = Answer(
-                key=f"{self.member.key}{self.team.mark}/call/{self.answers}", where=where, due=(), model=self.model, heard=True
+            self.answer = CodexAnswer(
+                key=f"{self.member.key}{self.team.mark}/call/{self.answers}",
+                where=where,
+                due=(),
+                model=self.model,
+                heard=True,
             )
             self.answers += 1
         self.answer.usage, self.answer.response = last, response
@@ -217,7 +244,8 @@ class Thread:
         self.gave += 1
         if gave is None:
             return
-        call, due = None, ()
+        call: str | None = None
+        due: tuple[Link, ...] = ()
         if self.last_words is not None:
             call, _, _, due = self.last_words
             self.last_words = None
@@ -231,9 +259,11 @@ class Thread:
         yield from self.close()
         yield from self._drop_words()
 
-    def _calls(self, where: Where, item: Item, answer: Answer) -> Iterator[Seen]:
+    def _calls(self, where: Where, item: CodexItem, answer: CodexAnswer) -> Iterator[Seen]:
         key = item.call_id or item.id or f"{answer.key}/{answer.tools}"
-        name = item.name or {"local_shell_call": "shell"}.get(item.type or "", (item.type or "").removesuffix("_call"))
+        name = item.name or {"local_shell_call": "shell"}.get(
+            item.type or "", (item.type or "").removesuffix("_call")
+        )
         self.tools[key] = name
         words = text_of(item.arguments) or text_of(item.input) or text_of(item.action)
         after, answer.due = answer.due, ()
@@ -263,7 +293,7 @@ class Thread:
 
     # What reaches the thread.
 
-    def _output(self, where: Where, item: Item) -> Iterator[Seen]:
+    def _output(self, where: Where, item: CodexItem) -> Iterator[Seen]:
         key = item.call_id or item.id or f"{where.mark}"
         words = text_of(item.output) or text_of(item.tools)
         name = self.tools.get(key)
@@ -275,11 +305,15 @@ class Thread:
             return
         failed = _EXIT.search(words[:400]) or (_EXIT.search(words[-200:]) if words[:1] == "{" else None)
         bad = failed is not None and failed.group(1) != "0"
-        bad = bad or b'"success":false' in bytes(item.output)[-40:] or words.startswith(("unsupported call", "aborted"))
+        bad = (
+            bad
+            or b'"success":false' in bytes(item.output)[-40:]
+            or words.startswith(("unsupported call", "aborted"))
+        )
         yield self._event(where, f"{key}/result", "tool_result", tool=name, content=words,
                           status="failed" if bad else None, after=(Link(key, "tool_dependency"),))  # fmt: skip
 
-    def _words(self, where: Where, item: Item) -> Iterator[Seen]:
+    def _words(self, where: Where, item: CodexItem) -> Iterator[Seen]:
         words = text_of(item.content)
         notice = _NOTICE.search(words)
         if notice is not None:
@@ -289,7 +323,13 @@ class Thread:
             return
         if item.role != "user" or _CONTEXT.match(words):
             self.report.skip("a note of the program in the user's place", where.at)
-            return
+        elif self.member.speaks:
+            self.report.skip("words that an entry of their own repeats", where.at)
+        else:
+            yield from self._person(where, words)
+
+    def _person(self, where: Where, words: str) -> Iterator[Seen]:
+        """Somebody says something: the task, another agent, or a person."""
         if self._mail(where):
             return
         if not self.asked:
@@ -297,7 +337,9 @@ class Thread:
             if self.member.parent is None:
                 yield SeenSession(session=self.team.session, key=self.team.session, at=where.at, task=words)
             return
-        yield self._event(where, f"{self.member.key}/person/{where.mark}", "human_intervention", content=words)
+        yield self._event(
+            where, f"{self.member.key}/person/{where.mark}", "human_intervention", content=words
+        )
 
     def _mail(self, where: Where) -> bool:
         """Whether another thread has sent what is said here."""
@@ -310,7 +352,7 @@ class Thread:
             self.pending.append(Link(letter[1], "message"))
         return bool(due)
 
-    def _letter(self, where: Where, item: Item) -> None:
+    def _letter(self, where: Where, item: CodexItem) -> None:
         """A message between agents as it arrives; the sender's thread has told it."""
         words = text_of(item.content)
         final = _FINAL.match(words)
@@ -373,14 +415,14 @@ def _whole(count: int | float | None) -> int | None:
     return None if count is None else int(count)
 
 
-def _difference(total: Usage, before: Usage | None) -> Usage:
+def _difference(total: CodexUsage, before: CodexUsage | None) -> CodexUsage:
     """What came to the bill, of versions that only tell how much it is by now."""
     if before is None:
         return total
-    return Usage(
+    return CodexUsage(
         **{
             name: max(0, (getattr(total, name) or 0) - (getattr(before, name) or 0))
-            for name in Usage.__struct_fields__
+            for name in CodexUsage.__struct_fields__
             if getattr(total, name) is not None
         }
     )

@@ -1,0 +1,60 @@
+"""The chain of entries: each names its parent, and stands where that puts it. And the bytes it is read from."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def mapped(path: Path) -> Iterator[mmap.mmap | bytes]:
+    """The file's bytes, of which the system loads what is looked at."""
+    with path.open("rb") as file:
+        try:
+            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except ValueError:  # an empty file cannot be mapped
+            yield b""
+            return
+        try:
+            yield content
+        finally:
+            content.close()
+
+
+class EntryChain:
+    """Every entry's parent and time, and where that puts it: the latest time among its ancestors, and how many."""
+
+    def __init__(self) -> None:
+        self.parents: dict[str, str | None] = {}
+        self.settled: dict[str, tuple[float, int]] = {}
+        self._late: dict[str, float | None] = {}
+
+    def add(self, uuid: str, parent: str | None, t: float | None) -> None:
+        if uuid in self.parents:
+            return
+        self.parents[uuid] = parent
+        if parent is None:
+            self.settled[uuid] = (t or 0.0, 0)
+            return
+        before = self.settled.get(parent)
+        if before is None:
+            self._late[uuid] = t  # its parent comes later, or not at all
+        else:
+            self.settled[uuid] = (before[0] if t is None or t < before[0] else t, before[1] + 1)
+
+    def settle(self) -> None:
+        """Put the entries that came before their parents."""
+        for uuid in self._late:
+            waiting: list[str] = []
+            at: str | None = uuid
+            while at is not None and at in self._late and at not in self.settled:
+                waiting.append(at)
+                self.settled[at] = (0.0, 0)  # a circle ends here
+                at = self.parents[at]
+            before, depth = self.settled.get(at or "", (0.0, -1))
+            for name in reversed(waiting):
+                t = self._late[name]
+                before, depth = (before if t is None or t < before else t), depth + 1
+                self.settled[name] = (before, depth)
