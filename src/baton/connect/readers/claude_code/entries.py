@@ -39,7 +39,6 @@ class Head(Struct, gc=False):
     subtype: str | None = None
     uuid: str | None = None
     parentUuid: str | None = None
-    logicalParentUuid: str | None = None
     timestamp: str | None = None
     sessionId: str | None = None
     agentId: str | None = None

@@ -1,9 +1,9 @@
 """The first look at a session's transcripts: where each entry stands, and what the second look must know beforehand.
 
 Entries name their parent, so their order is the chain's and not the file's: `EntryChain` gives every entry the latest
-time of its ancestors (clocks run backwards in these files: an attachment is written after the result it hangs on and dated
-before it) and its depth. What is kept of an entry is its place in the file, so memory grows by some words an entry and
-never with what entries say.
+time of its ancestors (clocks run backwards in these files: an attachment is written after the result it hangs on and
+dated before it) and its depth. What is kept of an entry is its place in the file, so memory grows by some words an entry
+and never with what entries say.
 
 Invariant: the index of a file whose lines were shuffled or doubled is the index of the file.
 """
@@ -171,7 +171,7 @@ class Indexer:
                     read += 1
                     t = seconds(head.timestamp)
                     if head.uuid is not None:
-                        link(head.uuid, head.parentUuid or head.logicalParentUuid, t)
+                        link(head.uuid, head.parentUuid, t)
                     kind = head.type
                     if kind == "assistant":
                         looks = b'"Task"' in line or b'"Agent"' in line or b'"SendMessage' in line

@@ -60,7 +60,7 @@ class CodexPayload(Struct):
 class CodexEvent(Struct):
     """One line of the log."""
 
-    seq: int = 0
+    seq: int | None = None
     wall_time_unix_ms: int | float | None = None
     thread_id: str | None = None
     payload: CodexPayload = msgspec.field(default_factory=CodexPayload)
@@ -160,8 +160,8 @@ def _events(log: Path, report: ImportReport) -> list[CodexEvent]:
     for number, line in enumerate(lines, 1):
         report.read()
         event = decoded(_EVENTS, line)
-        if event is None:
-            report.skip("a line that is not JSON", f"{log.name}:{number}")
+        if event is None or event.seq is None:
+            report.skip("a line that is no event of a bundle", f"{log.name}:{number}")
         elif event.seq in found:
             report.join("an entry that is there twice")
         else:
@@ -187,7 +187,7 @@ class _Log:
         payload = event.payload
         thread = payload.thread_id or event.thread_id or self.root
         t = None if event.wall_time_unix_ms is None else event.wall_time_unix_ms / 1000
-        where = Where((self.began, float(event.seq)), t, f"trace.jsonl seq {event.seq}")
+        where = Where((self.began, float(event.seq or 0)), t, f"trace.jsonl seq {event.seq}")
         if payload.type == "thread_started":
             meta = decoded(_METAS, _content(self.folder, payload.metadata_payload)) or ThreadMeta()
             self.team.add(*_member(thread, meta, payload.agent_path, self.root))

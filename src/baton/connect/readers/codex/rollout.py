@@ -43,7 +43,12 @@ ITEM_TYPES = frozenset({
     "custom_tool_call_output", "local_shell_call", "web_search_call", "tool_search_call",
     "tool_search_output", "image_generation_call", "agent_message",
 })  # fmt: skip
+LINE_TYPES = frozenset({
+    "session_meta", "response_item", "event_msg", "turn_context", "compacted", "token_usage_record", "world_state",
+    "inter_agent_communication", "inter_agent_communication_metadata", "security_risk_score",
+})  # fmt: skip
 _RANK = {"session_meta": 0, "turn_context": 1, "response_item": 2, "token_usage_record": 3}
+_LOOKS = 20  # lines in which a file must show what it is
 _BURST_S = 0.005  # a copied history is written at once
 
 
@@ -51,6 +56,7 @@ class CodexPlace(Struct, gc=False):
     """Where a line stands."""
 
     key: tuple[float, float]
+    """Its number, or -1; and which comes first of lines that have none and the same time."""
     t: float | None
     start: int
     end: int
@@ -117,24 +123,34 @@ class Pages:
         self._file.close()
 
 
-def first_meta(path: Path) -> SessionMeta | None:
-    """The session's line, from the first lines of a file; None: it is no rollout."""
+def first_meta(path: Path, *, whole: bool = False) -> SessionMeta | None:
+    """The session's line, from the first lines of a file or from the `whole` of it; None: there is none."""
     pages = Pages(path)
+    other: SessionMeta | None = None
     try:
         for number, (_, line) in enumerate(pages.lines()):
-            if number > 20:
-                return None
+            if number > _LOOKS and not (whole and b'"session_meta"' in line):
+                if whole:
+                    continue
+                break
             head = decoded(LINES, line)
             if head is None:
                 continue
-            if head.type == "session_meta":
-                return decoded(METAS, head.payload)
-            if head.type is None and head.id is not None and bytes(head.instructions):
-                return decoded(METAS, line)
-            if head.record_type is None and head.type not in ITEM_TYPES and not bytes(head.payload):
-                return None
+            meta = _meta_of(head, line)
+            if meta is not None and meta.id is not None:
+                if meta.id in path.name:
+                    return meta
+                other = other or meta
     finally:
         pages.close()
+    return other
+
+
+def _meta_of(head: Line, line: bytes) -> SessionMeta | None:
+    if head.type == "session_meta":
+        return decoded(METAS, head.payload)
+    if head.type is None and head.id is not None and bytes(head.instructions):
+        return decoded(METAS, line)
     return None
 
 
@@ -143,7 +159,7 @@ def looked_at(path: Path, pages: Pages, report: ImportReport) -> Rollout | None:
     rollout = Rollout(path=path, thread=_named(path), meta=SessionMeta())
     numbered: set[tuple[int, str | None]] = set()
     same: set[int] = set()
-    foreign = False
+    metas: list[SessionMeta] = []
     for number, (start, line) in enumerate(pages.lines(), 1):
         if line.isspace():
             continue
@@ -160,22 +176,24 @@ def looked_at(path: Path, pages: Pages, report: ImportReport) -> Rollout | None:
         if _is_double(head, line, numbered, same):
             report.join("an entry that is there twice")
             continue
-        if head.type == "session_meta" or (head.type is None and head.id and bytes(head.instructions)):
-            meta = decoded(METAS, head.payload if head.type else line)
-            if meta is not None:
-                foreign |= _take(rollout, meta, path)
+        meta = _meta_of(head, line)
+        if meta is not None:
+            metas.append(meta)
+        old = not bytes(head.payload)
+        if meta is None and not (head.type in (ITEM_TYPES if old else LINE_TYPES) or head.record_type):
+            report.skip(f"a type of entry that is not known ({str(head.type)[:40]})", at)
+            continue
         t = seconds(head.timestamp)
         key = (
             (float(head.ordinal), 0.0)
             if head.ordinal is not None
             else (-1.0, float(_RANK.get(head.type or "", 2)))
         )
-        old = not bytes(head.payload)
         rollout.places.append(CodexPlace(key, t, start, start + len(line), number, old))
     if not rollout.places:
         return None
     _order(rollout)
-    if foreign:
+    if _take(rollout, metas):
         rollout.own_from = _own_from(rollout, pages)
     return rollout
 
@@ -199,30 +217,29 @@ def _is_double(head: Line, line: bytes, numbered: set[tuple[int, str | None]], s
     return False
 
 
-def _take(rollout: Rollout, meta: SessionMeta, path: Path) -> bool:
-    """Whether this is the line of another thread, whose history is copied here."""
-    named = _ID.search(path.name)
-    mine = meta.id is not None and (
-        meta.id in path.name or (named is None and rollout.meta.id in (None, meta.id))
-    )
-    if mine and meta.id is not None:
-        rollout.thread = meta.id
-        if rollout.meta.id is None:
-            rollout.meta = meta
-    elif rollout.meta.id is None and meta.id is not None and not meta.forked_from_id:
-        rollout.meta, rollout.thread = meta, meta.id
+def _take(rollout: Rollout, metas: list[SessionMeta]) -> bool:
+    """Whose file it is; and whether another thread's line is there too, so that its history is copied here."""
+    named = {meta.id: meta for meta in reversed(metas) if meta.id is not None}
+    if not named:
         return False
-    return not mine
+    mine = [meta for id_, meta in named.items() if id_ in rollout.path.name]
+    above = {
+        above for meta in metas for above in (meta.forked_from_id, meta.parent_thread_id, meta.session_id)
+    }
+    below = [meta for id_, meta in named.items() if id_ not in above]
+    rollout.meta = (mine or below or list(named.values()))[0]
+    rollout.thread = rollout.meta.id or rollout.thread
+    return len(named) > 1
 
 
 def _order(rollout: Rollout) -> None:
-    places = rollout.places
-    if all(place.key[0] >= 0 for place in places):
-        places.sort(key=lambda place: place.key)
-        return
-    times = [place.t for place in places if place.t is not None]
+    """Lines without a number stand before those with one: an older version wrote them."""
+    numbered = sorted((place for place in rollout.places if place.key[0] >= 0), key=lambda place: place.key)
+    rest = [place for place in rollout.places if place.key[0] < 0]
+    times = [place.t for place in rest if place.t is not None]
     if any(after < before for before, after in pairwise(times)):
-        places.sort(key=lambda place: (place.t or 0.0, place.key[1], place.end - place.start))
+        rest.sort(key=lambda place: (place.t or 0.0, place.key[1], place.end - place.start))
+    rollout.places = rest + numbered
 
 
 def _own_from(rollout: Rollout, pages: Pages) -> int:

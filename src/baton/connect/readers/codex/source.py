@@ -77,6 +77,8 @@ def _sessions(place: Path) -> Iterator[list[Path]]:
     thread: dict[Path, str] = {}
     for path in found:
         meta = _meta(path) if path != place else first_meta(path)
+        if meta is None or (meta.id or "") not in path.name:
+            meta = first_meta(path, whole=True) or meta
         own = (meta.id if meta is not None else None) or path.name
         thread[path] = own
         if meta is not None:
@@ -168,7 +170,8 @@ def _life(thread: Thread, rollout: Rollout, file: int, pages: Pages, report: Imp
             report.skip("a copy of another thread's history", f"{rollout.path.name}:{place.line}")
             continue
         told = item_of(pages.at(place), place)
-        where = Where((float(file), float(number)), place.t, f"{rollout.path.name}:{place.line}")
+        order = (2.0 * file + 1, place.key[0]) if place.key[0] >= 0 else (2.0 * file, float(number))
+        where = Where(order, place.t, f"{rollout.path.name}:{place.line}")
         if told is None:
             report.skip("an entry of a form that is not known", where.at)
         elif told[0] not in ("session_meta", "session"):
