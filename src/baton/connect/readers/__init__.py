@@ -10,6 +10,9 @@ from baton.connect.source import Source
 
 SOURCES: Final[Mapping[str, Source]] = LateSources(
     __name__,
-    {},
+    {
+        "claude-code": "claude_code.source:ClaudeCode",
+        "codex": "codex.source:Codex",
+    },
 )
 """The more particular a kind, the earlier it stands: a place is of the first kind that knows it."""

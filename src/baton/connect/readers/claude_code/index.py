@@ -2,8 +2,8 @@
 
 Entries name their parent, so their order is the chain's and not the file's: `EntryChain` gives every entry the latest
 time of its ancestors (clocks run backwards in these files: an attachment is written after the result it hangs on and
-dated before it) and its depth. What is kept of an entry is its place in the file, so memory grows by some words an entry
-and never with what entries say.
+dated before it) and its depth. What is kept of an entry is its place in the file, so memory grows by some words an
+entry and never with what entries say.
 
 Invariant: the index of a file whose lines were shuffled or doubled is the index of the file.
 """
