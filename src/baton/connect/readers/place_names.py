@@ -1,0 +1,50 @@
+"""Names for sessions whose files give them none, and the files of a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from baton.errors import UsageError
+
+
+def files_of(place: Path, endings: tuple[str, ...]) -> Iterator[Path]:
+    """The file itself, or those below a folder, in the order of their names. Raises where nothing is there."""
+    if place.is_dir():
+        yield from sorted(path for path in place.rglob("*") if path.suffix in endings and path.is_file())
+    elif place.exists():
+        yield place
+    else:
+        raise UsageError(f"{place} is not there. Give a file, or a folder of them.")
+
+
+def any_of(place: Path, is_mine: Callable[[Path], bool], endings: tuple[str, ...], most: int = 4) -> bool:
+    """Whether a file, or one of the first few of a folder, is of a kind."""
+    if not place.is_dir():
+        return place.is_file() and is_mine(place)
+    seen = 0
+    for path in place.rglob("*"):
+        if path.suffix in endings and path.is_file():
+            if is_mine(path):
+                return True
+            seen += 1
+            if seen >= most:
+                return False
+    return False
+
+
+def digest(value: Any, size: int = 4) -> str:
+    """A short name for a value that two values do not share by chance within a file."""
+    return blake2b(msgspec.json.encode(value), digest_size=size).hexdigest()
+
+
+def session_of(path: Path, first: Any) -> str:
+    """A name for the one session of a file that gives none: its own, and a mark of where it is and how it begins.
+
+    A file that grows keeps it; two files of one name in two folders have two.
+    """
+    return f"{path.stem}-{digest([*path.resolve().parts[-3:], first])}"
