@@ -40,13 +40,13 @@ HOMES: Final[Mapping[str, str]] = {
     "loss": "baton.learn.loss:LOSSES",
     "critic": "baton.learn.critics.critic:CRITICS",
     "metric": "baton.measure.metrics:METRICS",
-    "format": "baton.trace.formats.shipped:FORMATS",
+    "format": "baton.trace.formats.shipped:FORMATS baton.connect.writers:FORMATS",
     "source": "baton.connect.readers:SOURCES",
     "monitor": "baton.learn.watch:MONITORS",
     "logger": "baton.learn.run.loggers:LOGGERS",
     "recipe": "baton.learn.recipe:RECIPES",
 }
-"""Kind -> the mapping of what Baton ships of it, by name. Imported when it is asked for."""
+"""Kind -> the mappings of what Baton ships of it, by name. Imported when they are asked for."""
 
 TRUST: Final = "--trust"
 """What a person types to let a file import code and reach servers."""
@@ -105,8 +105,11 @@ def every(kind: str) -> dict[str, Any]:
 
 def shipped(kind: str) -> Mapping[str, Any]:
     """What Baton itself has of a kind."""
-    module, _, attribute = HOMES[kind].partition(":")
-    found: Mapping[str, Any] = getattr(import_module(module), attribute)
+    found: Mapping[str, Any] = {}
+    for home in HOMES[kind].split():
+        module, _, attribute = home.partition(":")
+        more: Mapping[str, Any] = getattr(import_module(module), attribute)
+        found = {**found, **more} if found else more
     return found
 
 

@@ -16,6 +16,8 @@ LAST_STEP: Final = "the last step of the trajectory"
 ONE_CALL: Final = "the step made one tool call, and its result names none"
 IN_ORDER: Final = "as many results as tool calls, and none names its call"
 NO_TOOL: Final = "a result that answers no tool call: it stands in the next prompt"
+MARK: Final = "baton"
+"""Name of Baton's own entry among the `extra` of a step."""
 _MAX_ID = 2**31 - 1
 _AFTER_ALL = 1e18  # where an agent's return stands in its life
 
@@ -103,6 +105,10 @@ class _Steps:
         t = seconds_of(step.get("timestamp"))
         text = text_of(step.get("message"))
         source = step.get("source")
+        mark = mark_of(step)
+        if mark.get("prompt"):
+            self.prompt.append((as_text(mark["prompt"]), text))
+            return
         if source == "agent":
             yield from self._agent(key, order, at, t, step, text, last)
             return
@@ -113,7 +119,9 @@ class _Steps:
         context = step.get("extra")
         context = context.get("context_management") if isinstance(context, dict) else None
         observed = _results(step)
-        if source == "user" and self.asked:
+        if mark.get("type"):
+            yield self._marked(mark, (*order, 0.0), at, t, content=text)
+        elif source == "user" and self.asked:
             yield self._event(key, order, at, t, "human_intervention", content=text)
         elif source == "system" and (context is not None or observed):
             extra = {"context_management": context} if context is not None else {}
@@ -122,7 +130,7 @@ class _Steps:
                 after=self._due(),
             )  # fmt: skip
         self.asked = self.asked or source == "user"
-        yield from self._observe(key, order, at, t, {}, observed, None)
+        yield from self._observe(order, at, t, {}, observed, None)
 
     def _due(self) -> tuple[Link, ...]:
         due = tuple(Link(key, "return") for key in self.returned)
@@ -136,6 +144,21 @@ class _Steps:
             session=self.of.session, key=key, agent=self.of.key, type=type_, order=order, t=t, at=at, **more
         )
 
+    def _marked(
+        self, mark: dict[str, Any], order: tuple[float, ...], at: str, t: float | None, **more: Any
+    ) -> SeenEvent:
+        """An event that Baton wrote, as it was."""
+        links = (link for link in mark.get("after") or () if isinstance(link, list) and len(link) == 3)
+        return SeenEvent(
+            session=self.of.session, key=f"event:{as_text(mark.get('event'))}", agent=self.of.key,
+            type=mark["type"], order=(float(mark["seq"]),) if type(mark.get("seq")) is int else order,
+            t=t if t is not None else mark.get("t"), duration_s=mark.get("duration_s"), to=mark.get("to"),
+            tool=mark.get("tool"), decision=mark.get("decision"), status=mark.get("status"),
+            tokens=mark.get("tokens"), trusted=mark.get("trusted"), why=mark.get("why"),
+            media_type=as_text(mark.get("media_type")) or "text/plain", extra=mark.get("extra") or {}, at=at,
+            after=tuple(Link(f"event:{key}", type_, why) for key, type_, why in links), **more,
+        )  # fmt: skip
+
     def _agent(
         self, key: str, order: tuple[float, ...], at: str, t: float | None, step: dict[str, Any], text: str,
         last: bool,
@@ -146,6 +169,7 @@ class _Steps:
             yield self._call(key, order, at, t, step, text)
         results = _results(step)
         uses = [each for each in step.get("tool_calls") or () if isinstance(each, dict)]
+        mark = mark_of(step)
         spawned = {
             as_text(result.get("source_call_id"))
             for result in results
@@ -157,6 +181,15 @@ class _Steps:
             tool = as_text(use.get("function_name")) or "unnamed"
             event = f"{key}/{number}"
             opened[id_] = event, tool
+            inner = mark_of(use)
+            if inner.get("type"):
+                opened[id_] = f"event:{as_text(inner.get('event'))}", tool
+                content = (use.get("arguments") or {}).get("text") if inner.get("text") else use.get("arguments")
+                yield self._marked(
+                    inner, (*order, 0.0, float(number)), at, t, call=call,
+                    content=None if inner.get("empty") else as_text(content),
+                )  # fmt: skip
+                continue
             if id_ in spawned:
                 continue
             yield self._event(
@@ -164,7 +197,11 @@ class _Steps:
                 content=as_text(use.get("arguments", {})), media_type="application/json", after=self._due(),
                 extra={"tool_call_id": id_, **_extra(use)},
             )  # fmt: skip
-        if not uses:
+        if mark.get("type"):
+            yield self._marked(
+                mark, (*order, 0.0), at, t, call=call, content=as_text(mark["content"]) if "content" in mark else text
+            )
+        elif not uses and not mark:
             is_root = self.of.parent is None
             stops = last and is_root
             yield self._event(
@@ -172,11 +209,10 @@ class _Steps:
                 decision="stop" if stops else "continue", why=LAST_STEP if stops else None, after=self._due(),
                 extra=_extra(step),
             )  # fmt: skip
-        yield from self._observe(key, order, at, t, opened, results, call, uses)
+        yield from self._observe(order, at, t, opened, results, call, uses)
 
     def _observe(
         self,
-        key: str,
         order: tuple[float, ...],
         at: str,
         t: float | None,
@@ -195,6 +231,16 @@ class _Steps:
             why = None
             if result.get("source_call_id") is None and matched and not references:
                 id_, why = list(opened)[number], ONE_CALL if len(opened) == 1 else IN_ORDER
+            inner = mark_of(result)
+            if inner.get("type"):
+                yield self._marked(
+                    inner, (*order, 1.0, float(number)), at, t, content=None if inner.get("empty") else text
+                )
+                continue
+            if references and any(mark_of(reference) for reference in references):
+                for reference in references:
+                    self.find(reference)  # the spawn and the return are told by themselves
+                continue
             if references:
                 task = next((use for use in uses or () if as_text(use.get("tool_call_id")) == id_), None)
                 yield from self._spawns(order, at, t, number, references, text, task, call, opened.get(id_))
@@ -269,6 +315,13 @@ class _Steps:
             completion_tokens=count_of(metrics.get("completion_tokens")),
             prompt_ids=prompt_ids, completion_ids=completion_ids, logprobs=logprobs, extra=extra,
         )  # fmt: skip
+
+
+def mark_of(value: dict[str, Any]) -> dict[str, Any]:
+    """What Baton put beside a step, tool call or result so that it can read it back whole."""
+    extra = value.get("extra")
+    mark = extra.get(MARK) if isinstance(extra, dict) else None
+    return mark if isinstance(mark, dict) else {}
 
 
 def _results(step: dict[str, Any]) -> list[dict[str, Any]]:

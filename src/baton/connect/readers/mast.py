@@ -1,9 +1,9 @@
 """MAST: traces of multi-agent systems that people annotated with failure modes (arXiv 2503.13657), as published.
 
 A file is a run: `instance_id`, `problem_statement`, `other_data` (whether it came out right), `note` (the annotation,
-kept in the session's meta), and `trajectory`: messages with a name (AG2) or lines of a log (HyperAgent). The dataset
-in one file has rows of `mas_name`, `trace` and `mast_annotation`. A trajectory that is text and cannot be told apart by speaker is
-one message of the system, and the report says so.
+kept in the session's meta), and `trajectory`: messages with a name (AG2) or lines of a log (HyperAgent). The dataset in
+one file has rows of `mas_name`, `trace` and `mast_annotation`. A trajectory that is text and cannot be told apart by
+speaker is one message of the system, and the report says so.
 """
 
 from __future__ import annotations
