@@ -1,4 +1,8 @@
-"""`baton export FORMAT TRACE --out FILE`: one trace as one file: the viewer's page (html), or any format of text."""
+"""`baton export FORMAT TRACE --out FILE`: traces as one file for others.
+
+The viewer's page (html) or any format of text, of one trace; or the rows that other trainers learn from, of all traces
+that have credits.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,10 @@ import argparse
 from pathlib import Path
 
 from baton.cli import add_trace
-from baton.cli.printing import say
+from baton.cli.printing import remark, say
 from baton.cli.view import attached
-from baton.compose.runs import one_trace
+from baton.compose.runs import one_trace, traces_at
+from baton.compose.training_rows import ROW_FORMATS, training_rows, write_rows
 from baton.errors import UsageError
 from baton.trace.formats import encode
 from baton.trace.formats.durable import atomic_file, refuse_written
@@ -16,13 +21,22 @@ from baton.view.web.export_page import export_html
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = "example:\n  baton export html runs/sum --out sum.html"
+    parser.epilog = (
+        "examples:\n"
+        "  baton export html runs/sum --out sum.html\n"
+        "  baton export atif runs/sum --out sum.atif.json\n"
+        "  baton export trl-rows credited.jsonl --out rows.parquet"
+    )
     parser.add_argument(
-        "format", metavar="FORMAT", help="html: one page, with everything in it; or a format of baton convert"
+        "format",
+        metavar="FORMAT",
+        help="html: one page, with everything in it; atif, or another format of baton convert; "
+        "trl-rows or verl-rows: token ids, masks and advantages from the credits of all traces, Parquet or .jsonl",
     )
     add_trace(parser, "a file that holds traces")
     parser.add_argument("--without-payloads", action="store_true", help="leave out what was said")
-    parser.add_argument("--out", metavar="FILE", required=True, help="where the page goes")
+    parser.add_argument("--estimator", metavar="E", help="of rows: whose credits, where there are several")
+    parser.add_argument("--out", metavar="FILE", required=True, help="where it goes")
     parser.add_argument("--force", action="store_true", help="replace FILE if it is there")
 
 
@@ -33,6 +47,12 @@ def run(args: argparse.Namespace) -> int:
     if out.exists() and not args.force:
         raise UsageError(f"{out} is already there. Type: --force to replace it")
     refuse_written(out, "--out")
+    if args.format in ROW_FORMATS:
+        return _rows(args, out)
+    if args.estimator is not None:
+        raise UsageError(
+            f"--estimator is for rows ({', '.join(ROW_FORMATS)}); leave it out for {args.format}."
+        )
     trace = one_trace(args.path, args.trace)
     if args.without_payloads:
         trace = trace.without_payloads()
@@ -44,4 +64,27 @@ def run(args: argparse.Namespace) -> int:
     with atomic_file(out) as file:
         file.write(page)
     say(f"wrote    {out}: {len(trace.events):,} events, {len(page):,} bytes")
+    return 0
+
+
+def _rows(args: argparse.Namespace, out: Path) -> int:
+    if args.without_payloads:
+        raise UsageError("rows hold token ids and no payloads; leave --without-payloads out.")
+    traces = traces_at(args.path) if args.trace is None else [one_trace(args.path, args.trace)]
+    credited = [trace for trace in traces if trace.credits]
+    if not credited:
+        raise UsageError(
+            f"{args.path}: no trace in there has credits, which rows are made of. Type: baton credit {args.path} "
+            "--estimator group --out credited.jsonl, then export credited.jsonl."
+        )
+    out.parent.mkdir(parents=True, exist_ok=True)
+    count = write_rows(training_rows(credited, estimator=args.estimator), args.format, out)
+    if not count:
+        raise UsageError(
+            f"{args.path}: no call in there has token ids, so there is no row. "
+            "Use an engine that gives them (table, torch)."
+        )
+    if len(credited) < len(traces):
+        remark(f"{len(traces) - len(credited):,} of {len(traces):,} traces have no credits and give no rows")
+    say(f"wrote    {out}: {count:,} rows of {len(credited):,} traces")
     return 0

@@ -86,6 +86,12 @@ def tokens_of(trace: Trace, credit: Credit, *, decision_only: bool = False) -> d
     return {call: places.tolist() for call, places in found.items()}
 
 
+def trained_tokens(trace: Trace) -> dict[str, NDArray[np.bool_]]:
+    """For each call with recorded tokens, which of its completion's tokens credit may reach: not those nobody chose."""
+    reach = _Reach(trace, decision_only=False)
+    return {call: reach.trained(call) for call in reach.sizes}
+
+
 class _Reach:
     """Which tokens belong to which unit of one trace."""
 
@@ -144,14 +150,14 @@ class _Reach:
         if not chosen(event) or event.call not in self.sizes:
             return {}
         places = np.arange(*self._segment(event, self.decision_only))
-        places = places[self._trained(event.call)[places]]
+        places = places[self.trained(event.call)[places]]
         return {event.call: places} if len(places) else {}
 
     def _whole(self, calls: Iterable[str]) -> Tokens:
-        found = {call: np.flatnonzero(self._trained(call)) for call in calls if call in self.sizes}
+        found = {call: np.flatnonzero(self.trained(call)) for call in calls if call in self.sizes}
         return {call: places for call, places in found.items() if len(places)}
 
-    def _trained(self, call: str) -> NDArray[np.bool_]:
+    def trained(self, call: str) -> NDArray[np.bool_]:
         """For each token of a completion, whether it is none of an event that nobody chose."""
         if call not in self._kept:
             keep = np.ones(self.sizes[call], bool)
@@ -167,7 +173,7 @@ class _Reach:
         if call not in self.sizes or not index.isdecimal() or int(index) >= self.sizes[call]:
             raise CreditError(f"there is no token {target!r}; expected CALL:INDEX into a completion, from 0.")
         place = int(index)
-        return {call: np.array([place])} if self._trained(call)[place] else {}
+        return {call: np.array([place])} if self.trained(call)[place] else {}
 
     def _segment(self, event: Event, decision_only: bool) -> tuple[int, int]:
         call = event.call or ""

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from baton.connect.import_report import ImportReport
-from baton.connect.readers.atif_steps import AtifTrajectory, steps_of
+from baton.connect.readers.atif_steps import AtifTrajectory, mark_of, steps_of
 from baton.connect.readers.chat_messages import as_text
 from baton.connect.readers.json_documents import documents, first_document
 from baton.connect.readers.place_names import any_of, digest, files_of
@@ -127,7 +127,8 @@ class _Run:
         self.at = at
         self.report = report
         self.taken = taken
-        self.session = _parent_session(root) or _id_of(root) or f"{path.stem}-{digest(root['steps'][:2])}"
+        named = as_text(root.get("session_id")) or _id_of(root)
+        self.session = _parent_session(root) or named or f"{path.stem}-{digest(root['steps'][:2])}"
         self.done: set[str] = set()
 
     def sightings(self) -> Iterator[Seen]:
@@ -140,7 +141,8 @@ class _Run:
         main = self.trajectory(root, self.path, self.at, None, {})
         yield SeenSession(
             session=self.session, key=self.session, at=self.at, system=system or None, task=main.task(),
-            topology=None, finished=None, meta={"atif": kept},
+            topology=mark_of(root).get("topology"), finished=mark_of(root).get("finished"),
+            meta={"atif": kept},
         )  # fmt: skip
         yield from self.walk(main, 0)
         yield from self.rewards()
@@ -178,11 +180,25 @@ class _Run:
         yield from steps_of(trajectory, find, self.report)
         for child in children:
             yield from self.walk(child, depth + 1)
+        yield from self._unnamed(trajectory, depth)
         following = _beside(trajectory.path, trajectory.document.get("continued_trajectory_ref"))
         if following is not None:
             yield from self._continue(trajectory, following, depth)
         elif trajectory.document.get("continued_trajectory_ref"):
             self.report.skip("a continuation that is not there", trajectory.at)
+
+    def _unnamed(self, trajectory: AtifTrajectory, depth: int) -> Iterator[Seen]:
+        """Trajectories that are embedded and that nothing refers to."""
+        for document in _dicts(trajectory.document.get("subagent_trajectories")):
+            key = _id_of(document)
+            if key is None or f"{key}\0{0}" in self.done or not isinstance(document.get("steps"), list):
+                continue
+            mark = mark_of(document.get("agent") or {})
+            prefix = trajectory.key.rpartition("/")[0]
+            parent = f"{prefix}/{mark['parent']}" if mark.get("parent") else None if mark else trajectory.key
+            at = f"{trajectory.at}#{key}"
+            found = self.trajectory(document, trajectory.path, at, parent, trajectory.inner)
+            yield from self.walk(found.unnamed() if not mark else found, depth + 1)
 
     def _continue(self, trajectory: AtifTrajectory, path: Path, depth: int) -> Iterator[Seen]:
         self.taken.add(path)
@@ -209,6 +225,17 @@ class _Run:
 
     def rewards(self) -> Iterator[Seen]:
         """What Harbor's verifier gave, where the trajectory lies in a trial's folder."""
+        for number, reward in enumerate(_dicts(mark_of(self.root).get("rewards"))):
+            if reward.get("unit") in ("team", "agent", "role") and isinstance(
+                reward.get("value"), int | float
+            ):
+                target = as_text(reward.get("target"))
+                key = f"{self.session}/{target}" if reward["unit"] == "agent" else target
+                yield SeenReward(
+                    session=self.session, key=f"reward:{number}", value=float(reward["value"]), at=self.at,
+                    family=reward.get("family", "shared"), unit=reward["unit"], name=reward.get("name"),
+                    target=None if reward["unit"] == "team" else key, by=reward.get("by"),
+                )  # fmt: skip
         for folder in (self.path.resolve().parent, self.path.resolve().parent.parent):
             result = folder / "result.json"
             if not result.is_file():

@@ -12,6 +12,7 @@ from baton.connect.import_report import ImportReport
 from baton.connect.readers.chat_messages import as_text, count_of, seconds_of, text_of
 from baton.connect.seen import Link, Seen, SeenAgent, SeenCall, SeenEvent
 
+EMBEDDED: Final = "its trajectory is embedded in the other's, and no step refers to it"
 LAST_STEP: Final = "the last step of the trajectory"
 ONE_CALL: Final = "the step made one tool call, and its result names none"
 IN_ORDER: Final = "as many results as tool calls, and none names its call"
@@ -34,12 +35,18 @@ class AtifTrajectory(Struct, frozen=True, kw_only=True):
     parent: str | None
     segment: int = 0
     """How many documents of this agent came before."""
+    why: str | None = None
+    """Why its parent is taken for its parent, where nothing says so."""
     inner: dict[str, Any] = {}
     """Trajectories embedded here and above, by id."""
 
     def again(self, key: str, segment: int) -> AtifTrajectory:
         """The same document as the later part of an agent."""
         return structs.replace(self, key=key, segment=segment)
+
+    def unnamed(self) -> AtifTrajectory:
+        """One that nothing refers to."""
+        return structs.replace(self, why=EMBEDDED)
 
     def task(self) -> str | None:
         steps = self.document["steps"]
@@ -55,8 +62,9 @@ def steps_of(
     agent = agent if isinstance(agent, dict) else {}
     name = as_text(agent.get("name")) or None
     yield SeenAgent(
-        session=trajectory.session, key=trajectory.key, name=name, parent=trajectory.parent, at=trajectory.at
-    )
+        session=trajectory.session, key=trajectory.key, name=name, parent=trajectory.parent, at=trajectory.at,
+        role=mark_of(agent).get("role"), why=trajectory.why,
+    )  # fmt: skip
     reader = _Steps(trajectory, agent, find, report)
     steps = trajectory.document["steps"]
     acted = [
@@ -184,7 +192,9 @@ class _Steps:
             inner = mark_of(use)
             if inner.get("type"):
                 opened[id_] = f"event:{as_text(inner.get('event'))}", tool
-                content = (use.get("arguments") or {}).get("text") if inner.get("text") else use.get("arguments")
+                content = (
+                    (use.get("arguments") or {}).get("text") if inner.get("text") else use.get("arguments")
+                )
                 yield self._marked(
                     inner, (*order, 0.0, float(number)), at, t, call=call,
                     content=None if inner.get("empty") else as_text(content),
@@ -199,7 +209,12 @@ class _Steps:
             )  # fmt: skip
         if mark.get("type"):
             yield self._marked(
-                mark, (*order, 0.0), at, t, call=call, content=as_text(mark["content"]) if "content" in mark else text
+                mark,
+                (*order, 0.0),
+                at,
+                t,
+                call=call,
+                content=as_text(mark["content"]) if "content" in mark else text,
             )
         elif not uses and not mark:
             is_root = self.of.parent is None
@@ -305,6 +320,7 @@ class _Steps:
         for word in ("reasoning_content", "reasoning_effort", "llm_call_count"):
             if step.get(word) is not None:
                 extra[word] = step[word]
+        kept = mark_of(metrics)
         before, self.call = self.call, key
         prompt = tuple(self.prompt)
         self.prompt.clear()
@@ -314,6 +330,8 @@ class _Steps:
             prompt_tokens=count_of(metrics.get("prompt_tokens")),
             completion_tokens=count_of(metrics.get("completion_tokens")),
             prompt_ids=prompt_ids, completion_ids=completion_ids, logprobs=logprobs, extra=extra,
+            temperature=kept.get("temperature"), finish_reason=kept.get("finish_reason"),
+            duration_s=kept.get("duration_s"),
         )  # fmt: skip
 
 

@@ -1,12 +1,12 @@
 """A trace as ATIF v1.8: the leading agent's trajectory, with one for every other agent embedded in it.
 
-A call is a step of its agent with its token ids, log-probabilities and counts; what it led to are the step's tool calls,
-also what ATIF has no word for (a message, a return, an aggregate: named by that word). Results of tools and what an agent
-returned are observations of the step that asked. Every step, tool call and result carries under `extra.baton` what ATIF
-cannot say, so that `baton import` gives the same spawns, returns, tools, messages, tokens and ids again.
+A call is a step of its agent with its token ids, log-probabilities and counts; what it led to are the step's tool
+calls, also what ATIF has no word for (a message, a return, an aggregate: named by that word). Results of tools and what
+an agent returned are observations of the step that asked. Every step, tool call and result carries under `extra.baton`
+what ATIF cannot say, so that `baton import` gives the same spawns, returns, tools, messages, tokens and ids again.
 
-Invariant: what is written passes Harbor's own models: steps are numbered from 1, a result names a tool call of its step,
-only an agent's step has metrics, and a step that no model said has `llm_call_count` 0.
+Invariant: what is written passes Harbor's own models: steps are numbered from 1, a result names a tool call of its
+step, only an agent's step has metrics, and a step that no model said has `llm_call_count` 0.
 """
 
 from __future__ import annotations
@@ -233,13 +233,16 @@ class _Steps:
     def _act(self, step: dict[str, Any], event: Event) -> None:
         text = self.trace.text(event.content_ref)
         mark = self.writer.mark(event)
-        if event.type in ("orchestrator_decision", "safety_event") and event.decision in ("continue", "none"):
+        plain = event.type in ("orchestrator_decision", "safety_event") and event.decision in (
+            "continue",
+            "none",
+        )
+        if plain and "type" not in step.setdefault("extra", {}).setdefault("baton", {}):
             # What a model said and nothing came of: the step itself.
-            if "type" not in step.setdefault("extra", {}).setdefault("baton", {}):
-                if text is not None:
-                    mark["content"] = text
-                step["extra"]["baton"] = mark
-                return
+            if text is not None:
+                mark["content"] = text
+            step["extra"]["baton"] = mark
+            return
         payload = self.trace.payloads.get(event.content_ref or "")
         arguments: Any = None
         if payload is not None and text is not None and payload.media_type == "application/json":
@@ -253,15 +256,25 @@ class _Steps:
             event.decision if event.decision != "none" else event.type
         )  # fmt: skip
         step.setdefault("tool_calls", []).append(
-            {"tool_call_id": event.id, "function_name": name, "arguments": arguments, "extra": {"baton": mark}}
+            {
+                "tool_call_id": event.id,
+                "function_name": name,
+                "arguments": arguments,
+                "extra": {"baton": mark},
+            }
         )
         for result in self.writer.answers.get(event.id, ()):
             self._observed(step, event.id, self.trace.text(result.content_ref), self.writer.mark(result))
         if event.type == "spawn" and event.to is not None:
             back = self.writer.returned.get(event.to, [])
-            reference = {"trajectory_id": self.writer.id_of(event.to), "extra": {"baton": {"spawn": event.id}}}
+            reference = {
+                "trajectory_id": self.writer.id_of(event.to),
+                "extra": {"baton": {"spawn": event.id}},
+            }
             text = self.trace.text(back[0].content_ref) if back else None
-            self._observed(step, event.id, text, None, reference if event.to in self.writer.lineage.lives else None)
+            self._observed(
+                step, event.id, text, None, reference if event.to in self.writer.lineage.lives else None
+            )
 
     def _observed(
         self,

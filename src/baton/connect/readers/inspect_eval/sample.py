@@ -4,7 +4,7 @@ A span of type `agent` is an agent. One that a tool call opened (`agent_span_id`
 spawned by the agent that made the call, and what the tool gave is its return; such a call is the spawn and no tool call
 beside it. A handoff passes the conversation on: the agent keeps one identity through all its handoffs. An agent's span
 that lies in another's without a tool was brought to life by it, which is concluded from where it lies. Model calls
-outside of any agent belong to the solver. Logs from before spans (steps, tools that hold their events) are read as well.
+outside of any agent belong to the solver. Logs from before spans (steps, tools that hold their events) are read too.
 
 Tokens are each model event's own: the whole prompt is the total less the answer, in which Inspect counts caches too.
 """
