@@ -102,9 +102,15 @@ class _Steps:
         self.call: str | None = None
         self.asked = trajectory.segment > 0
         self.sent: dict[str, int] = {}  # agent -> how often it was given work
+        self.coming: list[str] = []  # returns of this step, which what is beside them does not wait for
         self.returned: list[str] = []  # returns that the next event waits for
 
     def step(self, place: int, step: dict[str, Any], last: bool) -> Iterator[Seen]:
+        yield from self._step(place, step, last)
+        self.returned += self.coming
+        self.coming.clear()
+
+    def _step(self, place: int, step: dict[str, Any], last: bool) -> Iterator[Seen]:
         number = step.get("step_id")
         number = number if type(number) is int else place + 1
         key = f"{self.of.key}:{self.of.segment}:{number}"
@@ -133,6 +139,8 @@ class _Steps:
             yield self._event(key, order, at, t, "human_intervention", content=text)
         elif source == "system" and (context is not None or observed):
             extra = {"context_management": context} if context is not None else {}
+            if isinstance(context, dict) and context.get("boundary") == "replace":
+                self.call = None  # what comes does not grow from what was said before
             yield self._event(
                 key, order, at, t, "orchestrator_decision", content=text, decision="none", extra=extra,
                 after=self._due(),
@@ -257,8 +265,13 @@ class _Steps:
                     self.find(reference)  # the spawn and the return are told by themselves
                 continue
             if references:
-                task = next((use for use in uses or () if as_text(use.get("tool_call_id")) == id_), None)
-                yield from self._spawns(order, at, t, number, references, text, task, call, opened.get(id_))
+                asked = [
+                    place for place, use in enumerate(uses or ()) if as_text(use.get("tool_call_id")) == id_
+                ]
+                task = uses[asked[0]] if asked and uses is not None else None
+                yield from self._spawns(
+                    order, at, t, asked[0] if asked else number, references, text, task, call, opened.get(id_)
+                )
             elif id_ in opened and id_ not in answered:
                 answered.add(id_)
                 event, tool = opened[id_]
@@ -299,7 +312,7 @@ class _Steps:
                 session=self.of.session, key=back, agent=child, to=self.of.key, type="return",
                 order=(_AFTER_ALL, float(times)), content=text or None, at=at,
             )  # fmt: skip
-            self.returned.append(back)
+            self.coming.append(back)
 
     def _call(
         self, key: str, order: tuple[float, ...], at: str, t: float | None, step: dict[str, Any], text: str

@@ -37,6 +37,7 @@ class Said(Struct, frozen=True, kw_only=True):
     decision: Decision | None = None
     why: str | None = None
     """Why the reader takes it for what it says it is; None: the log says so."""
+    tool: str | None = None
     status: Status | None = None
     t: float | None = None
     extra: dict[str, Any] = field(default_factory=dict)
@@ -70,7 +71,7 @@ def group_chat(chat: Sequence[Said], session: str, *, infer_receiver: bool = Fal
             to=to if entry.type in ("message", "return") and not entry.person else None,
             type="human_intervention" if entry.person else entry.type, order=entry.order or (float(place),),
             t=entry.t, content=entry.text, decision=None if entry.person else entry.decision, why=why,
-            status=entry.status, after=after, at=entry.at, extra=entry.extra,
+            status=entry.status, tool=entry.tool, after=after, at=entry.at, extra=entry.extra,
         )  # fmt: skip
         if entry.type == "message" and not entry.person:
             before = entry

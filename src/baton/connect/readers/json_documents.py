@@ -1,12 +1,11 @@
 """The JSON of a file, whichever way it is laid out: one document, a list of them, or one to a line.
 
 Invariant: what is whole is read, wherever the file was cut or damaged; what is not is told to the report. Lines are
-read one by one, and of a list one document at a time is decoded.
+read one by one; of a list, one document at a time is decoded.
 """
 
 from __future__ import annotations
 
-import mmap
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,6 +22,10 @@ CUT = "the end of a document that is cut off or damaged"
 HEAD_BYTES = 1 << 16
 """How much of a file is looked at to tell what it is."""
 
+_ENTRIES = frozenset(
+    b"steps messages conversations conversation history trajectory events samples subagent_trajectories".split()
+)
+"""Names of lists whose elements are entries: a document that is cut is read up to the last whole one."""
 _MARK = b"\xef\xbb\xbf"
 _ANY = msgspec.json.Decoder()
 _RAWS = msgspec.json.Decoder(list[Raw])
@@ -75,23 +78,20 @@ def documents(
                 file.seek(0)
                 yield from _lines(file, str(path), report)
                 return
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as whole:
-                text = memoryview(whole)
-                try:
-                    yield from _whole(text, str(path), is_one)
-                    return
-                except _BAD:
-                    pass
-                finally:
-                    text.release()
+            file.seek(0)
+            content = file.read().removeprefix(_MARK)
+            try:
+                yield from _whole(content, str(path), is_one)
+                return
+            except _BAD:
+                pass
             file.seek(0)
             if _decoded(file.readline()) is not None:  # a first line longer than the head
                 file.seek(0)
                 yield from _lines(file, str(path), report)
                 return
-            file.seek(0)
             report.skip(CUT, str(path))
-            found = mended(file.read())
+            found = mended(content)
             if found is not None:
                 yield from _split(found, str(path), is_one)
     except OSError as error:
@@ -126,24 +126,17 @@ def _lines(file: Any, name: str, report: ImportReport) -> Iterator[JsonDocument]
         yield JsonDocument(f"{name}:{number}", value, number)
 
 
-def _whole(text: memoryview, name: str, is_one: Callable[[Any], bool]) -> Iterator[JsonDocument]:
-    """Raises before it gives anything where the text is no JSON."""
-    start = bytes(text[: len(_MARK)]) == _MARK
-    body = text[len(_MARK) :] if start else text
-    try:
-        if bytes(body[:HEAD_BYTES]).lstrip()[:1] != b"[":
-            yield JsonDocument(name, _ANY.decode(body))
-            return
-        raws = _RAWS.decode(body)
-        if not raws or not is_one(_ANY.decode(raws[0])):
-            yield JsonDocument(name, _ANY.decode(body))
-            return
-        for number, raw in enumerate(raws, 1):
-            yield JsonDocument(f"{name}[{number - 1}]", _ANY.decode(raw), number)
-        del raws
-    finally:
-        if start:
-            body.release()
+def _whole(content: bytes, name: str, is_one: Callable[[Any], bool]) -> Iterator[JsonDocument]:
+    """Raises before it gives anything where the content is no JSON."""
+    if content[:HEAD_BYTES].lstrip()[:1] != b"[":
+        yield JsonDocument(name, _ANY.decode(content))
+        return
+    raws = _RAWS.decode(content)
+    if not raws or not is_one(_ANY.decode(raws[0])):
+        yield JsonDocument(name, _ANY.decode(content))
+        return
+    for number, raw in enumerate(raws, 1):
+        yield JsonDocument(f"{name}[{number - 1}]", _ANY.decode(raw), number)
 
 
 def _split(found: Any, name: str, is_one: Callable[[Any], bool]) -> Iterator[JsonDocument]:
@@ -155,24 +148,34 @@ def _split(found: Any, name: str, is_one: Callable[[Any], bool]) -> Iterator[Jso
 
 
 def mended(text: bytes) -> Any:
-    """What is whole of a document that ends too early: everything up to the last value that was finished.
+    """What is whole of a document that ends too early: everything up to the last entry that was finished.
 
-    None: it is damaged in its middle, or nothing of it is whole.
+    None: it is damaged in its middle, or no entry of it is whole.
     """
     text = text.removeprefix(_MARK)
     closers: list[int] = []
-    whole: list[tuple[int, bytes]] = []  # where a value was finished, and what closes all that is open there
+    holds: list[bool] = []  # whether each open bracket is a list of entries
+    whole: list[tuple[int, bytes]] = []  # where an entry was finished, and what closes all that is open there
+    string = (0, 0)
     for token in _TOKENS.finditer(text):
-        byte = text[token.start()]
+        start, end = token.span()
+        byte = text[start]
         if byte == 0x22:
-            continue
-        if byte in b"[{":
-            closers.append(0x5D if byte == 0x5B else 0x7D)
+            string = start, end
+        elif byte in b"[{":
+            is_list = byte == 0x5B
+            key = text[slice(*string)].strip(b'"') if text[string[1] : start].strip() == b":" else b""
+            closers.append(0x5D if is_list else 0x7D)
+            holds.append(is_list and ((not key and len(closers) == 1) or key in _ENTRIES))
         elif byte == 0x2C:
-            whole.append((token.start(), bytes(reversed(closers))))
-            del whole[:-64]
+            if holds and holds[-1]:
+                whole.append((start, bytes(reversed(closers))))
+                del whole[:-2]
         elif not closers or closers.pop() != byte:
             break  # from here on it is another document, or none
+        else:
+            if holds.pop() and closers:  # a list that was finished
+                whole.append((end, bytes(reversed(closers))))
     for end, tail in reversed(whole):
         try:
             return _ANY.decode(text[:end] + tail)

@@ -19,7 +19,7 @@ from baton.connect.readers.chat_messages import as_text, count_of, seconds_of, t
 from baton.connect.readers.group_chat import NEXT, Said, group_chat
 from baton.connect.readers.json_documents import documents, first_document, head_of
 from baton.connect.readers.place_names import any_of, digest, files_of, session_of
-from baton.connect.seen import Seen, SeenCall, SeenSession
+from baton.connect.seen import Seen, SeenSession
 
 ANSWERS: Final = "Magentic-One's agents answer its orchestrator"
 FINAL: Final = "the orchestrator's last word"
@@ -149,7 +149,7 @@ def _log(path: Path, report: ImportReport) -> Iterator[Seen]:
     chat: list[Said] = []
     tokens = {"prompt_tokens": 0, "completion_tokens": 0}
     first: Any = None
-    calls: list[SeenCall] = []
+    known: set[str] = set()
     for row in documents(path, report, is_one=lambda _: True):
         report.read()
         value = row.value
@@ -157,10 +157,15 @@ def _log(path: Path, report: ImportReport) -> Iterator[Seen]:
             report.skip("an entry that is no event", row.at)
             continue
         first = value if first is None else first
+        name = digest(value, 8)
+        if name in known:
+            report.join("an entry that stands twice in its file")
+            continue
+        known.add(name)
         kind = value.get("type")
         if kind == "LLMCallEvent":
-            for name in tokens:
-                tokens[name] += count_of(value.get(name)) or 0
+            for word in tokens:
+                tokens[word] += count_of(value.get(word)) or 0
             report.join("tokens of a call that names no agent, added up in the session's metrics")
         elif isinstance(value.get("source"), str):
             chat.append(_event(value, row.at, row.number))
@@ -177,7 +182,6 @@ def _log(path: Path, report: ImportReport) -> Iterator[Seen]:
         metrics={name: float(count) for name, count in tokens.items() if count},
     )  # fmt: skip
     yield from group_chat(chat, session)
-    yield from calls
 
 
 def _event(value: dict[str, Any], at: str, number: int) -> Said:
@@ -197,6 +201,11 @@ def _event(value: dict[str, Any], at: str, number: int) -> Said:
         return Said(
             speaker=name, text=text, key=key, at=at, order=order, t=t, to=to, decision="delegate", extra=extra
         )
+    if value.get("type") == "WebSurferEvent" and value.get("action"):
+        return Said(
+            speaker=name, text=as_text(value.get("arguments", {})), key=key, at=at, order=order, t=t,
+            type="tool_call", tool=as_text(value["action"]), extra=extra,
+        )  # fmt: skip
     if mark or value.get("type") == "WebSurferEvent":
         stops = mark in ("termination condition", "final answer")
         if mark:

@@ -120,6 +120,11 @@ def _messages(steps: list[Any], at: str, report: ImportReport) -> Iterator[Said]
 
 def _log(text: str, at: str, report: ImportReport, system: str | None) -> list[Said]:
     """Entries of a log: what its loggers wrote, each to the next one's beginning."""
+    if not any(_LOGGED.match(line) for line in text.split("\n")):
+        report.read()
+        if not text.strip():
+            return []
+        return [Said(speaker=system or "system", text=text, key="0", at=at, why=UNSPLIT)]
     chat: list[Said] = []
     for place, entry in enumerate(_logged(text)):
         report.read()
@@ -140,8 +145,6 @@ def _log(text: str, at: str, report: ImportReport, system: str | None) -> list[S
             )  # fmt: skip
         else:
             report.skip("a line of a log that nobody said", where)
-    if not chat and text.strip() and not _LOGGED.match(text):
-        chat.append(Said(speaker=system or "system", text=text, key="0", at=at, why=UNSPLIT))
     return chat
 
 

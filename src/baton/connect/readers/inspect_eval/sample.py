@@ -64,7 +64,7 @@ def sample_of(value: dict[str, Any], about: dict[str, Any], at: str, report: Imp
     yield SeenSession(
         session=session, key=session, at=at, system=f"inspect {version}" if version else "inspect",
         task=contents.text(task) or None, started=seconds_of(value.get("started_at")),
-        finished=value.get("error") is None and value.get("completed_at") is not None,
+        finished=False if value.get("error") is not None else True if value.get("completed_at") else None,
         meta={
             "inspect": {
                 "task": run.get("task"), "model": run.get("model"), "eval_id": run.get("eval_id"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 from msgspec import Raw, Struct
@@ -12,7 +12,7 @@ from msgspec import Raw, Struct
 from baton.connect.import_report import ImportReport
 from baton.connect.readers.chat_messages import as_text
 from baton.connect.readers.inspect_eval.sample import sample_of
-from baton.connect.readers.inspect_eval.zip_entries import unpacked, zip_entries
+from baton.connect.readers.inspect_eval.zip_entries import ZipEntry, entries_by_head, unpacked, zip_entries
 from baton.connect.readers.json_documents import CUT, HEAD_BYTES, head_of, mended
 from baton.connect.readers.place_names import any_of, files_of
 from baton.connect.seen import Seen
@@ -60,25 +60,34 @@ def _is_mine(path: Path) -> bool:
 def _zipped(path: Path, report: ImportReport) -> Iterator[Seen]:
     try:
         with path.open("rb") as file:
-            entries = zip_entries(file, path)
+            try:
+                entries = zip_entries(file, path)
+            except CorruptError:
+                entries = entries_by_head(file)
+                if not entries:
+                    raise
+                report.skip(CUT, str(path))
             about: dict[str, Any] = {}
             for entry in entries:  # the header is written last; while a log grows there is its beginning only
                 if entry.name in ("_journal/start.json", "header.json"):
-                    about.update(_json(unpacked(file, entry), f"{path}!{entry.name}", report) or {})
+                    about.update(_content(file, entry, path, report) or {})
             for entry in entries:
-                if not entry.name.startswith("samples/") or not entry.name.endswith(".json"):
-                    continue
-                at = f"{path}!{entry.name}"
-                try:
-                    value = _json(unpacked(file, entry), at, report)
-                except CorruptError:
-                    report.read()
-                    report.skip("a sample that is damaged", at)
-                    continue
-                if value is not None:
-                    yield from sample_of(value, about, at, report)
+                if entry.name.startswith("samples/") and entry.name.endswith(".json"):
+                    value = _content(file, entry, path, report)
+                    if value is not None:
+                        yield from sample_of(value, about, f"{path}!{entry.name}", report)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}.") from None
+
+
+def _content(file: IO[bytes], entry: ZipEntry, path: Path, report: ImportReport) -> dict[str, Any] | None:
+    at = f"{path}!{entry.name}"
+    try:
+        return _json(unpacked(file, entry), at, report)
+    except CorruptError:
+        report.read()
+        report.skip("an entry of a log that is damaged", at)
+        return None
 
 
 def _json(content: bytes, at: str, report: ImportReport) -> dict[str, Any] | None:

@@ -58,6 +58,25 @@ def zip_entries(file: IO[bytes], path: Path) -> list[ZipEntry]:
     return list(_directory(file.read(length), path))
 
 
+def entries_by_head(file: IO[bytes]) -> list[ZipEntry]:
+    """The entries of a file whose end is missing, by the head that stands before each; the last may be cut off."""
+    found: list[ZipEntry] = []
+    place = 0
+    while True:
+        file.seek(place)
+        head = file.read(30)
+        if len(head) < 30 or head[:4] != b"PK\x03\x04":
+            return found
+        flags, method = struct.unpack_from("<HH", head, 6)
+        crc, packed, size, name_size, extra_size = struct.unpack_from("<IIIHH", head, 14)
+        name = file.read(name_size).decode("utf-8", "replace")
+        packed, size, _ = _wide(file.read(extra_size), packed, size, 0)
+        if flags & 8:  # the sizes stand after the entry: where it ends is not known
+            return found
+        found.append(ZipEntry(name, method, packed, size, place, crc))
+        place += 30 + name_size + extra_size + packed
+
+
 def _directory(block: bytes, path: Path) -> Iterator[ZipEntry]:
     place = 0
     while place + 46 <= len(block) and block[place : place + 4] == b"PK\x01\x02":
