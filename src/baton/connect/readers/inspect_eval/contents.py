@@ -84,7 +84,8 @@ class SampleContents:
         output = given if isinstance(given, dict) else {}
         choices = output.get("choices")
         choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
-        message = choice.get("message") if isinstance(choice.get("message"), dict) else {}
+        said = choice.get("message")
+        message: dict[str, Any] = said if isinstance(said, dict) else {}
         config = event.get("config")
         temperature = config.get("temperature") if isinstance(config, dict) else None
         return ModelAnswer(
