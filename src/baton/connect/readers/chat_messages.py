@@ -32,7 +32,7 @@ ROLES: Final = {
 _CALLS_AS_TEXT = frozenset({"function_call", "tool_call"})
 
 
-class ToolUse(Struct, frozen=True):
+class ChatToolUse(Struct, frozen=True):
     """A tool that an answer asks for."""
 
     id: str | None
@@ -41,7 +41,7 @@ class ToolUse(Struct, frozen=True):
     """JSON as text."""
 
 
-class ToolAnswer(Struct, frozen=True):
+class ChatToolAnswer(Struct, frozen=True):
     """What a tool gave back."""
 
     id: str | None
@@ -58,8 +58,8 @@ class ChatMessage(Struct, frozen=True, kw_only=True):
     name: str | None = None
     text: str = ""
     reasoning: str | None = None
-    uses: tuple[ToolUse, ...] = ()
-    answers: tuple[ToolAnswer, ...] = ()
+    uses: tuple[ChatToolUse, ...] = ()
+    answers: tuple[ChatToolAnswer, ...] = ()
     model: str | None = None
     usage: Mapping[str, Any] | None = None
     finish_reason: str | None = None
@@ -85,7 +85,7 @@ def chat_message(value: Any) -> ChatMessage | None:
         thoughts = []
     if kind == "tool":
         answers = (
-            ToolAnswer(_text_or_none(value.get("tool_call_id")), name, text or _joined(answers), False),
+            ChatToolAnswer(_text_or_none(value.get("tool_call_id")), name, text or _joined(answers), False),
         )
         return ChatMessage(role="tool", name=None, answers=answers)
     reasoning = value.get("reasoning_content", value.get("reasoning"))
@@ -144,14 +144,14 @@ def usage_of(usage: Mapping[str, Any] | None) -> tuple[int | None, int | None]:
     return None if given is None else given + sum(cached), count_of(usage.get("output_tokens"))
 
 
-def _parts(content: Any) -> tuple[str, tuple[ToolUse, ...], tuple[ToolAnswer, ...]]:
+def _parts(content: Any) -> tuple[str, tuple[ChatToolUse, ...], tuple[ChatToolAnswer, ...]]:
     if isinstance(content, str):
         return content, (), ()
     if not isinstance(content, list):
         return as_text(content), (), ()
     texts: list[str] = []
-    uses: list[ToolUse] = []
-    answers: list[ToolAnswer] = []
+    uses: list[ChatToolUse] = []
+    answers: list[ChatToolAnswer] = []
     for part in content:
         if isinstance(part, str):
             texts.append(part)
@@ -159,14 +159,14 @@ def _parts(content: Any) -> tuple[str, tuple[ToolUse, ...], tuple[ToolAnswer, ..
         kind = part.get("type") if isinstance(part, dict) else None
         if kind == "tool_use":
             uses.append(
-                ToolUse(
+                ChatToolUse(
                     _text_or_none(part.get("id")), as_text(part.get("name")), as_text(part.get("input", {}))
                 )
             )
         elif kind == "tool_result":
             failed = part.get("is_error") is True
             text = text_of(part.get("content"))
-            answers.append(ToolAnswer(_text_or_none(part.get("tool_use_id")), None, text, failed))
+            answers.append(ChatToolAnswer(_text_or_none(part.get("tool_use_id")), None, text, failed))
         elif isinstance(part, dict) and isinstance(part.get("text"), str):
             texts.append(part["text"])
         elif kind == "thinking":
@@ -176,7 +176,7 @@ def _parts(content: Any) -> tuple[str, tuple[ToolUse, ...], tuple[ToolAnswer, ..
     return "\n".join(texts), tuple(uses), tuple(answers)
 
 
-def _openai_uses(value: dict[str, Any]) -> tuple[ToolUse, ...]:
+def _openai_uses(value: dict[str, Any]) -> tuple[ChatToolUse, ...]:
     given = value.get("tool_calls")
     if given is None and isinstance(value.get("function_call"), dict):
         given = [{"function": value["function_call"]}]
@@ -190,19 +190,21 @@ def _openai_uses(value: dict[str, Any]) -> tuple[ToolUse, ...]:
         body = function if isinstance(function, dict) else each
         name = body.get("name") if not isinstance(function, str) else function
         arguments = body.get("arguments", body.get("input", {}))
-        found.append(ToolUse(_text_or_none(each.get("id")), as_text(name) or "unnamed", as_text(arguments)))
+        found.append(
+            ChatToolUse(_text_or_none(each.get("id")), as_text(name) or "unnamed", as_text(arguments))
+        )
     return tuple(found)
 
 
-def _uses_in_text(text: str) -> tuple[ToolUse, ...]:
+def _uses_in_text(text: str) -> tuple[ChatToolUse, ...]:
     """ShareGPT puts a call's JSON into the text."""
     try:
         value = msgspec.json.decode(text)
     except msgspec.DecodeError:
-        return (ToolUse(None, "unnamed", text),)
+        return (ChatToolUse(None, "unnamed", text),)
     each = value if isinstance(value, list) else [value]
     return tuple(
-        ToolUse(
+        ChatToolUse(
             None,
             as_text(one.get("name")) or "unnamed",
             as_text(one.get("arguments", one.get("parameters", {}))),
@@ -212,7 +214,7 @@ def _uses_in_text(text: str) -> tuple[ToolUse, ...]:
     )
 
 
-def _joined(answers: tuple[ToolAnswer, ...]) -> str:
+def _joined(answers: tuple[ChatToolAnswer, ...]) -> str:
     return "\n".join(answer.text for answer in answers)
 
 

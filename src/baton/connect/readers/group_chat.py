@@ -18,7 +18,7 @@ HEARD: Final = "everybody in the chat reads what was said before"
 NEXT: Final = "who speaks next was meant"
 
 
-class Said(Struct, frozen=True, kw_only=True):
+class ChatEntry(Struct, frozen=True, kw_only=True):
     """One entry of a chat."""
 
     speaker: str
@@ -43,11 +43,11 @@ class Said(Struct, frozen=True, kw_only=True):
     extra: dict[str, Any] = field(default_factory=dict)
 
 
-def group_chat(chat: Sequence[Said], session: str, *, infer_receiver: bool = False) -> Iterator[Seen]:
+def group_chat(chat: Sequence[ChatEntry], session: str, *, infer_receiver: bool = False) -> Iterator[Seen]:
     """Agents as they first speak or are spoken to, and an event for each entry."""
     agents: set[str] = set()
     after_me = _next_speakers(chat)
-    before: Said | None = None  # the entry that the next speaker hears
+    before: ChatEntry | None = None  # the entry that the next speaker hears
     asked = False
     for place, entry in enumerate(chat):
         if entry.person and not asked:
@@ -77,7 +77,7 @@ def group_chat(chat: Sequence[Said], session: str, *, infer_receiver: bool = Fal
             before = entry
 
 
-def _next_speakers(chat: Sequence[Said]) -> list[str | None]:
+def _next_speakers(chat: Sequence[ChatEntry]) -> list[str | None]:
     """For each entry, the next agent that speaks and is somebody else."""
     found: list[str | None] = [None] * len(chat)
     for place in range(len(chat) - 2, -1, -1):

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from baton.connect.import_report import ImportReport
 from baton.connect.readers.chat_messages import as_text, count_of, seconds_of, text_of
-from baton.connect.readers.group_chat import NEXT, Said, group_chat
+from baton.connect.readers.group_chat import NEXT, ChatEntry, group_chat
 from baton.connect.readers.json_documents import documents, first_document, head_of
 from baton.connect.readers.place_names import any_of, digest, files_of, session_of
 from baton.connect.seen import Seen, SeenSession
@@ -74,15 +74,15 @@ def _console(path: Path, report: ImportReport) -> Iterator[Seen]:
         return
     task = next((text for name, text, _ in entries if name in _PEOPLE), None)
     session = session_of(path, [task, entries[0][1]])
-    chat: list[Said] = []
+    chat: list[ChatEntry] = []
     for place, (name, text, line) in enumerate(entries):
         at, key = f"{path}:{line}", str(place)
         last = place == len(entries) - 1
         if name in _PEOPLE:
-            chat.append(Said(speaker=name, text=text, key=key, at=at, person=True))
+            chat.append(ChatEntry(speaker=name, text=text, key=key, at=at, person=True))
         elif _is_orchestrator(name) and last:
             chat.append(
-                Said(
+                ChatEntry(
                     speaker=name, text=text, key=key, at=at, type="orchestrator_decision", decision="stop",
                     why=FINAL,
                 )
@@ -91,19 +91,21 @@ def _console(path: Path, report: ImportReport) -> Iterator[Seen]:
             speaks = entries[place + 1][0]
             if _is_orchestrator(speaks) or speaks in _PEOPLE:
                 chat.append(
-                    Said(
+                    ChatEntry(
                         speaker=name, text=text, key=key, at=at, type="orchestrator_decision",
                         decision="continue",
                     )
                 )  # fmt: skip
             else:
                 chat.append(
-                    Said(speaker=name, text=text, key=key, at=at, to=speaks, decision="delegate", why=NEXT)
+                    ChatEntry(
+                        speaker=name, text=text, key=key, at=at, to=speaks, decision="delegate", why=NEXT
+                    )
                 )
         else:
             leader = next((each for each, _, _ in entries if _is_orchestrator(each)), None)
             chat.append(
-                Said(speaker=name, text=text, key=key, at=at, to=leader, why=ANSWERS if leader else None)
+                ChatEntry(speaker=name, text=text, key=key, at=at, to=leader, why=ANSWERS if leader else None)
             )
     gold = _beside(path, "expected_answer.txt")
     yield SeenSession(
@@ -146,7 +148,7 @@ def _entries(path: Path, report: ImportReport) -> Iterator[tuple[str, str, int]]
 
 
 def _log(path: Path, report: ImportReport) -> Iterator[Seen]:
-    chat: list[Said] = []
+    chat: list[ChatEntry] = []
     tokens = {"prompt_tokens": 0, "completion_tokens": 0}
     first: Any = None
     known: set[str] = set()
@@ -184,7 +186,7 @@ def _log(path: Path, report: ImportReport) -> Iterator[Seen]:
     yield from group_chat(chat, session)
 
 
-def _event(value: dict[str, Any], at: str, number: int) -> Said:
+def _event(value: dict[str, Any], at: str, number: int) -> ChatEntry:
     t = seconds_of(value.get("timestamp", value.get("created_at")))
     text = text_of(value.get("message", value.get("content")))
     key = digest(value, 8)
@@ -195,14 +197,14 @@ def _event(value: dict[str, Any], at: str, number: int) -> Said:
     if "type" in value and value["type"] not in ("OrchestrationEvent", "AgentEvent"):
         extra["type"] = as_text(value["type"])
     if name in _PEOPLE:
-        return Said(speaker=name, text=text, key=key, at=at, order=order, t=t, person=True)
+        return ChatEntry(speaker=name, text=text, key=key, at=at, order=order, t=t, person=True)
     if mark.startswith("->"):
         to = mark.removeprefix("->").strip()
-        return Said(
+        return ChatEntry(
             speaker=name, text=text, key=key, at=at, order=order, t=t, to=to, decision="delegate", extra=extra
         )
     if value.get("type") == "WebSurferEvent" and value.get("action"):
-        return Said(
+        return ChatEntry(
             speaker=name, text=as_text(value.get("arguments", {})), key=key, at=at, order=order, t=t,
             type="tool_call", tool=as_text(value["action"]), extra=extra,
         )  # fmt: skip
@@ -210,14 +212,14 @@ def _event(value: dict[str, Any], at: str, number: int) -> Said:
         stops = mark in ("termination condition", "final answer")
         if mark:
             extra["aside"] = mark
-        return Said(
+        return ChatEntry(
             speaker=name, text=text, key=key, at=at, order=order, t=t, type="orchestrator_decision",
             decision="stop" if stops else "continue", extra=extra,
         )  # fmt: skip
-    return Said(speaker=name, text=text, key=key, at=at, order=order, t=t, extra=extra)
+    return ChatEntry(speaker=name, text=text, key=key, at=at, order=order, t=t, extra=extra)
 
 
-def _with_answers(chat: list[Said]) -> list[Said]:
+def _with_answers(chat: list[ChatEntry]) -> list[ChatEntry]:
     """Whom the others answer, where the log does not say it."""
     leader = next((said.speaker for said in chat if _is_orchestrator(said.speaker)), None)
     found = []
@@ -229,6 +231,6 @@ def _with_answers(chat: list[Said]) -> list[Said]:
             and leader not in (None, said.speaker)
         ):
             fields = {name: getattr(said, name) for name in said.__struct_fields__}
-            said = Said(**{**fields, "to": leader, "why": ANSWERS})
+            said = ChatEntry(**{**fields, "to": leader, "why": ANSWERS})
         found.append(said)
     return found

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from baton.connect.import_report import ImportReport
 from baton.connect.readers.chat_messages import as_text
-from baton.connect.readers.group_chat import Said, group_chat
+from baton.connect.readers.group_chat import ChatEntry, group_chat
 from baton.connect.readers.json_documents import documents, first_document
 from baton.connect.readers.place_names import any_of, digest, files_of
 from baton.connect.seen import Seen, SeenReward, SeenSession
@@ -104,40 +104,42 @@ def _joined(text: Any) -> str:
     return "\n".join(map(as_text, text)) if isinstance(text, list) else as_text(text)
 
 
-def _messages(steps: list[Any], at: str, report: ImportReport) -> Iterator[Said]:
+def _messages(steps: list[Any], at: str, report: ImportReport) -> Iterator[ChatEntry]:
     report.read(len(steps))
     for place, step in enumerate(steps):
         if not isinstance(step, dict) or not isinstance(step.get("name") or step.get("role"), str):
             report.skip("an entry of a trajectory without a speaker", f"{at}#{place}")
             continue
         last = place == len(steps) - 1
-        yield Said(
+        yield ChatEntry(
             speaker=step.get("name") or step["role"], text=_joined(step.get("content")), key=str(place),
             at=f"{at}#{place}", type="orchestrator_decision" if last else "message",
             decision="stop" if last else None, why=FINAL if last else None,
         )  # fmt: skip
 
 
-def _log(text: str, at: str, report: ImportReport, system: str | None) -> list[Said]:
+def _log(text: str, at: str, report: ImportReport, system: str | None) -> list[ChatEntry]:
     """Entries of a log: what its loggers wrote, each to the next one's beginning."""
     if not any(_LOGGED.match(line) for line in text.split("\n")):
         report.read()
         if not text.strip():
             return []
-        return [Said(speaker=system or "system", text=text, key="0", at=at, why=UNSPLIT)]
-    chat: list[Said] = []
+        return [ChatEntry(speaker=system or "system", text=text, key="0", at=at, why=UNSPLIT)]
+    chat: list[ChatEntry] = []
     for place, entry in enumerate(_logged(text)):
         report.read()
         told, spoke = _TOLD.match(entry), _SPOKE.match(entry)
         where = f"{at}#{place}"
         if told:
             chat.append(
-                Said(speaker=told["name"], to=told["to"], text=told["text"].strip(), key=str(place), at=where)
+                ChatEntry(
+                    speaker=told["name"], to=told["to"], text=told["text"].strip(), key=str(place), at=where
+                )
             )
         elif spoke:
             intern = _INTERN.search(entry)
             chat.append(
-                Said(
+                ChatEntry(
                     speaker=spoke["name"], text=spoke["text"].strip(), key=str(place), at=where,
                     type="message" if intern else "orchestrator_decision", to=intern["to"] if intern else None,
                     decision="delegate" if intern else "continue", why=INTERN if intern else None,

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from baton.connect.import_report import ImportReport
-from baton.connect.readers.chat_messages import ChatMessage, ToolUse, as_text, chat_message, usage_of
-from baton.connect.readers.group_chat import Said, group_chat
+from baton.connect.readers.chat_messages import ChatMessage, ChatToolUse, as_text, chat_message, usage_of
+from baton.connect.readers.group_chat import ChatEntry, group_chat
 from baton.connect.readers.json_documents import JsonDocument, documents, first_document
 from baton.connect.readers.place_names import any_of, digest, files_of, session_of
 from baton.connect.seen import Link, Seen, SeenAgent, SeenCall, SeenEvent, SeenSession
@@ -128,7 +128,7 @@ def _conversation(
     speakers = [_speaker(values[place], message) for place, message in messages]
     if len({name for name in speakers if name is not None}) > 1 and not any(m.uses for _, m in messages):
         said = [
-            Said(
+            ChatEntry(
                 speaker=name or message.role, text=message.text, key=str(place), at=f"{at}[{place}]",
                 role=None if name else message.role, person=name is None and message.role == "user",
             )
@@ -156,7 +156,7 @@ class _Conversation:
         self.prompt: list[tuple[str, str]] = []
         self.call: str | None = None
         self.last: str | None = None  # the last event
-        self.open: list[tuple[ToolUse, str, str]] = []  # tool use, its event, its agent
+        self.open: list[tuple[ChatToolUse, str, str]] = []  # tool use, its event, its agent
 
     def sightings(
         self, messages: list[tuple[int, ChatMessage]], speakers: list[str | None]

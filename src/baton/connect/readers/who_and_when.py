@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from baton.connect.import_report import ImportReport
 from baton.connect.readers.chat_messages import as_text, text_of
-from baton.connect.readers.group_chat import Said, group_chat
+from baton.connect.readers.group_chat import ChatEntry, group_chat
 from baton.connect.readers.json_documents import documents, first_document
 from baton.connect.readers.place_names import any_of, digest, files_of
 from baton.connect.seen import Seen, SeenEvent, SeenReward, SeenSession
@@ -86,7 +86,7 @@ def _run(path: Path, run: dict[str, Any], at: str, report: ImportReport) -> Iter
     )  # fmt: skip
 
 
-def _said(entry: Any, place: int, handcrafted: bool, at: str, report: ImportReport) -> Said | None:
+def _said(entry: Any, place: int, handcrafted: bool, at: str, report: ImportReport) -> ChatEntry | None:
     report.read()
     if not isinstance(entry, dict) or not isinstance(entry.get("role"), str):
         report.skip("an entry of a history without a speaker", at)
@@ -97,19 +97,21 @@ def _said(entry: Any, place: int, handcrafted: bool, at: str, report: ImportRepo
         name = as_text(entry.get("name")) or entry["role"]
         code = _EXIT.match(text)
         failed = code is not None and code.group(1) != "0"
-        return Said(speaker=name, text=text, key=key, at=at, status="failed" if failed else None)
+        return ChatEntry(speaker=name, text=text, key=key, at=at, status="failed" if failed else None)
     aside = _ASIDE.match(entry["role"])
     name, mark = (aside["name"], aside["aside"].strip()) if aside else (entry["role"], "")
     if mark.startswith("->"):
         to = mark.removeprefix("->").strip()
-        return Said(speaker=name, text=text, key=key, at=at, to=to, decision="delegate")
+        return ChatEntry(speaker=name, text=text, key=key, at=at, to=to, decision="delegate")
     if mark == "termination condition":
-        return Said(speaker=name, text=text, key=key, at=at, type="orchestrator_decision", decision="stop")
+        return ChatEntry(
+            speaker=name, text=text, key=key, at=at, type="orchestrator_decision", decision="stop"
+        )
     if mark:
-        return Said(
+        return ChatEntry(
             speaker=name, text=text, key=key, at=at, type="orchestrator_decision", decision="continue",
             extra={"aside": mark},
         )  # fmt: skip
     if name.lower() in ("human", "user"):
-        return Said(speaker=name, text=text, key=key, at=at, person=True)
-    return Said(speaker=name, text=text, key=key, at=at, to="Orchestrator", why=ANSWERS)
+        return ChatEntry(speaker=name, text=text, key=key, at=at, person=True)
+    return ChatEntry(speaker=name, text=text, key=key, at=at, to="Orchestrator", why=ANSWERS)
