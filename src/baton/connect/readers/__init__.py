@@ -13,6 +13,12 @@ SOURCES: Final[Mapping[str, Source]] = LateSources(
     {
         "claude-code": "claude_code.source:ClaudeCode",
         "codex": "codex.source:Codex",
+        "inspect": "inspect_eval.source:InspectSource",
+        "atif": "atif:AtifSource",
+        "who-and-when": "who_and_when:WhoAndWhenSource",
+        "mast": "mast:MastSource",
+        "magentic-one": "magentic_one:MagenticOneSource",
+        "messages": "messages:MessagesSource",
     },
 )
 """The more particular a kind, the earlier it stands: a place is of the first kind that knows it."""

@@ -150,7 +150,6 @@ def _entries(path: Path, report: ImportReport) -> Iterator[tuple[str, str, int]]
 def _log(path: Path, report: ImportReport) -> Iterator[Seen]:
     chat: list[ChatEntry] = []
     tokens = {"prompt_tokens": 0, "completion_tokens": 0}
-    first: Any = None
     known: set[str] = set()
     for row in documents(path, report, is_one=lambda _: True):
         report.read()
@@ -158,7 +157,6 @@ def _log(path: Path, report: ImportReport) -> Iterator[Seen]:
         if not isinstance(value, dict):
             report.skip("an entry that is no event", row.at)
             continue
-        first = value if first is None else first
         name = digest(value, 8)
         if name in known:
             report.join("an entry that stands twice in its file")
@@ -173,10 +171,10 @@ def _log(path: Path, report: ImportReport) -> Iterator[Seen]:
             chat.append(_event(value, row.at, row.number))
         else:
             report.skip("an event of a type that is not known", row.at)
-    if first is None:
+    if not chat:
         return
-    session = session_of(path, first)
     chat.sort(key=lambda said: (said.order, said.key))
+    session = session_of(path, [said.key for said in chat[:2]])
     chat = _with_answers(chat)
     task = next((said.text for said in chat if said.person), None)
     yield SeenSession(

@@ -59,6 +59,11 @@ def _is_message(value: Any) -> bool:
     )
 
 
+def _is_answer(value: Any) -> bool:
+    message = chat_message(value)
+    return message is not None and message.role == "assistant"
+
+
 def _messages_of(value: Any) -> list[Any] | None:
     """The messages of a conversation; None where the value is no conversation."""
     if isinstance(value, list):
@@ -75,13 +80,16 @@ def _messages_of(value: Any) -> list[Any] | None:
 def _file(path: Path, report: ImportReport) -> Iterator[Seen]:
     found = documents(path, report, is_one=lambda first: not _is_message(first))
     first = next(found, None)
+    while first is not None and not _is_message(first.value) and _messages_of(first.value) is None:
+        report.read()
+        report.skip("an entry that is no conversation", first.at)
+        first = next(found, None)
     if first is None:
         return
     if _is_message(first.value):  # one message to a line
-        rows = [first, *found]
-        yield from _conversation(
-            [row.value for row in rows], session_of(path, first.value), str(path), {}, report
-        )
+        rows = [first.value, *(row.value for row in found)]
+        answered = next((place for place, row in enumerate(rows) if _is_answer(row)), 0)
+        yield from _conversation(rows, session_of(path, rows[: answered + 1]), str(path), {}, report)
         return
     names: set[str] = set()
     for row in chain((first,), found):

@@ -11,6 +11,8 @@ import msgspec
 
 from baton.errors import UsageError
 
+_LINES = (".jsonl", ".ndjson")
+
 
 def files_of(place: Path, endings: tuple[str, ...]) -> Iterator[Path]:
     """The file itself, or those below a folder, in the order of their names. Raises where nothing is there."""
@@ -43,8 +45,10 @@ def digest(value: Any, size: int = 4) -> str:
 
 
 def session_of(path: Path, first: Any) -> str:
-    """A name for the one session of a file that gives none: its own, and a mark of where it is and how it begins.
+    """A name for the one session of a file that gives none: the file's, and a mark of how it begins.
 
-    A file that grows keeps it; two files of one name in two folders have two.
+    A file that grows keeps it. Documents are often one to a folder under one name, and the same question begins many of
+    them: of a document the mark is also of where it stands. Lines are told apart by what they say, wherever they stand.
     """
-    return f"{path.stem}-{digest([*path.resolve().parts[-3:], first])}"
+    where = [] if path.suffix in _LINES else path.resolve().parts[-3:]
+    return f"{path.stem}-{digest([*where, first])}"
