@@ -1,4 +1,4 @@
-"""Shuffled, doubled, cut, with strange lines, interleaved: the check that every source passes, on each format's files."""
+"""Shuffled, doubled, cut, with strange lines, interleaved: the check of every source, on each format's files."""
 
 from __future__ import annotations
 
