@@ -126,12 +126,61 @@ ODD: list[Any] = [
     [],
     "12",
     {"prompt_tokens": 0, "completion_tokens": 0},
-    {"prompt_tokens": "10", "completion_tokens": "3"},
+    {"prompt_tokens": "１０", "completion_tokens": " 3"},
     {"prompt_tokens": 10.5, "completion_tokens": True},
     {"prompt_tokens": 41},
     {"completion_tokens": 5},
-    {"total_tokens": 12},
+    {"total_tokens": "some"},
 ]
+EXACT: list[Any] = [
+    {"prompt_tokens": "10", "completion_tokens": "3"},
+    {"prompt_tokens": 10.0, "completion_tokens": 3.0},
+    {"prompt_tokens": 10, "total_tokens": 13},
+    {"completion_tokens": "3", "total_tokens": 13.0},
+    {"prompt_tokens": 10, "completion_tokens": 3, "total_tokens": 999},
+]
+
+
+@pytest.mark.parametrize("usage", EXACT, ids=str)
+def test_a_count_is_one_however_it_is_written(
+    usage: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with billing_server(lambda *_: usage) as server:
+        trace = run(tmp_path, server.policy, "--set", "task.num_shards=2")
+    assert {(call.prompt_tokens, call.completion_tokens, call.estimated) for call in trace.calls} == {
+        (10, 3, False)
+    }
+    assert trace.costs["tokens"] == 13 * len(server.books)
+    said = capsys.readouterr()
+    assert "~" not in said.out
+    assert "estimate" not in said.err
+
+
+def test_a_total_alone_is_charged_as_it_is_and_its_parts_are_estimates(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with billing_server(lambda *_: {"total_tokens": 12}) as server:
+        trace = run(tmp_path, server.policy, "--set", "task.num_shards=3")
+    assert trace.costs["tokens"] == 12 * len(server.books)
+    assert all(call.estimated for call in trace.calls)
+    for call in trace.calls:
+        answer = trace.text(call.completion_ref) or ""
+        assert call.completion_tokens == min(11, math.ceil(len(answer.encode()) / 4))
+        assert (call.prompt_tokens or 0) + (call.completion_tokens or 0) == 12
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.count('usage as {"total_tokens":12}') == 1
+    assert said.count("estimate") == 1
+
+
+def test_python_is_warned_once_of_a_server_that_does_not_count(tmp_path: Path) -> None:
+    with (
+        billing_server(lambda *_: {"prompt_tokens": "many"}) as server,
+        pytest.warns(RuntimeWarning) as found,
+    ):
+        baton.run("shard-sum", policy=server.policy, out=str(tmp_path))
+    (said,) = [str(each.message) for each in found]
+    assert 'usage as {"prompt_tokens":"many"}' in said
+    assert "estimated" in said
 
 
 @pytest.mark.parametrize("usage", ODD, ids=str)
@@ -155,6 +204,7 @@ def test_what_nobody_counts_is_estimated_and_said_to_be(
         given = {k: v for k, v in told.items() if type(v) is int and v > 0}
         expected += given.get("prompt_tokens", prompt)
         expected += given.get("completion_tokens", math.ceil(len(answer.encode()) / 4))
+    assert capsys.readouterr().err.count("tokens are estimated") == 1
     said = said_by_all(tmp_path, capsys)
     assert said == {
         "show": f"~{expected:,}",
@@ -240,3 +290,38 @@ def test_the_bill_of_the_words_is_not_our_estimate() -> None:
     """Or the tests above could not tell one from the other."""
     text = "sum the numbers in shards 1 2, then return."
     assert by_words(text, text)["prompt_tokens"] != estimate_tokens(text)
+
+
+def test_forks_mark_what_they_estimate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The line of what ran again and what was reused, as the lines above it."""
+    assert main(["run", "shard-sum", "--out", str(tmp_path / "run")]) == 0
+    capsys.readouterr()
+    args = ("--at", "worker2#2", "--replace", "0", "--out")
+    assert main(["fork", str(tmp_path / "run"), *args, str(tmp_path / "fork")]) == 0
+    (line,) = [each for each in capsys.readouterr().out.splitlines() if each.startswith("again")]
+    assert re.search(r"1 ran \(~[\d,]+ tokens\), 9 were reused \(~[\d,]+ tokens\)", line)
+    assert "(estimated)" in line
+    with billing_server() as server:
+        counted = run(tmp_path / "billed", server.policy)
+        assert counted.costs["tokens"] == server.billed
+        capsys.readouterr()
+        assert main(["fork", str(tmp_path / "billed"), *args, str(tmp_path / "other"), "--trust"]) == 0
+    said = capsys.readouterr().out
+    assert "~" not in said.replace(f"{counted.trace_id}~", "")
+    assert "estimated" not in said
+
+
+def test_measures_mark_every_row_of_tokens_that_were_estimated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = ("tokens a trace", "tokens (tokens)", "tokens per delegation (tokens)", "dead tokens", "worker")
+    assert main(["run", "shard-sum", "--out", str(tmp_path / "run")]) == 0
+    with billing_server() as server:
+        run(tmp_path / "billed", server.policy)
+    for place, mark in (("run", "~"), ("billed", "")):
+        capsys.readouterr()
+        assert main(["measure", str(tmp_path / place)]) == 0
+        said = capsys.readouterr().out.splitlines()
+        for row in rows:
+            (line,) = [each for each in said if re.match(re.escape(row) + r"  ", each)]
+            assert line.removeprefix(row).lstrip().startswith("~") == bool(mark), line

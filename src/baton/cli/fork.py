@@ -7,9 +7,10 @@ import shlex
 from pathlib import Path
 
 from baton.cli import add_policy, add_trace, add_trust
-from baton.cli.printing import say
+from baton.cli.printing import remark, say
 from baton.compose.again import team_again
 from baton.compose.python_runs import parse_action
+from baton.compose.reached import uncounted_usage
 from baton.compose.run_settings import parse_policies
 from baton.compose.runs import one_trace
 from baton.compose.stores import check_store, store_path
@@ -20,7 +21,9 @@ from baton.team.forks import fork
 from baton.team.intervene import BarAgent, Drop, Force, Intervention, Replace
 from baton.trace.formats import format_of_name, write
 from baton.trace.formats.sqlite.store_read import list_traces
+from baton.trace.outcome import estimated_tokens
 from baton.view.terminal.run_lines import describe
+from baton.view.text import tokens_said
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,11 +70,16 @@ def run(args: argparse.Namespace) -> int:
     )
     out.parent.mkdir(parents=True, exist_ok=True)
     write(made.trace, out)
+    for said in uncounted_usage([team]):
+        remark(f"baton fork: {said}")
     usage = made.usage
+    kept = usage.tokens_reused and estimated_tokens(trace)
+    ran, reused = tokens_said(usage.tokens_run, usage.estimated_run), tokens_said(usage.tokens_reused, kept)
+    marked = " (estimated)" if kept or usage.estimated_run else ""
     say(f"before\n{describe(trace)}\nafter\n{describe(made.trace)}")
     say(
-        f"again    calls: {usage.calls_run} ran ({usage.tokens_run:,} tokens), {usage.calls_reused} were reused "
-        f"({usage.tokens_reused:,} tokens); tools: {usage.tools_run} ran, {usage.tools_reused} were reused"
+        f"again    calls: {usage.calls_run} ran ({ran} tokens), {usage.calls_reused} were reused ({reused} tokens)"
+        f"{marked}; tools: {usage.tools_run} ran, {usage.tools_reused} were reused"
     )
     if who is not None:
         say(f"who      new answers are by checkpoint {who}")

@@ -7,6 +7,7 @@ import argparse
 from baton.cli import add_policy, add_repeated, add_trust
 from baton.cli.printing import remark, say
 from baton.compose.again import team_again
+from baton.compose.reached import uncounted_usage
 from baton.compose.run_settings import parse_policies
 from baton.compose.runs import go_on, unfinished
 from baton.compose.stores import resume_command, store_to_resume
@@ -40,8 +41,12 @@ def run(args: argparse.Namespace) -> int:
         instructions[agent] = text
     policies = parse_policies(args.policy)
 
+    teams: list[Team] = []
+
     def again(trace: Trace) -> tuple[Team, Assignment]:
-        return team_again(trace, policies, path=str(path), trust=args.trust)[:2]
+        team, assignment, _ = team_again(trace, policies, path=str(path), trust=args.trust)
+        teams.append(team)
+        return team, assignment
 
     for trace_id in todo:
         working = go_on(path, trace_id, again, instructions=instructions, watching=watching)
@@ -59,4 +64,6 @@ def run(args: argparse.Namespace) -> int:
             if RESUMED in event.extra:
                 say(f"lost     {trace.text(event.content_ref)}")
         say(describe(trace))
+    for said in dict.fromkeys(uncounted_usage(teams)):
+        remark(f"baton resume: {said}")
     return 0

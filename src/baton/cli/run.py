@@ -12,7 +12,7 @@ from msgspec import structs
 
 from baton.cli import add_policy, add_repeated
 from baton.cli.printing import remark, say
-from baton.compose.reached import limits_reached
+from baton.compose.reached import limits_reached, uncounted_usage
 from baton.compose.run_settings import Settings, parse_policies, parse_settings
 from baton.compose.runs import default_id, run_all_into, run_into
 from baton.compose.stores import resume_command, store_to_write
@@ -26,6 +26,7 @@ from baton.games.reference import REFERENCE as POLICIES
 from baton.learn.models import MODELS
 from baton.learn.stage import failures, first_line
 from baton.registry import names
+from baton.team.team import Team
 from baton.trace.formats.sqlite.store_read import list_traces, read_store
 from baton.trace.outcome import team_return
 from baton.trace.trace import Trace, repeats
@@ -117,7 +118,7 @@ def run(args: argparse.Namespace) -> int:
         return 130
     say(describe(trace))
     say(f"ended    {how_it_went(trace)}")
-    _tell_limits([trace])
+    _tell_limits([trace], [team])
     count = len(list_traces(path))
     say(f"trace    {trace.trace_id} in {path}" + (f", which holds {count} now" if count > 1 else ""))
     _tell_of_repeat(path, trace, default_id(settings), args.seed)
@@ -164,14 +165,16 @@ def _run_all(args: argparse.Namespace, settings: Settings, path: Path) -> int:
     returns = [team_return(trace) for trace in traces if trace.rewards]
     mean = f", mean return {fmean(returns):.3f}" if returns else ""
     say(f"{counted(len(traces), 'trace')} in {path}{mean}")
-    _tell_limits(traces)
+    _tell_limits(traces, [team for _, team, _ in planned])
     if rollouts > 1:
         say(f"Type: {shlex.join(['baton', 'credit', args.out, '--estimator', 'group'])}")
     return max(_given_up(trace) for trace in traces)
 
 
-def _tell_limits(traces: list[Trace]) -> None:
-    """Say which limits and caps cut these runs short."""
+def _tell_limits(traces: list[Trace], teams: list[Team]) -> None:
+    """Say which limits and caps cut these runs short, and who did not count what was spent."""
+    for said in uncounted_usage(teams):
+        remark(f"baton run: {printable(said)}")
     for said in limits_reached(traces):
         remark(f"baton run: {printable(said)}")
 

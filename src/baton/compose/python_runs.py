@@ -15,7 +15,7 @@ import msgspec
 
 from baton.compose.again import as_played, recorded_team, team_again
 from baton.compose.credit_traces import credited, credits_of
-from baton.compose.reached import warn_of_caps
+from baton.compose.reached import warn_of_caps, warn_of_estimates
 from baton.compose.run_settings import Settings, name_of, parse_settings
 from baton.compose.runs import caps_for, default_id, go_on, one_trace, run_into, traces_at, unfinished
 from baton.compose.stores import store_to_resume, store_to_write
@@ -77,9 +77,9 @@ async def run(
     if team is not None:
         assignment = _assignment(task, seed=team.seed, split=split)
         if out is not None:
-            return _told(await run_into(store_to_write(str(out)), None, team, assignment))
+            return _told(team, await run_into(store_to_write(str(out)), None, team, assignment))
         header = header_of(team, assignment, caps=caps_for(team.limits))
-        return _told(await Run(team, assignment, header).go())
+        return _told(team, await Run(team, assignment, header).go())
     if isinstance(task, Assignment):
         raise UsageError("an assignment is for a team that is there: give team=Team.of(...), or a task.")
     engines, specs = _policies(policy)
@@ -111,9 +111,9 @@ async def run(
     made, assignment = make_team(told, given)
     if out is not None:
         name = default_id(told).translate({ord("<"): None, ord(">"): None})
-        return _told(await run_into(store_to_write(str(out)), told, made, assignment, trace_id=name))
+        return _told(made, await run_into(store_to_write(str(out)), told, made, assignment, trace_id=name))
     header = header_of(made, assignment, caps=caps_for(made.limits), settings=msgspec.to_builtins(told))
-    return _told(await Run(made, assignment, header).go())
+    return _told(made, await Run(made, assignment, header).go())
 
 
 async def replay(
@@ -235,9 +235,10 @@ async def credit(
     return as_given(traces, list(map(credited, many, found)))
 
 
-def _told(trace: Trace) -> Trace:
-    """A new run's trace, with a warning where a cap cut it short that nobody set."""
+def _told(team: Team, trace: Trace) -> Trace:
+    """A new run's trace, with a warning where a cap cut it short that nobody set, or a server did not count."""
     warn_of_caps(trace)
+    warn_of_estimates(team)
     return trace
 
 

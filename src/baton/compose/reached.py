@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
+from collections.abc import Iterable
 
+from baton.team.team import Team
 from baton.trace.records import Event
 from baton.trace.trace import Trace
 
@@ -33,6 +35,18 @@ def warn_of_caps(trace: Trace) -> None:
     if any(event.extra.get("cap") for event in trace.events):
         for said in limits_reached([trace], python=True):
             warnings.warn(said, RuntimeWarning, stacklevel=2)
+
+
+def uncounted_usage(teams: Iterable[Team]) -> list[str]:
+    """A sentence for each engine whose server did not count the tokens of its answers."""
+    engines = {id(engine): engine for team in teams for engine in team.engines.values()}
+    return [why for each in engines.values() if (why := getattr(each, "uncounted", None)) is not None]
+
+
+def warn_of_estimates(team: Team) -> None:
+    """Warn a program whose run was answered by a server that does not count."""
+    for said in uncounted_usage([team]):
+        warnings.warn(said, RuntimeWarning, stacklevel=2)
 
 
 def _of_a_role(event: Event) -> bool:

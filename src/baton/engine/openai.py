@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from baton.engine.openai_reply import billed, most_bytes, read_reply, unpacked
+from baton.engine.openai_reply import billed, most_bytes, read_reply, unpacked, usage_of, usage_shown
 from baton.engine.throttle import Bucket, backoff_seconds, retry_after_seconds
 from baton.errors import MissingExtraError, UsageError
 from baton.team.protocol import Answer, EngineError, Entry, Request
@@ -112,6 +112,8 @@ class OpenAIEngine:
         self._seeded = seeded
         self._limits = limits or ServerLimits()
         self._extra = extra or {}
+        self.uncounted: str | None = None
+        """What the server said in place of a count of tokens, the first time; None: it counts."""
         self._sessions: dict[asyncio.AbstractEventLoop, _Session] = {}
 
     def encode(self, entries: Sequence[Entry], after: Answer | None) -> None:  # noqa: ARG002  # the protocol's
@@ -198,6 +200,11 @@ class OpenAIEngine:
                     "Is it a server that echoes requests?"
                 )
                 return _paid(echoed, reply)
+            if self.uncounted is None and not usage_of(reply, answer.text).counts(answer.text):
+                self.uncounted = (
+                    f"{self._url} told its usage as {_one_line(self._without_key(usage_shown(reply)))}, where whole "
+                    "numbers of prompt_tokens and completion_tokens were expected, so tokens are estimated (~)."
+                )
             session.tokens.settle(size, (answer.prompt_tokens or 0) + (answer.completion_tokens or 0))
             return answer
         return EngineError(f"{problem} ({limits.retries + 1} tries).")

@@ -15,6 +15,9 @@ import zlib
 from itertools import accumulate
 from typing import Any
 
+from msgspec import Struct
+
+from baton.team.budget import estimate_tokens
 from baton.team.protocol import Answer, EngineError, Request
 from baton.trace.records import Floats, Ints
 
@@ -62,13 +65,10 @@ def read_reply(
         message = choice["message"]
         content = _content(message.get("content"))
         calls = [_call_text(call) for call in message.get("tool_calls") or ()]
-        usage = reply.get("usage") or {}
+        usage = usage_of(reply, "\n".join([content, *calls] if content else calls))
         logprobs, ends = _logprobs((choice.get("logprobs") or {}).get("content"), content)
         ids = choice.get("token_ids")
         completion_ids = None if ids is None else Ints(ids)
-        prompt_tokens, completion_tokens = (
-            _count(usage.get(k)) for k in ("prompt_tokens", "completion_tokens")
-        )
         said = version or _name(reply.get("system_fingerprint") or reply.get("model") or model)
         reason = _name(choice.get("finish_reason") or "stop")
     except _UNREADABLE as error:
@@ -98,8 +98,9 @@ def read_reply(
         logprobs=logprobs,
         token_ends=ends,
         choice=options.index(text.strip()) if text.strip() in options else None,
-        prompt_tokens=prompt_tokens,
-        completion_tokens=completion_tokens,
+        prompt_tokens=usage.prompt,
+        completion_tokens=usage.completion,
+        estimated=usage.estimated,
         finish_reason=reason,
     )
 
@@ -118,15 +119,48 @@ def _name(value: Any) -> str:
     return value[:_MAX_NAME_CHARS]
 
 
+class ReplyUsage(Struct, frozen=True, kw_only=True):
+    """What a reply says that it cost; None: it does not say."""
+
+    prompt: int | None = None
+    completion: int | None = None
+    estimated: bool = False
+    """True: only their sum was told, and how it is divided is an estimate."""
+
+    def counts(self, text: str) -> bool:
+        """Whether the server counted both, of a reply with this text: no prompt and no text has zero tokens."""
+        return bool(self.prompt) and (bool(self.completion) or not text) and not self.estimated
+
+
+def usage_of(reply: Any, text: str) -> ReplyUsage:
+    """What a reply with this text cost. Whole numbers count however they are written; a total fills in for a part."""
+    usage = reply.get("usage") or {}
+    prompt, completion, total = (
+        _count(usage.get(name)) for name in ("prompt_tokens", "completion_tokens", "total_tokens")
+    )
+    if not total or (prompt is not None and completion is not None and (prompt or completion)):
+        return ReplyUsage(prompt=prompt, completion=completion)
+    if prompt and prompt <= total:
+        return ReplyUsage(prompt=prompt, completion=total - prompt)
+    if completion and completion <= total:
+        return ReplyUsage(prompt=total - completion, completion=completion)
+    said = max(0, min(total - 1, estimate_tokens(text)))  # no prompt has zero tokens
+    return ReplyUsage(prompt=total - said, completion=said, estimated=True)
+
+
+def usage_shown(reply: Any) -> str:
+    """The beginning of what a reply says that it cost, as one line."""
+    usage = reply.get("usage") if isinstance(reply, dict) else None
+    return "nothing" if usage is None else json.dumps(usage, separators=(",", ":"))[:_MAX_NAME_CHARS]
+
+
 def billed(reply: Any) -> tuple[int | None, int | None]:
     """What a reply says that it cost, prompt and completion, where the rest of it cannot be used."""
-    usage = reply.get("usage") if isinstance(reply, dict) else None
-    if not isinstance(usage, dict):
-        return None, None
     try:
-        return _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
-    except ValueError:
+        usage = usage_of(reply, "")
+    except _UNREADABLE:
         return None, None
+    return usage.prompt, usage.completion
 
 
 def _content(content: Any) -> str:
@@ -160,7 +194,11 @@ def _is_unicode(text: str) -> bool:
 
 
 def _count(value: Any) -> int | None:
-    """A number of tokens; None where none is given. One that no call can have is an error, not a bill."""
+    """A number of tokens, also where it is written as text or with a point; None where there is none. One that no call
+    can have is an error, not a bill."""
+    is_text = isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20
+    if is_text or (isinstance(value, float) and value.is_integer()):
+        value = int(value)
     if type(value) is not int:
         return None
     if not 0 <= value <= MAX_TOKENS:

@@ -39,6 +39,8 @@ class Usage(Struct, kw_only=True):
     calls_run: int = 0
     calls_reused: int = 0
     tokens_run: int = 0
+    estimated_run: int = 0
+    """Of the tokens that ran, those that nobody counted."""
     tokens_reused: int = 0
     tools_run: int = 0
     tools_reused: int = 0
@@ -164,13 +166,14 @@ class Outside:
         return (end if start is None else self._driver.now + (end - start)), seq
 
     def _count_call(self, op: Op, *, reused: bool) -> None:
-        tokens = bill_of(op.work.prompt, op.result).charged
+        bill = bill_of(op.work.prompt, op.result)
         if reused:
             self.usage.calls_reused += 1
-            self.usage.tokens_reused += tokens
+            self.usage.tokens_reused += bill.charged
         else:
             self.usage.calls_run += 1
-            self.usage.tokens_run += tokens
+            self.usage.tokens_run += bill.charged
+            self.usage.estimated_run += bill.charged if bill.estimated else 0
 
     def _count_tool(self, op: Op) -> None:
         if op.known:

@@ -66,7 +66,14 @@ def document(report: MeasureReport) -> Document:
     if report.by_topology:
         tables.append(_topologies(report.by_topology))
     if report.delegation:
-        tables.append(_plain("Tokens per delegation, by role", "tokens", report.delegation))
+        tables.append(
+            _plain(
+                "Tokens per delegation, by role",
+                "tokens",
+                report.delegation,
+                estimated=report.all.estimated > 0,
+            )
+        )
     if report.endings:
         rounds = {f"diversity in round {number}": figure for number, figure in report.diversity.items()}
         ended = {f"ended by {way}": figure for way, figure in report.endings.items()}
@@ -113,7 +120,7 @@ def _figures(
     rows = []
     for name in names:
         unit = f" ({Rows[name].unit})" if Rows[name].unit else ""
-        row = [_words(name) + unit, *(shown(group.figures[name]) for group in columns.values())]
+        row = [_words(name) + unit, *(_of_group(name, group) for group in columns.values())]
         if len(head) > len(columns) + 1:
             row.append(shown(best.success) if name == "success" and best is not None else "")
         first = next(iter(columns.values())).figures[name]
@@ -125,7 +132,7 @@ def _topologies(groups: Mapping[str, TraceGroup]) -> ReportTable:
     """A row for each figure that some topology has; what it is stands in the tables of the families."""
     rows = [
         (_words(name) + (f" ({Rows[name].unit})" if Rows[name].unit else ""),
-         *(shown(group.figures[name]) for group in groups.values()), Rows[name].family)
+         *(_of_group(name, group) for group in groups.values()), Rows[name].family)
         for name in Rows if any(group.figures[name].value is not None for group in groups.values())
     ]  # fmt: skip
     columns = (f"{topology} ({group.traces:,})" for topology, group in groups.items())
@@ -141,9 +148,21 @@ def _own(own: Mapping[str, OwnFigure]) -> ReportTable:
     return ReportTable(title="Metrics asked for", head=head, rows=tuple(rows))
 
 
-def _plain(title: str, column: str, figures: Mapping[str, Figure]) -> ReportTable:
-    """A row for each figure: its name, its value, and why there is none."""
-    rows = tuple((_words(name), shown(figure), figure.why_not or "") for name, figure in figures.items())
+def _of_group(name: str, group: TraceGroup) -> str:
+    """A figure of a group; where it is of tokens, a tilde says that some of them were estimated."""
+    return _tilde(shown(group.figures[name]), "token" in name and group.estimated > 0)
+
+
+def _tilde(cell: str, estimated: bool) -> str:
+    return f"~{cell}" if estimated and cell != NOT_MEASURED else cell
+
+
+def _plain(title: str, column: str, figures: Mapping[str, Figure], *, estimated: bool = False) -> ReportTable:
+    """A row for each figure: its name, its value, and why there is none. `estimated`: a tilde stands before each."""
+    rows = tuple(
+        (_words(name), _tilde(shown(figure), estimated), figure.why_not or "")
+        for name, figure in figures.items()
+    )
     return ReportTable(title=title, head=("figure", column, "why not measured"), rows=rows)
 
 

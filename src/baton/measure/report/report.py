@@ -49,6 +49,8 @@ class TraceGroup(Struct, frozen=True, kw_only=True):
     """Figures over some traces."""
 
     traces: int
+    estimated: int
+    """Traces with tokens that nobody counted."""
     figures: dict[str, Figure]
     failures: dict[Mode, Figure]
 
@@ -238,7 +240,12 @@ def _order(reading: MeasuredTrace) -> tuple[str, str, int]:
 
 def _group(readings: Sequence[MeasuredTrace], again: Mapping[int, Replayed] | None) -> TraceGroup:
     run_again = None if again is None else [again[id(reading)] for reading in readings]
-    return TraceGroup(traces=len(readings), figures=figures_of(readings, run_again), failures=rates(readings))
+    return TraceGroup(
+        traces=len(readings),
+        estimated=sum(estimated_tokens(reading.trace) > 0 for reading in readings),
+        figures=figures_of(readings, run_again),
+        failures=rates(readings),
+    )
 
 
 def _by_topology(
