@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from cli_runs import traces
+from msgspec import structs
 from paid_server import PaidServer, serving
 
 from baton.cli import main
@@ -26,8 +27,10 @@ from baton.team.recording import StoreJournal
 from baton.team.running import header_of, start
 from baton.team.team import Assignment, Team
 from baton.team.topology import make_topology
+from baton.trace.formats import write
 from baton.trace.formats.sqlite.store import Store
 from baton.trace.formats.sqlite.store_rows import encode
+from baton.trace.records import Payload
 from baton.trace.validation import validate
 
 
@@ -100,6 +103,45 @@ def test_lost_calls_are_charged(tmp_path: Path, server: PaidServer) -> None:
     assert len(trace.calls) + sum(map(len, told)) >= server.asked.total()
     assert validate(trace) == []
     assert main(["replay", str(tmp_path / "out")]) == 0
+
+
+@pytest.mark.parametrize("limit", [4000])
+def test_what_lost_calls_are_charged_is_named(
+    tmp_path: Path, server: PaidServer, limit: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The trace has 14 tokens for each answered call; the ledger also what was set aside for those that were lost."""
+    server.hangs = lambda agent, _: agent in ("worker2", "worker3")
+    first = run_words(server, "--set", f"limits.tokens={limit}", shards=3)
+    killed(tmp_path, *first, until=lambda: server.asked.total() == 4 and num_kept(tmp_path) == 2)
+    server.hangs = lambda _agent, _time: False
+    capsys.readouterr()
+    assert main(["resume", str(tmp_path / "out"), "--trust"]) == 0
+    said = capsys.readouterr().out
+    (trace,) = traces(tmp_path / "out")
+    (event,) = [event for event in trace.events if "resumed" in event.extra]
+    charged = event.extra["charged"]
+    assert charged > 0
+    assert f"lost     on its way when the run was cut off, and charged in full ({charged:,} tokens)" in said
+    answered = sum(call.finish_reason == "stop" for call in trace.calls)
+    assert trace.costs["tokens"] == 14 * answered
+    (took,) = [line for line in said.splitlines() if line.startswith("took")]
+    assert f"{14 * answered:,} tokens and {charged:,} charged for calls that were lost" in took
+    assert charged <= limit
+    refusals = [e for e in trace.events if e.extra.get("budget") == "tokens" and e.seq > event.seq]
+    for each in refusals:
+        before = sum(e.tokens or 0 for e in trace.events if e.seq < each.seq)
+        assert each.extra["used"] == before + charged
+    assert main(["replay", str(tmp_path / "out")]) == 0
+    # A trace of before it was named is replayed as it was written.
+    words = Payload.of((trace.text(event.content_ref) or "").replace(f" ({charged:,} tokens)", ""))
+    extra = {key: value for key, value in event.extra.items() if key != "charged"}
+    unnamed = structs.replace(event, extra=extra, content_ref=words.ref)
+    events = tuple(unnamed if each is event else each for each in trace.events)
+    payloads = {ref: each for ref, each in trace.payloads.items() if ref != event.content_ref}
+    write(
+        structs.replace(trace, events=events, payloads=payloads | {words.ref: words}), tmp_path / "old.jsonl"
+    )
+    assert main(["replay", str(tmp_path / "old.jsonl")]) == 0
 
 
 class Kept(StoreJournal):

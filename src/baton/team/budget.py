@@ -131,6 +131,11 @@ class Reservation:
             used[_CALLS] += 1
             budget = budget._parent
 
+    @property
+    def tokens(self) -> int:
+        """Tokens that are set aside."""
+        return dict(self._amounts).get(_TOKENS, 0)
+
     def spend_again(self) -> Refusal | None:
         """What was set aside is spent and came to nothing: set as much aside for another try, if there is room."""
         if self._budget is None:

@@ -30,6 +30,8 @@ from baton.trace.vocabulary import Decision, EdgeType, EventType, Status
 
 NATURE = "nature"
 """Who draws where a task leaves something to chance. Like a tool that answers in its own name, it is no agent."""
+CHARGED = "charged"
+"""What a run's ledger was charged for calls that were lost, in the extra of the event that tells of them."""
 RESUMED = "resumed"
 """Key, in the extra of a safety_event, of the calls that were on their way when a run was cut off."""
 _SHORT = 256
@@ -381,6 +383,14 @@ def _overlaid(known: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, An
         else:
             found[name] = change
     return found
+
+
+class Lost(Struct, frozen=True):
+    """Calls that were on their way when a run was cut off, once for each time."""
+
+    names: tuple[str, ...]
+    named: bool = True
+    """Whether the event says what they are charged; those of traces up to 0.2 do not."""
 
 
 class Recording:

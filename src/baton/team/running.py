@@ -23,7 +23,7 @@ from baton.team.budget import Budget, LedgerRules, Limits, Refusal, charging_of
 from baton.team.clock import Driver, Op
 from baton.team.intervene import Intervention
 from baton.team.outside import Mode
-from baton.team.recording import RESUMED, Journal, Recording, TraceWriter, moment
+from baton.team.recording import CHARGED, RESUMED, Journal, Lost, Recording, TraceWriter, moment
 from baton.team.state import RunState
 from baton.team.team import Assignment, Team
 from baton.team.tools.tool import Tool
@@ -167,24 +167,28 @@ class Run:
 
     def _expect_lost(self) -> None:
         """Calls that were on their way when the run was cut off are charged where the recording ends, as then."""
-        recording, lost = self.writer.recording, self.state.outside.lost
+        recording, names = self.writer.recording, self.state.outside.lost
         if recording is not None:
             for event in recording.resumed:
-                self.driver.recorded(Op("resumed", "", None, event.extra[RESUMED]), *moment(event))
-        if lost:
+                lost = Lost(tuple(event.extra[RESUMED]), named=CHARGED in event.extra)
+                self.driver.recorded(Op("resumed", "", None, lost), *moment(event))
+        if names:
             events = () if recording is None else recording.trace.events
             last = max((moment(event)[0] for event in events), default=0.0)
-            self.driver.recorded(Op("resumed", "", None, lost), last, _AFTER_ALL)
+            self.driver.recorded(Op("resumed", "", None, Lost(tuple(names))), last, _AFTER_ALL)
 
     def _charge_lost(self, op: Op) -> None:
         """They may have been paid for: what was set aside is spent, and they are asked again if there is room."""
-        state = self.state
+        state, lost = self.state, op.work
+        assert isinstance(lost, Lost)
         waiting = {agent.op.id: agent for agent in state.agents.values() if agent.op is not None}
         refused: dict[str, Refusal] = {}
-        for name in op.work:
+        charged = 0
+        for name in lost.names:
             agent = waiting.get(name)
             if agent is None or agent.op is None or agent.reservation is None or name in refused:
                 continue
+            charged += agent.reservation.tokens
             refusal = agent.reservation.spend_again()
             if refusal is not None:
                 refused[name], agent.op.spent = refusal, True
@@ -195,12 +199,14 @@ class Run:
             root,
             "safety_event",
             id_=f"{root.id}#resumed{self._num_resumed}",
-            text=_told_lost(op.work, refused),
+            text=_told_lost(lost, refused, charged),
             status="in_doubt",
-            extra={RESUMED: list(op.work)} | ({"refused": list(refused)} if refused else {}),
+            extra={RESUMED: list(lost.names)}
+            | ({"refused": list(refused)} if refused else {})
+            | ({CHARGED: charged} if lost.named else {}),
         )
         root.causes = causes
-        for name in dict.fromkeys(op.work):
+        for name in dict.fromkeys(lost.names):
             agent = waiting.get(name)
             if agent is not None and agent.op is not None:
                 state.outside.ask_again(agent.op, refused.get(name))
@@ -288,9 +294,12 @@ class Run:
         writer.end()
 
 
-def _told_lost(lost: Sequence[str], refused: Mapping[str, Refusal]) -> str:
+def _told_lost(lost: Lost, refused: Mapping[str, Refusal], charged: int) -> str:
     again = "asked again" if not refused else f"not asked again: {', '.join(refused)}"
-    return f"on its way when the run was cut off, and charged in full: {', '.join(lost)}; {again}"
+    amount = f" ({charged:,} tokens)" if lost.named else ""
+    return (
+        f"on its way when the run was cut off, and charged in full{amount}: {', '.join(lost.names)}; {again}"
+    )
 
 
 def check_tools(roles: Iterable[Role], tools: Mapping[str, Tool]) -> None:

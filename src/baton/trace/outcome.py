@@ -150,6 +150,12 @@ def estimated_tokens(trace: Trace) -> int:
     return sum(event.tokens for event in trace.events if event.tokens and is_estimated(trace, event))
 
 
+def lost_tokens(trace: Trace) -> int:
+    """What the run's ledger was charged for calls that were on their way when it was cut off; no event has them."""
+    charged = (event.extra.get("charged") for event in trace.events if "resumed" in event.extra)
+    return sum(each for each in charged if isinstance(each, int))
+
+
 def _dropped(trace: Trace) -> frozenset[str]:
     """Agents that lost a call on its way, whose cost is an estimate; what follows for them is charged with it."""
     found: frozenset[str] | None = vars(trace).get("dropped")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from baton.trace.outcome import estimated_tokens, final_event
+from baton.trace.outcome import estimated_tokens, final_event, lost_tokens
 from baton.trace.trace import Trace
 from baton.view.terminal.live import live_line
 from baton.view.text import count, tokens_said
@@ -38,7 +38,9 @@ def spent(trace: Trace) -> str:
     """The tokens of a trace, said to be an estimate where nobody counted."""
     estimated = estimated_tokens(trace)
     said = f"{tokens_said(trace.costs.get('tokens', 0), estimated)} tokens"
-    return f"{said} (estimated)" if estimated else said
+    lost = lost_tokens(trace)
+    marked = f"{said} (estimated)" if estimated else said
+    return f"{marked} and {lost:,} charged for calls that were lost" if lost else marked
 
 
 def _cut(trace: Trace) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from baton.measure.metrics.scale import Scale, scale
+from baton.trace.outcome import lost_tokens
 from baton.trace.records import Credit, Reward
 from baton.trace.trace import Trace
 from baton.view.terminal.endings import failures_said, why_ended
@@ -23,7 +24,7 @@ def above(trace: Trace) -> list[Line]:
         (f"  task {printable(trace.header.task_id)}  {size.topology}  ", ""),
         ("finished", "green") if trace.finished else ("unfinished", "bold red"),
     ]
-    lines = [title, [("  ".join(_counts(size)), "")], [("  ".join(_costs(size)), "")]]
+    lines = [title, [("  ".join(_counts(size)), "")], [("  ".join(_costs(size, lost_tokens(trace))), "")]]
     forced = not trace.finished or "forced" in size.statuses
     lines.append([("ended  ", ""), (why_ended(trace), "red" if forced else "")])
     lines += [[(f"{label}  ", ""), (told, "red")] for label, told in failures_said(trace)]
@@ -50,10 +51,12 @@ def _counts(size: Scale) -> list[str]:
     return said + [f"{n:,} {status}" for status, n in size.statuses.items() if status != "ok"]
 
 
-def _costs(size: Scale) -> list[str]:
+def _costs(size: Scale, lost: int) -> list[str]:
     estimated = size.estimated_tokens
     tokens = "tokens not measured" if size.tokens is None else f"{tokens_said(size.tokens, estimated)} tokens"
     said = [f"{tokens} (estimated)" if estimated else tokens]
+    if lost:
+        said.append(f"{lost:,} more charged for calls that were lost")
     if size.seconds is not None:
         said.append(f"took {duration(size.seconds)}")
     if size.work_s is not None and size.span_s is not None:
