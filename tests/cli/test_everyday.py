@@ -78,6 +78,42 @@ def test_standard_input_is_validated() -> None:
     assert b"valid" in done.stdout
 
 
+@pytest.mark.parametrize("command", [("show",), ("stats", "--json")])
+def test_standard_input_is_read_like_a_file(command: tuple[str, ...]) -> None:
+    """Through a pipe, which can be read once, and from a file that the shell opened."""
+    name, *more = command
+    words = [*BATON, name, "-", *more]
+    from_file = subprocess.run([*BATON, name, str(GOLDEN), *more], capture_output=True, check=False)
+    piped = subprocess.run(words, input=GOLDEN.read_bytes(), capture_output=True, check=False)
+    with GOLDEN.open("rb") as file:
+        opened = subprocess.run(words, stdin=file, capture_output=True, check=False)
+    assert from_file.returncode == piped.returncode == opened.returncode == 0, piped.stderr
+    assert piped.stdout == opened.stdout == from_file.stdout
+
+
+@pytest.mark.parametrize("command", ["show", "stats", "validate"])
+def test_standard_input_that_is_no_trace_is_called_by_its_name(command: str) -> None:
+    done = subprocess.run([*BATON, command, "-"], input=b"", capture_output=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"baton {command}: standard input".encode())
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("byte", [0x0B, 0x08, 0x2A, 0x8A])
+@pytest.mark.parametrize("command", ["show", "validate"])
+def test_a_damaged_last_newline_is_no_line_that_was_cut_off(
+    byte: int, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One bit of it flipped: the record before it is whole, and dropping the line would lose the trace's end."""
+    place = tmp_path / "odd.jsonl"
+    place.write_bytes(GOLDEN.read_bytes()[:-1] + bytes([byte]))
+    assert main([command, str(place)]) == 2
+    error = capsys.readouterr().err
+    assert "cut off" not in error
+    assert f"has {bytes([byte])!r} after its record, where the line should end" in error
+    assert "damaged" in error
+
+
 def test_a_full_disk_behind_standard_output_is_one_line() -> None:
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import resource
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,6 +43,55 @@ def test_a_wrong_place_is_one_line_with_what_to_do(
     assert said in error
     assert "Errno" not in error
     assert len(error.splitlines()) == 1
+
+
+@pytest.mark.parametrize("command", ["train", "run", "run model"])
+@pytest.mark.parametrize(
+    ("folder", "options", "said"),
+    [
+        (
+            "model",
+            {"dtype": "float31"},
+            "dtype 'float31' is not known. Expected float32, bfloat16 or float16",
+        ),
+        ("model", {"dtype": "int8"}, "dtype 'int8' is not known"),
+        ("model", {"device": "gpu"}, "device 'gpu' is not known"),
+        ("bare", {}, "is not a model: it has no config.json"),
+        ("odd", {}, "is not a model: its config.json is not JSON"),
+        ("none", {}, "there is no folder"),
+    ],
+)
+def test_what_needs_no_torch_is_refused_before_it_is_imported(
+    command: str,
+    folder: str,
+    options: dict[str, str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name, config in (("model", '{"model_type": "llama"}'), ("bare", None), ("odd", "model_type: llama")):
+        (tmp_path / name).mkdir()
+        if config is not None:
+            (tmp_path / name / "config.json").write_text(config)
+    monkeypatch.setitem(sys.modules, "torch", None)  # importing it fails
+    place = str(tmp_path / folder)
+    spec = place + "".join(f"?{key}={value}" for key, value in options.items())
+    words = {
+        "train": ["train", "grpo", "--set", f"policies.main.model={place}"],
+        "run": ["run", "shard-sum", "--policy", f"torch:{spec}"],
+        "run model": ["run", "shard-sum", "--policy", f"smollm2{spec.removeprefix(place)}"],
+    }[command]
+    if command == "train":
+        words += [
+            word for key, value in options.items() for word in ("--set", f"policies.main.{key}={value}")
+        ]
+    if command == "run model" and not options:
+        pytest.skip("a model by name has no folder")
+    assert main([*words, "--out", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(

@@ -124,3 +124,21 @@ def test_gold_of_a_trace_that_is_not_there(capsys: pytest.CaptureFixture[str], t
     assert "Did you mean 'golden-centralized'?" in error
     gold.write_text(json.dumps({"golden-centralized": {"answer": "8080"}, "golden-swarm": {"answer": "x"}}))
     assert main(asked) == 0  # a file of more traces than are looked at
+
+
+def test_what_is_there_is_replaced_only_with_force(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The rule of `credit --out`: text is replaced whole, a store is only ever added to."""
+    one, out = GOLDEN / "centralized.jsonl", tmp_path / "out.jsonl"
+    typed(capsys, one, GOLDEN / "swarm.jsonl", "--recipe", "parl", "--out", out)
+    before = out.read_bytes()
+    assert "Type --force to replace it" in typed(capsys, one, "--recipe", "parl", "--out", out, code=2)
+    assert out.read_bytes() == before
+    typed(capsys, one, "--recipe", "shared", "--out", out, "--force")
+    (trace,) = read_all(out)
+    assert trace.trace_id == "golden-centralized"
+    store = tmp_path / "out.db"
+    typed(capsys, one, "--recipe", "parl", "--out", store)
+    error = typed(capsys, one, "--recipe", "parl", "--out", store, "--force", code=2)
+    assert "only ever added to" in error

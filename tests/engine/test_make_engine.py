@@ -51,7 +51,8 @@ def test_mistakes_say_what_to_type(spec: str, words: str) -> None:
     assert words in str(caught.value)
 
 
-def test_the_registry_is_light_and_missing_packages_are_named() -> None:
+def test_the_registry_is_light_and_missing_packages_are_named(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
     code = (
         "import sys\n"
         "from baton.engine import make_engine\n"
@@ -62,6 +63,8 @@ def test_the_registry_is_light_and_missing_packages_are_named() -> None:
         "    try: make_engine(spec)\n"
         "    except Exception as error: print(type(error).__name__, error.extra)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True, text=True
+    )
     assert done.stdout.split() == ["MissingExtraError", "torch", "MissingExtraError", "http"]
     assert issubclass(UsageError, BatonError)

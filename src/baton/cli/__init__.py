@@ -110,6 +110,11 @@ def _printable(text: str) -> str:
     return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
 
 
+def _named(said: str, args: Sequence[str]) -> str:
+    """What is said of standard input, by the name that it has for whoever typed -."""
+    return said.replace("/dev/stdin", "standard input") if "-" in args else said
+
+
 def _about(error: OSError) -> str:
     """What the system refused, and what to do about it."""
     if error.filename is None:
@@ -162,7 +167,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()  # a full disk is told here, and not in a traceback when Python ends
         return code
     except BatonError as error:
-        complain(f"baton {name}: {_printable(str(error))}")
+        complain(f"baton {name}: {_printable(_named(str(error), args))}")
         return 2
     except BrokenPipeError:
         # The reader went away (`| head`); what it did not read is not an error.

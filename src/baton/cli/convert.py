@@ -21,6 +21,7 @@ from baton.errors import FormatError, UsageError
 from baton.trace.formats import Format, encode, find_format, format_of_name, known_formats, read_all, write
 from baton.trace.formats.durable import NotWritten, clear_left, lock_part, refuse_written, why_not_written
 from baton.trace.formats.parquet.manifest import SHARD_PREFIX
+from baton.trace.formats.recognition import opened_name
 from baton.trace.trace import Trace
 from baton.view.terminal.live import live_line
 from baton.view.text import count
@@ -59,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
         _check_target(Path(args.target), format_, args.force)
     started = time.monotonic()
     seen = _Seen()
-    traces = seen.counting(read_all(args.source, args.from_), args.source, args.without_payloads)
+    traces = seen.counting(read_all(opened_name(args.source), args.from_), args.source, args.without_payloads)
     if not format_.is_text:
         traces = _of_different_names(traces, args.source, kind)
     with _progress(seen):

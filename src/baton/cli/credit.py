@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from inspect import Parameter
-from pathlib import Path
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
@@ -17,6 +16,7 @@ from msgspec import Struct, structs
 from baton import registry
 from baton.cli import add_repeated, add_trust
 from baton.cli.credit_lines import print_credits, tell_of_the_bound, tell_of_the_cost, tell_of_those_left_out
+from baton.cli.out_file import add_out, check_free
 from baton.cli.printing import aligned, print_json
 from baton.compose.credit_traces import (
     CreditLayer,
@@ -37,8 +37,7 @@ from baton.errors import UsageError, nearest
 from baton.games.exact_value import optimal_value
 from baton.registry import TRUST, imported, is_reference
 from baton.settings import read_value
-from baton.trace.formats import find_format, format_of_name, write
-from baton.trace.formats.durable import refuse_written
+from baton.trace.formats import write
 from baton.trace.trace import Trace
 from baton.trace.vocabulary import CREDIT_UNITS
 from baton.view.terminal.live import live_line
@@ -85,8 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_repeated(parser, "--set", "K=V", "a setting of the estimator; a function is module:function")
     add_trust(parser)
     parser.add_argument("--json", action="store_true", help="every credit record, as JSON")
-    parser.add_argument("--out", metavar="PATH", help="write the traces with their credits here")
-    parser.add_argument("--force", action="store_true", help="replace what is at --out")
+    add_out(parser, "credits")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -105,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
     if args.trust and "runtime" not in estimator.needs:
         raise UsageError(f"estimator {estimator.name} does not run traces again; leave {TRUST} out.")
     if args.out is not None:
-        _check_target(args.out, args.force)
+        check_free(args.out, args.force)
     paths, traces = map(list, zip(*placed_traces(*args.paths), strict=True))
     refused: list[tuple[Sequence[Trace], CreditError]] = []
     credits = run_waking(
@@ -148,7 +146,7 @@ def _partition(args: argparse.Namespace) -> int:
     if not args.paths:
         raise UsageError("no traces given. Type: baton credit TRACE... --partition")
     if args.out is not None:
-        _check_target(args.out, args.force)
+        check_free(args.out, args.force)
     paths, given = map(list, zip(*placed_traces(*args.paths), strict=True))
     every = run_waking(
         partitions_of(
@@ -291,18 +289,6 @@ def _function(name: str, text: str) -> Any:
     if not callable(found):
         raise UsageError(f"setting {name}: {text} is not a function.")
     return found
-
-
-def _check_target(path: str, force: bool) -> None:
-    """An error now rather than after the work."""
-    kind = format_of_name(path)
-    if not Path(path).exists():
-        return
-    if not find_format(kind).is_text:
-        raise UsageError(f"{path} is there already, and {kind} is only ever added to. Give another --out.")
-    if not force:
-        raise UsageError(f"{path} is there already. Type --force to replace it, or give another --out.")
-    refuse_written(Path(path), "--out")
 
 
 def _about(estimator: Estimator) -> dict[str, Any]:

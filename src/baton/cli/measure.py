@@ -27,6 +27,7 @@ from baton.measure.safety.summary import safety_report
 from baton.measure.safety.taint import Labels
 from baton.team.forks import Rerun, rerun_of
 from baton.trace.formats import read_all
+from baton.trace.formats.recognition import opened_name
 from baton.trace.gold import Gold
 from baton.trace.trace import Trace, drawn, part_of_training, repeats
 from baton.view.terminal.fitting import Line, table_lines
@@ -137,7 +138,7 @@ def _readings(
     found: dict[str, list[Trace]] = {}
     twice: dict[str, None] = {}
     for path in paths:
-        for trace in read_all(path):
+        for trace in read_all(opened_name(path)):
             known = found.setdefault(trace.trace_id, [])
             if trace in known:
                 twice[trace.trace_id] = None

@@ -11,6 +11,7 @@ from msgspec import structs
 
 from baton.cli import add_repeated, add_trust
 from baton.cli.gold_file import REWARD_DATA, check_gold_keys, gold_of, read_gold
+from baton.cli.out_file import add_out, check_free
 from baton.cli.printing import aligned, print_json, remark, say
 from baton.compose.known import reward_gold
 from baton.compose.runs import traces_at
@@ -19,7 +20,7 @@ from baton.learn.judging import judge_traces, judges_of
 from baton.reward import Finding, Gold, RewardRecipe, load_reward_recipe, reward_recipes, watch, with_rewards
 from baton.reward.process_model import held_out, learn_process_model, quality_of
 from baton.reward.reading import outcome
-from baton.trace.formats import format_of_name, write
+from baton.trace.formats import write
 from baton.trace.records import Reward
 from baton.trace.trace import Trace, drawn, is_fork, standing
 from baton.view.terminal.fitting import Line
@@ -60,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ask", metavar="TEXT", help="what to ask the judges, for a number from 0 to 10")
     add_trust(parser)
     parser.add_argument("--json", action="store_true", help="every record as JSON")
-    parser.add_argument("--out", metavar="PATH", help="write the traces with their new records here")
+    add_out(parser, "rewards")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -75,9 +76,7 @@ def run(args: argparse.Namespace) -> int:
     recipe = load_reward_recipe(args.recipe, trust=args.trust)
     given = read_gold(args.gold, REWARD_DATA) if args.gold is not None else {}
     if args.out is not None:
-        format_of_name(args.out)
-        if Path(args.out).exists():
-            raise UsageError(f"{args.out} is there already. Give another --out.")
+        check_free(args.out, args.force)
     traces = traces_at(*args.paths)
     check_gold_keys(args.gold, given, {trace.trace_id for trace in traces})
     gold = {

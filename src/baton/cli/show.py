@@ -9,6 +9,7 @@ from collections.abc import Callable
 from baton.cli import add_trace
 from baton.errors import UsageError
 from baton.trace.formats import read_all
+from baton.trace.formats.recognition import opened_name
 from baton.trace.trace import Trace
 from baton.view.terminal.fitting import Line
 from baton.view.terminal.screen import columns, emit
@@ -20,7 +21,7 @@ _LISTED = 40
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_trace(parser, "a file that holds traces")
+    add_trace(parser, "a file that holds traces; - is standard input")
     parser.add_argument("--agent", metavar="NAME", help="only this agent and those below it")
     parser.add_argument(
         "--events", action="store_true", help="every event; without it, long traces are folded"
@@ -64,7 +65,7 @@ def _find(path: str, trace_id: str | None) -> Trace | None:
     first: Trace | None = None
     listed: list[str] = []
     ids: list[str] = []
-    for trace in read_all(path):
+    for trace in read_all(opened_name(path)):
         if trace.trace_id == trace_id:
             return trace
         first = first or trace
@@ -75,7 +76,7 @@ def _find(path: str, trace_id: str | None) -> Trace | None:
             )
             listed.append(f"  {trace.trace_id}  {about}{'' if trace.finished else '  unfinished'}")
     if first is None:
-        raise UsageError(f"{path} holds no trace.")
+        raise UsageError(f"{opened_name(path)} holds no trace.")
     if trace_id is not None:
         raise UsageError(f"{path} has no trace {trace_id!r}. {nearest_name(trace_id, ids)}")
     if len(ids) == 1:

@@ -15,7 +15,9 @@ _SIDE_BY_SIDE = 4
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("paths", nargs="+", metavar="TRACE", help="files that hold traces")
+    parser.add_argument(
+        "paths", nargs="+", metavar="TRACE", help="files that hold traces; - is standard input"
+    )
     parser.add_argument(
         "--json", action="store_true", help="every figure of every trace, and their spread, as JSON"
     )

@@ -16,7 +16,9 @@ from baton.compose.again import need_torch
 from baton.compose.stage_from_recipe import make_stage
 from baton.compose.trust import check_recipe, recipe_in
 from baton.compose.waking import Ending, Terminated, exit_code, silence, why_stopped
+from baton.engine import is_engine
 from baton.errors import UsageError
+from baton.learn.models import check_model_words
 from baton.learn.recipe import load
 from baton.learn.run.folder import Folder
 from baton.learn.run.loggers import check_loggers
@@ -99,6 +101,9 @@ def _begun(args: argparse.Namespace, display: Display) -> Begin:
     Folder(out).check_free()
     check_loggers(recipe)
     make_stage(recipe).check_tools()  # a task or a team that cannot be is refused before torch is loaded
+    for part in recipe.policies.values():
+        if not is_engine(part.model):
+            check_model_words(part.model, part.device, part.dtype)
 
     def begin() -> Session:
         from baton.compose.training import begin as begin_run

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from baton.cli.printing import remark
-from baton.trace.validation import LEVELS, Problem, ValidationReport, validate_file
+from baton.trace.formats.recognition import STANDARD_INPUT
+from baton.trace.validation import LEVELS, Level, Problem, ValidationReport, validate_file
 from baton.view.terminal.fitting import Line
 from baton.view.terminal.live import live_line
 from baton.view.terminal.screen import emit, take_every_character
@@ -34,9 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     reports: list[ValidationReport] = []
-    for path in ("/dev/stdin" if file == "-" else file for file in args.files):
+    for path in args.files:
         with _progress(path) as progress:
-            report = validate_file(path, args.level, progress=progress)
+            report = _report(path, args.level, progress)
         reports.append(report)
         if report.unreadable is not None:
             remark(f"baton validate: {printable(report.unreadable)}")
@@ -50,6 +52,15 @@ def run(args: argparse.Namespace) -> int:
     return (
         2 if any(report.unreadable for report in reports) else int(any(report.counts for report in reports))
     )
+
+
+def _report(path: str, level: Level, progress: Callable[[int], None]) -> ValidationReport:
+    """The problems of a file; - is standard input, and is called so."""
+    if path != "-":
+        return validate_file(path, level, progress=progress)
+    found = validate_file(STANDARD_INPUT, level, progress=progress)
+    said = None if found.unreadable is None else found.unreadable.replace(STANDARD_INPUT, "standard input")
+    return structs.replace(found, path="standard input", unreadable=said)
 
 
 def _lines(report: ValidationReport) -> Iterator[Line]:

@@ -22,6 +22,7 @@ from baton.trace.formats import read_all
 from baton.trace.formats.durable import NotWritten
 from baton.trace.formats.parquet.manifest import has_shards
 from baton.trace.formats.parquet.shard_read import sealed_ids
+from baton.trace.formats.recognition import opened_name
 from baton.trace.formats.sqlite.store import Store
 from baton.trace.formats.sqlite.store_read import list_traces, read_store
 from baton.trace.trace import Trace
@@ -140,7 +141,7 @@ def one_trace(path: str, trace_id: str | None) -> Trace:
     """The trace that is meant, of those in a place."""
     ids: list[str] = []
     first: Trace | None = None
-    for trace in read_all(path):
+    for trace in read_all(opened_name(path)):
         if trace_id is None or trace.trace_id == trace_id:
             first = first or trace
         ids.append(trace.trace_id)
@@ -159,9 +160,9 @@ def traces_at(*paths: str | Path) -> list[Trace]:
 
 def placed_traces(*paths: str | Path) -> list[tuple[str, Trace]]:
     """The same, each with the place where it is: what made a trace of training stands beside it."""
-    found = [(str(path), trace) for path in paths for trace in read_all(path)]
+    found = [(str(path), trace) for path in paths for trace in read_all(opened_name(path))]
     if not found:
-        raise UsageError(f"{', '.join(map(str, paths))}: no trace in there.")
+        raise UsageError(f"{', '.join(str(opened_name(path)) for path in paths)}: no trace in there.")
     return found
 
 

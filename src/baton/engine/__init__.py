@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from baton import registry
-from baton.engine.model_places import check_there
+from baton.engine.model_places import check_device_name, check_dtype_name, check_folder
 from baton.errors import UsageError, nearest
 from baton.team.protocol import Engine
 
@@ -34,7 +34,9 @@ def _torch(rest: str) -> Engine:
     plain = options.get("template")
     if plain not in (None, "plain"):
         raise UsageError(f"template {plain!r} is not known. Expected plain, or nothing for the model's own.")
-    check_there(folder)
+    check_device_name(options.get("device"))
+    check_dtype_name(options.get("dtype"))
+    check_folder(folder)
     from baton.engine.torch import PlainTemplate, TorchEngine
 
     return TorchEngine.open(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from baton.engine.model_places import check_there
+from baton.engine.model_places import MODEL_FILES, check_dtype_name, check_folder, unknown_dtype
 from baton.engine.torch.batch import Compute, EngineLimits, PooledCompute
 from baton.engine.torch.cache import KVShape, Node, PrefixCache
 from baton.engine.torch.flat import FlatPass, prefill_pass
@@ -20,34 +19,13 @@ from baton.engine.torch.forward import Forward, ModelForward, close, forward_of
 from baton.engine.torch.passes import PrefillPass
 from baton.errors import UsageError
 
-_EXPECTED = (
-    "Give a folder written by save_pretrained, with config.json, model.safetensors and tokenizer.json."
-)
-
-
-def check_folder(folder: str | Path) -> None:
-    """That it looks like a model's, before anything is loaded."""
-    path = Path(folder)
-    check_there(path)
-    try:
-        config = json.loads((path / "config.json").read_text("utf-8"))
-        wrong = (
-            ""
-            if isinstance(config, dict) and "model_type" in config
-            else "its config.json names no model_type"
-        )
-    except OSError:
-        wrong = "it has no config.json"
-    except ValueError:
-        wrong = "its config.json is not JSON"
-    if wrong:
-        raise UsageError(f"{str(folder)!r} is not a model: {wrong}. {_EXPECTED}")
-
 
 def check_dtype(dtype: str | None) -> None:
+    """That it is one that this torch has, of numbers with a point."""
+    check_dtype_name(dtype)
     kind = torch.float32 if dtype is None else getattr(torch, dtype, None)
     if not (isinstance(kind, torch.dtype) and kind.is_floating_point):
-        raise UsageError(f"dtype {dtype!r} is not known. Expected float32, bfloat16 or float16.")
+        raise unknown_dtype(str(dtype))
 
 
 _HERE = {"local_files_only": True, "trust_remote_code": False}
@@ -68,7 +46,7 @@ def open_folder(folder: str | Path, device: str, dtype: str | None) -> tuple[Any
         tokenizer = AutoTokenizer.from_pretrained(path, **_HERE)
     except (OSError, ValueError, KeyError) as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise UsageError(f"{str(folder)!r} cannot be opened as a causal LM: {first} {_EXPECTED}") from error
+        raise UsageError(f"{str(folder)!r} cannot be opened as a causal LM: {first} {MODEL_FILES}") from error
     return model.to(device), tokenizer
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from baton.engine import read_options
-from baton.engine.model_places import check_device_name, check_there
+from baton.engine.model_places import check_device_name, check_dtype_name, check_folder
 from baton.errors import MissingExtraError, UsageError, nearest
 from baton.team.protocol import Engine
 
@@ -41,31 +41,29 @@ MODELS: dict[str, tuple[Callable[[str | None, str | None], tuple[Any, Any]], str
 
 def check_model(name: str, *, device: str | None = None, dtype: str | None = None) -> None:
     """What can be told about a model without loading it: that it is one, and that there is a place for it."""
-    _check_words(name, device)
+    check_model_words(name, device, dtype)
     try:
         import torch
         import transformers
     except ImportError as error:
         raise MissingExtraError("a local model", "torch") from error
     del torch, transformers
-    from baton.engine.torch.load import check_folder
     from baton.learn.models.local import check_place
 
     check_place(device, dtype)
-    if name not in MODELS:
-        check_folder(name)
 
 
-def _check_words(name: str, device: str | None) -> None:
+def check_model_words(name: str, device: str | None, dtype: str | None) -> None:
     """What can be told even without torch, which takes seconds to load."""
     check_device_name(device)
+    check_dtype_name(dtype)
     if name in MODELS:
         return
     if not Path(name).is_dir() and "/" not in name:
         raise UsageError(
             f"there is no model {name!r}. {nearest(name, MODELS)} Or give the folder of a Hugging Face model."
         )
-    check_there(name)
+    check_folder(name)
 
 
 def load_model(name: str, *, device: str | None = None, dtype: str | None = None) -> tuple[Any, Any]:

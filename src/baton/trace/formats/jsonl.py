@@ -15,6 +15,7 @@ given back in `seq` order); what could not be is refused when it is written.
 from __future__ import annotations
 
 import codecs
+import json
 import os
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
@@ -221,6 +222,8 @@ def _malformed(line: bytes, path: str, number: int, error: Exception) -> str:
             _check_version(peek.version, path, number)
     except _UNREADABLE:
         pass
+    if (more := after_record(line)) is not None:
+        return f"{path}: {after_record_said(number, more)}"
     said = "it is nested too deep" if isinstance(error, RecursionError) else str(error)[:200]
     return f"{path}: line {number:,} is not a record of a trace: {said}."
 
@@ -239,13 +242,34 @@ def _too_long(path: str, number: int) -> str:
 
 def _is_cut_off(line: bytes) -> bool:
     """Whether a last line without a newline is the beginning of a record, as opposed to something else."""
-    if not line.lstrip().startswith(b"{"):
+    if not line.lstrip().startswith(b"{") or after_record(line) is not None:
         return False
     try:
         msgspec.json.decode(line)
     except _UNREADABLE as error:
         return not isinstance(error, RecursionError)
     return False
+
+
+def after_record(line: bytes) -> bytes | None:
+    """What stands on a line behind a whole JSON object; None: nothing, or there is no whole one."""
+    text = line.decode("utf-8", "surrogateescape")
+    start = len(text) - len(text.lstrip())
+    try:
+        found, end = json.JSONDecoder().raw_decode(text, start)
+    except (ValueError, RecursionError):
+        return None
+    more = text[end:].strip(" \t\r\n").encode("utf-8", "surrogateescape")
+    return more if more and isinstance(found, dict) else None
+
+
+def after_record_said(number: int, more: bytes) -> str:
+    """What to say of a line that goes on behind its record, as one does whose newline was damaged."""
+    shown = repr(more[:8]) + ("…" if len(more) > 8 else "")
+    return (
+        f"line {number:,} has {shown} after its record, where the line should end. It was damaged after it was "
+        "written: the record is whole, so put a newline there."
+    )
 
 
 def encode_record(record: Header | Record | End) -> bytes:

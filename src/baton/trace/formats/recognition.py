@@ -22,6 +22,7 @@ _COMPRESSED = {
 }
 IMPORTED = "import.json"
 """Marks a folder of traces that `baton import` made, one JSON Lines file each."""
+STANDARD_INPUT = "/dev/stdin"
 _HEAD_BYTES = 1 << 16
 _KNOWN = "Baton reads JSON Lines, the survey's JSON, its own SQLite stores and directories of sealed shards."
 _KIND_FIRST = re.compile(rb'\{\s*"kind"\s*:')
@@ -73,6 +74,11 @@ def detect(path: str | os.PathLike[str]) -> str:
             return _detect_content(file.read(_HEAD_BYTES), place)
     except OSError as error:
         raise FormatError(f"{place} cannot be read: {error.strerror}.") from None
+
+
+def opened_name(path: str | Path) -> str | Path:
+    """What to open for a place that a person named: - is standard input."""
+    return STANDARD_INPUT if path == "-" else path
 
 
 def kept_in(path: str | os.PathLike[str]) -> Path:

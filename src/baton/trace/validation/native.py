@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from baton.errors import FormatError, nearest
 from baton.installed import upgrade_hint
+from baton.trace.formats.jsonl import after_record, after_record_said
 from baton.trace.records import Call, Credit, Edge, Event, Payload, Reward, decode_hook
 from baton.trace.trace import FORMAT_VERSION, End, Header
 from baton.trace.validation.parts import KINDS, Parts
@@ -252,6 +253,8 @@ class _Gathering:
 
     def _loosely(self, line: bytes, error: Exception, *, cut: bool) -> dict[str, Any] | None:
         """The line as plain JSON, NaN and all; None once reported as no JSON object."""
+        if cut and (more := after_record(line)) is not None:
+            raise FormatError(after_record_said(self.line, more))
         try:
             text = line.decode("utf-8")
         except UnicodeDecodeError as wrong:
