@@ -7,17 +7,14 @@ spawn gets one, a result whose call is not there gets a call. Whatever is conclu
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeVar
 
 from msgspec.structs import replace
 
-from baton.connect.assembly.gathering import Gathered, time_of
+from baton.connect.assembly.gathering import LAST_TIME, Gathered, time_of
 from baton.connect.assembly.people import NO_SPAWN, Person
 from baton.connect.import_report import ImportReport
-from baton.connect.seen import Link, SeenCall, SeenEvent
+from baton.connect.seen import Link, SeenEvent
 from baton.trace.graph.lineage import NO_EFFECT
-
-T = TypeVar("T", SeenCall, SeenEvent)
 
 NO_CALL = "a tool's result is there and its call is not"
 OPEN_CALL = "a result names no call: the latest open call of its tool"
@@ -40,11 +37,14 @@ class AgentLines:
         """Place of a tool's result -> place of its call, where that is the same agent's."""
         self.first_of_call: dict[str, int] = {}
         """Key of a call -> place of the first event that it said."""
-        for key in sorted(gathered.events):
-            self.add(_timed(gathered.events[key], report))
+        self.events = [gathered.events[key] for key in sorted(gathered.events)]
+        self.place = {event.key: place for place, event in enumerate(self.events)}
+        for place, event in enumerate(self.events):
+            if event.t is not None and not 0 <= event.t < LAST_TIME:
+                self.events[place] = replace(event, t=time_of(event.t, report, event.at))
         for key, call in self.calls.items():
-            if (timed := _timed(call, report)) is not call:
-                self.calls[key] = timed
+            if call.t is not None and not 0 <= call.t < LAST_TIME:
+                self.calls[key] = replace(call, t=time_of(call.t, report, call.at))
         self._carry_calls()
         self._settle_spawns()
         self._put_in_order()
@@ -90,7 +90,11 @@ class AgentLines:
     def _settle_spawns(self) -> None:
         """Every agent with a parent is spawned once, by that parent or by whoever says so."""
         made: dict[str, SeenEvent] = {}
-        spawns = [place for place, event in enumerate(self.events) if _makes_somebody(event)]
+        spawns = [
+            place
+            for place, event in enumerate(self.events)
+            if event.type == "spawn" and _makes_somebody(event)
+        ]
         spawns.sort(key=lambda place: _by_time(self.events[place]))
         for place in spawns:
             event = self.events[place]
@@ -142,7 +146,12 @@ class AgentLines:
             self.of.setdefault(event.agent, []).append(place)
         events = self.events
         for places in self.of.values():
-            places.sort(key=lambda place: _in_line(events[place]))
+            keyed = [
+                (event.order, -1.0 if event.t is None else event.t, event.key, place)
+                for event, place in ((events[place], place) for place in places)
+            ]
+            keyed.sort()
+            places[:] = [each[3] for each in keyed]
             # Whom an agent made stands before its last word, however late they were first seen.
             last = len(places)
             while (
@@ -210,15 +219,8 @@ class AgentLines:
         return call
 
 
-def _timed(seen: T, report: ImportReport) -> T:
-    """The same, without a time that is none."""
-    if seen.t is None or time_of(seen.t, report, seen.at) is not None:
-        return seen
-    return replace(seen, t=None)
-
-
 def _makes_somebody(event: SeenEvent) -> bool:
-    return event.type == "spawn" and event.status not in NO_EFFECT
+    return event.status not in NO_EFFECT
 
 
 def _as_decision(event: SeenEvent) -> SeenEvent:
@@ -229,10 +231,6 @@ def _as_decision(event: SeenEvent) -> SeenEvent:
 
 def _by_time(event: SeenEvent) -> tuple[float, str]:
     return (float("inf") if event.t is None else event.t, event.key)
-
-
-def _in_line(event: SeenEvent) -> tuple[tuple[float, ...], float, str]:
-    return (event.order, -1.0 if event.t is None else event.t, event.key)
 
 
 def acts(events: list[SeenEvent], places: Iterable[int]) -> list[int]:

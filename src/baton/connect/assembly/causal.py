@@ -25,7 +25,7 @@ class Order:
         self.ranks = self._rank()
         self.ties = ties
         self.places = self._sorted()
-        self._move_times()
+        self.seconds = self._moved_times()
 
     def _own_times(self) -> list[float | None]:
         """When each event began: an event that carries a call began with it, unless it was timed itself."""
@@ -127,11 +127,12 @@ class Order:
             sure = 2 if tie.why is None else 0 if tie.why == RECEIVED else 1
         return (sure, _SURENESS.get(tie.type, 0), self.ranks[tie.src], self.ranks[tie.dst])
 
-    def _move_times(self) -> None:
+    def _moved_times(self) -> list[float]:
         """Seconds for every event, never before those of what it depends on."""
         times = self.times
         earliest = min((t for t in times if t is not None), default=0.0)
         floor = [earliest] * len(times)
+        seconds = list(floor)
         after: list[list[int]] = [[] for _ in times]
         for tie in self.ties:
             after[tie.src].append(tie.dst)
@@ -143,7 +144,8 @@ class Order:
                 if least - t > 1e-6:
                     self.lines.report.mend(_BACK, self.lines.events[place].at)
                 t = least
-            times[place] = t
+            seconds[place] = t
             for follower in after[place]:
                 if floor[follower] < t:
                     floor[follower] = t
+        return seconds

@@ -49,19 +49,25 @@ class Contents:
             return None
         if self._redact is not None:
             text = self._redact(text, self._report)
-        raw = text.encode("utf-8", "surrogatepass")
+        try:
+            raw = text.encode()
+        except UnicodeEncodeError:  # half of a pair
+            raw = text.encode("utf-8", "surrogatepass")
         ref = content_address(raw)
         if ref not in self.payloads:
-            self.payloads[ref] = self._packed(ref, raw, media_type)
+            self.payloads[ref] = (
+                Payload(ref=ref, size=len(raw), media_type=media_type, data=raw)
+                if self.keep_payloads and len(raw) < _PACK_FROM_BYTES
+                else self._packed(ref, raw, media_type)
+            )
         return ref
 
     def _packed(self, ref: str, raw: bytes, media_type: str) -> Payload:
         if not self.keep_payloads:
             return Payload(ref=ref, size=len(raw), media_type=media_type)
-        if len(raw) >= _PACK_FROM_BYTES:
-            packed = zlib.compress(raw, _PACK_LEVEL)
-            if len(packed) < len(raw):
-                return Payload(ref=ref, size=len(raw), media_type=media_type, codec="zlib", data=packed)
+        packed = zlib.compress(raw, _PACK_LEVEL)
+        if len(packed) < len(raw):
+            return Payload(ref=ref, size=len(raw), media_type=media_type, codec="zlib", data=packed)
         return Payload(ref=ref, size=len(raw), media_type=media_type, data=raw)
 
     def name(self, name: str | None) -> str | None:
@@ -72,6 +78,10 @@ class Contents:
         if known is None:
             known = self._names[name] = self.text(name)[:_LONGEST_NAME]
         return known
+
+    def is_plain(self, text: str) -> bool:
+        """Whether a text may stand as it is without a look."""
+        return self._redact is None and text.isascii()
 
     def text(self, text: str) -> str:
         if self._redact is not None:

@@ -18,7 +18,7 @@ from baton.connect.seen import Seen, SeenAgent, SeenCall, SeenEvent, SeenReward,
 S = TypeVar("S", SeenSession, SeenAgent, SeenCall, SeenEvent, SeenReward)
 
 _FIRST = ("order", "t", "started")  # of these the least counts: where something began
-_LAST_TIME = 1e11  # seconds since 1970: past it, milliseconds were given for seconds
+LAST_TIME = 1e11  # seconds since 1970: past it, milliseconds were given for seconds
 
 
 class Gathered:
@@ -128,7 +128,7 @@ def time_of(t: float | None, report: ImportReport, at: str) -> float | None:
     """Seconds since 1970, or None for what is no time."""
     if t is None:
         return None
-    if not isinstance(t, int | float) or not 0 <= t < _LAST_TIME:
+    if not isinstance(t, int | float) or not 0 <= t < LAST_TIME:
         report.mend("a time that is no time was left out", at)
         return None
     return float(t)
@@ -137,7 +137,12 @@ def time_of(t: float | None, report: ImportReport, at: str) -> float | None:
 def seconds_of(duration: float | None, report: ImportReport, at: str) -> float | None:
     if duration is None:
         return None
-    if not isinstance(duration, int | float) or not 0 <= duration < _LAST_TIME:
+    if not isinstance(duration, int | float) or not 0 <= duration < LAST_TIME:
         report.mend("a duration that is none was left out", at)
         return None
     return float(duration)
+
+
+def micro(seconds: float) -> float:
+    """Rounded to microseconds; `round` would take as long as all the rest of an event."""
+    return int(seconds * 1e6 + 0.5) / 1e6

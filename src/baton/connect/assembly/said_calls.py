@@ -11,7 +11,7 @@ from msgspec import Struct
 from baton.connect.assembly.agent_lines import AgentLines
 from baton.connect.assembly.causal import Order
 from baton.connect.assembly.contents import Contents
-from baton.connect.assembly.gathering import seconds_of
+from baton.connect.assembly.gathering import micro, seconds_of
 from baton.connect.seen import SeenCall
 from baton.trace.log import common_prefix
 from baton.trace.records import Call, Floats, Ints, Sampling
@@ -28,11 +28,10 @@ class JoinedCall(Struct):
     context: Ints | None
     """Prompt and completion, where they were recorded."""
 
-    @property
-    def tokens(self) -> int | None:
-        """What it is charged with: the counts that are known."""
-        known = [n for n in (self.record.prompt_tokens, self.record.completion_tokens) if n is not None]
-        return sum(known) if known else None
+    first: int
+    """Place of the first event that it said."""
+    tokens: int | None
+    """What it is charged with: the counts that are known."""
 
 
 class CallRecords:
@@ -55,10 +54,12 @@ class CallRecords:
 
     def _said(self, id_: str, seen: SeenCall, before: JoinedCall | None) -> JoinedCall:
         lines, contents, report = self._lines, self._contents, self._lines.report
-        parent = self._parent(seen)
-        whole = self._numbers(Ints, seen.prompt_ids, seen.at)
-        completion = self._numbers(Ints, seen.completion_ids, seen.at)
-        logprobs = self._numbers(Floats, seen.logprobs, seen.at)
+        parent = None if seen.parent is None else self._parent(seen)
+        whole = None if seen.prompt_ids is None else self._numbers(Ints, seen.prompt_ids, seen.at)
+        completion = (
+            None if seen.completion_ids is None else self._numbers(Ints, seen.completion_ids, seen.at)
+        )
+        logprobs = None if seen.logprobs is None else self._numbers(Floats, seen.logprobs, seen.at)
         if logprobs is not None and (completion is None or len(logprobs) != len(completion)):
             report.mend("log-probabilities that do not fit their tokens were left out", seen.at)
             logprobs = None
@@ -68,48 +69,50 @@ class CallRecords:
             keep = common_prefix(grown.context, whole)
         named = parent if parent is not None else grown if keep else None
         person = lines.people[seen.agent]
-        duration = seconds_of(seen.duration_s, report, seen.at)
-        record = Call(
-            id=id_,
-            agent=person.id,
-            role=person.role,
-            policy=contents.name(seen.policy),
-            parent=None if named is None else named.record.id,
-            keep=keep,
-            prompt_ids=None if whole is None else whole[keep:],
-            completion_ids=completion,
-            logprobs=logprobs,
-            prompt_ref=self._prompt(seen),
-            completion_ref=contents.payload(seen.completion),
-            prompt_tokens=self._count(seen.prompt_tokens, seen.at),
-            completion_tokens=self._count(seen.completion_tokens, seen.at),
-            sampling=_sampling(seen.temperature),
-            finish_reason=contents.name(seen.finish_reason),
-            t=None if seen.t is None else max(0.0, round(seen.t - self._zero, 6)),
-            duration_s=duration,
-        )
+        duration = None if seen.duration_s is None else seconds_of(seen.duration_s, report, seen.at)
+        fields: dict[str, Any] = {
+            "role": person.role,
+            "policy": contents.name(seen.policy),
+            "parent": None if named is None else named.record.id,
+            "prompt_ids": None if whole is None else whole[keep:],
+            "completion_ids": completion,
+            "logprobs": logprobs,
+            "prompt_ref": None if seen.prompt is None else self._prompt(seen.prompt),
+            "completion_ref": contents.payload(seen.completion),
+            "prompt_tokens": self._count(seen.prompt_tokens, seen.at),
+            "completion_tokens": self._count(seen.completion_tokens, seen.at),
+            "sampling": None if seen.temperature is None else _sampling(seen.temperature),
+            "finish_reason": contents.name(seen.finish_reason),
+            "t": None if seen.t is None else max(0.0, micro(seen.t - self._zero)),
+            "duration_s": duration,
+        }
+        # What is at its default is not given: that takes half of the time.
+        known_fields = {name: value for name, value in fields.items() if value is not None}
+        record = Call(id=id_, agent=person.id, keep=keep, **known_fields)
         context = None if whole is None or completion is None else whole + completion
-        return JoinedCall(key=seen.key, seen=seen, record=record, context=context)
+        known = [n for n in (record.prompt_tokens, record.completion_tokens) if n is not None]
+        return JoinedCall(
+            key=seen.key,
+            seen=seen,
+            record=record,
+            context=context,
+            first=lines.first_of_call[seen.key],
+            tokens=sum(known) if known else None,
+        )
 
     def _parent(self, seen: SeenCall) -> JoinedCall | None:
-        if seen.parent is None:
-            return None
-        parent = self.by_key.get(seen.parent)
+        parent = self.by_key.get(seen.parent or "")
         if parent is None:
             where = "comes after it" if seen.parent in self._number else "is not there"
             self._lines.report.mend(f"a call grows from one that {where}: it stands by itself", seen.at)
         return parent
 
-    def _prompt(self, seen: SeenCall) -> str | None:
-        if seen.prompt is None:
-            return None
+    def _prompt(self, prompt: tuple[tuple[str, str], ...]) -> str | None:
         clean = self._contents.text
-        messages = [{"speaker": clean(speaker), "text": clean(text)} for speaker, text in seen.prompt]
+        messages = [{"speaker": clean(speaker), "text": clean(text)} for speaker, text in prompt]
         return self._contents.payload(msgspec.json.encode(messages).decode(), "application/json")
 
     def _numbers(self, kind: type[A], values: Any, at: str) -> A | None:
-        if values is None:
-            return None
         if not self._contents.keep_ids:
             self._lines.report.mend("token ids are left out where secrets are redacted", at)
             return None
