@@ -113,7 +113,12 @@ class _Rows:
 
     def __enter__(self) -> Self:
         with _reading(self.path):
-            self._file = arrow().parquet.ParquetFile(self.path, read_dictionary=word_columns(self.kind))
+            parquet = arrow().parquet
+            there = set(parquet.read_schema(self.path).names)
+            words = [
+                name for name in word_columns(self.kind) if name in there
+            ]  # some are younger than the shard
+            self._file = parquet.ParquetFile(self.path, read_dictionary=words)
             meta = self._file.metadata
             sizes = [meta.row_group(index).num_rows for index in range(meta.num_row_groups)]
         self._starts = list(accumulate(sizes, initial=0))
