@@ -21,8 +21,8 @@ from msgspec import Struct, field
 from baton.trace.vocabulary import CreditUnit, Decision, EdgeType, EventType, RewardFamily, Status, Topology
 
 
-class Sighting(Struct, frozen=True, kw_only=True):
-    """What all sightings have in common."""
+class Sighting(Struct, tag_field="seen", frozen=True, kw_only=True, omit_defaults=True):
+    """What all sightings have in common. `seen` tells them apart in a journal, where each is one line of JSON."""
 
     session: str
     """Which run this belongs to, by the source's own id: one session is one trace."""
@@ -34,7 +34,7 @@ class Sighting(Struct, frozen=True, kw_only=True):
     """None: recorded. Otherwise why the reader concluded it, as half a sentence: "no entry names a parent"."""
 
 
-class SeenSession(Sighting, frozen=True, kw_only=True):
+class SeenSession(Sighting, tag="session", frozen=True, kw_only=True):
     """The run itself; `key` is its session. Nothing needs to be known but that it is there."""
 
     system: str | None = None
@@ -50,7 +50,7 @@ class SeenSession(Sighting, frozen=True, kw_only=True):
     meta: dict[str, Any] = field(default_factory=dict)
 
 
-class SeenAgent(Sighting, frozen=True, kw_only=True):
+class SeenAgent(Sighting, tag="agent", frozen=True, kw_only=True):
     """Somebody who acts. `key` is what events call it, one through handoffs, continuation and resume."""
 
     name: str | None = None
@@ -68,7 +68,7 @@ class Link(Struct, frozen=True, gc=False):
     why: str | None = None
 
 
-class SeenCall(Sighting, frozen=True, kw_only=True):
+class SeenCall(Sighting, tag="call", frozen=True, kw_only=True):
     """One answer of a model. What is not known is None: a count that is not sure is no count."""
 
     agent: str
@@ -96,7 +96,7 @@ class SeenCall(Sighting, frozen=True, kw_only=True):
     extra: dict[str, Any] = field(default_factory=dict)
 
 
-class SeenEvent(Sighting, frozen=True, kw_only=True):
+class SeenEvent(Sighting, tag="event", frozen=True, kw_only=True):
     """One thing that happened."""
 
     agent: str
@@ -127,7 +127,7 @@ class SeenEvent(Sighting, frozen=True, kw_only=True):
     """Properties of the source, kept as they came."""
 
 
-class SeenReward(Sighting, frozen=True, kw_only=True):
+class SeenReward(Sighting, tag="reward", frozen=True, kw_only=True):
     """A score that the source gave."""
 
     value: float
