@@ -27,8 +27,8 @@ class Growth:
         if before is None:
             return None, whole
         parent, known = before
-        if parent == call or not known or whole[: len(known)] != known:
-            return None, whole
+        if parent == call or not known or len(whole) <= len(known) or whole[: len(known)] != known:
+            return None, whole  # nothing new is a question asked again, not one that grew
         return parent, _without(self._said.pop(parent, ""), whole[len(known) :])
 
     def answered(self, call: str, completion: str | None) -> None:

@@ -31,7 +31,8 @@ class Telling:
         self.session = session
         self.see = see
         self.system = system
-        self._known: set[str] = set()
+        self.known: set[str] = set()
+        """Keys of the agents that were told of."""
         self._count = 0
         self._asked = False
         self._due: dict[str, dict[str, EdgeType]] = {}
@@ -59,8 +60,8 @@ class Telling:
         self, key: str, name: str, *, role: str | None = None, parent: str | None = None, why: str | None = None
     ) -> str:
         """Somebody is there; said once."""
-        if key not in self._known:
-            self._known.add(key)
+        if key not in self.known:
+            self.known.add(key)
             self.see(SeenAgent(session=self.session, key=key, name=name, role=role, parent=parent, why=why))
         return key
 
@@ -113,9 +114,13 @@ class Telling:
         self.event("return", key, agent, content=result, to=to, **known)
         self.owe(to, key, "return")
 
-    def message(self, key: str, agent: str, to: str | None, text: Any = None, **known: Any) -> None:
+    def message(
+        self, key: str, agent: str, to: str | None, text: Any = None, *, among: Iterable[str] | None = None, **known: Any
+    ) -> None:
+        """To one agent; to None: to all, or all `among` whom it is said."""
         self.event("message", key, agent, content=text, to=to, **known)
-        for receiver in self._known - {agent} if to is None else {to}:
+        everybody = self.known if among is None else set(among)
+        for receiver in everybody - {agent} if to is None else {to}:
             self.owe(receiver, key, "message")
 
     def hand_over(self, key: str, agent: str, to: str, text: Any = None, **known: Any) -> None:
