@@ -10,16 +10,20 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from baton.connect.import_report import ImportReport
+from baton.connect.redaction import Redaction
 from baton.connect.seen import Seen, SeenCall, SeenEvent, SeenSession
 from baton.errors import UsageError
 
 SUFFIX = ".seen.jsonl"
+FOLDER = "journal"
+"""Where journals are, in the folder that a program is recorded into."""
 
 
 class Lost(msgspec.Struct, tag_field="seen", tag="lost", frozen=True, kw_only=True):
@@ -32,18 +36,22 @@ class Lost(msgspec.Struct, tag_field="seen", tag="lost", frozen=True, kw_only=Tr
 class Journal:
     """An append-only file of sightings, for any number of threads."""
 
-    def __init__(self, folder: str | os.PathLike[str], *, payloads: bool, redact: Callable[[str], str]) -> None:
-        self.folder = Path(folder)
+    def __init__(
+        self, folder: str | os.PathLike[str], report: ImportReport, *, payloads: bool, redact: Iterable[str] | None
+    ) -> None:
+        self.folder = Path(folder).expanduser()
+        self._redact = None if redact is None else Redaction(redact)
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            journals = self.folder / FOLDER
+            journals.mkdir(parents=True, exist_ok=True)
             stamp = time.strftime("%Y%m%d-%H%M%S")
-            self.path, self._file = _new_file(self.folder, f"{stamp}-{os.getpid()}")
+            self.path, self._file = _new_file(journals, f"{stamp}-{os.getpid()}")
         except OSError as error:
             raise UsageError(
                 f"cannot record into {str(self.folder)!r}: {error.strerror}. Give a folder that can be written."
             ) from None
         self._payloads = payloads
-        self._redact = redact
+        self._report = report
         self._lock = threading.Lock()
         self._encode = msgspec.json.Encoder(enc_hook=str).encode
         self.lines = 0
@@ -69,13 +77,15 @@ class Journal:
         given = {name: value for name, value in given.items() if value}
         if not given:
             return sighting
+        if self._payloads and self._redact is None:
+            return sighting
         if not self._payloads:
             return msgspec.structs.replace(sighting, **{name: _NOTHING.get(name) for name in given})
         return msgspec.structs.replace(sighting, **{name: self._clean(value) for name, value in given.items()})
 
     def _clean(self, value: Any) -> Any:
-        if isinstance(value, str):
-            return self._redact(value)
+        if isinstance(value, str) and self._redact is not None:
+            return self._redact(value, self._report)
         if isinstance(value, dict):
             return {name: self._clean(part) for name, part in value.items()}
         if isinstance(value, list | tuple):

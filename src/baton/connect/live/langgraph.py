@@ -39,9 +39,8 @@ class _Run:
         # Of a graph.
         self.single = False  # one agent, whose nodes are its steps
         self.returned: dict[int, list[str]] = {}  # step -> what came back in it
-        self.sent: list[str] = []  # who chose the next pushes, in their order
+        self.sent: list[str] = []  # which nodes chose the next pushes, in their order
         self.controlled: set[str] = set()  # nodes that were handed control and have not run yet
-        self.runs: dict[str, int] = {}  # agent -> its activations
         # Of a node.
         self.step = int(metadata.get("langgraph_step") or 0)
         self.others = 0  # tools run here for another agent
@@ -183,17 +182,18 @@ class LangGraphRecorder(LiveRecorder):
         telling, lead = self._telling(node), self._graph_agent(graph)
         pushed = "__pregel_push" in node.metadata.get("langgraph_path", ())
         key = node.id if pushed else _key(graph, node.name)
-        chooser = node.metadata.get("chooser") or lead
-        node.agent = telling.agent(key, node.name, parent=chooser)
-        times = graph.runs[key] = graph.runs.get(key, 0) + 1
+        again = key in telling.known
         if node.name in graph.controlled:
             graph.controlled.discard(node.name)
-        elif times == 1:
-            content = node.inputs if pushed else None
-            telling.spawn(f"{node.id}/begin", chooser, key, content, opened=node.opened)
+        elif again:
+            telling.hand_over(f"{node.id}/begin", lead, key, opened=node.opened)
         else:
-            telling.hand_over(f"{node.id}/begin", chooser, key, opened=node.opened)
-        return node.agent
+            telling.agent(key, node.name, parent=lead)
+            sent = {"sent_by": node.metadata.get("chooser")}
+            task = node.inputs if pushed else None
+            telling.spawn(f"{node.id}/begin", lead, key, task, opened=node.opened, extra=sent)
+        node.agent = key
+        return key
 
     def _actor(self, run: _Run) -> str:
         """Who acts in a run."""
@@ -226,7 +226,8 @@ class LangGraphRecorder(LiveRecorder):
     def _node_sends(self, node: _Run, targets: list[Any]) -> None:
         graph = node.above
         if targets and graph is not None and not graph.single:
-            graph.sent += [self._node_agent(node)] * len(targets)
+            self._node_agent(node)
+            graph.sent += [node.name] * len(targets)
 
     def _node_ends(self, node: _Run, outputs: Any) -> None:
         graph = node.above
@@ -276,7 +277,6 @@ class LangGraphRecorder(LiveRecorder):
         to = telling.agent(_key(graph, target), target)
         telling.hand_over(key, agent, to, text, call=telling.last_call(agent))
         graph.controlled.add(target)
-        graph.runs.setdefault(to, 0)
 
     def _graph_ends(self, graph: _Run, outputs: Any, status: Any) -> None:
         telling, agent = self._telling(graph), self._graph_agent(graph)

@@ -59,7 +59,8 @@ class OpenAIAgentsRecorder(LiveRecorder):
     def prepare(self) -> None:
         self._spans: dict[str, dict[str, _Span]] = {}  # trace -> its open spans
         self._current: dict[tuple[str, str], str] = {}  # (trace, scope) -> the agent in control
-        self._last: dict[str, tuple[str, Any, Any]] = {}  # trace -> agent, final output and status of its last run
+        self._last: dict[str, tuple[str, Any, Any, str | None]] = {}
+        """Trace -> of its last run, the agent, its final output, the status, the call that said it."""
         self._growth = Growth()
         self._before: tuple[Any, Any] | None = None
 
@@ -101,8 +102,8 @@ class OpenAIAgentsRecorder(LiveRecorder):
         session = trace.trace_id
         telling = self._begin(session)
         if session in self._last:
-            agent, output, status = self._last.pop(session)
-            telling.stop(f"{session}/stop", agent, output, status, call=telling.last_call(agent))
+            agent, output, status, call = self._last.pop(session)
+            telling.stop(f"{session}/stop", agent, output, status, call=call)
         telling.finish()
         self.forget(session)
         self._spans.pop(session, None)
@@ -148,10 +149,10 @@ class OpenAIAgentsRecorder(LiveRecorder):
         if agent is None:
             return
         if span.trace_id in self._last:
-            earlier, output, status = self._last[span.trace_id]
-            telling.message(f"{span.span_id}/before", earlier, None, output, status=status)
+            earlier, output, status, call = self._last[span.trace_id]
+            telling.message(f"{span.span_id}/before", earlier, None, output, status=status, call=call)
         status = held.status if held.status is not None or held.answered else "cancelled"
-        self._last[span.trace_id] = (agent, held.output, status)
+        self._last[span.trace_id] = (agent, held.output, status, telling.last_call(agent))
 
     def _agent_begins(self, telling: Telling, held: _Span, function: _Span | None) -> None:
         key = held.agent = f"{held.scope}/{held.data.name}"

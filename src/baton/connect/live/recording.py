@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable
 from importlib import import_module, metadata
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
+from baton.connect.import_report import ImportReport
+from baton.connect.live.assembling import Assembling
 from baton.connect.live.journal import Journal, Lost
 from baton.connect.live.telling import Telling
 from baton.connect.seen import Seen
@@ -35,21 +37,21 @@ class LiveRecorder:
     """The package whose version goes into the trace."""
 
     def __init__(
-        self, folder: str | os.PathLike[str], *, payloads: bool = True, redact: Iterable[str] = (), assemble: bool = True
+        self, folder: str | os.PathLike[str], *, payloads: bool = True, redact: Iterable[str] | None = None
     ) -> None:
-        self.journal = Journal(folder, payloads=payloads, redact=_redaction(redact))
+        self.report = ImportReport()
+        """What was recorded, as after an import."""
+        self.journal = Journal(folder, self.report, payloads=payloads, redact=redact)
+        self._assembling = Assembling(self.journal.path, self.journal.folder, self.report)
         self.failures: Counter[str] = Counter()
         """What went wrong inside the recorder -> how often."""
         self.lock = threading.RLock()
         self._tellings: dict[str, Telling] = {}
-        self._assemble = assemble
         self._closed = threading.Event()
         self._system = f"{self.framework} {version_of(self.framework)}"
-        self._worker: threading.Thread | None = None
         self.prepare()
-        if assemble:
-            self._worker = threading.Thread(target=self._keep_up, name="baton-recorder", daemon=True)
-            self._worker.start()
+        self._worker = threading.Thread(target=self._keep_up, name="baton-recorder", daemon=True)
+        self._worker.start()
         atexit.register(self.close)
 
     def prepare(self) -> None:
@@ -98,10 +100,8 @@ class LiveRecorder:
         except Exception as error:
             self.failed("detach", error)
         self.journal.close()
-        if self._worker is not None:
-            self._worker.join(timeout=30)
-        if self._assemble:
-            self._bring_up_to_date()
+        self._worker.join(timeout=30)
+        self._bring_up_to_date(live=False)
 
     def attach(self) -> None:
         """Begin to listen, where the framework is told so by a call and not by an argument."""
@@ -126,16 +126,11 @@ class LiveRecorder:
             self._bring_up_to_date()
             wait = max(_EVERY_S, _SHARE * (time.monotonic() - began))
 
-    def _bring_up_to_date(self) -> None:
+    def _bring_up_to_date(self, *, live: bool = True) -> None:
         try:
-            assemble_folder(self)
+            self._assembling.advance(live=live)
         except Exception as error:
             self.failed("assembling", error)
-
-
-def assemble_folder(recorder: LiveRecorder) -> None:
-    """The journal of this recorder as traces beside it."""
-    raise NotImplementedError
 
 
 def guarded(
@@ -172,7 +167,3 @@ def framework_module(name: str, package: str) -> Any:
         raise UsageError(
             f"this recorder listens to {package}, which is not installed here. Type: pip install {package}"
         ) from None
-
-
-def _redaction(patterns: Iterable[str]) -> Callable[[str], str]:
-    return lambda text: text

@@ -42,7 +42,7 @@ class Telling:
     def begin(self, *, task: str | None = None, topology: Topology | None = None, **meta: Any) -> None:
         self.see(
             SeenSession(
-                session=self.session, key=self.session, system=self.system, task=task, topology=topology, started=now(),
+                session=self.session, key=self.session, system=self.system, task=task, topology=topology, started=now(), finished=False,
                 meta={name: value for name, value in meta.items() if value is not None},
             )  # fmt: skip
         )
@@ -89,12 +89,12 @@ class Telling:
         **known: Any,
     ) -> str:
         text, media_type = as_text(content)
-        links = {**self._came(type, agent, call), **dict(after)}
+        links = dict.fromkeys([*self._came(type, agent, call).items(), *after])
         self.see(
             SeenEvent(
                 session=self.session, key=key, agent=agent, type=type, order=self._order(),
                 t=now() if opened is None else opened, content=text, media_type=media_type, call=call,
-                after=tuple(Link(source, edge) for source, edge in links.items()),
+                after=tuple(Link(source, edge) for source, edge in links),
                 extra={name: value for name, value in (extra or {}).items() if value is not None}, **known,
             )  # fmt: skip
         )
