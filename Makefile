@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 OUT    ?= runs
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-long test-slow test-kernels campaigns check bench setup clean
+.PHONY: help train test test-long test-slow test-kernels test-connect campaigns check bench setup clean
 
 help:            ## Show these targets.
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  +##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -49,6 +49,9 @@ THREADS ?= 1
 
 test-kernels: $(VENV)/.dev ## Run the learning tests with other kernels: KERNEL=default, avx2 or avx512, THREADS=1 or 2 (three minutes).
 	@ATEN_CPU_CAPABILITY=$(KERNEL) OMP_NUM_THREADS=$(THREADS) $(BIN)/python -m pytest -n 2 $(KERNELS) $(ARGS)
+
+test-connect: ## Run other systems offline, each in an environment of its own under .venv-connect (ARGS=langgraph: one of them).
+	@$(PYTHON) tests/connect/frameworks/run.py $(ARGS)
 
 campaigns: $(VENV)/.dev ## Kill, damage, starve and mislead Baton by the hundred, and print one table (about 15 minutes).
 	@$(BIN)/python benchmarks/reliability.py $(ARGS)
