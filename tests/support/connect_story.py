@@ -23,7 +23,9 @@ Story = dict[str, list[str]]
 def only_in(name: str) -> None:
     """The tests of a module need another system, in the environment that `make test-connect` makes for it."""
     if os.environ.get("BATON_CONNECT") != name:
-        pytest.skip(f"needs an environment of its own: make test-connect ARGS={name}", allow_module_level=True)
+        pytest.skip(
+            f"needs an environment of its own: make test-connect ARGS={name}", allow_module_level=True
+        )
 
 
 def recorded(folder: Path, report: ImportReport | None = None) -> list[Trace]:
@@ -98,7 +100,9 @@ def prompts(trace: Trace, agent: str) -> list[str]:
     return [trace.text(call.prompt_ref) or "" for call in calls]
 
 
-def edges(trace: Trace, kinds: Iterable[str] = ("spawn", "return", "message", "aggregate", "causal")) -> set[str]:
+def edges(
+    trace: Trace, kinds: Iterable[str] = ("spawn", "return", "message", "aggregate", "causal")
+) -> set[str]:
     """What depends on what, but for the plain order of each agent's own events."""
     by_id = {event.id: event for event in trace.events}
     return {

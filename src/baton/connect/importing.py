@@ -103,7 +103,7 @@ class Importing:
                     path = self.out / f"{trace.trace_id}.jsonl"
                     files[path] = write_if_other(path, trace)
         if self.out is not None and files:
-            _write_report(self.out, report)
+            write_report(self.out, report)
         return Imported(
             report=report,
             traces=tuple(traces),
@@ -218,7 +218,7 @@ def _holds(path: Path, chunks: Iterable[bytes]) -> bool:
         return all(file.read(len(chunk)) == chunk for chunk in chunks) and not file.read(1)
 
 
-def _write_report(out: Path, report: ImportReport) -> None:
+def write_report(out: Path, report: ImportReport) -> None:
     told = msgspec.json.format(msgspec.json.encode(report.as_dict(), order="deterministic"), indent=2) + b"\n"
     path = out / IMPORTED
     if not path.is_file() or path.read_bytes() != told:

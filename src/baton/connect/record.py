@@ -5,9 +5,10 @@
     with record.langgraph("runs/mine") as recorder:
         graph.invoke(question, config={"callbacks": [recorder]})
 
-Each function takes the folder to record into. `payloads=False` keeps all content out of it; `redact` takes secrets out,
-and what matches its patterns (`redact=()`: secrets alone), before anything is written. While the program runs, `baton view runs/mine` shows it; afterwards every command works
-on it. The frameworks are the reader's own installs and are imported when the recorder is made.
+Each function takes the folder to record into. `payloads=False` keeps all content out of it; `redact` takes secrets
+out, and what matches its patterns (`redact=()`: secrets alone), before anything is written. While the program runs,
+`baton view runs/mine` shows it; afterwards every command works on it. The frameworks are the reader's own installs
+and are imported when the recorder is made.
 """
 
 from __future__ import annotations

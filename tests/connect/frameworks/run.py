@@ -25,7 +25,9 @@ _LAST_LINES = 3
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Run the tests of other systems, each in its own environment.")
+    parser = argparse.ArgumentParser(
+        description="Run the tests of other systems, each in its own environment."
+    )
     parser.add_argument("names", nargs="*", help="which; all of them when none is given")
     parser.add_argument("--list", action="store_true", help="print the names")
     args, more = parser.parse_known_args(argv)
@@ -85,9 +87,8 @@ def made(name: str) -> str | None:
     if done.returncode != 0:
         shutil.rmtree(folder, ignore_errors=True)
         last = "\n".join((done.stderr or done.stdout).strip().splitlines()[-_LAST_LINES:])
-        return (
-            f"test-connect: the packages of {name} could not be installed. Is a package index reachable? pip said:\n{last}"
-        )
+        why = f"test-connect: the packages of {name} could not be installed. Is a package index reachable?"
+        return f"{why} pip said:\n{last}"
     stamp.write_text(state)
     return None
 

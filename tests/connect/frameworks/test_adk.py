@@ -25,7 +25,7 @@ from baton.connect import record  # noqa: E402
 class Scripted(BaseLlm):
     """Answers from a list: text, tool calls, or an exception. With streaming, a text comes in two parts first."""
 
-    answers: list[Any] = []
+    answers: list[Any] = []  # noqa: RUF012 -- a pydantic field
 
     async def generate_content_async(self, llm_request: Any, stream: bool = False) -> Any:
         answer = self.answers.pop(0)
@@ -36,9 +36,14 @@ class Scripted(BaseLlm):
         ]  # fmt: skip
         if stream and isinstance(answer, str):
             for half in (answer[:2], answer[2:]):
-                yield LlmResponse(content=types.Content(role="model", parts=[types.Part(text=half)]), partial=True)
-        usage = types.GenerateContentResponseUsageMetadata(prompt_token_count=10 * len(llm_request.contents),
-                                                           candidates_token_count=3, thoughts_token_count=4)  # fmt: skip
+                yield LlmResponse(
+                    content=types.Content(role="model", parts=[types.Part(text=half)]), partial=True
+                )
+        usage = types.GenerateContentResponseUsageMetadata(
+            prompt_token_count=10 * len(llm_request.contents),
+            candidates_token_count=3,
+            thoughts_token_count=4,
+        )
         yield LlmResponse(content=types.Content(role="model", parts=parts), usage_metadata=usage)
 
 
@@ -55,7 +60,10 @@ async def ask(plugin: Any, root: Any, text: str, **more: Any) -> list[Any]:
     runner = InMemoryRunner(agent=root, app_name="app", plugins=[plugin])
     session = await runner.session_service.create_session(app_name="app", user_id="u")
     message = types.Content(role="user", parts=[types.Part(text=text)])
-    events = [event async for event in runner.run_async(user_id="u", session_id=session.id, new_message=message, **more)]
+    events = [
+        event
+        async for event in runner.run_async(user_id="u", session_id=session.id, new_message=message, **more)
+    ]
     await runner.close()
     return events
 
@@ -81,7 +89,8 @@ def test_a_transfer_passes_control_to_a_sibling(tmp_path: Path) -> None:
     assert spent(trace)["lead"] == [(10, 7)]  # what it thought is billed as well
     assert len(spent(trace)["scout"]) == 2
     ids = [event.extra["tool_call_id"] for event in trace.events if event.type in ("message", "tool_call")]
-    assert all(id_.startswith("adk-") for id_ in ids) and len(set(ids)) == 2
+    assert all(id_.startswith("adk-") for id_ in ids)
+    assert len(set(ids)) == 2
 
 
 def test_agent_tools_are_spawned_with_all_that_they_do(tmp_path: Path) -> None:
@@ -93,13 +102,14 @@ def test_agent_tools_are_spawned_with_all_that_they_do(tmp_path: Path) -> None:
     keep_golden(tmp_path, "google-adk-2.13.0")
     assert story(trace) == {
         "boss": [
-            "spawns scout: capital?", "spawns other: second?", "aggregates other, scout (inferred)", "decides to stop: both",
+            "spawns scout: capital?", "spawns other: second?", "aggregates other, scout (inferred)",
+            "decides to stop: both",
         ],
         "scout": ['uses lookup: {"q": "France"}', "gets lookup: Paris", "returns to boss: Paris"],
         "other": ["returns to boss: Lyon"],
     }  # fmt: skip
     assert [event.tool for event in trace.events if event.type == "spawn"] == ["scout", "other"]
-    assert prompts(trace, "scout")[1] == "[{\"speaker\":\"tool\",\"text\":\"{'result': 'Paris'}\"}]"
+    assert prompts(trace, "scout")[1] == '[{"speaker":"tool","text":"{\'result\': \'Paris\'}"}]'
 
 
 def test_an_agent_tool_with_a_team_of_its_own(tmp_path: Path) -> None:
@@ -114,7 +124,9 @@ def test_an_agent_tool_with_a_team_of_its_own(tmp_path: Path) -> None:
 
 
 def test_workflows_spawn_and_join(tmp_path: Path) -> None:
-    side_by_side = ParallelAgent(name="both", sub_agents=[agent("left", "l", output_key="l"), agent("right", "r", output_key="r")])
+    side_by_side = ParallelAgent(
+        name="both", sub_agents=[agent("left", "l", output_key="l"), agent("right", "r", output_key="r")]
+    )
     trace = run(tmp_path, SequentialAgent(name="line", sub_agents=[side_by_side, agent("merger", "l+r")]))
     told = story(trace)
     assert told.pop("line") == ["spawns both", "spawns merger", "decides to stop: l+r"]
@@ -127,7 +139,10 @@ def test_workflows_spawn_and_join(tmp_path: Path) -> None:
 
 
 def test_a_loop_keeps_its_agent(tmp_path: Path) -> None:
-    trace = run(tmp_path, LoopAgent(name="loop", max_iterations=3, sub_agents=[agent("worker", "one", "two", "three")]))
+    trace = run(
+        tmp_path,
+        LoopAgent(name="loop", max_iterations=3, sub_agents=[agent("worker", "one", "two", "three")]),
+    )
     assert story(trace) == {
         "loop": ["spawns worker", "hands over to worker", "hands over to worker", "decides to stop: three"],
         "worker": ["returns to loop: one", "returns to loop: two", "returns to loop: three"],
@@ -148,7 +163,11 @@ def test_failures_are_recorded_and_raised(tmp_path: Path) -> None:
             asyncio.run(ask(recorder, agent("b", RuntimeError("down")), "go"))
     assert not recorder.recorder.failures
     tool, model = recorded(tmp_path)
-    assert [line.partition(":")[0] for line in story(tool)["a"]] == ["uses lookup", "failed gets lookup", "failed decides to stop"]
+    assert [line.partition(":")[0] for line in story(tool)["a"]] == [
+        "uses lookup",
+        "failed gets lookup",
+        "failed decides to stop",
+    ]
     assert story(model)["b"][-1] == "failed decides to stop: RuntimeError: down"
     assert [call.finish_reason for call in model.calls] == ["error"]
 

@@ -21,12 +21,16 @@ from baton.connect import record  # noqa: E402
 
 
 def says(text: str, prompt: int | None = None, completion: int | None = None) -> ModelResponse:
-    return ModelResponse(ModelMessage(text), usage=Usage(prompt_tokens=prompt, completion_tokens=completion), model="fake")
+    return ModelResponse(
+        ModelMessage(text), usage=Usage(prompt_tokens=prompt, completion_tokens=completion), model="fake"
+    )
 
 
 def calls(*wanted: tuple[str, str, str]) -> ModelResponse:
     events = [ToolCallEvent(id=id_, name=name, arguments=arguments) for id_, name, arguments in wanted]
-    return ModelResponse(tool_calls=ToolCallsEvent(events), usage=Usage(prompt_tokens=20, completion_tokens=5), model="fake")
+    return ModelResponse(
+        tool_calls=ToolCallsEvent(events), usage=Usage(prompt_tokens=20, completion_tokens=5), model="fake"
+    )
 
 
 def agent(name: str, *answers: Any, **more: Any) -> Agent[Any]:
@@ -47,16 +51,30 @@ def run(tmp_path: Path, program: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
 
 
 def test_agents_as_tools_side_by_side_with_their_inner_events(tmp_path: Path) -> None:
-    scout = agent("scout", calls(("c1", "lookup", '{"q":"France"}')), says("Paris", 30, 2), tools=[lookup], prompt="Be short.")
+    scout = agent(
+        "scout",
+        calls(("c1", "lookup", '{"q":"France"}')),
+        says("Paris", 30, 2),
+        tools=[lookup],
+        prompt="Be short.",
+    )
     other = agent("other", says("Lyon", 12, 1))
-    asks = calls(("k1", "task_scout", '{"objective":"capital?"}'), ("k2", "task_other", '{"objective":"second?"}'))
-    lead = agent("lead", asks, says("both", 44, 6), tools=[scout.as_tool(description="a"), other.as_tool(description="b")])
+    asks = calls(
+        ("k1", "task_scout", '{"objective":"capital?"}'), ("k2", "task_other", '{"objective":"second?"}')
+    )
+    lead = agent(
+        "lead",
+        asks,
+        says("both", 44, 6),
+        tools=[scout.as_tool(description="a"), other.as_tool(description="b")],
+    )
     assert run(tmp_path, lambda: lead.ask("two cities")).body == "both"
     (trace,) = recorded(tmp_path)
     keep_golden(tmp_path, "ag2-1.2.1")
     assert story(trace) == {
         "lead": [
-            "spawns scout: capital?", "spawns other: second?", "aggregates other, scout (inferred)", "decides to stop: both",
+            "spawns scout: capital?", "spawns other: second?", "aggregates other, scout (inferred)",
+            "decides to stop: both",
         ],
         "scout": ['uses lookup: {"q":"France"}', "gets lookup: Paris", "returns to lead: Paris"],
         "other": ["returns to lead: Lyon"],
@@ -73,8 +91,18 @@ def test_agents_as_tools_side_by_side_with_their_inner_events(tmp_path: Path) ->
 
 def test_a_chain_of_agents(tmp_path: Path) -> None:
     deep = agent("deep", says("bottom"))
-    middle = agent("middle", calls(("m", "task_deep", '{"objective":"down"}')), says("middle"), tools=[deep.as_tool(description="d")])
-    lead = agent("lead", calls(("l", "task_middle", '{"objective":"go"}')), says("top"), tools=[middle.as_tool(description="m")])
+    middle = agent(
+        "middle",
+        calls(("m", "task_deep", '{"objective":"down"}')),
+        says("middle"),
+        tools=[deep.as_tool(description="d")],
+    )
+    lead = agent(
+        "lead",
+        calls(("l", "task_middle", '{"objective":"go"}')),
+        says("top"),
+        tools=[middle.as_tool(description="m")],
+    )
     run(tmp_path, lambda: lead.ask("dig"))
     (trace,) = recorded(tmp_path)
     assert story(trace) == {
@@ -103,7 +131,13 @@ def test_an_agent_on_a_persistent_stream_is_one(tmp_path: Path) -> None:
     run(tmp_path, lambda: lead.ask("four times"))
     (trace,) = recorded(tmp_path)
     assert story(trace) == {
-        "lead": ["spawns scout: 1", "hands over to scout: 2", "spawns fresh: 3", "spawns fresh-2: 4", "decides to stop: done"],
+        "lead": [
+            "spawns scout: 1",
+            "hands over to scout: 2",
+            "spawns fresh: 3",
+            "spawns fresh-2: 4",
+            "decides to stop: done",
+        ],
         "scout": ["returns to lead: one", "returns to lead: one"],
         "fresh": ["returns to lead: two"],
         "fresh-2": ["returns to lead: two"],
@@ -116,13 +150,22 @@ def test_failures(tmp_path: Path) -> None:
         with pytest.raises(RuntimeError, match="down"):
             await agent("b", RuntimeError("down")).ask("model")
         child = agent("child", RuntimeError("child is down"))
-        lead = agent("lead", calls(("k", "task_child", '{"objective":"x"}')), says("without it"), tools=[child.as_tool(description="c")])
+        lead = agent(
+            "lead",
+            calls(("k", "task_child", '{"objective":"x"}')),
+            says("without it"),
+            tools=[child.as_tool(description="c")],
+        )
         await lead.ask("child")
 
     run(tmp_path, program)
     tool_fails, model_fails, child_fails = recorded(tmp_path)
     assert story(tool_fails) == {
-        "a": ['uses lookup: {"q":"nowhere"}', "failed gets lookup: KeyError: 'nowhere'", "decides to stop: sorry"]
+        "a": [
+            'uses lookup: {"q":"nowhere"}',
+            "failed gets lookup: KeyError: 'nowhere'",
+            "decides to stop: sorry",
+        ]
     }
     assert story(model_fails)["b"][-1] == "failed decides to stop: RuntimeError: down"
     assert [call.finish_reason for call in model_fails.calls] == ["error"]
@@ -140,7 +183,12 @@ def test_parallel_runs_and_cancelling(tmp_path: Path) -> None:
 
     async def program() -> None:
         names = ("anna", "bert", "cleo")
-        await asyncio.gather(*(agent(name, calls(("c", "lookup", '{"q":"second"}')), says(name), tools=[lookup]).ask(name) for name in names))
+        await asyncio.gather(
+            *(
+                agent(name, calls(("c", "lookup", '{"q":"second"}')), says(name), tools=[lookup]).ask(name)
+                for name in names
+            )
+        )
         task = asyncio.create_task(agent("late", calls(("c", "slow", '{"q":"x"}')), tools=[slow]).ask("wait"))
         await asyncio.sleep(0.2)
         task.cancel()
@@ -153,7 +201,11 @@ def test_parallel_runs_and_cancelling(tmp_path: Path) -> None:
         str({name: ['uses lookup: {"q":"second"}', "gets lookup: Lyon", f"decides to stop: {name}"]})
         for name in ("anna", "bert", "cleo")
     ]
-    assert [line.partition(":")[0] for line in story(late)["late"]] == ["uses slow", "cancelled gets slow", "cancelled decides to stop"]
+    assert [line.partition(":")[0] for line in story(late)["late"]] == [
+        "uses slow",
+        "cancelled gets slow",
+        "cancelled decides to stop",
+    ]
 
 
 def test_everything_is_put_back(tmp_path: Path) -> None:

@@ -15,7 +15,11 @@ only_in("autogen")
 from autogen_agentchat.agents import AssistantAgent, SocietyOfMindAgent, UserProxyAgent  # noqa: E402
 from autogen_agentchat.conditions import TextMentionTermination  # noqa: E402
 from autogen_agentchat.teams import (  # noqa: E402
-    DiGraphBuilder, GraphFlow, RoundRobinGroupChat, SelectorGroupChat, Swarm,
+    DiGraphBuilder,
+    GraphFlow,
+    RoundRobinGroupChat,
+    SelectorGroupChat,
+    Swarm,
 )  # fmt: skip
 from autogen_agentchat.tools import AgentTool, TeamTool  # noqa: E402
 from autogen_core import FunctionCall  # noqa: E402
@@ -84,11 +88,19 @@ def test_a_swarm_hands_over_and_keeps_its_agents(tmp_path: Path) -> None:
     }  # fmt: skip
     assert spent(trace) == {"lead": [(20, 5), (31, 2)], "scout": [(20, 5), (20, 5)]}
     assert trace.header.task_id == "capital?"
-    assert [event.extra["stop_reason"] for event in trace.events if event.decision == "stop"] == ["Text 'END' mentioned"]
+    assert [event.extra["stop_reason"] for event in trace.events if event.decision == "stop"] == [
+        "Text 'END' mentioned"
+    ]
 
 
 def test_agents_and_teams_as_tools_are_spawned(tmp_path: Path) -> None:
-    scout = agent("scout", calls(("d1", "lookup", '{"q":"nowhere"}')), says("sorry"), tools=[lookup], reflect_on_tool_use=True)
+    scout = agent(
+        "scout",
+        calls(("d1", "lookup", '{"q":"nowhere"}')),
+        says("sorry"),
+        tools=[lookup],
+        reflect_on_tool_use=True,
+    )
     pair = RoundRobinGroupChat([agent("x", says("x1")), agent("y", says("y1"))], max_turns=2)
     boss = agent("boss", calls(("k1", "scout", '{"task":"capital"}'), ("k2", "pair", '{"task":"talk"}')), says("both"),
                  tools=[AgentTool(scout), TeamTool(pair, "pair", "two")], reflect_on_tool_use=True)  # fmt: skip
@@ -99,8 +111,15 @@ def test_agents_and_teams_as_tools_are_spawned(tmp_path: Path) -> None:
         "spawns scout: capital", "spawns RoundRobinGroupChatManager: talk",
         "aggregates RoundRobinGroupChatManager, scout (inferred)", "decides to stop: both",
     ]  # fmt: skip
-    assert [line.partition(":")[0] for line in told["scout"]] == ["uses lookup", "failed gets lookup", "returns to boss"]
-    assert told["RoundRobinGroupChatManager"][:2] == ["decides to delegate to x: x", "decides to delegate to y: y"]
+    assert [line.partition(":")[0] for line in told["scout"]] == [
+        "uses lookup",
+        "failed gets lookup",
+        "returns to boss",
+    ]
+    assert told["RoundRobinGroupChatManager"][:2] == [
+        "decides to delegate to x: x",
+        "decides to delegate to y: y",
+    ]
     assert told["RoundRobinGroupChatManager"][2].startswith("returns to boss")
     assert told["x"] == ["says to all: x1"]
     ids = {event.to: event.extra["tool_call_id"] for event in trace.events if event.type == "spawn"}
@@ -115,7 +134,12 @@ def test_a_selector_decides_by_its_model(tmp_path: Path) -> None:
         return [message async for message in team.run_stream(task="introduce yourselves")]
 
     shown = run(tmp_path, program)
-    assert [getattr(message, "source", None) for message in shown] == ["user", "cleo", "anna", None]  # as without us
+    assert [getattr(message, "source", None) for message in shown] == [
+        "user",
+        "cleo",
+        "anna",
+        None,
+    ]  # as without us
     (trace,) = recorded(tmp_path)
     assert story(trace) == {
         "SelectorGroupChatManager": [
@@ -126,13 +150,16 @@ def test_a_selector_decides_by_its_model(tmp_path: Path) -> None:
     }  # fmt: skip
     assert spent(trace)["SelectorGroupChatManager"] == [(54, 1), (60, 1)]
     said = {event.call for event in trace.events if event.decision == "delegate"}
-    assert len(said) == 2 and None not in said
+    assert len(said) == 2
+    assert None not in said
     assert "cleo message -> anna message" in edges(trace)
     assert '"text":"I am cleo"' in prompts(trace, "anna")[0]
 
 
 def test_a_graph_runs_side_by_side_and_joins(tmp_path: Path) -> None:
-    start, left, right, end = (agent(name, says(f"{name} done")) for name in ("start", "left", "right", "end"))
+    start, left, right, end = (
+        agent(name, says(f"{name} done")) for name in ("start", "left", "right", "end")
+    )
     builder = DiGraphBuilder()
     for node in (start, left, right, end):
         builder.add_node(node)
@@ -155,7 +182,11 @@ def test_a_team_in_a_team_and_a_society(tmp_path: Path) -> None:
     run(tmp_path, lambda: outer.run(task="deep"))
     (trace,) = recorded(tmp_path)
     told = story(trace)
-    assert told["inner"] == ["decides to delegate to x: x", "decides to delegate to y: y", "returns to RoundRobinGroupChatManager: y1"]
+    assert told["inner"] == [
+        "decides to delegate to x: x",
+        "decides to delegate to y: y",
+        "returns to RoundRobinGroupChatManager: y1",
+    ]
     assert told["society"][0].startswith("spawns RoundRobinGroupChatManager-2")
     assert told["society"][-1] == "says to all: we say w1"
     assert told["w"] == ["says to all: w1"]
@@ -164,7 +195,9 @@ def test_a_team_in_a_team_and_a_society(tmp_path: Path) -> None:
 
 def test_a_person_takes_part(tmp_path: Path) -> None:
     person = UserProxyAgent("person", input_func=lambda prompt: "go on END")
-    team = RoundRobinGroupChat([agent("a", says("may I?")), person], termination_condition=TextMentionTermination("END"))
+    team = RoundRobinGroupChat(
+        [agent("a", says("may I?")), person], termination_condition=TextMentionTermination("END")
+    )
     run(tmp_path, lambda: team.run(task="ask"))
     (trace,) = recorded(tmp_path)
     assert story(trace)["person"][-1] == "human_intervention: go on END"
@@ -179,7 +212,9 @@ def test_failures_and_cancelling(tmp_path: Path) -> None:
     async def program() -> None:
         with pytest.raises(RuntimeError, match="No more mock responses"):
             await RoundRobinGroupChat([agent("z")], max_turns=2).run(task="fail")
-        task = asyncio.create_task(agent("s", calls(("c", "slow", '{"q":"x"}')), tools=[slow]).run(task="wait"))
+        task = asyncio.create_task(
+            agent("s", calls(("c", "slow", '{"q":"x"}')), tools=[slow]).run(task="wait")
+        )
         await asyncio.sleep(0.1)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -196,7 +231,11 @@ def test_failures_and_cancelling(tmp_path: Path) -> None:
 def test_parallel_teams_do_not_mix_and_streams_count_once(tmp_path: Path) -> None:
     async def one(name: str) -> None:
         team = RoundRobinGroupChat(
-            [agent(name, says(f"{name} one"), model_client_stream=True), agent(f"{name}2", says(f"{name} two"))], max_turns=2
+            [
+                agent(name, says(f"{name} one"), model_client_stream=True),
+                agent(f"{name}2", says(f"{name} two")),
+            ],
+            max_turns=2,
         )
         async for _ in team.run_stream(task=name):
             await asyncio.sleep(0)

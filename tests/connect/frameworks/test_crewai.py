@@ -23,7 +23,7 @@ from baton.connect import record  # noqa: E402
 class Scripted(BaseLLM):
     """Answers from a list, and tells the bus as the shipped models do."""
 
-    answers: list[Any] = []
+    answers: list[Any] = []  # noqa: RUF012 -- a pydantic field
 
     def __init__(self, *answers: Any) -> None:
         super().__init__(model="fake")
@@ -84,7 +84,9 @@ def first_words(told: dict[str, list[str]]) -> dict[str, list[str]]:
 
 def test_a_coworker_is_spawned_by_who_delegates(tmp_path: Path) -> None:
     scout = agent("scout", uses("lookup", '{"q": "France"}'), final("Paris"), tools=[lookup])
-    ask = uses("Delegate work to coworker", '{"task": "find the capital", "context": "c", "coworker": "scout"}')
+    ask = uses(
+        "Delegate work to coworker", '{"task": "find the capital", "context": "c", "coworker": "scout"}'
+    )
     lead = agent("lead", ask, final("It is Paris"), allow_delegation=True)
     with record.crewai(tmp_path) as recorder:
         crew = Crew(agents=[lead, scout], tasks=[task("capital of France?", lead)], name="geography")
@@ -100,7 +102,8 @@ def test_a_coworker_is_spawned_by_who_delegates(tmp_path: Path) -> None:
     assert [tokens[0] for tokens in spent(trace)["scout"]] == [20, 40]
     assert spent(trace)["lead"][1] == (40, 9)
     assert {call.policy for call in trace.calls} == {"fake"}
-    assert "Observation: Paris" in prompts(trace, "scout")[1] and "You are scout" not in prompts(trace, "scout")[1]
+    assert "Observation: Paris" in prompts(trace, "scout")[1]
+    assert "You are scout" not in prompts(trace, "scout")[1]
     assert edges(trace) == {
         "geography spawn -> lead spawn", "lead spawn -> scout tool_call", "scout return -> lead return",
         "lead return -> geography orchestrator_decision",
@@ -114,19 +117,34 @@ def test_an_agent_is_one_through_its_tasks_and_tools_fail(tmp_path: Path) -> Non
         Crew(agents=[anna, bert], tasks=[task("t1", anna), task("t2", bert), task("t3", anna)]).kickoff()
     (trace,) = recorded(tmp_path)
     told = first_words(story(trace))
-    assert told["crew"] == ["spawns anna: t1", "spawns bert: t2", "hands over to anna: t3", "decides to stop: three"]
+    assert told["crew"] == [
+        "spawns anna: t1",
+        "spawns bert: t2",
+        "hands over to anna: t3",
+        "decides to stop: three",
+    ]
     assert told["anna"][:2] == ['uses lookup: {"q": "nowhere"}', "failed gets lookup: no such place"]
     assert told["anna"][-2:] == ["returns to crew: one", "returns to crew: three"]
-    assert {line.removeprefix("failed ").partition(":")[0] for line in told["anna"][:-2]} == {"uses lookup", "gets lookup"}
+    assert {line.removeprefix("failed ").partition(":")[0] for line in told["anna"][:-2]} == {
+        "uses lookup",
+        "gets lookup",
+    }
     assert told["bert"] == ["returns to crew: two"]
 
 
 def test_a_manager_leads_a_hierarchy(tmp_path: Path) -> None:
     scout = agent("scout", final("Lyon"))
-    ask = uses("Ask question to coworker", '{"question": "second city?", "context": "c", "coworker": "scout"}')
+    ask = uses(
+        "Ask question to coworker", '{"question": "second city?", "context": "c", "coworker": "scout"}'
+    )
     manager = agent("manager", ask, final("Lyon it is"), allow_delegation=True)
     with record.crewai(tmp_path):
-        Crew(agents=[scout], tasks=[task("the second city", None)], process=Process.hierarchical, manager_agent=manager).kickoff()
+        Crew(
+            agents=[scout],
+            tasks=[task("the second city", None)],
+            process=Process.hierarchical,
+            manager_agent=manager,
+        ).kickoff()
     (trace,) = recorded(tmp_path)
     assert first_words(story(trace)) == {
         "crew": ["spawns manager: the second city", "decides to stop: Lyon it is"],

@@ -36,11 +36,15 @@ def says(text: str, prompt: int | None = None, completion: int | None = None) ->
     if prompt is None:
         return AIMessage(text)
     usage = {"input_tokens": prompt, "output_tokens": completion, "total_tokens": prompt + (completion or 0)}
-    return AIMessage(text, usage_metadata=usage, response_metadata={"model_name": "fake-1", "finish_reason": "stop"})
+    return AIMessage(
+        text, usage_metadata=usage, response_metadata={"model_name": "fake-1", "finish_reason": "stop"}
+    )
 
 
 def calls(*wanted: tuple[str, str, dict[str, Any]]) -> AIMessage:
-    return AIMessage("", tool_calls=[{"id": id_, "name": name, "args": arguments} for id_, name, arguments in wanted])
+    return AIMessage(
+        "", tool_calls=[{"id": id_, "name": name, "args": arguments} for id_, name, arguments in wanted]
+    )
 
 
 @tool
@@ -61,7 +65,9 @@ class State(TypedDict):
 
 def fan_out(finder: Model, merger: Model) -> Any:
     def plan(state: State) -> Any:
-        return {"topics": model(says("a,b,c", 11, 2)).invoke([HumanMessage(state["task"])]).content.split(",")}
+        return {
+            "topics": model(says("a,b,c", 11, 2)).invoke([HumanMessage(state["task"])]).content.split(",")
+        }
 
     def each(state: State) -> Any:
         return [Send("worker", {"topic": topic}) for topic in state["topics"]]
@@ -96,7 +102,11 @@ def test_send_fans_out_and_the_join_is_inferred(tmp_path: Path) -> None:
     told = story(trace)
     lead = told.pop("lead")
     assert lead[0] == "spawns plan"
-    assert sorted(line.partition(": ")[2] for line in lead[1:4]) == ['{"topic": "a"}', '{"topic": "b"}', '{"topic": "c"}']
+    assert sorted(line.partition(": ")[2] for line in lead[1:4]) == [
+        '{"topic": "a"}',
+        '{"topic": "b"}',
+        '{"topic": "c"}',
+    ]
     assert lead[4] == "spawns merge"
     assert lead[5].startswith("decides to stop: ")
     assert told.pop("plan") == ['returns to lead: {"topics": ["a", "b", "c"]}']
@@ -104,10 +114,22 @@ def test_send_fans_out_and_the_join_is_inferred(tmp_path: Path) -> None:
         "aggregates worker, worker-2, worker-3: all three (inferred)",
         'returns to lead: {"answer": "all three"}',
     ]
-    assert told == {name: ['returns to lead: {"found": ["found"]}'] for name in ("worker", "worker-2", "worker-3")}
-    assert spent(trace) == {"plan": [(11, 2)], "worker": [(5, 1)], "worker-2": [(5, 1)], "worker-3": [(5, 1)], "merge": [(20, 4)]}
+    assert told == {
+        name: ['returns to lead: {"found": ["found"]}'] for name in ("worker", "worker-2", "worker-3")
+    }
+    assert spent(trace) == {
+        "plan": [(11, 2)],
+        "worker": [(5, 1)],
+        "worker-2": [(5, 1)],
+        "worker-3": [(5, 1)],
+        "merge": [(20, 4)],
+    }
     assert {call.policy for call in trace.calls} == {"fake-1"}
-    sent = [event for event in trace.events if event.type == "spawn" and event.to and event.to.startswith("worker")]
+    sent = [
+        event
+        for event in trace.events
+        if event.type == "spawn" and event.to and event.to.startswith("worker")
+    ]
     assert {event.extra["sent_by"] for event in sent} == {"plan"}
     assert all(event.inferred and event.why for event in trace.events if event.type == "aggregate")
 
@@ -116,13 +138,17 @@ def test_parallel_teams_do_not_mix(tmp_path: Path) -> None:
     graph = fan_out(model(*(says("found") for _ in range(60))), model(*(says("done") for _ in range(20))))
 
     async def run(recorder: Any) -> None:
-        await asyncio.gather(*(graph.ainvoke({"task": f"task {n}"}, {"callbacks": [recorder]}) for n in range(5)))
+        await asyncio.gather(
+            *(graph.ainvoke({"task": f"task {n}"}, {"callbacks": [recorder]}) for n in range(5))
+        )
 
     with record.langgraph(tmp_path) as recorder:
         asyncio.run(run(recorder))
     traces = recorded(tmp_path)
     assert [len(trace.events) for trace in traces] == [12] * 5
-    assert sorted(str(trace.header.meta["connect"]["task"]) for trace in traces) == [f'{{"task": "task {n}"}}' for n in range(5)]
+    assert sorted(str(trace.header.meta["connect"]["task"]) for trace in traces) == [
+        f'{{"task": "task {n}"}}' for n in range(5)
+    ]
 
 
 def test_create_agent_is_one_agent(tmp_path: Path) -> None:
@@ -131,7 +157,9 @@ def test_create_agent_is_one_agent(tmp_path: Path) -> None:
     with record.langgraph(tmp_path) as recorder:
         scout.invoke(ASK, {"callbacks": [recorder]})
     (trace,) = recorded(tmp_path)
-    assert story(trace) == {"scout": ['uses lookup: {"q": "France"}', "gets lookup: Paris", "decides to stop: Paris"]}
+    assert story(trace) == {
+        "scout": ['uses lookup: {"q": "France"}', "gets lookup: Paris", "decides to stop: Paris"]
+    }
     assert trace.header.task_id == "capital?"
     assert [event.extra.get("tool_call_id") for event in trace.events if event.type == "tool_call"] == ["c1"]
     assert prompts(trace, "scout") == [
@@ -148,7 +176,9 @@ def test_agents_inside_tools_are_spawned(tmp_path: Path) -> None:
         other = create_agent(model(says(f"about {q}")), [], name="other")
         return str(other.invoke({"messages": [HumanMessage(q)]})["messages"][-1].content)
 
-    lead = create_agent(model(calls(("k1", "ask", {"q": "x"}), ("k2", "ask", {"q": "y"})), says("both")), [ask], name="lead")
+    lead = create_agent(
+        model(calls(("k1", "ask", {"q": "x"}), ("k2", "ask", {"q": "y"})), says("both")), [ask], name="lead"
+    )
     with record.langgraph(tmp_path) as recorder:
         lead.invoke(ASK, {"callbacks": [recorder]})
     (trace,) = recorded(tmp_path)
@@ -157,13 +187,19 @@ def test_agents_inside_tools_are_spawned(tmp_path: Path) -> None:
     assert sorted(line.partition(": ")[2] for line in lead_told[:2]) == ["x", "y"]
     assert lead_told[2:] == ["aggregates other, other-2 (inferred)", "decides to stop: both"]
     assert sorted(map(tuple, told.values())) == [("returns to lead: about x",), ("returns to lead: about y",)]
-    spawned = {event.extra["tool_call_id"]: trace.text(event.content_ref) for event in trace.events if event.type == "spawn"}
+    spawned = {
+        event.extra["tool_call_id"]: trace.text(event.content_ref)
+        for event in trace.events
+        if event.type == "spawn"
+    }
     assert spawned == {"k1": "x", "k2": "y"}
     assert not any(event.type == "tool_call" for event in trace.events)
 
 
 def test_a_subgraph_as_a_node_is_that_node(tmp_path: Path) -> None:
-    scout = create_agent(model(calls(("c1", "lookup", {"q": "France"})), says("Paris")), [lookup], name="geographer")
+    scout = create_agent(
+        model(calls(("c1", "lookup", {"q": "France"})), says("Paris")), [lookup], name="geographer"
+    )
     graph = StateGraph(MessagesState)
     graph.add_node("scout", scout)
     graph.add_node("note", lambda state: {"messages": [AIMessage("noted")]})
@@ -186,7 +222,9 @@ def test_a_subgraph_as_a_node_is_that_node(tmp_path: Path) -> None:
 def test_a_hand_written_loop_gives_tools_to_who_asked(tmp_path: Path) -> None:
     from langgraph.prebuilt import ToolNode, tools_condition
 
-    brain = model(calls(("c1", "lookup", {"q": "France"})), calls(("c2", "lookup", {"q": "second"})), says("both"))
+    brain = model(
+        calls(("c1", "lookup", {"q": "France"})), calls(("c2", "lookup", {"q": "second"})), says("both")
+    )
     graph = StateGraph(MessagesState)
     graph.add_node("chatbot", lambda state: {"messages": [brain.invoke(state["messages"])]})
     graph.add_node("tools", ToolNode([lookup]))
@@ -198,7 +236,12 @@ def test_a_hand_written_loop_gives_tools_to_who_asked(tmp_path: Path) -> None:
     (trace,) = recorded(tmp_path)
     told = story(trace)
     assert set(told) == {"LangGraph", "chatbot"}  # the node that ran the tools is nobody
-    assert told["LangGraph"] == ["spawns chatbot", "hands over to chatbot", "hands over to chatbot", "decides to stop: both"]
+    assert told["LangGraph"] == [
+        "spawns chatbot",
+        "hands over to chatbot",
+        "hands over to chatbot",
+        "decides to stop: both",
+    ]
     assert [line for line in told["chatbot"] if "returns" not in line] == [
         'uses lookup: {"q": "France"}', "gets lookup: Paris", 'uses lookup: {"q": "second"}', "gets lookup: Lyon",
     ]  # fmt: skip
@@ -249,7 +292,9 @@ def test_failures_retries_and_cancelling(tmp_path: Path) -> None:
         return {"answer": "at last"}
 
     graph = StateGraph(State)
-    graph.add_node("flaky", flaky, retry_policy=RetryPolicy(max_attempts=2, initial_interval=0.01, retry_on=RuntimeError))
+    graph.add_node(
+        "flaky", flaky, retry_policy=RetryPolicy(max_attempts=2, initial_interval=0.01, retry_on=RuntimeError)
+    )
     graph.add_edge(START, "flaky")
 
     async def slow(state: State) -> Any:
@@ -260,7 +305,9 @@ def test_failures_retries_and_cancelling(tmp_path: Path) -> None:
     waiting.add_edge(START, "slow")
 
     async def cancelled(recorder: Any) -> None:
-        task = asyncio.create_task(waiting.compile(name="late").ainvoke({"task": "x"}, {"callbacks": [recorder]}))
+        task = asyncio.create_task(
+            waiting.compile(name="late").ainvoke({"task": "x"}, {"callbacks": [recorder]})
+        )
         await asyncio.sleep(0.05)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -268,13 +315,19 @@ def test_failures_retries_and_cancelling(tmp_path: Path) -> None:
 
     with record.langgraph(tmp_path) as recorder:
         with pytest.raises(ValueError, match="no x"):
-            create_agent(model(calls(("c", "broken", {"q": "x"}))), [broken], name="a").invoke(ASK, {"callbacks": [recorder]})
+            create_agent(model(calls(("c", "broken", {"q": "x"}))), [broken], name="a").invoke(
+                ASK, {"callbacks": [recorder]}
+            )
         graph.compile(name="lead").invoke({"task": "x"}, {"callbacks": [recorder]})
         asyncio.run(cancelled(recorder))
     assert not recorder.failures
     tool_fails, retried, late = recorded(tmp_path)
     assert story(tool_fails) == {
-        "a": ['uses broken: {"q": "x"}', "failed gets broken: ValueError: no x", "failed decides to stop: ValueError: no x"]
+        "a": [
+            'uses broken: {"q": "x"}',
+            "failed gets broken: ValueError: no x",
+            "failed decides to stop: ValueError: no x",
+        ]
     }
     assert story(retried)["flaky"][-1] == 'returns to lead: {"answer": "at last"}'
     assert story(late)["late"][-1].startswith("cancelled decides to stop")
@@ -291,12 +344,19 @@ def test_a_person_is_asked_and_the_run_goes_on(tmp_path: Path) -> None:
         made.invoke(Command(resume="yes"), config)
     (trace,) = recorded(tmp_path)
     told = story(trace)
-    assert told["careful"] == ["spawns ask", "human_intervention: yes", "hands over to ask", "decides to stop: you said yes"]
+    assert told["careful"] == [
+        "spawns ask",
+        "human_intervention: yes",
+        "hands over to ask",
+        "decides to stop: you said yes",
+    ]
     assert told["ask"][0].startswith("decides to wait")
     assert told["ask"][1] == "returns to careful: you said yes"
 
 
-def test_hooks_that_get_nonsense_do_not_break_the_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_hooks_that_get_nonsense_do_not_break_the_program(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with record.langgraph(tmp_path) as recorder:
         recorder.on_llm_end(object(), run_id="never seen")
         recorder.on_chat_model_start(None, [], run_id="x")

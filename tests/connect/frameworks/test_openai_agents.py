@@ -12,7 +12,14 @@ from connect_story import edges, keep_golden, only_in, prompts, recorded, spent,
 only_in("openai_agents")
 
 from agents import (  # noqa: E402
-    Agent, GuardrailFunctionOutput, InputGuardrail, RunHooks, Runner, function_tool, set_trace_processors, trace,
+    Agent,
+    GuardrailFunctionOutput,
+    InputGuardrail,
+    RunHooks,
+    Runner,
+    function_tool,
+    set_trace_processors,
+    trace,
 )  # fmt: skip
 from agents.items import ModelResponse  # noqa: E402
 from agents.testing import ScriptedModel, assistant_message, function_call  # noqa: E402
@@ -49,8 +56,18 @@ def agent(name: str, *answers: Any, **more: Any) -> Agent[Any]:
 
 
 def test_a_handoff_passes_control_to_a_sibling(tmp_path: Path) -> None:
-    scout = agent("scout", calls(("c2", "lookup", '{"q":"France"}'), tokens=(40, 7)), says("Paris", 55, 2), tools=[lookup])
-    lead = agent("lead", calls(("c1", "transfer_to_scout", "{}"), tokens=(11, 3)), handoffs=[scout], instructions="Be short.")
+    scout = agent(
+        "scout",
+        calls(("c2", "lookup", '{"q":"France"}'), tokens=(40, 7)),
+        says("Paris", 55, 2),
+        tools=[lookup],
+    )
+    lead = agent(
+        "lead",
+        calls(("c1", "transfer_to_scout", "{}"), tokens=(11, 3)),
+        handoffs=[scout],
+        instructions="Be short.",
+    )
     with record.openai_agents(tmp_path):
         assert Runner.run_sync(lead, "capital of France?").final_output == "Paris"
     (trace_,) = recorded(tmp_path)
@@ -65,7 +82,9 @@ def test_a_handoff_passes_control_to_a_sibling(tmp_path: Path) -> None:
     assert trace_.header.task_id == "capital of France?"
     assert trace_.finished
     assert [event.extra.get("tool_call_id") for event in trace_.events if event.tool] == ["c2", None]
-    assert prompts(trace_, "lead") == ['[{"speaker":"system","text":"Be short."},{"speaker":"user","text":"capital of France?"}]']
+    assert prompts(trace_, "lead") == [
+        '[{"speaker":"system","text":"Be short."},{"speaker":"user","text":"capital of France?"}]'
+    ]
     assert prompts(trace_, "scout")[1] == '[{"speaker":"tool","text":"Paris"}]'
 
 
@@ -73,7 +92,12 @@ def test_agents_as_tools_are_spawned_and_return(tmp_path: Path) -> None:
     scout = agent("scout", calls(("c", "lookup", '{"q":"France"}')), says("Paris"), tools=[lookup])
     other = agent("other", says("Lyon"))
     asks = calls(("k1", "ask_scout", '{"input":"capital?"}'), ("k2", "ask_other", '{"input":"second?"}'))
-    lead = agent("lead", asks, says("Paris and Lyon"), tools=[scout.as_tool("ask_scout", "a"), other.as_tool("ask_other", "b")])
+    lead = agent(
+        "lead",
+        asks,
+        says("Paris and Lyon"),
+        tools=[scout.as_tool("ask_scout", "a"), other.as_tool("ask_other", "b")],
+    )
     with record.openai_agents(tmp_path):
         Runner.run_sync(lead, "two cities")
     (trace_,) = recorded(tmp_path)
@@ -110,7 +134,9 @@ def test_two_calls_of_one_agent_tool_are_two_lives(tmp_path: Path) -> None:
 def test_a_handoff_inside_an_agent_tool_returns_from_who_is_in_control(tmp_path: Path) -> None:
     expert = agent("expert", says("deep"))
     scout = agent("scout", calls(("h", "transfer_to_expert", "{}")), handoffs=[expert])
-    lead = agent("lead", calls(("a", "ask", '{"input":"1"}')), says("done"), tools=[scout.as_tool("ask", "x")])
+    lead = agent(
+        "lead", calls(("a", "ask", '{"input":"1"}')), says("done"), tools=[scout.as_tool("ask", "x")]
+    )
     with record.openai_agents(tmp_path):
         Runner.run_sync(lead, "go")
     (trace_,) = recorded(tmp_path)
@@ -125,7 +151,7 @@ def test_several_runs_in_one_trace_keep_their_agents(tmp_path: Path) -> None:
     lead = agent("lead", says("one"), says("two"))
     with record.openai_agents(tmp_path), trace("a workflow"):
         first = Runner.run_sync(lead, "first")
-        Runner.run_sync(lead, first.to_input_list() + [{"role": "user", "content": "second"}])
+        Runner.run_sync(lead, [*first.to_input_list(), {"role": "user", "content": "second"}])
     (trace_,) = recorded(tmp_path)
     assert story(trace_) == {"lead": ["says to all: one", "decides to stop: two"]}
     assert prompts(trace_, "lead")[1] == '[{"speaker":"user","text":"second"}]'
@@ -144,7 +170,11 @@ def test_failures_are_recorded_and_raised(tmp_path: Path) -> None:
             Runner.run_sync(agent("b", RuntimeError("model is down")), "ask it")
     assert not recorder.failures
     tool, model = recorded(tmp_path)
-    assert [line.split(":")[0] for line in story(tool)["a"]] == ["uses broken", "failed gets broken", "failed decides to stop"]
+    assert [line.split(":")[0] for line in story(tool)["a"]] == [
+        "uses broken",
+        "failed gets broken",
+        "failed decides to stop",
+    ]
     assert story(model)["b"][-1].startswith("failed decides to stop")
     assert [call.finish_reason for call in model.calls] == ["error"]
 
@@ -156,9 +186,15 @@ def test_a_tool_that_raises_and_is_forgiven_failed(tmp_path: Path) -> None:
         raise ValueError("no")
 
     with record.openai_agents(tmp_path):
-        Runner.run_sync(agent("a", calls(("c", "broken", '{"q":"x"}')), says("sorry"), tools=[broken]), "use it")
+        Runner.run_sync(
+            agent("a", calls(("c", "broken", '{"q":"x"}')), says("sorry"), tools=[broken]), "use it"
+        )
     (trace_,) = recorded(tmp_path)
-    assert [line.split(":")[0] for line in story(trace_)["a"]] == ["uses broken", "failed gets broken", "decides to stop"]
+    assert [line.split(":")[0] for line in story(trace_)["a"]] == [
+        "uses broken",
+        "failed gets broken",
+        "decides to stop",
+    ]
 
 
 def test_streams_and_parallel_runs_do_not_mix_and_hooks_stay(tmp_path: Path) -> None:
@@ -169,8 +205,8 @@ def test_streams_and_parallel_runs_do_not_mix_and_hooks_stay(tmp_path: Path) -> 
             heard.append(agent.name)
 
     async def one(name: str) -> None:
-        result = Runner.run_streamed(agent(name, calls(("c", "lookup", '{"q":"second"}')), says(name), tools=[lookup]), name,
-                                     hooks=Mine())  # fmt: skip
+        who = agent(name, calls(("c", "lookup", '{"q":"second"}')), says(name), tools=[lookup])
+        result = Runner.run_streamed(who, name, hooks=Mine())
         async for _ in result.stream_events():
             await asyncio.sleep(0)
 
@@ -192,7 +228,7 @@ def test_a_guardrail_is_a_safety_event(tmp_path: Path) -> None:
         return GuardrailFunctionOutput(output_info=None, tripwire_triggered=True)
 
     guarded = agent("lead", says("never"), input_guardrails=[InputGuardrail(guardrail_function=check)])
-    with record.openai_agents(tmp_path), pytest.raises(Exception, match="(?i)tripwire"):
+    with record.openai_agents(tmp_path), pytest.raises(Exception, match=r"(?i)tripwire"):
         Runner.run_sync(guarded, "hack it")
     (trace_,) = recorded(tmp_path)
     assert "safety_event: guardrail check was triggered" in story(trace_)["lead"]
@@ -211,6 +247,10 @@ def test_nothing_is_left_behind(tmp_path: Path) -> None:
 
 def test_without_payloads_nothing_said_is_written(tmp_path: Path) -> None:
     with record.openai_agents(tmp_path, payloads=False):
-        Runner.run_sync(agent("lead", calls(("c", "lookup", '{"q":"France"}')), says("Paris"), tools=[lookup]), "hush")
+        Runner.run_sync(
+            agent("lead", calls(("c", "lookup", '{"q":"France"}')), says("Paris"), tools=[lookup]), "hush"
+        )
     written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
-    assert b"Paris" not in written and b"hush" not in written and b"France" not in written
+    assert b"Paris" not in written
+    assert b"hush" not in written
+    assert b"France" not in written

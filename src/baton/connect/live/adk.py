@@ -1,8 +1,8 @@
 """Google ADK: a plugin of the runner, which an `AgentTool` hands on to the runner of its own agent.
 
-The agent that a run begins with is the root. A workflow agent (sequential, parallel, loop) spawns its sub-agents and gets
-their results; `transfer_to_agent` passes control to a sibling; the agent of an `AgentTool` is a spawn of whoever used
-the tool. An agent is one by its name within a run.
+The agent that a run begins with is the root. A workflow agent (sequential, parallel, loop) spawns its sub-agents and
+gets their results; `transfer_to_agent` passes control to a sibling; the agent of an `AgentTool` is a spawn of whoever
+used the tool. An agent is one by its name within a run.
 """
 
 from __future__ import annotations
@@ -267,7 +267,9 @@ class AdkPlugin:
     async def after_model_callback(self, *, callback_context: Any, llm_response: Any) -> None:
         self.recorder.answers(callback_context, llm_response)
 
-    async def on_model_error_callback(self, *, callback_context: Any, llm_request: Any, error: Exception) -> None:
+    async def on_model_error_callback(
+        self, *, callback_context: Any, llm_request: Any, error: Exception
+    ) -> None:
         self.recorder.no_answer(callback_context, error)
 
     async def before_tool_callback(self, *, tool: Any, tool_args: Any, tool_context: Any) -> None:
@@ -276,7 +278,9 @@ class AdkPlugin:
     async def after_tool_callback(self, *, tool: Any, tool_args: Any, tool_context: Any, result: Any) -> None:
         self.recorder.tool_ends(tool, tool_context, result)
 
-    async def on_tool_error_callback(self, *, tool: Any, tool_args: Any, tool_context: Any, error: Exception) -> None:
+    async def on_tool_error_callback(
+        self, *, tool: Any, tool_args: Any, tool_context: Any, error: Exception
+    ) -> None:
         self.recorder.tool_ends(tool, tool_context, f"{type(error).__name__}: {error}", "failed")
 
 
@@ -290,7 +294,9 @@ def make(*args: Any, **kwargs: Any) -> Any:
 
 def _text(content: Any) -> str | None:
     parts = getattr(content, "parts", None) or ()
-    words = [part.text for part in parts if getattr(part, "text", None) and not getattr(part, "thought", None)]
+    words = [
+        part.text for part in parts if getattr(part, "text", None) and not getattr(part, "thought", None)
+    ]
     return "\n".join(words) or None
 
 
@@ -298,7 +304,9 @@ def _entry(content: Any) -> tuple[str, str]:
     """A content as (speaker, text)."""
     parts = getattr(content, "parts", None) or ()
     calls = [
-        (part.function_call.name, part.function_call.args) for part in parts if getattr(part, "function_call", None)
+        (part.function_call.name, part.function_call.args)
+        for part in parts
+        if getattr(part, "function_call", None)
     ]
     results = [part.function_response for part in parts if getattr(part, "function_response", None)]
     if results:

@@ -1,8 +1,8 @@
 """AG2 (1.x): a middleware on every turn, which sees what a parent's stream leaves out: the child's inner events.
 
-The agent that is asked is the root. An agent whose turn runs inside a tool of another is a spawn of that one; it is known
-by its stream, so a sub-agent on a persistent stream is one through all delegations. A sub-agent in the background
-returns when its turn ends, not when its tool answers.
+The agent that is asked is the root. An agent whose turn runs inside a tool of another is a spawn of that one; it is
+known by its stream, so a sub-agent on a persistent stream is one through all delegations. A sub-agent in the
+background returns when its turn ends, not when its tool answers.
 """
 
 from __future__ import annotations
@@ -204,7 +204,9 @@ def _answer(response: Any) -> str | None:
 def _words(event: Any) -> str:
     """The text of a request or of a tool's result."""
     parts = getattr(event, "parts", None) or getattr(getattr(event, "result", None), "parts", None) or ()
-    return "\n".join(filter(None, (text_of(getattr(part, "content", getattr(part, "data", None))) for part in parts)))
+    return "\n".join(
+        filter(None, (text_of(getattr(part, "content", getattr(part, "data", None))) for part in parts))
+    )
 
 
 def _said(response: Any) -> str:

@@ -48,7 +48,7 @@ class Assembling:
     def _read(self) -> dict[str, None]:
         """What is new goes to its session; which sessions those are."""
         changed: dict[str, None] = {}
-        with open(self._journal, "rb") as file:
+        with self._journal.open("rb") as file:
             file.seek(self._read_to)
             for line in file:
                 if not line.endswith(b"\n"):

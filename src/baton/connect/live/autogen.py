@@ -2,8 +2,8 @@
 
 A team's stream interleaves its agents' messages and names no parents, so the recorder listens one level below: each
 agent's own stream, the manager's choice of the next speaker, and the model clients. A team's manager is the
-orchestrator; choosing a speaker is its decision. A `HandoffMessage` passes control to a sibling. A team or an agent that
-runs inside a tool of another agent is a spawn.
+orchestrator; choosing a speaker is its decision. A `HandoffMessage` passes control to a sibling. A team or an agent
+that runs inside a tool of another agent is a spawn.
 """
 
 from __future__ import annotations
@@ -155,7 +155,9 @@ class AutoGenRecorder(LiveRecorder):
         return run_json
 
     def _around_tool_stream(self, method: Any) -> Any:
-        async def run_json_stream(tool: Any, args: Any, cancellation_token: Any, call_id: str | None = None) -> Any:
+        async def run_json_stream(
+            tool: Any, args: Any, cancellation_token: Any, call_id: str | None = None
+        ) -> Any:
             stream = method(tool, args, cancellation_token, call_id=call_id)
             async for item in with_value(stream, _tool, call_id):
                 yield item
@@ -228,7 +230,9 @@ class AutoGenRecorder(LiveRecorder):
         elif around is None:
             key = scope.tool or f"{number}/begin"
             self._tools[key] = scope.lead
-            telling.spawn(key, parent, scope.lead, words, call=telling.last_call(parent), extra={"tool_call_id": tool})
+            telling.spawn(
+                key, parent, scope.lead, words, call=telling.last_call(parent), extra={"tool_call_id": tool}
+            )
         for agent in participants or [runner]:
             self._scopes[id(agent)] = scope
             if participants is not None:
@@ -266,7 +270,9 @@ class AutoGenRecorder(LiveRecorder):
         scope.chosen_by = call or scope.chosen_by
         for name in names:
             key, to = uuid4().hex, scope.key(name)
-            telling.event("orchestrator_decision", key, scope.lead, content=name, to=to, decision="delegate", call=call)
+            telling.event(
+                "orchestrator_decision", key, scope.lead, content=name, to=to, decision="delegate", call=call
+            )
             telling.owe(to, key, "causal")
 
     @guarded
@@ -306,7 +312,15 @@ class AutoGenRecorder(LiveRecorder):
             if to in telling.known:
                 telling.hand_over(key, agent, to, item.content, call=call, extra={"tool_call_id": call_id})
             else:
-                telling.message(key, agent, None, item.content, call=call, among=scope.members, extra={"target": item.target})
+                telling.message(
+                    key,
+                    agent,
+                    None,
+                    item.content,
+                    call=call,
+                    among=scope.members,
+                    extra={"target": item.target},
+                )
         elif kind == "UserInputRequestedEvent":
             telling.decide(item.id, agent, "wait", "a person is asked", call=call)
         elif type(actor).__name__ == "UserProxyAgent":
@@ -383,7 +397,11 @@ class AutoGenRecorder(LiveRecorder):
         if asked is None:
             return
         scope, agent, key, opened = asked
-        calls = [] if isinstance(result.content, str) else [(each.name, each.arguments) for each in result.content]
+        calls = (
+            []
+            if isinstance(result.content, str)
+            else [(each.name, each.arguments) for each in result.content]
+        )
         words = spoken(result.content if isinstance(result.content, str) else result.thought, calls)
         self._growth.answered(key, words)
         usage = result.usage

@@ -1,7 +1,7 @@
 """crewAI: the event bus, read at its mouth.
 
-Handlers on the bus run in a pool of threads and may overtake each other, so the recorder listens to `emit` itself, where
-events come in the order in which they happen, with the ids of what they are part of. A crew (or a flow) is the
+Handlers on the bus run in a pool of threads and may overtake each other, so the recorder listens to `emit` itself,
+where events come in the order in which they happen, with the ids of what they are part of. A crew (or a flow) is the
 orchestrator; an agent that begins a task is spawned by it the first time and delegated to after that; a coworker that
 works inside a tool is spawned by whoever used the tool. An agent is one through all its tasks.
 """
@@ -187,7 +187,9 @@ class CrewAIRecorder(LiveRecorder):
     def _lite_begins(self, source: Any, event: Any) -> None:
         info = event.agent_info
         messages = event.messages
-        self._works(event, str(info.get("id") or info.get("role")), str(info.get("role") or "agent"), _last(messages))
+        self._works(
+            event, str(info.get("id") or info.get("role")), str(info.get("role") or "agent"), _last(messages)
+        )
 
     def _works(self, event: Any, id_: str, role: str, task: Any) -> None:
         span = self._begin(event, "agent")
@@ -250,7 +252,11 @@ class CrewAIRecorder(LiveRecorder):
         if span.agent is None:
             return
         telling = self._telling(span)
-        messages = event.messages if isinstance(event.messages, list) else [{"role": "user", "content": event.messages}]
+        messages = (
+            event.messages
+            if isinstance(event.messages, list)
+            else [{"role": "user", "content": event.messages}]
+        )
         entries = [(str(each.get("role", "user")), text_of(each.get("content"))) for each in messages]
         parent, new = self._growth.grow(f"{telling.session}/{span.agent}", event.call_id, entries)
         telling.call(
@@ -302,7 +308,9 @@ def _spoken(response: Any) -> str:
     if isinstance(response, list):  # native tool calls
         calls = []
         for each in response:
-            function = getattr(each, "function", None) or (each.get("function") if isinstance(each, dict) else None)
+            function = getattr(each, "function", None) or (
+                each.get("function") if isinstance(each, dict) else None
+            )
             name = getattr(function, "name", None) or (function or {}).get("name", "tool")
             arguments = getattr(function, "arguments", None) or (function or {}).get("arguments", "")
             calls.append((str(name), arguments))

@@ -37,7 +37,12 @@ class Journal:
     """An append-only file of sightings, for any number of threads."""
 
     def __init__(
-        self, folder: str | os.PathLike[str], report: ImportReport, *, payloads: bool, redact: Iterable[str] | None
+        self,
+        folder: str | os.PathLike[str],
+        report: ImportReport,
+        *,
+        payloads: bool,
+        redact: Iterable[str] | None,
     ) -> None:
         self.folder = Path(folder).expanduser()
         self._redact = None if redact is None else Redaction(redact)
@@ -81,7 +86,9 @@ class Journal:
             return sighting
         if not self._payloads:
             return msgspec.structs.replace(sighting, **{name: _NOTHING.get(name) for name in given})
-        return msgspec.structs.replace(sighting, **{name: self._clean(value) for name, value in given.items()})
+        return msgspec.structs.replace(
+            sighting, **{name: self._clean(value) for name, value in given.items()}
+        )
 
     def _clean(self, value: Any) -> Any:
         if isinstance(value, str) and self._redact is not None:
@@ -106,7 +113,7 @@ def _new_file(folder: Path, stem: str) -> tuple[Path, Any]:
     for number in range(1_000):
         path = folder / f"{stem}{f'-{number}' if number else ''}{SUFFIX}"
         try:
-            return path, open(path, "xb", buffering=0)  # noqa: SIM115 -- the journal closes it
+            return path, path.open("xb", buffering=0)
         except FileExistsError:
             continue
     raise FileExistsError(17, "a thousand recorders began in one second", str(folder))

@@ -1,10 +1,10 @@
 """LangGraph: the runs that callbacks tell of become a team.
 
-A run whose tag is `graph:step:N` is a node, and its parent is a graph. What `create_agent` (or the older prebuilt agent)
-made is one agent, and its nodes are its own steps. Any other graph is an orchestrator and its nodes are agents below it,
-each one life through all steps of the graph; what `Send` starts is a life of its own. A node that only ran tools which
-another agent had asked for is nobody. `Command(goto=...)` passes control to a sibling; a graph run inside a tool or a
-node's function is a spawn.
+A run whose tag is `graph:step:N` is a node, and its parent is a graph. What `create_agent` (or the older prebuilt
+agent) made is one agent, and its nodes are its own steps. Any other graph is an orchestrator and its nodes are agents
+below it, each one life through all steps of the graph; what `Send` starts is a life of its own. A node that only ran
+tools which another agent had asked for is nobody. `Command(goto=...)` passes control to a sibling; a graph run inside
+a tool or a node's function is a spawn.
 
 What a node reads after several ran side by side is not recorded: there the aggregate is inferred.
 """
@@ -26,7 +26,9 @@ _BUBBLES = ("ParentCommand", "GraphBubbleUp", "GraphInterrupt")
 class _Run:
     """What is kept of a run while it is open."""
 
-    def __init__(self, run_id: str, name: str, kind: str, above: _Run | None, metadata: dict[str, Any]) -> None:
+    def __init__(
+        self, run_id: str, name: str, kind: str, above: _Run | None, metadata: dict[str, Any]
+    ) -> None:
         self.id = run_id
         self.name = name
         self.kind = kind
@@ -65,8 +67,12 @@ class LangGraphRecorder(LiveRecorder):
 
     def prepare(self) -> None:
         self._runs: dict[str, _Run] = {}
-        self._said: dict[tuple[str, str], tuple[str, str]] = {}  # (session, tool-call id) -> who asked, in which call
-        self._threads: dict[str, tuple[str, str]] = {}  # a thread that was interrupted -> its session and root
+        self._said: dict[
+            tuple[str, str], tuple[str, str]
+        ] = {}  # (session, tool-call id) -> who asked, in which call
+        self._threads: dict[
+            str, tuple[str, str]
+        ] = {}  # a thread that was interrupted -> its session and root
         self._growth = Growth()
 
     # Chains: graphs, nodes, and what is neither.
@@ -86,9 +92,18 @@ class LangGraphRecorder(LiveRecorder):
             self._node_begins(run, above)
         elif above is None:
             self._session_begins(run)
-        elif name == "call_model" and above.kind == "node" and above.name == "agent" and above.above is not None:
+        elif (
+            name == "call_model"
+            and above.kind == "node"
+            and above.name == "agent"
+            and above.above is not None
+        ):
             above.above.single = True  # the older prebuilt agent
-        if any(str(tag).startswith("seq:step:") for tag in tags or ()) and above is not None and above.kind == "node":
+        if (
+            any(str(tag).startswith("seq:step:") for tag in tags or ())
+            and above is not None
+            and above.kind == "node"
+        ):
             run.metadata["is_node_itself"] = True
 
     @guarded
@@ -101,7 +116,9 @@ class LangGraphRecorder(LiveRecorder):
         elif run.kind == "graph":
             self._graph_ends(run, outputs, None)
         elif run.above is not None and run.above.kind == "node":
-            self._node_sends(run.above, sends(outputs))  # a conditional edge runs below the node that it leaves
+            self._node_sends(
+                run.above, sends(outputs)
+            )  # a conditional edge runs below the node that it leaves
         if run.above is None:
             self._session_ends(run)
 
@@ -200,7 +217,9 @@ class LangGraphRecorder(LiveRecorder):
         place = run.nearest("node", "graph", "tool")
         if place is None:
             root = run.root
-            root.agent = root.agent or self._telling(run).agent(str(root.metadata.get("root") or root.id), root.name)
+            root.agent = root.agent or self._telling(run).agent(
+                str(root.metadata.get("root") or root.id), root.name
+            )
             return root.agent
         if place.kind == "node":
             return self._node_agent(place)
@@ -387,14 +406,23 @@ class LangGraphRecorder(LiveRecorder):
         self, serialized: Any, messages: Any, *, run_id: UUID, parent_run_id: UUID | None = None, metadata: Any = None,
         **kwargs: Any,
     ) -> None:  # fmt: skip
-        self._asks(serialized, [entry_of(message) for message in messages[0]], run_id, parent_run_id, metadata, kwargs)
+        self._asks(
+            serialized,
+            [entry_of(message) for message in messages[0]],
+            run_id,
+            parent_run_id,
+            metadata,
+            kwargs,
+        )
 
     @guarded
     def on_llm_start(
         self, serialized: Any, prompts: list[str], *, run_id: UUID, parent_run_id: UUID | None = None,
         metadata: Any = None, **kwargs: Any,
     ) -> None:  # fmt: skip
-        self._asks(serialized, [("user", prompt) for prompt in prompts], run_id, parent_run_id, metadata, kwargs)
+        self._asks(
+            serialized, [("user", prompt) for prompt in prompts], run_id, parent_run_id, metadata, kwargs
+        )
 
     def _asks(
         self, serialized: Any, entries: list[tuple[str, str]], run_id: UUID, parent_run_id: Any, metadata: Any,

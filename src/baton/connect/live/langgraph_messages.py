@@ -11,10 +11,14 @@ _SPEAKERS = {"human": "user", "ai": "assistant", "system": "system", "tool": "to
 
 def said_by(message: Any) -> tuple[str, list[tuple[str, Any, str | None]]]:
     """A message's text, and its tool calls as (name, arguments, id)."""
-    calls = [(call["name"], call["args"], call.get("id")) for call in getattr(message, "tool_calls", None) or ()]
+    calls = [
+        (call["name"], call["args"], call.get("id")) for call in getattr(message, "tool_calls", None) or ()
+    ]
     content = getattr(message, "content", message)
     if isinstance(content, list):  # a part that is a tool call stands among the tool calls
-        content = [part for part in content if not (isinstance(part, dict) and part.get("type") in _CALL_PARTS)]
+        content = [
+            part for part in content if not (isinstance(part, dict) and part.get("type") in _CALL_PARTS)
+        ]
     return text_of(content), calls
 
 
@@ -54,7 +58,9 @@ def final_text(state: Any, *, speaker: str | None = None) -> str | None:
     if not isinstance(messages, list | tuple):
         messages = [messages] if hasattr(messages, "content") else []
     for message in reversed(messages):
-        content = message.get("content") if isinstance(message, dict) else getattr(message, "content", message)
+        content = (
+            message.get("content") if isinstance(message, dict) else getattr(message, "content", message)
+        )
         kind = message.get("role") if isinstance(message, dict) else getattr(message, "type", None)
         if isinstance(message, tuple) and len(message) == 2:
             kind, content = message
@@ -64,7 +70,11 @@ def final_text(state: Any, *, speaker: str | None = None) -> str | None:
 
 
 def _commands(outputs: Any) -> list[Any]:
-    return [each for each in (outputs if isinstance(outputs, list | tuple) else [outputs]) if hasattr(each, "goto")]
+    return [
+        each
+        for each in (outputs if isinstance(outputs, list | tuple) else [outputs])
+        if hasattr(each, "goto")
+    ]
 
 
 def gotos(outputs: Any) -> list[str]:
@@ -72,7 +82,9 @@ def gotos(outputs: Any) -> list[str]:
     found: list[str] = []
     for command in _commands(outputs):
         goto = command.goto if isinstance(command.goto, list | tuple) else [command.goto]
-        found += [target for target in goto if isinstance(target, str) and target and not target.startswith("__end")]
+        found += [
+            target for target in goto if isinstance(target, str) and target and not target.startswith("__end")
+        ]
     return found
 
 

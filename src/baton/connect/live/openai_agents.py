@@ -1,11 +1,12 @@
 """openai-agents: spans tell who works for whom, run hooks tell what was said and with which ids.
 
-A `TracingProcessor` sees the tree (task, agent, turn, function, handoff) and no tool-call ids, nor the answers of models
-that make no span of their own. Run hooks see these and no tree. So both are listened to, and joined by the span that is
-current while a hook runs. An agent under a function span is a spawn; a handoff passes control to a sibling.
+A `TracingProcessor` sees the tree (task, agent, turn, function, handoff) and no tool-call ids, nor the answers of
+models that make no span of their own. Run hooks see these and no tree. So both are listened to, and joined by the
+span that is current while a hook runs. An agent under a function span is a spawn; a handoff passes control to a
+sibling.
 
-An agent is known by its name within one scope: the trace, or one call of an agent used as a tool. So it is one through
-handoffs and several runs in a trace, and two calls of one agent-tool are two lives.
+An agent is known by its name within one scope: the trace, or one call of an agent used as a tool. So it is one
+through handoffs and several runs in a trace, and two calls of one agent-tool are two lives.
 """
 
 from __future__ import annotations
@@ -137,7 +138,9 @@ class OpenAIAgentsRecorder(LiveRecorder):
         elif held.kind == "turn" and held.call is not None and held.agent is not None:
             telling.call(held.call, held.agent, status="failed", finish_reason="error")
         elif held.kind == "guardrail" and held.data.triggered and held.agent is not None:
-            telling.event("safety_event", span.span_id, held.agent, content=f"guardrail {held.data.name} was triggered")
+            telling.event(
+                "safety_event", span.span_id, held.agent, content=f"guardrail {held.data.name} was triggered"
+            )
         elif held.kind == "agent" and error is not None and held.parent is not None:
             held.parent.status, held.parent.output = "failed", text_of(error.get("message"))
         elif held.kind == "task" and held.scope == _ROOT:
@@ -176,7 +179,12 @@ class OpenAIAgentsRecorder(LiveRecorder):
         if held.spawned:
             child = self._current[telling.session, span.span_id]
             telling.returns(
-                f"{span.span_id}/result", child, held.agent, result, status=status, call=telling.last_call(child)
+                f"{span.span_id}/result",
+                child,
+                held.agent,
+                result,
+                status=status,
+                call=telling.last_call(child),
             )
             return
         if not held.told:
@@ -374,7 +382,9 @@ def _entry(item: Any) -> tuple[str, str]:
 
 
 def _said(output: Any) -> tuple[str, list[tuple[str, Any]]]:
-    words = [text_of(getattr(item, "content", None)) for item in output if getattr(item, "type", None) == "message"]
+    words = [
+        text_of(getattr(item, "content", None)) for item in output if getattr(item, "type", None) == "message"
+    ]
     calls = [(item.name, item.arguments) for item in output if getattr(item, "type", None) == "function_call"]
     return "\n".join(words), calls
 

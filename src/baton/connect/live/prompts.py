@@ -55,7 +55,11 @@ def spoken(text: str | None, calls: Iterable[tuple[str, Any]]) -> str:
     """What a model said: its text, then its tool calls, one a line."""
     lines = [text] if text else []
     for name, arguments in calls:
-        shown = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, default=str)
+        shown = (
+            arguments
+            if isinstance(arguments, str)
+            else json.dumps(arguments, ensure_ascii=False, default=str)
+        )
         lines.append(f"{name}({shown})")
     return "\n".join(lines)
 

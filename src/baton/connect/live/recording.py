@@ -80,10 +80,10 @@ class LiveRecorder:
         try:
             if first:
                 print(
-                    f"baton: {reason}: {error}. Your program goes on; what follows may be recorded in part, and further "
-                    "failures are only counted.",
+                    f"baton: {reason}: {error}. Your program goes on; what follows may be recorded in part, and "
+                    "further failures are only counted.",
                     file=sys.stderr,
-                )  # fmt: skip
+                )
             self.journal.write(Lost(reason=reason, at=str(error)[:200]))
         except Exception:  # stderr is closed, or the disk is full: there is nobody left to tell
             pass

@@ -42,9 +42,15 @@ class Telling:
     def begin(self, *, task: str | None = None, topology: Topology | None = None, **meta: Any) -> None:
         self.see(
             SeenSession(
-                session=self.session, key=self.session, system=self.system, task=task, topology=topology, started=now(), finished=False,
+                session=self.session,
+                key=self.session,
+                system=self.system,
+                task=task,
+                topology=topology,
+                started=now(),
+                finished=False,
                 meta={name: value for name, value in meta.items() if value is not None},
-            )  # fmt: skip
+            )
         )
 
     def asked(self, task: str | None) -> None:
@@ -57,7 +63,13 @@ class Telling:
         self.see(SeenSession(session=self.session, key=self.session, finished=True, metrics=metrics))
 
     def agent(
-        self, key: str, name: str, *, role: str | None = None, parent: str | None = None, why: str | None = None
+        self,
+        key: str,
+        name: str,
+        *,
+        role: str | None = None,
+        parent: str | None = None,
+        why: str | None = None,
     ) -> str:
         """Somebody is there; said once."""
         if key not in self.known:
@@ -70,9 +82,7 @@ class Telling:
         if self._said.get(agent) != key and key not in self._read:
             self._read[key] = self._due.pop(agent, {})
         self._said[agent] = key
-        self.see(
-            SeenCall(session=self.session, key=key, agent=agent, order=self._order(), t=opened, **known)
-        )
+        self.see(SeenCall(session=self.session, key=key, agent=agent, order=self._order(), t=opened, **known))
         return key
 
     def event(
@@ -92,11 +102,19 @@ class Telling:
         links = dict.fromkeys([*self._came(type, agent, call).items(), *after])
         self.see(
             SeenEvent(
-                session=self.session, key=key, agent=agent, type=type, order=self._order(),
-                t=now() if opened is None else opened, content=text, media_type=media_type, call=call,
+                session=self.session,
+                key=key,
+                agent=agent,
+                type=type,
+                order=self._order(),
+                t=now() if opened is None else opened,
+                content=text,
+                media_type=media_type,
+                call=call,
                 after=tuple(Link(source, edge) for source, edge in links),
-                extra={name: value for name, value in (extra or {}).items() if value is not None}, **known,
-            )  # fmt: skip
+                extra={name: value for name, value in (extra or {}).items() if value is not None},
+                **known,
+            )
         )
         return key
 
@@ -115,7 +133,14 @@ class Telling:
         self.owe(to, key, "return")
 
     def message(
-        self, key: str, agent: str, to: str | None, text: Any = None, *, among: Iterable[str] | None = None, **known: Any
+        self,
+        key: str,
+        agent: str,
+        to: str | None,
+        text: Any = None,
+        *,
+        among: Iterable[str] | None = None,
+        **known: Any,
     ) -> None:
         """To one agent; to None: to all, or all `among` whom it is said."""
         self.event("message", key, agent, content=text, to=to, **known)
@@ -134,13 +159,21 @@ class Telling:
     def tool_result(self, key: str, agent: str, tool: str | None, result: Any = None, **known: Any) -> None:
         """`key` is the call's."""
         self.event(
-            "tool_result", f"{key}/result", agent, content=result, tool=tool, after=[(key, "tool_dependency")], **known
+            "tool_result",
+            f"{key}/result",
+            agent,
+            content=result,
+            tool=tool,
+            after=[(key, "tool_dependency")],
+            **known,
         )
 
     def decide(self, key: str, agent: str, decision: Decision, text: Any = None, **known: Any) -> None:
         self.event("orchestrator_decision", key, agent, content=text, decision=decision, **known)
 
-    def stop(self, key: str, agent: str, answer: Any = None, status: Status | None = None, **known: Any) -> None:
+    def stop(
+        self, key: str, agent: str, answer: Any = None, status: Status | None = None, **known: Any
+    ) -> None:
         self.decide(key, agent, "stop", answer, status=status, **known)
 
     def owe(self, agent: str, key: str, edge: EdgeType) -> None:

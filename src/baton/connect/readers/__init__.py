@@ -13,6 +13,7 @@ SOURCES: Final[Mapping[str, Source]] = LateSources(
     {
         "claude-code": "claude_code.source:ClaudeCode",
         "codex": "codex.source:Codex",
+        "seen": "seen_journal:SeenJournal",
         "inspect": "inspect_eval.source:InspectSource",
         "atif": "atif:AtifSource",
         "who-and-when": "who_and_when:WhoAndWhenSource",

@@ -36,7 +36,7 @@ def _journals(place: Path) -> list[Path]:
 
 def read_journal(path: Path, report: ImportReport) -> Iterator[Seen]:
     """The sightings of one journal. A last line that is being written is left for the next time."""
-    with open(path, "rb") as file:
+    with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):
                 return
