@@ -122,8 +122,13 @@ class AdkRecorder(LiveRecorder):
                 telling.call(open_call[0], key, status="failed", finish_reason="error")
         back = run.back.pop(key, [])
         if type(agent).__name__ == "ParallelAgent" and len(back) > 1:
-            after = [(each, "aggregate") for each in back]
-            telling.event("aggregate", f"{key}/joined/{run.times.get(key, 0)}", key, after=after, why=JOINED)
+            telling.event(
+                "aggregate",
+                f"{key}/joined/{run.times.get(key, 0)}",
+                key,
+                after=[(each, "aggregate") for each in back],
+                why=JOINED,
+            )
         lead = run.spawned.pop(key, None)
         if lead is not None:
             end = f"{key}/end/{run.times[key]}"

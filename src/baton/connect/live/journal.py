@@ -33,7 +33,7 @@ class Lost(msgspec.Struct, tag_field="seen", tag="lost", frozen=True, kw_only=Tr
     at: str = ""
 
 
-class Journal:
+class SightingJournal:
     """An append-only file of sightings, for any number of threads."""
 
     def __init__(

@@ -352,7 +352,7 @@ class _Both:
 
 def _both(ours: Any, theirs: Any) -> Any:
     def relay(name: str) -> Any:
-        async def method(self: Any, *args: Any, **kwargs: Any) -> None:
+        async def method(_: Any, *args: Any, **kwargs: Any) -> None:
             await getattr(ours, name)(*args, **kwargs)
             await getattr(theirs, name)(*args, **kwargs)
 
@@ -375,7 +375,7 @@ def _entry(item: Any) -> tuple[str, str]:
     get = item.get if isinstance(item, dict) else lambda name, default=None: getattr(item, name, default)
     kind = get("type")
     if kind == "function_call":
-        return "assistant", spoken(None, [(get("name"), get("arguments"))])
+        return "assistant", spoken(None, [(str(get("name")), get("arguments"))])
     if kind == "function_call_output":
         return "tool", text_of(get("output"))
     return get("role") or kind or "user", text_of(get("content"))

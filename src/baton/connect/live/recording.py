@@ -15,16 +15,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from importlib import import_module, metadata
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from baton.connect.import_report import ImportReport
 from baton.connect.live.assembling import Assembling
-from baton.connect.live.journal import Journal, Lost
+from baton.connect.live.journal import Lost, SightingJournal
 from baton.connect.live.telling import Telling
 from baton.connect.seen import Seen
 from baton.errors import UsageError
 
-P = ParamSpec("P")
 R = TypeVar("R")
 _SHARE = 20  # assembling may take one part in this many of the program's time
 _EVERY_S = 1.0
@@ -41,7 +40,7 @@ class LiveRecorder:
     ) -> None:
         self.report = ImportReport()
         """What was recorded, as after an import."""
-        self.journal = Journal(folder, self.report, payloads=payloads, redact=redact)
+        self.journal = SightingJournal(folder, self.report, payloads=payloads, redact=redact)
         self._assembling = Assembling(self.journal.path, self.journal.folder, self.report)
         self.failures: Counter[str] = Counter()
         """What went wrong inside the recorder -> how often."""
@@ -133,13 +132,11 @@ class LiveRecorder:
             self.failed("assembling", error)
 
 
-def guarded(
-    hook: Callable[Concatenate[Any, P], R],
-) -> Callable[Concatenate[Any, P], R | None]:
+def guarded(hook: Callable[..., R]) -> Callable[..., R | None]:
     """A hook that never raises; the recorder's lock is held while it runs."""
 
     @functools.wraps(hook)
-    def safe(self: Any, *args: P.args, **kwargs: P.kwargs) -> R | None:
+    def safe(self: Any, *args: Any, **kwargs: Any) -> R | None:
         try:
             with self.lock:
                 return hook(self, *args, **kwargs)

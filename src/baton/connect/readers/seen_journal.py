@@ -48,7 +48,7 @@ def read_journal(path: Path, report: ImportReport) -> Iterator[Seen]:
 
 def decoded(line: bytes, report: ImportReport, at: str) -> Seen | None:
     try:
-        told = _decode(line)
+        told: Seen | Lost = _decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError):
         report.skip("a line that is no sighting", at)
         return None
