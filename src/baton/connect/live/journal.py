@@ -26,7 +26,7 @@ FOLDER = "journal"
 """Where journals are, in the folder that a program is recorded into."""
 
 
-class Lost(msgspec.Struct, tag_field="seen", tag="lost", frozen=True, kw_only=True):
+class NotTold(msgspec.Struct, tag_field="seen", tag="lost", frozen=True, kw_only=True):
     """Something happened that the recorder could not tell; its own fault, never the program's."""
 
     reason: str
@@ -61,9 +61,9 @@ class SightingJournal:
         self._encode = msgspec.json.Encoder(enc_hook=str).encode
         self.lines = 0
 
-    def write(self, sighting: Seen | Lost) -> None:
+    def write(self, sighting: Seen | NotTold) -> None:
         """Add a line. It survives the death of the process when this returns."""
-        if not isinstance(sighting, Lost):
+        if not isinstance(sighting, NotTold):
             sighting = self._told(sighting)
         line = self._encode(sighting) + b"\n"
         with self._lock:

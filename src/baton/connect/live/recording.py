@@ -19,7 +19,7 @@ from typing import Any, Self, TypeVar
 
 from baton.connect.import_report import ImportReport
 from baton.connect.live.assembling import Assembling
-from baton.connect.live.journal import Lost, SightingJournal
+from baton.connect.live.journal import NotTold, SightingJournal
 from baton.connect.live.telling import Telling
 from baton.connect.seen import Seen
 from baton.errors import UsageError
@@ -83,7 +83,7 @@ class LiveRecorder:
                     "further failures are only counted.",
                     file=sys.stderr,
                 )
-            self.journal.write(Lost(reason=reason, at=str(error)[:200]))
+            self.journal.write(NotTold(reason=reason, at=str(error)[:200]))
         except Exception:  # stderr is closed, or the disk is full: there is nobody left to tell
             pass
 

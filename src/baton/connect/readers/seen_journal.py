@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 
 from baton.connect.import_report import ImportReport
-from baton.connect.live.journal import FOLDER, SUFFIX, Lost
+from baton.connect.live.journal import FOLDER, SUFFIX, NotTold
 from baton.connect.seen import Seen
 
-_decode = msgspec.json.Decoder(Seen | Lost).decode
+_decode = msgspec.json.Decoder(Seen | NotTold).decode
 
 
 class SeenJournal:
@@ -48,11 +48,11 @@ def read_journal(path: Path, report: ImportReport) -> Iterator[Seen]:
 
 def decoded(line: bytes, report: ImportReport, at: str) -> Seen | None:
     try:
-        told: Seen | Lost = _decode(line)
+        told: Seen | NotTold = _decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError):
         report.skip("a line that is no sighting", at)
         return None
-    if isinstance(told, Lost):
+    if isinstance(told, NotTold):
         report.skip(told.reason, at)
         return None
     return told
