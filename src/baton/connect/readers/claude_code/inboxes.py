@@ -13,8 +13,8 @@ from baton.connect.readers.iso_time import seconds
 from baton.connect.seen import Seen, SeenAgent, SeenEvent, SeenSession
 
 
-def letters_of(place: Path, report: ImportReport) -> Iterator[Seen]:
-    """Letters below a folder; none where the folder has no inboxes."""
+def letters_of(place: Path, report: ImportReport, told: set[tuple[str, str | None, str]]) -> Iterator[Seen]:
+    """Letters below a folder that transcripts have not `told` (session, receiver, words)."""
     if not place.is_dir():
         return
     for inbox in sorted(place.rglob("inboxes/*.json")):
@@ -28,13 +28,16 @@ def letters_of(place: Path, report: ImportReport) -> Iterator[Seen]:
             continue
         yield SeenSession(session=session, key=session, at=inbox.name, system="claude-code")
         to = _member(inbox.stem, team.name)
-        yield SeenAgent(session=session, key=to, name=inbox.stem)
+        yield SeenAgent(session=session, key=to, name=None if to == MAIN else inbox.stem)
         for number, letter in enumerate(letters):
             report.read()
             sender = _member(letter.sender or "unknown", team.name)
             t = seconds(letter.timestamp)
-            yield SeenAgent(session=session, key=sender, name=letter.sender)
             text = letter.text or ""
+            if (session, to, text.strip()) in told:
+                report.join("a letter that its sender's transcript tells")
+                continue
+            yield SeenAgent(session=session, key=sender, name=None if sender == MAIN else letter.sender)
             yield SeenEvent(
                 session=session, key=f"{inbox.stem}/inbox/{letter.timestamp or number}/{sender}",
                 at=f"{inbox.name}:{number + 1}", agent=sender, type="message", to=to, content=text, t=t,

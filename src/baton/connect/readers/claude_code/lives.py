@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from baton.connect.import_report import ImportReport
+from baton.connect.readers.claude_code.between import Lives, words_of
 from baton.connect.readers.claude_code.entries import (
     SPAWN_RESULTS,
     Block,
@@ -30,15 +30,13 @@ from baton.connect.readers.claude_code.index import (
     SPAWNING,
     CallParts,
     ClaudeRow,
-    SessionIndex,
 )
-from baton.connect.readers.claude_code.people import People, SessionAgent
+from baton.connect.readers.claude_code.people import SessionAgent
 from baton.connect.readers.claude_code.texts import kind_of, letters, notices
 from baton.connect.seen import Link, Seen, SeenAgent, SeenCall, SeenEvent, SeenSession
 from baton.trace.vocabulary import Decision, EventType, Status
 
 _MOST_CHARACTERS = 12  # of one token, on average over an answer
-_LAST = 1e9  # later than any entry of the same instant
 _OUTPUT_TOOLS = frozenset({"TaskOutput", "AgentOutputTool", "AgentOutput"})
 _STATUS: dict[str, Status] = {
     "completed": "ok", "failed": "failed", "error": "failed", "killed": "cancelled", "stopped": "cancelled",
@@ -46,20 +44,14 @@ _STATUS: dict[str, Status] = {
 }  # fmt: skip
 
 
-class AgentReturn(Struct):
-    """A return that has arrived. It is told in the life of the agent that gave it, with the call that said it."""
-
-    event: SeenEvent
-    t: float
-    words: str
-    told: bool = False
-
-
 class ClaudeAnswer(Struct):
     """One answer of the model while its parts come in."""
 
     row: ClaudeRow
+    begun: float | None
+    """When what it answers had come in: the entry before it in the agent's life."""
     parts: int = 0
+    acted: bool = False
     said: list[str] = field(default_factory=list)
     thought: list[str] = field(default_factory=list)
     tools: int = 0
@@ -68,70 +60,6 @@ class ClaudeAnswer(Struct):
     model: str | None = None
     reason: str | None = None
     failed: bool = False
-
-
-class Lives:
-    """Reads the lives of one session; what one life tells of another's is kept here."""
-
-    def __init__(self, index: SessionIndex, people: People, report: ImportReport, names: list[str]) -> None:
-        self.index = index
-        self.people = people
-        self.report = report
-        self.names = names
-        self.returns: dict[str, list[AgentReturn]] = {}
-        self.mail: dict[str, list[tuple[float, str, str]]] = {}
-        """Agent -> what was sent to it and has not arrived yet: when, key, words."""
-        self.asked_by_person = False
-        self._send_all()
-
-    def _send_all(self) -> None:
-        """Every message of the session, before the first life is read: receivers may stand before senders."""
-        for call, agent in self.people.resumed.items():
-            spawn = self.index.spawns[call]
-            self.mail.setdefault(agent, []).append((spawn.t, call, spawn.asked.prompt or ""))
-        for sent in self.index.sent.values():
-            for number, agent in enumerate(self.receivers(sent.by, sent.asked)):
-                key = sent.call if number == 0 else f"{sent.call}/{number}"
-                self.mail.setdefault(agent, []).append((sent.t, key, words_of(sent.asked) or ""))
-        for letters_of_one in self.mail.values():
-            letters_of_one.sort()
-
-    def receivers(self, sender: str, asked: SendInput) -> list[str]:
-        name = asked.to or asked.recipient
-        if name == "*" or asked.type == "broadcast":
-            return [agent for agent in self.people.agents if agent != sender]
-        found = self.people.find(name)
-        return [] if found is None else [found]
-
-    def at(self, row: ClaudeRow) -> str:
-        return f"{self.names[row.file]}:{row.line}"
-
-    def gives_back(
-        self, agent: str, words: str, status: Status, row: ClaudeRow, extra: dict[str, Any]
-    ) -> str:
-        """A return arrives. It is the one before unless the agent has worked in between. Its key."""
-        before = self.returns.setdefault(agent, [])
-        times = self.index.times.get(agent, ())
-        last = before[-1] if before else None
-        if last is not None:
-            worked = (
-                any(last.t < at <= row.t for at in times) if times else words.strip() != last.words.strip()
-            )
-            if not worked:
-                self.report.join("a return that arrived twice")
-                return last.event.key
-        person = self.people.agents.get(agent)
-        event = SeenEvent(
-            session=self.index.key, key=f"{agent}/return/{len(before)}", at=self.at(row), agent=agent, type="return",
-            t=row.t or None, order=(row.t, _LAST, 0.0), to=(person.parent if person else None) or row.agent,
-            content=words, status=status, extra=extra,
-        )  # fmt: skip
-        before.append(AgentReturn(event, row.t, words))
-        return event.key
-
-
-def words_of(asked: SendInput) -> str | None:
-    return asked.message if isinstance(asked.message, str) else asked.content
 
 
 class ClaudeLife:
@@ -146,10 +74,17 @@ class ClaudeLife:
         self.tools: dict[str, str] = {}
         self.opened = person.key == MAIN
         self.held: list[tuple[SeenCall, int]] = []
+        self.latest: float | None = None
+        self.called: dict[str, float] = {}
+        """Tool call -> when."""
         if person.spawn is not None or person.why is not None:
             self.pending.append(Link(person.spawn or f"{person.key}/spawn", "spawn", person.why))
 
     def entry(self, row: ClaudeRow, entry: ClaudeEntry) -> Iterator[Seen]:
+        yield from self._told(row, entry)
+        self.latest = row.t or self.latest
+
+    def _told(self, row: ClaudeRow, entry: ClaudeEntry) -> Iterator[Seen]:
         if entry.type == "assistant":
             yield from self._answered(row, entry)
         elif entry.type == "user":
@@ -198,7 +133,7 @@ class ClaudeLife:
             return
         answer = self.answers.get(row.call)
         if answer is None:
-            answer = self.answers[row.call] = ClaudeAnswer(row)
+            answer = self.answers[row.call] = ClaudeAnswer(row, self.latest)
         answer.parts += 1
         answer.model = message.model or answer.model
         answer.reason = message.stop_reason or answer.reason
@@ -221,8 +156,8 @@ class ClaudeLife:
                 yield from self._result(row, place, block, None)
         parts = self.lives.index.calls.get(row.call)
         if parts is None or answer.parts >= parts.parts:
-            del self.answers[row.call]
             yield from self._complete(row, answer, parts or CallParts())
+            del self.answers[row.call]
 
     def _complete(self, row: ClaudeRow, answer: ClaudeAnswer, parts: CallParts) -> Iterator[Seen]:
         assert row.call is not None
@@ -239,7 +174,8 @@ class ClaudeLife:
         unbilled = answer.failed or (parts.prompt_tokens == 0 and not parts.completion_tokens)
         call = SeenCall(
             session=self.session, key=row.call, at=self.lives.at(first), agent=self.person.key,
-            order=(first.t, float(first.depth), 0.0), t=first.t or None,
+            order=(first.t, float(first.depth), 0.0), t=answer.begun or first.t or None,
+            duration_s=max(0.0, row.t - answer.begun) if answer.begun and row.t else None,
             policy=None if answer.failed else answer.model, completion=words,
             prompt_tokens=None if unbilled else parts.prompt_tokens,
             completion_tokens=None if unbilled else parts.completion_tokens,
@@ -264,7 +200,16 @@ class ClaudeLife:
         for given in self.lives.returns.get(self.person.key, ()):
             if not given.told and given.t >= row.t and not any(row.t < at <= given.t for at in times):
                 given.told = True
-                yield msgspec.structs.replace(given.event, call=row.call, after=self._due())
+                own = (
+                    words if words and words in given.words else given.words
+                )  # the program puts words around it
+                yield msgspec.structs.replace(
+                    given.event,
+                    call=row.call,
+                    after=self._due(),
+                    content=own,
+                    t=answer.begun or row.t or None,
+                )
                 return
         yield self._event(row, 99, f"{row.call}/words", "orchestrator_decision", decision="none", call=row.call,
                           content=words, status=status)  # fmt: skip
@@ -274,6 +219,7 @@ class ClaudeLife:
         assert block.id is not None
         name = block.name or "unknown"
         self.tools[block.id] = name
+        self.called[block.id] = row.t
         content = bytes(block.input).decode("utf-8", "replace") or "{}"
         if name in SENDING and block.id in index.sent:
             yield from self._sends(row, place, block.id, index.sent[block.id].asked, content)
@@ -368,10 +314,11 @@ class ClaudeLife:
             task = told.task
             if task.status in _STATUS and self.tools.get(call) in (None, *_OUTPUT_TOOLS):
                 self._notice(row, task.task_id or "", task.result or task.output or text, task.status)
-        key = f"{call}/result"
+        key, begun = f"{call}/result", self.called.pop(call, None)
         yield self._event(
             row, place, key, "tool_result", tool=self.tools.get(call), content=text,
             status="failed" if block.is_error else None, after=(Link(call, "tool_dependency"),),
+            t=begun, duration_s=max(0.0, row.t - begun) if begun and row.t else None,
         )  # fmt: skip
 
     def _words(self, row: ClaudeRow, text: str, place: int) -> Iterator[Seen]:
@@ -451,7 +398,12 @@ class ClaudeLife:
         """An event of this life; an act of the agent takes what it was waiting for, a result does not."""
         if type != "tool_result":
             after += self._due()
+        t = fields.pop("t", None) or row.t or None
+        answer = self.answers.get(fields.get("call") or "")
+        if answer is not None and not answer.acted:
+            answer.acted = True
+            t = answer.begun or t  # what a call says first began when the call did
         return SeenEvent(
-            session=self.session, key=key, at=self.lives.at(row), agent=self.person.key, type=type, t=row.t or None,
+            session=self.session, key=key, at=self.lives.at(row), agent=self.person.key, type=type, t=t,
             order=(row.t, float(row.depth), float(place)), after=after, **fields,
         )  # fmt: skip

@@ -131,10 +131,10 @@ def parents_first(people: People) -> Iterator[SessionAgent]:
     below: dict[str | None, list[SessionAgent]] = {}
     for person in people.agents.values():
         if person.parent is not None and (person.parent not in people.agents or person.parent == person.key):
-            person.parent = MAIN
+            person.parent = MAIN if MAIN in people.agents else None
         below.setdefault(person.parent, []).append(person)
     told: set[str] = set()
-    waiting = [people.agents[MAIN]]
+    waiting = list(below.get(None, ()))
     for person in waiting:
         told.add(person.key)
         yield person

@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 
 from baton.connect.import_report import ImportReport
+from baton.connect.readers.claude_code.between import Lives
 from baton.connect.readers.claude_code.entries import HEADS, METAS, Meta, decoded, entry_of
 from baton.connect.readers.claude_code.inboxes import letters_of
 from baton.connect.readers.claude_code.index import (
@@ -21,8 +22,8 @@ from baton.connect.readers.claude_code.index import (
     Indexer,
     SessionIndex,
 )
-from baton.connect.readers.claude_code.lives import ClaudeLife, Lives
-from baton.connect.readers.claude_code.people import People, parents_first, people_of
+from baton.connect.readers.claude_code.lives import ClaudeLife
+from baton.connect.readers.claude_code.people import SessionAgent, parents_first, people_of
 from baton.connect.seen import Seen, SeenAgent, SeenEvent, SeenSession
 from baton.errors import UsageError
 
@@ -46,9 +47,13 @@ class ClaudeCode:
     def read(self, place: Path, report: ImportReport) -> Iterator[Seen]:
         if not place.exists():
             raise UsageError(f"{place} is not there. Type the path of a session file or of a folder of them.")
+        told: set[tuple[str, str | None, str]] = set()
         for files in _sessions(place, report):
-            yield from _read_session(files, report)
-        yield from letters_of(place, report)
+            for seen in _read_session(files, report):
+                if isinstance(seen, SeenEvent) and seen.type == "message":
+                    told.add((seen.session, seen.to, (seen.content or "").strip()))
+                yield seen
+        yield from letters_of(place, report, told)
 
 
 def _shows(path: Path) -> bool:
@@ -205,10 +210,12 @@ def _tell(index: SessionIndex, metas: dict[str, Meta], pages: _Pages, report: Im
         system=f"claude-code {index.version}" if index.version else "claude-code",
     )  # fmt: skip
     lives = Lives(index, people, report, [path.name for path in pages.paths])
+    if MAIN not in rows and not people.started:
+        del people.agents[MAIN]  # an agent's transcript by itself: nobody is known to have started it
+        for person in people.agents.values():
+            person.parent = person.why = None
     for person in list(parents_first(people)):
-        if person.key == MAIN and MAIN not in rows and not any(p.spawn for p in people.agents.values()):
-            continue  # an agent's transcript by itself: nobody is known to have started it
-        yield from _births(index, people, person.key, MAIN in rows)
+        yield from _births(index, person)
         life = ClaudeLife(lives, person)
         for row in rows.get(person.key, ()):
             entry = entry_of(pages.line(row))
@@ -219,16 +226,13 @@ def _tell(index: SessionIndex, metas: dict[str, Meta], pages: _Pages, report: Im
         yield from life.finish()
 
 
-def _births(index: SessionIndex, people: People, key: str, led: bool) -> Iterable[Seen]:
+def _births(index: SessionIndex, person: SessionAgent) -> Iterable[Seen]:
     """The agent, and its spawn where no call tells it."""
-    person = people.agents[key]
-    alone = person.why is not None and person.spawn is None and not led
     yield SeenAgent(
-        session=index.key, key=key, name=person.name, role=person.role,
-        parent=None if alone else person.parent, why=None if alone else person.why,
+        session=index.key, key=person.key, name=person.name, role=person.role, parent=person.parent, why=person.why
     )  # fmt: skip
-    if person.why is not None and person.spawn is None and not alone:
+    if person.why is not None and person.spawn is None:
         yield SeenEvent(
-            session=index.key, key=f"{key}/spawn", why=person.why, agent=person.parent or MAIN, type="spawn",
-            order=(person.born, 0.0, 0.0), t=person.born or None, to=key,
+            session=index.key, key=f"{person.key}/spawn", why=person.why, agent=person.parent or MAIN, type="spawn",
+            order=(person.born, 0.0, 0.0), t=person.born or None, to=person.key,
         )  # fmt: skip

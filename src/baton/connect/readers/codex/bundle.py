@@ -12,9 +12,10 @@ import msgspec
 from msgspec import Struct
 
 from baton.connect.import_report import ImportReport
+from baton.connect.readers.codex.answers import Where
 from baton.connect.readers.codex.entries import CodexItem, CodexUsage, SubAgent, ThreadSpawn, decoded, text_of
 from baton.connect.readers.codex.team import CodexTeam, Member
-from baton.connect.readers.codex.threads import Thread, Where
+from baton.connect.readers.codex.threads import Thread
 from baton.connect.seen import Seen, SeenAgent, SeenSession
 from baton.errors import CorruptError
 

@@ -96,9 +96,13 @@ class Pages:
         self._file: IO[bytes] = path.open("rb")
         if path.suffix == ".zst":
             plain = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the pages
-            with self._file as packed:
-                unpacked(packed, plain, path)
-            plain.flush()
+            try:
+                with self._file as packed:
+                    unpacked(packed, plain, path)
+                plain.flush()
+            except BaseException:
+                plain.close()
+                raise
             self._file = plain
         try:
             self.content: mmap.mmap | None = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)

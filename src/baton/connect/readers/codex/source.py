@@ -11,11 +11,12 @@ from itertools import islice
 from pathlib import Path
 
 from baton.connect.import_report import ImportReport
+from baton.connect.readers.codex.answers import Where
 from baton.connect.readers.codex.bundle import MANIFEST, bundles, is_bundle, read_bundle
 from baton.connect.readers.codex.entries import SessionMeta
 from baton.connect.readers.codex.rollout import Pages, Rollout, first_meta, item_of, looked_at, spawn_of
 from baton.connect.readers.codex.team import CodexTeam, Member
-from baton.connect.readers.codex.threads import Thread, Where
+from baton.connect.readers.codex.threads import Thread
 from baton.connect.seen import Seen, SeenAgent, SeenSession
 from baton.errors import UsageError
 

@@ -12,9 +12,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from msgspec import Struct, field
+import msgspec
 
 from baton.connect.import_report import ImportReport
+from baton.connect.readers.codex.answers import CodexAnswer, Where, difference, whole
 from baton.connect.readers.codex.entries import (
     AGENT_ARGUMENTS,
     AGENT_OUTPUTS,
@@ -33,6 +34,7 @@ _CALLS = frozenset({
     "function_call", "custom_tool_call", "local_shell_call", "web_search_call", "tool_search_call",
     "image_generation_call",
 })  # fmt: skip
+_RUN_BY_PROVIDER = frozenset({"web_search_call", "image_generation_call"})
 _OUTPUTS = frozenset(["function_call_output", "custom_tool_call_output", "tool_search_output"])
 _CONTEXT = re.compile(
     r"\s*(<(environment_context|user_instructions|permissions|skills?_instructions|skill|turn_aborted|apps|plugins|"
@@ -41,35 +43,8 @@ _CONTEXT = re.compile(
 )
 _NOTICE = re.compile(r"<subagent_notification>\s*(\{.*\})\s*</subagent_notification>", re.DOTALL)
 _FINAL = re.compile(r"Message Type: (\w+).*?\nPayload:\n", re.DOTALL)
+_STATUSES = msgspec.json.Decoder(dict[str, Any])
 _EXIT = re.compile(r'(?:Process exited with code|Exit code:|"exit_code":) ?(\d+)')
-
-
-class Where(Struct, gc=False):
-    """The place of an entry: in its thread's order, in time, and for a person."""
-
-    order: tuple[float, float]
-    t: float | None
-    at: str
-
-    @property
-    def mark(self) -> str:
-        """Its part of the names of things that have none of their own."""
-        return f"{self.order[0]:.0f}.{self.order[1]:g}"
-
-
-class CodexAnswer(Struct):
-    """One answer while its items come in."""
-
-    key: str
-    where: Where
-    due: tuple[Link, ...]
-    model: str | None
-    words: list[str] = field(default_factory=list)
-    last: Where | None = None
-    tools: int = 0
-    usage: CodexUsage | None = None
-    response: str | None = None
-    heard: bool = False
 
 
 class Thread:
@@ -84,13 +59,27 @@ class Thread:
         self.answers = 0
         self.total: CodexUsage | None = None
         self.gave = 0
+        self.latest: float | None = None
+        self.called: dict[str, float | None] = {}
+        """Tool call -> when."""
         self.asked = False
         self.tools: dict[str, str] = {}
         self.received: set[str] = set()
-        self.last_words: tuple[str, Where, str, tuple[Link, ...]] | None = None
+        self.last_words: tuple[CodexAnswer, str] | None = None
         self.pending: list[Link] = [Link(member.spawn, "spawn")] if member.spawn is not None else []
 
     def entry(self, where: Where, kind: str, item: CodexItem) -> Iterator[Seen]:
+        yield from self._told(where, kind, item)
+        if kind == "turn_context" or item.type == "task_started" or self._reaches(kind, item):
+            self.latest = where.t or self.latest
+
+    @staticmethod
+    def _reaches(kind: str, item: CodexItem) -> bool:
+        """Whether an entry is something that an answer answers."""
+        said = item.type in ("message", "agent_message") and item.role != "assistant"
+        return kind == "response_item" and (said or item.type in _OUTPUTS)
+
+    def _told(self, where: Where, kind: str, item: CodexItem) -> Iterator[Seen]:
         if kind == "response_item":
             yield from self._item(where, item)
         elif kind == "turn_context":
@@ -128,13 +117,16 @@ class Thread:
             yield from self._open(where)
             answer = self._now()
             answer.words.append(text_of(item.content))
-            answer.last = where
+            answer.last, answer.ended = where, where.t
         elif kind == "reasoning":
             yield from self._open(where)
+            self._now().ended = where.t
         elif kind in _CALLS:
             yield from self._open(where)
             answer = self._now()
             answer.tools += 1
+            answer.ended = where.t
+            answer.goes_on |= kind not in _RUN_BY_PROVIDER
             yield from self._calls(where, item, answer)
         elif kind in _OUTPUTS:
             self._heard()
@@ -157,18 +149,11 @@ class Thread:
         answer = self.answer
         if answer is None or answer.heard or answer.usage is not None:
             yield from self.close()
-            self.answer = CodexAnswer(
-                key=f"{self.member.key}{self.team.mark}/call/{self.answers}",
-                where=where,
-                due=tuple(self.pending),
-                model=self.model,
-            )
-            self.pending.clear()
-            self.answers += 1
+            self._begin(where, self._due())
 
     def _begin(self, where: Where, due: tuple[Link, ...]) -> CodexAnswer:
         key = f"{self.member.key}{self.team.mark}/call/{self.answers}"
-        self.answer = answer = CodexAnswer(key=key, where=where, due=due, model=self.model)
+        self.answer = answer = CodexAnswer(key=key, where=where, due=due, model=self.model, begun=self.latest)
         self.answers += 1
         return answer
 
@@ -191,26 +176,29 @@ class Thread:
             extra["response_id"] = answer.response
         yield SeenCall(
             session=self.team.session, key=answer.key, at=answer.where.at, agent=self.member.key,
-            order=answer.where.order, t=answer.where.t, policy=answer.model, completion=words,
-            prompt_tokens=_whole(usage.input_tokens), completion_tokens=_whole(usage.output_tokens), extra=extra,
+            order=answer.where.order, t=answer.begun or answer.where.t, policy=answer.model, completion=words,
+            duration_s=max(0.0, answer.ended - answer.begun) if answer.ended and answer.begun else None,
+            prompt_tokens=whole(usage.input_tokens), completion_tokens=whole(usage.output_tokens), extra=extra,
         )  # fmt: skip
-        if answer.tools or not words or answer.last is None:
+        if answer.goes_on or not words or answer.last is None:
             self.pending[:0] = answer.due
             return
         if self.member.parent is None:
             yield self._event(answer.last, f"{answer.key}/words", "orchestrator_decision", decision="stop",
-                              call=answer.key, content=words, after=answer.due)  # fmt: skip
+                              call=answer.key, content=words, after=answer.due, t=answer.begun)  # fmt: skip
         else:
             yield from self._drop_words()
-            self.last_words = (answer.key, answer.last, words, answer.due)
+            self.last_words = (answer, words)
 
     def _drop_words(self) -> Iterator[Seen]:
         """Words of a started thread after which its turn went on: no return."""
         if self.last_words is not None:
-            key, where, words, due = self.last_words
+            answer, words = self.last_words
             self.last_words = None
-            yield self._event(where, f"{key}/words", "orchestrator_decision", decision="none", call=key,
-                              content=words, after=due)  # fmt: skip
+            yield self._event(
+                answer.last or answer.where, f"{answer.key}/words", "orchestrator_decision", decision="none",
+                call=answer.key, content=words, after=answer.due, t=answer.begun,
+            )  # fmt: skip
 
     def bill(
         self, where: Where, last: CodexUsage | None, total: CodexUsage | None, response: str | None
@@ -220,20 +208,14 @@ class Thread:
             return
         before, self.total = self.total, total
         if last is None and total is not None:
-            last = _difference(total, before)
+            last = difference(total, before)
         if last is None or not (last.input_tokens or last.output_tokens or last.total_tokens):
             return
         if self.answer is None or self.answer.usage is not None:
             yield from self.close()  # a bill without an answer: what was said is not in the file
-            self.answer = CodexAnswer(
-                key=f"{self.member.key}{self.team.mark}/call/{self.answers}",
-                where=where,
-                due=(),
-                model=self.model,
-                heard=True,
-            )
-            self.answers += 1
-        self.answer.usage, self.answer.response = last, response
+            self._begin(where, ()).heard = True
+        answer = self._now()
+        answer.usage, answer.response = last, response
 
     def turn_done(self, where: Where) -> Iterator[Seen]:
         """A turn has ended; of a started thread, this is its return."""
@@ -246,11 +228,13 @@ class Thread:
             return
         call: str | None = None
         due: tuple[Link, ...] = ()
+        t = where.t
         if self.last_words is not None:
-            call, _, _, due = self.last_words
+            answer, _ = self.last_words
+            call, due, t = answer.key, answer.due, answer.begun or where.t
             self.last_words = None
         yield SeenEvent(
-            session=self.team.session, key=gave.key, at=where.at, agent=self.member.key, type="return", t=where.t,
+            session=self.team.session, key=gave.key, at=where.at, agent=self.member.key, type="return", t=t,
             order=where.order, to=self.member.parent, content=gave.words, call=call, status="ok",
             after=due + self._due(),
         )  # fmt: skip
@@ -265,6 +249,7 @@ class Thread:
             item.type or "", (item.type or "").removesuffix("_call")
         )
         self.tools[key] = name
+        self.called[key] = where.t
         words = text_of(item.arguments) or text_of(item.input) or text_of(item.action)
         after, answer.due = answer.due, ()
         told = AgentArguments()
@@ -273,6 +258,8 @@ class Thread:
         said = told.message or "".join(part.text or "" for part in told.items or ()) or None
         to = self.team.find(told.target or told.id)
         fields: dict[str, Any] = {"call": answer.key, "after": after}
+        if answer.tools == 1:
+            fields["t"] = answer.begun  # what a call says first began when the call did
         if item.type == "function_call" and name in SPAWNS:
             child = self.team.started.get(key)
             yield self._event(where, key, "spawn", to=child, tool=name, content=said,
@@ -310,8 +297,11 @@ class Thread:
             or b'"success":false' in bytes(item.output)[-40:]
             or words.startswith(("unsupported call", "aborted"))
         )
-        yield self._event(where, f"{key}/result", "tool_result", tool=name, content=words,
-                          status="failed" if bad else None, after=(Link(key, "tool_dependency"),))  # fmt: skip
+        begun = self.called.pop(key, None)
+        yield self._event(
+            where, f"{key}/result", "tool_result", tool=name, content=words, status="failed" if bad else None, t=begun,
+            duration_s=max(0.0, where.t - begun) if begun and where.t else None, after=(Link(key, "tool_dependency"),),
+        )  # fmt: skip
 
     def _words(self, where: Where, item: CodexItem) -> Iterator[Seen]:
         words = text_of(item.content)
@@ -374,15 +364,15 @@ class Thread:
     def _arrives(self, where: Where, name: str | None, status: bytes) -> Iterator[Seen]:
         """How an agent stands: one that has completed has returned, which its own thread tells."""
         agent = self.team.find(name)
-        how = status.decode("utf-8", "replace")
-        if agent is None or not how.startswith(('{"completed"', '{"errored"')):
+        held = decoded(_STATUSES, status) or {}
+        if agent is None or not ("completed" in held or "errored" in held):
             return
         given = self._given(agent, where)
         if given is None and not self.team.members[agent].gave:
-            words = text_of(status.split(b":", 1)[1].rstrip(b"} \n"))
+            words = told if isinstance(told := next(iter(held.values())), str) else str(told)
             given = Gave(f"{agent}{self.team.mark}/return/0", where.t or 0.0, words)
             self.team.members[agent].gave.append(given)
-            bad: Status = "failed" if how.startswith('{"errored"') else "ok"
+            bad: Status = "failed" if "errored" in held else "ok"
             yield SeenEvent(
                 session=self.team.session, key=given.key, at=where.at, agent=agent, type="return", t=where.t,
                 order=(0.0, where.t or 0.0), to=self.team.members[agent].parent, content=words, status=bad,
@@ -403,26 +393,16 @@ class Thread:
         return due
 
     def _event(
-        self, where: Where, key: str, type: EventType, *, after: tuple[Link, ...] = (), **fields: Any
+        self,
+        where: Where,
+        key: str,
+        type: EventType,
+        *,
+        after: tuple[Link, ...] = (),
+        t: float | None = None,
+        **fields: Any,
     ) -> SeenEvent:
         return SeenEvent(
-            session=self.team.session, key=key, at=where.at, agent=self.member.key, type=type, t=where.t,
+            session=self.team.session, key=key, at=where.at, agent=self.member.key, type=type, t=t or where.t,
             order=where.order, after=after, **fields,
         )  # fmt: skip
-
-
-def _whole(count: int | float | None) -> int | None:
-    return None if count is None else int(count)
-
-
-def _difference(total: CodexUsage, before: CodexUsage | None) -> CodexUsage:
-    """What came to the bill, of versions that only tell how much it is by now."""
-    if before is None:
-        return total
-    return CodexUsage(
-        **{
-            name: max(0, (getattr(total, name) or 0) - (getattr(before, name) or 0))
-            for name in CodexUsage.__struct_fields__
-            if getattr(total, name) is not None
-        }
-    )
