@@ -174,9 +174,8 @@ def test_an_agents_file_without_a_note_is_joined_by_what_the_result_says(
     trace = one(place)
     assert arrows(trace, "spawn") == [("main", "look about")]
     assert not any(event.inferred for event in trace.events)
-    assert (
-        counts(trace)["out"] == 26 and counts(trace)["calls"] == 3
-    )  # not 999, which is the last call's context
+    assert counts(trace)["calls"] == 3
+    assert counts(trace)["out"] == 26  # not 999, which is the last call's context
 
 
 def test_counts_of_a_streams_beginning_are_no_counts(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ from outlines import outline
 from baton.connect.assemble import assemble
 from baton.connect.import_report import ImportReport
 from baton.connect.readers.atif import AtifSource
+from baton.connect.readers.claude_code.source import ClaudeCode
+from baton.connect.readers.codex.source import Codex
 from baton.connect.readers.inspect_eval.source import InspectSource
 from baton.connect.readers.magentic_one import MagenticOneSource
 from baton.connect.readers.mast import MastSource
@@ -19,6 +21,7 @@ from baton.connect.source import Source
 HERE = Path(__file__).parents[1] / "golden" / "connect"
 SOURCES: list[Source] = [
     AtifSource(), InspectSource(), WhoAndWhenSource(), MastSource(), MagenticOneSource(), MessagesSource(),
+    ClaudeCode(), Codex(),
 ]  # fmt: skip
 PLACES = sorted(
     path
