@@ -207,7 +207,7 @@ def test_a_refused_spawn_makes_nobody(tmp_path: Path) -> None:
     script.result("t1", "Agent type 'nobody' not found", error=True, toolUseResult="Error: not found")
     script.says("b", "alone then")
     trace = one(script.write(tmp_path / "s1.jsonl"))
-    assert [(event.type, event.status) for event in trace.events][0] == ("spawn", "failed")
+    assert next((event.type, event.status) for event in trace.events) == ("spawn", "failed")
     assert {event.agent for event in trace.events} == {"main"}
 
 
@@ -328,7 +328,7 @@ def test_what_is_not_said_by_a_person_is_no_intervention(tmp_path: Path) -> None
     script.add("assistant", isApiErrorMessage=True, message={
         "id": "x", "model": "<synthetic>", "content": [{"type": "text", "text": "API Error: 529"}]})  # fmt: skip
     script.add("assistant", message={
-        "id": "y", "model": "<synthetic>", "content": [{"type": "text", "text": "No response requested."}]})  # fmt: skip
+        "id": "y", "model": "<synthetic>", "content": [{"type": "text", "text": "No answer asked for."}]})  # fmt: skip
     traces, report = imported(ClaudeCode(), script.write(tmp_path / "s1.jsonl"))
     trace = traces[0]
     assert trace.header.task_id == "the task"

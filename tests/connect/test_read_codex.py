@@ -1,4 +1,4 @@
-"""Codex's rollouts and bundles: what each form of each version says, and the golden sessions against hand-written truth."""
+"""Codex's rollouts and bundles: what each form of each version says, and golden sessions against hand-written truth."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_a_child_that_repeats_its_parents_history_counts_its_own_turns(tmp_path:
     ]  # fmt: skip
     (tmp_path / f"rollout-1-{parent}.jsonl").write_text(rollout(
         head, *history,
-        item("function_call", name="spawn_agent", arguments='{"message": "help", "agent_type": "worker"}', call_id="c2"),
+        item("function_call", name="spawn_agent", arguments='{"message": "help", "agent_type": "w"}', call_id="c2"),
         ("event_msg", {"type": "collab_agent_spawn_end", "call_id": "c2", "new_thread_id": child}),
         item("function_call_output", call_id="c2", output=json.dumps({"agent_id": child})), tokens((120, 9), (70, 4)),
         item("function_call", name="wait", arguments=json.dumps({"ids": [child]}), call_id="c3"),
@@ -196,13 +196,14 @@ def test_a_child_that_repeats_its_parents_history_counts_its_own_turns(tmp_path:
 
 def test_an_agent_whose_rollout_is_not_there_returns_where_it_is_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "rollout-t1.jsonl"
+    notice = '{"agent_id":"t9","status":{"completed":"helped"}}'
     path.write_text(rollout(
         META, said("user", "go"),
         item("function_call", name="spawn_agent", arguments='{"message": "help"}', call_id="c2"),
         item("function_call_output", call_id="c2", output='{"agent_id": "t9", "nickname": "Ada"}'),
         item("function_call", name="wait_agent", arguments='{"targets": ["t9"]}', call_id="c3"),
         item("function_call_output", call_id="c3", output='{"status": {"t9": {"completed": "helped"}}}'),
-        said("user", '<subagent_notification>\n{"agent_id":"t9","status":{"completed":"helped"}}\n</subagent_notification>'),
+        said("user", f"<subagent_notification>\n{notice}\n</subagent_notification>"),
         said("assistant", "thanks"),
     ))  # fmt: skip
     trace = one(path)
@@ -229,15 +230,16 @@ def test_a_bundle_that_points_out_of_itself_is_not_followed(tmp_path: Path) -> N
     log = copy / "trace.jsonl"
     log.write_text(log.read_text().replace('"payloads/', '"../payloads/'))
     traces, report = imported(Codex(), copy)
-    assert report.skipped["an answer whose payload is not there"] > 0 and not any(
-        trace.calls for trace in traces
-    )
+    assert report.skipped["an answer whose payload is not there"] > 0
+    assert not any(trace.calls for trace in traces)
 
 
 def test_files_without_numbers_bear_shuffling_where_dates_tell_them_apart(tmp_path: Path) -> None:
     path = tmp_path / "rollout-t1.jsonl"
-    text = rollout(META, CONTEXT, said("user", "go"), item("function_call", name="x", arguments="{}", call_id="c"),
-                   item("function_call_output", call_id="c", output="1"), said("assistant", "done"), tokens((9, 3), (9, 3)))  # fmt: skip
+    text = rollout(
+        META, CONTEXT, said("user", "go"), item("function_call", name="x", arguments="{}", call_id="c"),
+        item("function_call_output", call_id="c", output="1"), said("assistant", "done"), tokens((9, 3), (9, 3)),
+    )  # fmt: skip
     assert stamp(3) in text
     path.write_text(text)
     check_source(Codex(), path)
