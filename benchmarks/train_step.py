@@ -98,7 +98,7 @@ class Baton:
         self.topology = Topology(name="centralized", root="writer", roles=(role,))
         # "parts" is what "auto" takes on a CPU; on a GPU it needs no compiler.
         self.gradients = Gradients(model, Loss(kind="ppo"), Packed(check=False, attention="parts"))
-        self.optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6, weight_decay=0.0)
+        self.optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6, weight_decay=0.0, fused=True)
         self.version = 0
 
     def rollouts(self, step: int) -> list[list[Trace]]:
@@ -272,13 +272,32 @@ def _finished(device: str) -> None:
         torch.cuda.synchronize()
 
 
+def _dtype(args: argparse.Namespace) -> str:
+    """On a GPU half precision, which training there is done in."""
+    return "float32" if args.device == "cpu" else "bfloat16"
+
+
+def random_model(args: argparse.Namespace) -> tuple[Any, Any]:
+    """A folder's configuration and tokenizer, and weights that are about as sure of a token as a trained model's."""
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    torch.manual_seed(0)
+    with torch.device(args.device):
+        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(args.random))
+    with torch.no_grad():
+        model.get_input_embeddings().weight.mul_(4)  # an entropy of three nats or so
+    return model.to(getattr(torch, _dtype(args))), AutoTokenizer.from_pretrained(args.random)
+
+
 def models(args: argparse.Namespace) -> Iterator[tuple[str, Callable[[], tuple[Any, Any]]]]:
     texts = ["Repeat every word of this list, in order: " + " ".join(WORDS)]
+    if args.random:
+        yield f"SmolLM2-135M's shape, random weights, {_dtype(args)}", lambda: random_model(args)
+        return
     if args.model == "smollm2":
         from baton.learn.models import load_model
 
-        # On a GPU in half precision, which training there is done in.
-        dtype = "float32" if args.device == "cpu" else "bfloat16"
+        dtype = _dtype(args)
         yield f"SmolLM2-135M, {dtype}", lambda: load_model("smollm2", device=args.device, dtype=dtype)
         return
     for size in (Tiny(), Tiny(width=128, layers=4)):
@@ -297,6 +316,7 @@ def main() -> None:
     )
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--model", default="tiny", choices=("tiny", "smollm2"))
+    parser.add_argument("--random", metavar="FOLDER", help="random weights for a folder's config and tokenizer")
     parser.add_argument("--prompts", type=int, default=8)
     parser.add_argument("--group", type=int, default=8)
     parser.add_argument("--words", type=int, default=60)

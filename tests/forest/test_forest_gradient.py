@@ -18,6 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from baton.forest.attention.flex import FlexPass, bucket
 from baton.forest.attention.parts import make_pass
+from baton.forest.fused import plain as plain_ops
 from baton.forest.layout import once, pack, plant
 from baton.forest.logprobs import edge_logprobs, tree_attention
 from baton.forest.rows import Row
@@ -135,12 +136,15 @@ def test_chunks_of_logits_do_not_change_the_gradient(entropy: float, monkeypatch
     """One chunk is kept for backward, several are computed again there."""
     rows, loss = random_rows(3), Loss(kind="ppo", entropy=entropy)
     whole = packed(rows, loss, packing="forest")
-    monkeypatch.setattr("baton.forest.logprobs.CHUNK", {"cpu": 3 * 258})
+    few = {"cpu": 3 * 258}
+    monkeypatch.setattr("baton.forest.logprobs.CHUNK", few)
+    monkeypatch.setattr("baton.forest.fused.vocabulary.CHUNK", few)
     assert sum(len(row.places) for row in rows) > 3
-    again = Mock(side_effect=checkpoint)
-    monkeypatch.setattr("baton.forest.logprobs.checkpoint", again)
+    what, made = ("logprobs.checkpoint", checkpoint) if entropy else ("fused.plain.chosen", plain_ops.chosen)
+    chunks = Mock(side_effect=made)
+    monkeypatch.setattr(f"baton.forest.{what}", chunks)
     assert_same(packed(rows, loss, packing="forest"), whole)
-    assert again.call_count > 1
+    assert chunks.call_count > 1
 
 
 def test_clipping_is_active_in_these_tests() -> None:

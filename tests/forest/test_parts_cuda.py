@@ -12,7 +12,8 @@ from torch import Tensor
 
 from baton.errors import UsageError
 from baton.forest.attention import cuda
-from baton.forest.attention.parts import PartsPass, make_pass
+from baton.forest.attention.cuda import CudaPass
+from baton.forest.attention.parts import make_pass, num_levels
 from baton.forest.layout import plant
 
 
@@ -30,7 +31,7 @@ def _pieces(
 
 
 def flash(q: Tensor, k: Tensor, v: Tensor, bq: Tensor, bk: Tensor, mq: int, mk: int, drop: float, causal: bool, debug: bool, *, scale: float) -> Any:  # fmt: skip  # noqa: E501  # torch's
-    assert q.is_contiguous()
+    assert q.stride(-1) == 1
     assert bq[-1] == len(q)
     assert bk[-1] == len(k)
     out, lse = torch.zeros_like(q), q.new_zeros(q.shape[1], len(q))
@@ -54,14 +55,13 @@ def flash_backward(g: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse:
     return dq, dk, dv
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_the_parts_make_the_forest(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    from baton.forest.attention import parts
-
+@pytest.mark.parametrize(("seed", "busy"), [(0, 1), (1, 1), (2, 10**6), (3, 10**6)])
+def test_the_parts_make_the_forest(seed: int, busy: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one call for all that is below nodes, whole or in pieces that have copies of the keys."""
     monkeypatch.setattr(cuda, "_flash", flash)
     monkeypatch.setattr(cuda, "_flash_backward", flash_backward)
-    monkeypatch.setattr(parts, "CpuOwn", lambda start, stop: cuda.CudaOwn(start, stop, torch.device("cpu")))
-    monkeypatch.setattr(parts, "CpuLevel", cuda.CudaLevel)
+    monkeypatch.setattr(cuda, "BUSY", busy)
+    monkeypatch.setattr(cuda, "_PIECE", 4)
     rng = np.random.default_rng(seed)
     stems = [rng.integers(0, 9, 12).tolist() for _ in range(2)]
     rows = [
@@ -69,6 +69,7 @@ def test_the_parts_make_the_forest(seed: int, monkeypatch: pytest.MonkeyPatch) -
         for i in range(8)
     ]
     layout, _ = plant(rows)
+    assert num_levels(layout) > 1
     count = layout.num_tokens
     q, k, v = (torch.randn(count, heads, 8, dtype=torch.float64, requires_grad=True) for heads in (4, 2, 2))
     index, end = torch.arange(count), torch.from_numpy(layout.end)
@@ -76,9 +77,10 @@ def test_the_parts_make_the_forest(seed: int, monkeypatch: pytest.MonkeyPatch) -
     plain = torch.nn.functional.scaled_dot_product_attention(
         *(x.transpose(0, 1)[None] for x in (q, k, v)), attn_mask=sees, scale=0.3, enable_gqa=True
     )[0].transpose(0, 1)
-    current = PartsPass(layout, torch.device("cpu"))
-    assert len(current.levels) > 1
+    current = CudaPass(layout, torch.device("cpu"))
     out = current.attend(q, k, v, 0.3)
+    assert current.below is not None
+    assert (current.below.key_table.shape[1] > 1) == (busy > 1)
     assert torch.allclose(out, plain, atol=1e-12)
     gradient = torch.randn_like(out)
     expected = torch.autograd.grad(plain, (q, k, v), gradient)

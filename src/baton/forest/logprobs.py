@@ -16,12 +16,15 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers import AttentionInterface
 
 from baton.errors import BatonError, UsageError
 from baton.forest.attention.parts import Attention, make_pass
+from baton.forest.fused import llama
+from baton.forest.fused.memory import Sizes, free_bytes, layers_kept
+from baton.forest.fused.vocabulary import CHUNK, chosen_logprobs
 from baton.forest.layout import Layout, PackedBatch, Packing, plant
 from baton.forest.rows import Row
 
@@ -88,16 +91,20 @@ def tree_attention(model: Any, current: ForestPass) -> Iterator[None]:
         config._attn_implementation = before
 
 
-CHUNK = {"cpu": 1 << 23, "cuda": 1 << 27}
-"""Logits at a time."""
-
-
-def hidden_states(model: Any, layout: Layout) -> Tensor:
-    """N x width, inside `tree_attention`."""
+def hidden_states(model: Any, layout: Layout, *, num_edges: int = 0) -> Tensor:
+    """N x width, inside `tree_attention`. `num_edges`: of how many logits will be made, which need room too."""
     device = model.device
+    both = np.stack((layout.ids, layout.depth)).astype(np.int64)
+    ids, positions = torch.from_numpy(both).to(device)
+    if llama.is_plain(model):
+        kept = None
+        if torch.is_grad_enabled() and (free := free_bytes(device)) is not None:
+            kept = layers_kept(Sizes.of(getattr(model, "base", model)), len(ids), num_edges, free)
+        current = _running[id(model.get_decoder().config)]
+        return llama.hidden_states(model, current, ids, positions, kept=kept)
     out = model.get_decoder()(
-        input_ids=torch.from_numpy(layout.ids).to(device, torch.long)[None],
-        position_ids=torch.from_numpy(layout.depth).to(device, torch.long)[None],
+        input_ids=ids[None],
+        position_ids=positions[None],
         # Four dimensions mean "made already", so that no model makes a mask of its own.
         attention_mask=torch.empty(1, 1, 1, 1, device=device),
         use_cache=False,
@@ -111,6 +118,8 @@ def project(
 ) -> tuple[Tensor, Tensor | None]:
     """Log-probability of each target, and the entropy of its distribution where asked for."""
     vocab = head.weight.shape[0]
+    if not entropy and type(head) is nn.Linear and head.bias is None and not head._forward_hooks:
+        return chosen_logprobs(head.weight, hidden_EW, target_E, temperature_E), None
     size = max(1, CHUNK.get(hidden_EW.device.type, 1 << 23) // vocab)
     found: list[tuple[Tensor, Tensor | None]] = []
     for at in range(0, len(target_E), size):
@@ -132,16 +141,15 @@ def edge_logprobs(
 
     Backward belongs into the same `tree_attention` as this call, so it is entered by the caller.
     """
-    hidden = hidden_states(model, layout)
+    head = model.get_output_embeddings()
+    hidden = hidden_states(model, layout, num_edges=len(batch.edge))
     device = hidden.device
     source = torch.from_numpy(batch.layout.parent[batch.edge]).to(device)
     target = torch.from_numpy(batch.layout.ids[batch.edge]).to(device, torch.long)
     temperature = None
     if (batch.temperature != 1).any():
         temperature = torch.from_numpy(batch.temperature).to(device)
-    return project(
-        model.get_output_embeddings(), hidden.index_select(0, source), target, temperature, entropy=entropy
-    )
+    return project(head, hidden.index_select(0, source), target, temperature, entropy=entropy)
 
 
 def _chunk(

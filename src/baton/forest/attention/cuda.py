@@ -1,31 +1,38 @@
-"""The parts of forest attention on CUDA, with torch's variable-length flash attention and its backward.
+"""Forest attention on CUDA, with torch's variable-length flash attention and its backward: two calls for any forest.
 
-One call for all nodes' own attention, one for each level above, without padding. Half precision only; the
-kernels want it. T query tokens, H heads.
+One call is for all nodes' own attention, one for everything below every node, of all levels together: queries are
+gathered once for each node above them, and a table says where a token's parts are, so that one kernel joins them. Few
+long stretches of keys would leave most of the chip idle in backward, which deals keys out among its multiprocessors;
+so what is below a node is cut into pieces, each with a copy of the node's keys, whose gradients are added up. Half
+precision only; the kernels want it. N query tokens, H heads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from baton.forest.fused import ops_for
+from baton.forest.layout import Layout
 from baton.forest.rows import Ids
 
 Places = Tensor | slice
 """Which tokens: their numbers, or a slice where they are one stretch."""
-Part = tuple[Places, Tensor, Tensor]
-"""For some queries, their attention to some keys, and its log-sum-exp."""
+BUSY = 1056
+"""Blocks of keys that keep 132 multiprocessors busy to the end."""
+_BLOCK = 128
+_PIECE = 256
+"""Queries of a piece, at least."""
 
 _flash: Any = torch.ops.aten._flash_attention_forward
 _flash_backward: Any = torch.ops.aten._flash_attention_backward
 
 
-class _Segments:
-    """Several stretches of queries, each over its own stretch of keys."""
+class Segments:
+    """Several stretches of queries, each over its own stretch of keys. Log-sum-exps are H x N."""
 
     def __init__(self, query_sizes: Ids, key_sizes: Ids, causal: bool, device: torch.device) -> None:
         self._query_bounds = _bounds(query_sizes, device)
@@ -36,72 +43,87 @@ class _Segments:
         self._unused = torch.zeros(2, dtype=torch.uint64, device=device), torch.empty(0, device=device)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-        out, lse = _flash(
-            q,
-            k,
-            v,
-            self._query_bounds,
-            self._key_bounds,
-            *self._longest,
-            0.0,
-            self._causal,
-            False,
-            scale=scale,
-        )[:2]
-        return out, lse.transpose(0, 1)
+        bounds = self._query_bounds, self._key_bounds, *self._longest
+        out, lse = _flash(q, k, v, *bounds, 0.0, self._causal, False, scale=scale)[:2]
+        return out, lse
 
     def backward(
         self, grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, scale: float
     ) -> tuple[Tensor, Tensor, Tensor]:
         found: tuple[Tensor, Tensor, Tensor] = _flash_backward(
-            grad.contiguous(), q, k, v, out, lse.transpose(0, 1).contiguous(), self._query_bounds,
+            grad.contiguous(), q, k, v, out.contiguous(), lse.contiguous(), self._query_bounds,
             self._key_bounds, *self._longest, 0.0, self._causal, *self._unused, scale=scale,
         )  # fmt: skip
         return found
 
 
-class CudaOwn(_Segments):
-    """Every node's causal attention to itself."""
+class Below:
+    """What is below each node attends to that node."""
 
-    def __init__(self, start: Ids, stop: Ids, device: torch.device) -> None:
-        super().__init__(stop - start, stop - start, True, device)
+    def __init__(self, layout: Layout, heads: int, device: torch.device) -> None:
+        start, stop, level = layout.node_start, layout.node_stop, layout.node_level
+        below = layout.end[start]
+        inner = np.flatnonzero(below > stop)
+        start, stop, below, level = start[inner], stop[inner], below[inner], level[inner]
+        sizes, keys = (below - stop).astype(np.int64), (stop - start).astype(np.int64)
+        wanted = -(-BUSY // max(1, int((-(-keys // _BLOCK)).sum()) * heads))
+        pieces = np.clip(sizes // _PIECE, 1, wanted)
+        cut = [np.diff(np.linspace(0, size, n + 1).astype(np.int64)) for size, n in zip(sizes, pieces, strict=True)]
+        self.segments = Segments(np.concatenate(cut), np.repeat(keys, pieces), False, device)
+        self.queries = _places(stop, below, device)
+        self.keys = _places(np.repeat(start, pieces), np.repeat(stop, pieces), device)
+        # Every token has at most one node of each level above it, and a key one place in each piece.
+        num = layout.num_tokens
+        self.query_table = _table(num, stop, below, level, device)
+        nth = np.concatenate([np.arange(n) for n in pieces])
+        self.key_table = _table(num, np.repeat(start, pieces), np.repeat(stop, pieces), nth, device)
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-        out, lse = super().forward(q.contiguous(), k.contiguous(), v.contiguous(), scale)
-        return out, lse.contiguous()
 
-    def backward(
-        self, grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, scale: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        return super().backward(grad, q.contiguous(), k.contiguous(), v.contiguous(), out, lse, scale)
+class CudaPass:
+    """One layout's attention on CUDA."""
+
+    def __init__(self, layout: Layout, device: torch.device) -> None:
+        self.layout = layout
+        self._device = device
+        sizes = layout.node_stop - layout.node_start
+        self.own = Segments(sizes, sizes, True, device)
+        self.shared = bool((layout.end[layout.node_start] > layout.node_stop).any())
+        self.below: Below | None = None
+
+    def attend(self, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, scale: float) -> Tensor:
+        if self.shared and self.below is None:
+            self.below = Below(self.layout, q_NHD.shape[1], self._device)
+        out: Tensor = _Attention.apply(q_NHD, k_NKD, v_NKD, self, scale)  # type: ignore[no-untyped-call]  # torch's
+        return out
 
 
-class CudaLevel:
-    """What is below each node of one level attends to that node."""
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, run: CudaPass, scale: float) -> Tensor:
+        q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
+        out, lse = run.own.forward(q, k, v, scale)
+        if (below := run.below) is not None:
+            taken = q[below.queries], k[below.keys], v[below.keys]
+            more = below.segments.forward(*taken, scale)
+            out, lse = ops_for(q.device).join(out, lse, *more, below.query_table)
+        ctx.save_for_backward(q, k, v, out, lse)
+        ctx.run, ctx.scale = run, scale
+        return out
 
-    def __init__(self, start: Ids, stop: Ids, below: Ids, device: torch.device) -> None:
-        self._segments = _Segments(below - stop, stop - start, False, device)
-        self._queries = _places(stop, below, device)
-        self._keys = _places(start, stop, device)
-
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Iterator[Part]:
-        yield self._queries, *self._segments.forward(*self._take(q, k, v), scale)
-
-    def backward(
-        self, grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, scale: float,
-        dq: Tensor, dk: Tensor, dv: Tensor,
-    ) -> None:  # fmt: skip
-        below = self._queries
-        x, y, z = self._segments.backward(
-            grad[below], *self._take(q, k, v), out[below].contiguous(), lse[below], scale
-        )
-        # A level's slices do not overlap, so each place is added to once.
-        dq[below] += x
-        dk[self._keys] += y
-        dv[self._keys] += z
-
-    def _take(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return q[self._queries].contiguous(), k[self._keys].contiguous(), v[self._keys].contiguous()
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        q, k, v, out, lse = ctx.saved_tensors
+        run: CudaPass = ctx.run
+        grad = grad.contiguous()
+        dq, dk, dv = run.own.backward(grad, q, k, v, out, lse, ctx.scale)
+        if (below := run.below) is not None:
+            at, ops = below.queries, ops_for(q.device)
+            taken = q[at], k[below.keys], v[below.keys]
+            found = below.segments.backward(grad[at], *taken, out[at], lse[:, at], ctx.scale)
+            dq = ops.add_parts(dq, found[0], below.query_table)
+            dk = ops.add_parts(dk, found[1], below.key_table)
+            dv = ops.add_parts(dv, found[2], below.key_table)
+        return dq, dk, dv, None, None
 
 
 def _bounds(sizes: Ids, device: torch.device) -> Tensor:
@@ -112,5 +134,18 @@ def _places(start: Ids, stop: Ids, device: torch.device) -> Places:
     """The tokens of several stretches: a slice where they are one, which costs no copy."""
     if len(start) == 1 or (start[1:] == stop[:-1]).all():
         return slice(int(start[0]), int(stop[-1]))
-    every = [np.arange(a, b) for a, b in zip(start, stop, strict=True)]
-    return torch.from_numpy(np.concatenate(every)).to(device)
+    return torch.from_numpy(_numbers(start, stop)).to(device)
+
+
+def _numbers(start: Ids, stop: Ids) -> np.ndarray[Any, np.dtype[np.int64]]:
+    sizes = (stop - start).astype(np.int64)
+    ends = np.cumsum(sizes)
+    return np.arange(int(ends[-1])) + np.repeat(start - (ends - sizes), sizes)
+
+
+def _table(num: int, start: Ids, stop: Ids, column: Ids, device: torch.device) -> Tensor:
+    """num x columns: where each token stands in the stretches one after the other; -1: not in that column."""
+    table = np.full((num, int(column.max()) + 1), -1, np.int32)
+    who = _numbers(start, stop)
+    table[who, np.repeat(column, stop - start)] = np.arange(len(who))
+    return torch.from_numpy(table).to(device)

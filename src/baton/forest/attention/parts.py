@@ -6,8 +6,8 @@ gradient of softmax over a union of keys, given the merged output and log-sum-ex
 own flash-attention backward (as in ring attention, arXiv 2310.01889). Nothing of size N x N or of the
 gathered prefixes is kept; only q, k, v, the output and one number per query and head.
 
-Nodes of one level have disjoint slices, so a level is one call with variable lengths on CUDA (`cuda`) and a few
-calls on the CPU. Chains (merged rows) have one level and need one call: plain padding-free attention.
+On CUDA (`cuda`) all nodes' own attention is one call with variable lengths, and all that is below them another.
+Chains (merged rows) need one call: plain padding-free attention.
 
 On the CPU the kernels are torch's own flash attention and its backward. Nodes of like length attend to themselves in
 one padded rectangle; a node's descendants are one slice, whose query heads fold onto their key head. N tokens, H heads,
@@ -25,11 +25,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from baton.errors import UsageError, nearest
-from baton.forest.attention.cuda import CudaLevel, CudaOwn, Part, Places
+from baton.forest.attention.cuda import CudaPass
 from baton.forest.attention.flex import FlexPass, bucket
 from baton.forest.layout import Layout
 from baton.forest.rows import Ids
 
+Part = tuple[slice, Tensor, Tensor]
+"""For some queries, their attention to some keys, and its log-sum-exp."""
 Attention = Literal["auto", "parts", "flex"]
 """How a forest is attended: as parts, as one kernel with a block mask, or whichever is faster here."""
 DEEP = 1
@@ -42,7 +44,7 @@ ALIKE = 0.8
 
 def make_pass(
     layout: Layout, model_dtype: torch.dtype, device: torch.device, kind: Attention = "auto"
-) -> PartsPass | FlexPass:
+) -> PartsPass | CudaPass | FlexPass:
     """What computes attention for this layout; its own `layout` may be padded."""
     if kind not in ("auto", "parts", "flex"):
         raise UsageError(f"there is no attention {kind!r}. {nearest(kind, ('auto', 'parts', 'flex'))}")
@@ -56,7 +58,7 @@ def make_pass(
         raise UsageError(
             f"attention 'parts' on CUDA needs bfloat16 or float16, not {model_dtype}. Use 'flex'."
         )
-    return PartsPass(layout, device)
+    return CudaPass(layout, device) if device.type == "cuda" else PartsPass(layout)
 
 
 def num_levels(layout: Layout) -> int:
@@ -66,18 +68,16 @@ def num_levels(layout: Layout) -> int:
 
 
 class PartsPass:
-    """The parts of one layout, on one device."""
+    """The parts of one layout on the CPU."""
 
-    def __init__(self, layout: Layout, device: torch.device) -> None:
+    def __init__(self, layout: Layout) -> None:
         self.layout = layout
         start, stop, level = layout.node_start, layout.node_stop, layout.node_level
         below = layout.end[start]
-        cuda = device.type == "cuda"
-        self.own: Any = CudaOwn(start, stop, device) if cuda else CpuOwn(start, stop)
-        kind: Any = CudaLevel if cuda else CpuLevel
+        self.own = CpuOwn(start, stop)
         inner = below > stop
-        self.levels: list[Any] = [
-            kind(start[at], stop[at], below[at], device)
+        self.levels = [
+            CpuLevel(start[at], stop[at], below[at])
             for at in (np.flatnonzero(inner & (level == depth)) for depth in range(num_levels(layout)))
         ]
 
@@ -114,16 +114,12 @@ class _Parts(torch.autograd.Function):
         return dq.to(q.dtype), dk.to(q.dtype), dv.to(q.dtype), None, None
 
 
-def _join(out: Tensor, lse: Tensor, where: Places, more: Tensor, more_lse: Tensor) -> None:
+def _join(out: Tensor, lse: Tensor, where: slice, more: Tensor, more_lse: Tensor) -> None:
     """Add a part at `where`, in the precision of `out` (the engine's own join lowers float64)."""
-    before, before_lse = out[where], lse[where]
+    before, before_lse = out[where], lse[where]  # views
     share = torch.sigmoid(more_lse - before_lse).unsqueeze(-1).to(out.dtype)
-    if isinstance(where, slice):  # both are views
-        before.lerp_(more.to(out.dtype), share)
-        torch.logaddexp(before_lse, more_lse, out=before_lse)
-        return
-    out[where] = torch.lerp(before, more.to(out.dtype), share)
-    lse[where] = torch.logaddexp(before_lse, more_lse)
+    before.lerp_(more.to(out.dtype), share)
+    torch.logaddexp(before_lse, more_lse, out=before_lse)
 
 
 class _Rectangle:
@@ -197,7 +193,7 @@ class CpuOwn:
 class CpuLevel:
     """What is below each node of one level attends to that node."""
 
-    def __init__(self, start: Ids, stop: Ids, below: Ids, device: torch.device) -> None:  # noqa: ARG002  # as on CUDA
+    def __init__(self, start: Ids, stop: Ids, below: Ids) -> None:
         self._spans = list(zip(start.tolist(), stop.tolist(), below.tolist(), strict=True))
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Iterator[Part]:
