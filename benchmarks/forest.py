@@ -1,12 +1,13 @@
 """Update time and peak memory: the prefix forest against merged padding-free rows and one row per call.
 
 All three compute the gradients of the same rows with the same model, loss, vocabulary projection, limit of
-tokens per pass and gradient checkpointing. Merged rows are what most trainers do at best: a linear
-conversation is one row, rows are packed without padding (variable-length flash attention on CUDA, alike
+tokens per pass and memory (which decides what is kept for backward). Merged rows are what most trainers do at
+best: a linear conversation is one row, rows are packed without padding (variable-length flash attention on CUDA, alike
 lengths together on the CPU). Building the forest is inside the time. Weights are random: speed does not
 depend on them. Times are the best of --repeats runs taken in turns in one process.
 
-S is the ratio of floating-point operations (baton.forest.layout); memory is the peak above weights and gradients.
+S is the ratio of floating-point operations (baton.forest.layout); memory is the peak above weights and gradients. On a
+GPU operations per second are also given as a share of what a product of two 8,192 x 8,192 matrices reaches in this run.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from transformers import __version__ as transformers_version
 
 from baton.forest.attention.parts import make_pass
-from baton.forest.layout import Shape, choose, pack, plant, speed_up
+from baton.forest.layout import Shape, choose, operations, pack, plant, speed_up
 from baton.forest.logprobs import check_forest
 from baton.forest.rows import Row
 from baton.learn.loss import Loss
@@ -239,6 +240,20 @@ def agreement(model: Any, rows: list[Row], args: argparse.Namespace) -> float:
     return dot(a, b) / (dot(a, a) * dot(b, b)) ** 0.5
 
 
+def chip_limit() -> float:
+    """Operations per second of a large product in bfloat16, best of five."""
+    a, b = torch.randn(2, 8192, 8192, device="cuda", dtype=torch.bfloat16)
+    seconds = []
+    for _ in range(8):
+        torch.cuda.synchronize()
+        begun = time.perf_counter()
+        for _ in range(4):
+            a @ b
+        torch.cuda.synchronize()
+        seconds.append((time.perf_counter() - begun) / 4)
+    return 2 * 8192**3 / min(seconds[3:])
+
+
 def built(rows: list[Row], model: Any) -> float:
     """Seconds to build the forest and what its attention needs: the best of three."""
     times = []
@@ -268,6 +283,9 @@ def show(
             ratio = best[against].seconds / best[name].seconds
             memory = best[name].peak_bytes / max(1, best[against].peak_bytes)
             share = f"S {predicted:.2f}, {ratio / predicted:.0%} of it; memory {memory:.2f}x"
+            if args.limit:
+                rate = operations(shape, forest, edges) / best[name].seconds
+                share += f"; {rate / 1e12:.0f} TFLOP/s, {rate / args.limit:.0%} of the chip's"
             what = f"{name}: {args.size}, {case}; {share}"
             cells = [
                 f"{best[n].seconds:.3f} s, {best[n].peak_bytes / 2**20:,.0f} MiB" for n in (name, against)
@@ -321,13 +339,14 @@ def main() -> None:
     args.max_tokens = args.max_tokens or (65536 if cuda else 8192)
     torch.set_num_threads(args.threads)
     model = make_model(args.size, args.device, args.dtype)
-    if cuda:
-        model.gradient_checkpointing_enable()
+    args.limit = chip_limit() if cuda else None
     where = machine(f"torch {torch.__version__} {args.threads} threads, transformers {transformers_version}")
     if cuda:
         where = (
             f"{torch.cuda.get_device_name()}, {args.dtype}, torch {torch.__version__}, {transformers_version}"
         )
+    if cuda:
+        print(f"the chip: {args.limit / 1e12:.0f} TFLOP/s", file=sys.stderr)
     print_table([])  # the heading; a case's lines follow as soon as it is measured
     for case, write in CASES["smoke" if args.smoke else args.device].items():
         if args.case is None or args.case in case:

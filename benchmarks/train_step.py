@@ -33,6 +33,7 @@ from baton.engine.torch import TorchEngine
 from baton.forest.rows import Row, rows_of
 from baton.learn.loss import Loss
 from baton.learn.models.tiny import Tiny, make_tiny
+from baton.learn.optimiser import make_optimiser
 from baton.learn.rollouts import Lockstep
 from baton.learn.update import Gradients, Packed
 from baton.tasks.task import Instance, Task
@@ -96,9 +97,9 @@ class Baton:
             sampling=Sampling(max_tokens=args.new_tokens, temperature=1.0),
         )
         self.topology = Topology(name="centralized", root="writer", roles=(role,))
-        # "parts" is what "auto" takes on a CPU; on a GPU it needs no compiler.
+        # "parts" is what "auto" takes on a CPU; on a GPU it needs no compiling.
         self.gradients = Gradients(model, Loss(kind="ppo"), Packed(check=False, attention="parts"))
-        self.optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6, weight_decay=0.0, fused=True)
+        self.optimizer = make_optimiser("writer", model.parameters(), 1e-6, masters=False)
         self.version = 0
 
     def rollouts(self, step: int) -> list[list[Trace]]:
@@ -316,7 +317,9 @@ def main() -> None:
     )
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--model", default="tiny", choices=("tiny", "smollm2"))
-    parser.add_argument("--random", metavar="FOLDER", help="random weights for a folder's config and tokenizer")
+    parser.add_argument(
+        "--random", metavar="FOLDER", help="random weights for a folder's config and tokenizer"
+    )
     parser.add_argument("--prompts", type=int, default=8)
     parser.add_argument("--group", type=int, default=8)
     parser.add_argument("--words", type=int, default=60)

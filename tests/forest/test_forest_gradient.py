@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from baton.forest.attention.flex import FlexPass, bucket
 from baton.forest.attention.parts import make_pass
-from baton.forest.fused import plain as plain_ops
+from baton.forest.fused import llama
 from baton.forest.layout import once, pack, plant
 from baton.forest.logprobs import edge_logprobs, tree_attention
 from baton.forest.rows import Row
@@ -136,15 +136,28 @@ def test_chunks_of_logits_do_not_change_the_gradient(entropy: float, monkeypatch
     """One chunk is kept for backward, several are computed again there."""
     rows, loss = random_rows(3), Loss(kind="ppo", entropy=entropy)
     whole = packed(rows, loss, packing="forest")
-    few = {"cpu": 3 * 258}
-    monkeypatch.setattr("baton.forest.logprobs.CHUNK", few)
-    monkeypatch.setattr("baton.forest.fused.vocabulary.CHUNK", few)
+    monkeypatch.setattr("baton.forest.logprobs.CHUNK", {"cpu": 3 * 258})
     assert sum(len(row.places) for row in rows) > 3
-    what, made = ("logprobs.checkpoint", checkpoint) if entropy else ("fused.plain.chosen", plain_ops.chosen)
-    chunks = Mock(side_effect=made)
-    monkeypatch.setattr(f"baton.forest.{what}", chunks)
+    again = Mock(side_effect=checkpoint)
+    monkeypatch.setattr("baton.forest.logprobs.checkpoint", again)
     assert_same(packed(rows, loss, packing="forest"), whole)
-    assert chunks.call_count > 1
+    assert again.call_count > 1
+
+
+@settings(max_examples=10)
+@given(st.integers(0, 10_000), st.sampled_from(LOSSES), st.sampled_from([0.7, 1.0]), st.sampled_from([0, 3]))
+def test_fused_layers_give_the_same_gradient(seed: int, loss: Loss, temperature: float, least: int) -> None:
+    """What a GPU takes: layers and vocabulary with a backward of their own, short stretches not shared."""
+    rows = random_rows(seed, samples=2, temperature=temperature)
+    expected = packed(rows, loss, packing="forest", duplicates="row_exact")
+    with (
+        patch("baton.forest.logprobs.FUSED", {"cpu"}),
+        patch("baton.learn.update.LEAST", {"cpu": least}),
+        patch.object(llama, "hidden_states", Mock(side_effect=llama.hidden_states)) as fused,
+    ):
+        for packing in ("forest", "merged"):
+            assert_same(packed(rows, loss, packing=packing, duplicates="row_exact"), expected)
+    assert fused.call_count == 2
 
 
 def test_clipping_is_active_in_these_tests() -> None:

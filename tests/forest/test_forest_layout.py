@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from exact_model import make_row
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baton.errors import TraceError, UsageError
@@ -181,3 +181,24 @@ def test_building_touches_each_token_a_bounded_number_of_times(monkeypatch: pyte
 def test_a_row_whose_first_token_is_trained_is_refused() -> None:
     with pytest.raises(TraceError, match="nothing predicts it"):
         make_row([1, 2], 0, rng=RNG)
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 10_000), st.integers(1, 6))
+def test_short_stretches_between_branchings_are_not_shared(seed: int, least: int) -> None:
+    """Every row is still there, every inner stretch below a branching is long enough, and no token is lost."""
+    rng = np.random.default_rng(seed)
+    rows = [make_row(rng.integers(0, 2, int(rng.integers(2, 14))).tolist(), 1, rng=rng) for _ in range(9)]
+    layout, at = plant(rows, least=least)
+    for row, places in zip(rows, at, strict=True):
+        path = [int(places[-1])]
+        while layout.parent[path[-1]] >= 0:
+            path.append(int(layout.parent[path[-1]]))
+        assert layout.ids[path[::-1]].tolist() == row.ids.tolist()
+    whole = plant(rows)[0].num_tokens
+    assert whole <= layout.num_tokens <= sum(len(row.ids) for row in rows)
+    start, stop = layout.node_start, layout.node_stop
+    inner = layout.end[start] > stop
+    # A node in between: something above it, something below. A row that ends inside of another ends no stretch.
+    between = inner & (layout.node_level > 0)
+    assert (stop - start)[between].min(initial=least) >= least

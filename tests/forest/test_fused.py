@@ -128,7 +128,9 @@ def test_joined_weights_are_the_models_own_memory() -> None:
 
 @pytest.mark.parametrize("tempered", [False, True])
 @pytest.mark.parametrize("size", [1, 4, 1000])
-def test_log_probabilities_are_log_softmax(tempered: bool, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_probabilities_are_log_softmax(
+    tempered: bool, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("baton.forest.fused.vocabulary.CHUNK", {"cpu": size * 37})
     hidden = torch.randn(11, 5, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(37, 5, dtype=torch.float64, requires_grad=True)
@@ -197,7 +199,9 @@ def test_the_memory_model_counts_what_backward_holds(kv_heads: int, dtype: torch
     assert held[0] == shared
     for few, more in pairwise(held):
         # A layer that is kept holds its own input once more than one that is computed again is given it.
-        assert more - few == pytest.approx(tokens * (sizes.kept - sizes.given), abs=2.1 * tokens * sizes.given)
+        assert more - few == pytest.approx(
+            tokens * (sizes.kept - sizes.given), abs=2.1 * tokens * sizes.given
+        )
     whole = held[-1] - held[0]
     assert whole == pytest.approx(sizes.layers * tokens * (sizes.kept - sizes.given), rel=0.15)
 

@@ -26,7 +26,7 @@ def device() -> torch.device:
 
 
 @pytest.fixture(scope="module")
-def ops(device: torch.device) -> ModuleType:  # noqa: ARG001  # skips first
+def ops(device: torch.device) -> ModuleType:  # skips first
     from baton.forest.fused import kernels
 
     return kernels
@@ -62,7 +62,9 @@ def test_norm(ops: ModuleType, device: torch.device, kind: torch.dtype, width: i
     for residual, weighed in ((None, True), (more, False), (more, True)):
         given = grad, residual, stream, weight, scale
         for a, b in zip(
-            ops.norm_backward(*given, weighed=weighed), plain.norm_backward(*given, weighed=weighed), strict=True
+            ops.norm_backward(*given, weighed=weighed),
+            plain.norm_backward(*given, weighed=weighed),
+            strict=True,
         ):
             near(a, b, kind)
 
@@ -85,7 +87,10 @@ def test_turn(
 
 @pytest.mark.parametrize("inner", [40, 3000])
 def test_gate(ops: ModuleType, device: torch.device, kind: torch.dtype, inner: int) -> None:
-    both, grad = torch.randn(6, 2 * inner, device=device).to(kind), torch.randn(6, inner, device=device).to(kind)
+    both, grad = (
+        torch.randn(6, 2 * inner, device=device).to(kind),
+        torch.randn(6, inner, device=device).to(kind),
+    )
     near(ops.gate(both), plain.gate(both), kind)
     for a, b in zip(ops.gate_backward(grad, both), plain.gate_backward(grad, both), strict=True):
         near(a, b, kind)
@@ -114,4 +119,10 @@ def test_parts_are_joined_and_added(ops: ModuleType, device: torch.device, kind:
         ops.join(out, lse, more, more_lse, table), plain.join(out, lse, more, more_lse, table), strict=True
     ):
         near(a, b, kind)
-    near(ops.add_parts(out.clone(), more, table), plain.add_parts(out, more, table), kind)
+    few, less = torch.randn(5, 2, 8, device=device).to(kind), torch.randn(4, 2, 8, device=device).to(kind)
+    keys = torch.tensor([[-1], [3], [0], [1], [2]], dtype=torch.int32, device=device)
+    found, expected = ([out.clone(), few.clone(), few.clone()] for _ in range(2))
+    for into, add in ((found, ops.add_parts), (expected, plain.add_parts)):
+        add(tuple(into), (more, less, -less), table, keys)
+    for a, b in zip(found, expected, strict=True):
+        near(a, b, kind)

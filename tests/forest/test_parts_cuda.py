@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from baton.forest.attention import cuda
 from baton.forest.attention.cuda import CudaPass
 from baton.forest.attention.parts import make_pass, num_levels
 from baton.forest.layout import plant
+from baton.forest.rows import Row
 
 
 def _pieces(
@@ -36,7 +38,7 @@ def flash(q: Tensor, k: Tensor, v: Tensor, bq: Tensor, bk: Tensor, mq: int, mk: 
     assert bk[-1] == len(k)
     out, lse = torch.zeros_like(q), q.new_zeros(q.shape[1], len(q))
     for a, _, _, vv, scores in _pieces(q, k, v, bq, bk, causal, scale):
-        lse[:, a] = torch.logsumexp(scores, -1)
+        lse[:, a] = torch.logsumexp(scores, -1) if len(vv) else torch.inf  # as the kernel does
         out[a] = torch.einsum("hqk,khd->qhd", torch.softmax(scores, -1), vv)
     return out, lse
 
@@ -55,21 +57,36 @@ def flash_backward(g: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse:
     return dq, dk, dv
 
 
+def deep(rng: np.random.Generator) -> list[Row]:
+    stems = [rng.integers(0, 9, 12).tolist() for _ in range(2)]
+    return [
+        make_row(stems[i % 2][: int(rng.integers(1, 13))] + rng.integers(0, 2, 5).tolist(), 1, rng=rng)
+        for i in range(8)
+    ]
+
+
+def flat(rng: np.random.Generator) -> list[Row]:
+    """Trees of one branching, and rows alone before, between and after them."""
+    rows = [make_row([first, *rng.integers(0, 9, 6).tolist()], 1, rng=rng) for first in (0, 20, 40)]
+    for first in (10, 30):
+        stem = [first, *rng.integers(0, 9, first // 5).tolist()]
+        rows += [make_row([*stem, 50 + n, *rng.integers(0, 9, 3 + n).tolist()], 1, rng=rng) for n in range(4)]
+    return rows
+
+
+@pytest.mark.parametrize("make", [deep, flat])
 @pytest.mark.parametrize(("seed", "busy"), [(0, 1), (1, 1), (2, 10**6), (3, 10**6)])
-def test_the_parts_make_the_forest(seed: int, busy: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_parts_make_the_forest(
+    make: Callable[[np.random.Generator], list[Row]], seed: int, busy: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As one call for all that is below nodes, whole or in pieces that have copies of the keys."""
     monkeypatch.setattr(cuda, "_flash", flash)
     monkeypatch.setattr(cuda, "_flash_backward", flash_backward)
     monkeypatch.setattr(cuda, "BUSY", busy)
     monkeypatch.setattr(cuda, "_PIECE", 4)
-    rng = np.random.default_rng(seed)
-    stems = [rng.integers(0, 9, 12).tolist() for _ in range(2)]
-    rows = [
-        make_row(stems[i % 2][: int(rng.integers(1, 13))] + rng.integers(0, 2, 5).tolist(), 1, rng=rng)
-        for i in range(8)
-    ]
+    rows = make(np.random.default_rng(seed))
     layout, _ = plant(rows)
-    assert num_levels(layout) > 1
+    assert (num_levels(layout) > 1) == (make is deep)
     count = layout.num_tokens
     q, k, v = (torch.randn(count, heads, 8, dtype=torch.float64, requires_grad=True) for heads in (4, 2, 2))
     index, end = torch.arange(count), torch.from_numpy(layout.end)
@@ -80,6 +97,7 @@ def test_the_parts_make_the_forest(seed: int, busy: int, monkeypatch: pytest.Mon
     current = CudaPass(layout, torch.device("cpu"))
     out = current.attend(q, k, v, 0.3)
     assert current.below is not None
+    assert isinstance(current.below.queries, slice) == (make is flat)
     assert (current.below.key_table.shape[1] > 1) == (busy > 1)
     assert torch.allclose(out, plain, atol=1e-12)
     gradient = torch.randn_like(out)

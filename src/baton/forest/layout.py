@@ -84,13 +84,16 @@ class Layout(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         )
 
 
-def plant(rows: Sequence[Row], packing: Packing = "forest") -> tuple[Layout, list[Ids]]:
-    """The layout of rows of one policy, and for each row where its trained tokens are."""
+def plant(rows: Sequence[Row], packing: Packing = "forest", *, least: int = 0) -> tuple[Layout, list[Ids]]:
+    """The layout of rows of one policy, and for each row where its trained tokens are.
+
+    `least`: a stretch of fewer tokens between two branchings is not shared (see `raised`).
+    """
     if packing == "rows":
         return _chains(rows, range(len(rows)), {r: r for r in range(len(rows))})
     order, shared = overlaps(rows)
     if packing == "forest":
-        return _forest(rows, order, shared)
+        return _forest(rows, order, raised(shared, least) if least else shared)
     if packing == "merged":
         return _chains(rows, *_leaves(rows, order, shared))
     raise UsageError(f"packing {packing!r} is not known. {nearest(packing, ('forest', 'merged', 'rows'))}")
@@ -108,6 +111,38 @@ def overlaps(rows: Sequence[Row]) -> tuple[list[int], list[int]]:
         first = int(differ.argmax()) if shortest else 0
         shared[at] = first if shortest and differ[first] else shortest
     return order, shared
+
+
+def raised(shared: Sequence[int], least: int) -> list[int]:
+    """What rows in pre-order share with the one before, with branchings moved up to one less than `least` tokens above.
+
+    Answers to one prompt often begin alike by chance. Sharing a word or two there saves next to nothing, and each
+    branching more is another part of attention; so such a stretch is computed in each of its branches.
+    """
+    found = list(shared)
+    open_: list[tuple[int, list[int]]] = [(0, [])]  # branchings above, and which rows leave there
+
+    def close(above: int) -> None:
+        depth, mine = open_.pop()
+        above = max(above, open_[-1][0])
+        if depth - above >= least:
+            return
+        for row in mine:
+            found[row] = above
+        if above == open_[-1][0]:
+            open_[-1][1].extend(mine)
+        else:
+            open_.append((above, mine))
+
+    for row, depth in enumerate(shared):
+        while open_[-1][0] > depth:
+            close(depth)
+        if open_[-1][0] < depth:
+            open_.append((depth, []))
+        open_[-1][1].append(row)
+    while len(open_) > 1:
+        close(0)
+    return found
 
 
 def _forest(rows: Sequence[Row], order: list[int], shared: list[int]) -> tuple[Layout, list[Ids]]:
@@ -278,9 +313,11 @@ class PackedBatch(Struct, frozen=True, kw_only=True, eq=False):
     """Every row still has all of its tokens."""
 
 
-def pack(rows: Sequence[Row], packing: Packing = "forest", *, version: str | None = None) -> PackedBatch:
+def pack(
+    rows: Sequence[Row], packing: Packing = "forest", *, version: str | None = None, least: int = 0
+) -> PackedBatch:
     """Rows as one batch. `version` is that of the weights being trained; None counts every row as fresh."""
-    layout, at = plant(rows, packing)
+    layout, at = plant(rows, packing, least=least)
     sizes = [len(places) for places in at]
     place = np.concatenate(at).astype(np.int64)
     levels = np.array(sorted({row.temperature for row in rows}))
@@ -347,7 +384,7 @@ def cost(shape: Shape, num_tokens: int, num_pairs: int, num_edges: int) -> float
 
 def speed_up(shape: Shape, slow: Layout, fast: Layout, slow_edges: int, fast_edges: int) -> float:
     """The predicted speed-up of one layout over another; of a linear trace over merged rows it is 1."""
-    return _of(shape, slow, slow_edges) / _of(shape, fast, fast_edges)
+    return operations(shape, slow, slow_edges) / operations(shape, fast, fast_edges)
 
 
 def choose(rows: Sequence[Row], shape: Shape) -> Packing:
@@ -363,7 +400,8 @@ def choose(rows: Sequence[Row], shape: Shape) -> Packing:
     return "forest" if merged >= WORTH * forest else "merged"
 
 
-def _of(shape: Shape, layout: Layout, edges: int) -> float:
+def operations(shape: Shape, layout: Layout, edges: int) -> float:
+    """Of one update over a layout with so many trained edges."""
     return cost(shape, layout.num_tokens, int((layout.depth.astype(np.int64) + 1).sum()), edges)
 
 

@@ -20,6 +20,7 @@ from baton.engine.torch import TorchEngine
 from baton.engine.torch.engine import turn
 from baton.errors import UsageError, nearest
 from baton.learn import lora
+from baton.learn.optimiser import MasterAdamW, make_optimiser
 from baton.learn.recipe import PolicyPart, Recipe
 from baton.team.protocol import Engine, EngineError
 
@@ -56,7 +57,7 @@ class Policy:
         self.warm: dict[str, Any] | None = None
         """What the adapter's supervised start was and took; None: there was none."""
         self.optimizer = (
-            torch.optim.AdamW(self.parameters(), lr=learning_rate, weight_decay=0.0, betas=(0.9, 0.95))
+            make_optimiser(name, self.parameters(), learning_rate, masters=part.masters)
             if self.learns
             else None
         )
@@ -125,6 +126,8 @@ class Policy:
                 self.model.load_state_dict(dict(state))
             if self.apart:
                 engine.model.load_state_dict(dict(state))
+        if isinstance(self.optimizer, MasterAdamW):
+            self.optimizer.refresh()
         self.version = version
 
 

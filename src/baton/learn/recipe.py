@@ -109,6 +109,8 @@ class PolicyPart(_Part, frozen=True, kw_only=True):
     tiny: Tiny = Tiny()
     device: str | None = None
     dtype: str | None = None
+    masters: bool = False
+    """Step float32 copies of weights that are in half precision, so that small steps are not rounded away; of full."""
 
 
 class WarmPart(_Part, frozen=True, kw_only=True):

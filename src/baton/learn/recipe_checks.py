@@ -47,6 +47,12 @@ def check_idle(recipe: Recipe) -> None:
                 f"policies.{name}.rank is LoRA's, and train is {part.train!r}, so it would do nothing. "
                 'Write train = "lora", or leave rank out.'
             )
+        if part.masters and part.train != "full":
+            why = "adapters are float32 already" if part.train == "lora" else "nothing is stepped"
+            raise UsageError(
+                f"policies.{name}.masters is of weights that are trained in half precision, and train is "
+                f'{part.train!r}: {why}. Write train = "full", or leave masters out.'
+            )
 
 
 def loss_of(recipe: Recipe) -> Loss:

@@ -24,6 +24,8 @@ from baton.forest.rows import Row
 from baton.learn.loss import Level, Loss, tokens_of, total
 
 LEVELS: tuple[Level, ...] = ("group", "trace", "agent", "turn")
+LEAST = {"cuda": 16}
+"""Tokens between two branchings from which on they are shared, where each branching costs launches."""
 _MOVED_ROWS = 16
 """Rows by which it is told how far an update moved the policy; all of them would cost a third of it."""
 
@@ -104,10 +106,11 @@ class Gradients:
         if self.packed.check and chosen not in self._checked:
             check_forest(self.model, parts[0], chosen, self.packed.attention)
             self._checked.add(chosen)
+        least = LEAST.get(self.model.device.type, 0)
         value, computed = 0.0, 0
         sums: dict[str, Tensor] = {}
         for part in parts:
-            batch = pack(part, chosen, version=version)
+            batch = pack(part, chosen, version=version, least=least)
             loss, watch = self._pass(batch, denominator)
             value += loss
             computed += batch.layout.num_tokens

@@ -58,7 +58,11 @@ class Segments:
 
 
 class Below:
-    """What is below each node attends to that node."""
+    """What is below each node attends to that node.
+
+    Where no node is below another that has some, queries stay where they are: what is below nobody has no keys.
+    Otherwise they are gathered, once for each node above them.
+    """
 
     def __init__(self, layout: Layout, heads: int, device: torch.device) -> None:
         start, stop, level = layout.node_start, layout.node_stop, layout.node_level
@@ -68,15 +72,31 @@ class Below:
         sizes, keys = (below - stop).astype(np.int64), (stop - start).astype(np.int64)
         wanted = -(-BUSY // max(1, int((-(-keys // _BLOCK)).sum()) * heads))
         pieces = np.clip(sizes // _PIECE, 1, wanted)
-        cut = [np.diff(np.linspace(0, size, n + 1).astype(np.int64)) for size, n in zip(sizes, pieces, strict=True)]
-        self.segments = Segments(np.concatenate(cut), np.repeat(keys, pieces), False, device)
-        self.queries = _places(stop, below, device)
-        self.keys = _places(np.repeat(start, pieces), np.repeat(stop, pieces), device)
-        # Every token has at most one node of each level above it, and a key one place in each piece.
+        edges = np.concatenate(
+            [np.linspace(0, size, n + 1).astype(np.int64) for size, n in zip(sizes, pieces, strict=True)]
+        )
+        cut = np.diff(edges)[np.diff(np.repeat(np.arange(len(sizes)), pieces + 1)) == 0]
+        every = np.repeat(keys, pieces)
         num = layout.num_tokens
-        self.query_table = _table(num, stop, below, level, device)
-        nth = np.concatenate([np.arange(n) for n in pieces])
-        self.key_table = _table(num, np.repeat(start, pieces), np.repeat(stop, pieces), nth, device)
+        if int(level.max()) == 0:
+            self.queries: Places = slice(0, num)
+            self.query_table = _table(num, stop, below, level, device, at=_numbers(stop, below))
+            first = (
+                np.cumsum(pieces) - pieces
+            )  # a node's first piece, before which its own tokens have no keys
+            before = np.diff(np.concatenate(([0], below)))[: len(start)] - sizes
+            cut, every = np.insert(cut, first, before), np.insert(every, first, 0)
+            if below[-1] < num:
+                cut, every = np.append(cut, num - below[-1]), np.append(every, 0)
+        else:
+            self.queries = _places(stop, below, device)
+            # Every token has at most one node of each level above it.
+            self.query_table = _table(num, stop, below, level, device)
+        self.segments = Segments(cut, every, False, device)
+        copied = np.repeat(start, pieces), np.repeat(stop, pieces)
+        self.keys = _places(*copied, device)
+        nth = np.arange(int(pieces.sum())) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+        self.key_table = _table(num, *copied, nth, device)
 
 
 class CudaPass:
@@ -103,8 +123,8 @@ class _Attention(torch.autograd.Function):
         q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
         out, lse = run.own.forward(q, k, v, scale)
         if (below := run.below) is not None:
-            taken = q[below.queries], k[below.keys], v[below.keys]
-            more = below.segments.forward(*taken, scale)
+            keys, values = _both(k, v, below.keys)
+            more = below.segments.forward(q[below.queries], keys, values, scale)
             out, lse = ops_for(q.device).join(out, lse, *more, below.query_table)
         ctx.save_for_backward(q, k, v, out, lse)
         ctx.run, ctx.scale = run, scale
@@ -118,12 +138,20 @@ class _Attention(torch.autograd.Function):
         dq, dk, dv = run.own.backward(grad, q, k, v, out, lse, ctx.scale)
         if (below := run.below) is not None:
             at, ops = below.queries, ops_for(q.device)
-            taken = q[at], k[below.keys], v[below.keys]
-            found = below.segments.backward(grad[at], *taken, out[at], lse[:, at], ctx.scale)
-            dq = ops.add_parts(dq, found[0], below.query_table)
-            dk = ops.add_parts(dk, found[1], below.key_table)
-            dv = ops.add_parts(dv, found[2], below.key_table)
+            keys, values = _both(k, v, below.keys)
+            found = below.segments.backward(grad[at], q[at], keys, values, out[at], lse[:, at], ctx.scale)
+            ops.add_parts((dq, dk, dv), found, below.query_table, below.key_table)
         return dq, dk, dv, None, None
+
+
+def _both(k: Tensor, v: Tensor, places: Places) -> tuple[Tensor, Tensor]:
+    """Keys and values of these places: one copy where they are neighbours in memory."""
+    heads, size = k.shape[1:]
+    apart = v.data_ptr() - k.data_ptr()
+    if isinstance(places, slice) or apart != heads * size * k.element_size() or k.stride() != v.stride():
+        return k[places], v[places]
+    both = k.as_strided((len(k), 2 * heads, size), k.stride())[places]
+    return both[:, :heads], both[:, heads:]
 
 
 def _bounds(sizes: Ids, device: torch.device) -> Tensor:
@@ -143,9 +171,11 @@ def _numbers(start: Ids, stop: Ids) -> np.ndarray[Any, np.dtype[np.int64]]:
     return np.arange(int(ends[-1])) + np.repeat(start - (ends - sizes), sizes)
 
 
-def _table(num: int, start: Ids, stop: Ids, column: Ids, device: torch.device) -> Tensor:
-    """num x columns: where each token stands in the stretches one after the other; -1: not in that column."""
+def _table(
+    num: int, start: Ids, stop: Ids, column: Ids, device: torch.device, *, at: Ids | None = None
+) -> Tensor:
+    """num x columns: where each token stands in the stretches one after the other, or `at`; -1: not in that column."""
     table = np.full((num, int(column.max()) + 1), -1, np.int32)
     who = _numbers(start, stop)
-    table[who, np.repeat(column, stop - start)] = np.arange(len(who))
+    table[who, np.repeat(column, stop - start)] = np.arange(len(who)) if at is None else at
     return torch.from_numpy(table).to(device)

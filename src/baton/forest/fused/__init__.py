@@ -1,4 +1,4 @@
-"""A Llama's training pass in few launches: layers with a backward of their own, and what the vocabulary's product needs."""
+"""A Llama's training pass in few launches: layers and vocabulary with a backward of their own."""
 
 from __future__ import annotations
 

@@ -17,7 +17,9 @@ _PROGRAMS = 528
 
 
 @triton.jit
-def _norm(x, h, weight, x_out, out, scales, eps, size: tl.constexpr, block: tl.constexpr, added: tl.constexpr):
+def _norm(
+    x, h, weight, x_out, out, scales, eps, size: tl.constexpr, block: tl.constexpr, added: tl.constexpr
+):
     row = tl.program_id(0).to(tl.int64)
     at = tl.arange(0, block)
     real = at < size
@@ -150,9 +152,9 @@ def _turn_backward(
     v_at = dv + (token * kv_heads + head - heads - kv_heads)[:, None] * size + d[None, :]
     mq, mk, mv = is_q[:, None] & real_d, is_k[:, None] & real_d, is_v[:, None] & real_d
     a = tl.load(q_at, mask=mq, other=0.0).to(tl.float32) + tl.load(k_at, mask=mk, other=0.0).to(tl.float32)
-    b = tl.load(q_at + half, mask=mq, other=0.0).to(tl.float32) + tl.load(
-        k_at + half, mask=mk, other=0.0
-    ).to(tl.float32)
+    b = tl.load(q_at + half, mask=mq, other=0.0).to(tl.float32) + tl.load(k_at + half, mask=mk, other=0.0).to(
+        tl.float32
+    )
     x, y = _turned(a, b, c, -s, kind)
     to = out + (token * (heads + 2 * kv_heads) + head)[:, None] * size + d[None, :]
     tl.store(to, x, mask=mq | mk)
@@ -314,7 +316,9 @@ def _join(
             acc = acc * kept[:, None] + values * part[:, None]
             total = total * kept + part
             m = new
-    tl.store(joined + token * heads * size + inner, (acc / total[:, None]).to(joined.dtype.element_ty), mask=both)
+    tl.store(
+        joined + token * heads * size + inner, (acc / total[:, None]).to(joined.dtype.element_ty), mask=both
+    )
     tl.store(totals + h * tokens + token, m + tl.log(total), mask=real_h)
 
 
@@ -334,12 +338,11 @@ def join(out: Tensor, lse: Tensor, more: Tensor, more_lse: Tensor, table: Tensor
 
 
 @triton.jit
-def _add_parts(out, more, table, size: tl.constexpr, columns: tl.constexpr, block: tl.constexpr):
-    token = tl.program_id(0).to(tl.int64)
+def _add_row(out, more, table, token, size, columns: tl.constexpr, block: tl.constexpr):
     at = tl.arange(0, block)
     real = at < size
-    place = tl.load(table + token * columns).to(tl.int64)
-    if place >= 0:
+    first = tl.load(table + token * columns)
+    if first >= 0:
         wide = tl.load(out + token * size + at, mask=real, other=0.0).to(tl.float32)
         for column in range(columns):
             place = tl.load(table + token * columns + column).to(tl.int64)
@@ -348,12 +351,39 @@ def _add_parts(out, more, table, size: tl.constexpr, columns: tl.constexpr, bloc
         tl.store(out + token * size + at, wide.to(out.dtype.element_ty), mask=real)
 
 
-def add_parts(out: Tensor, more: Tensor, table: Tensor) -> Tensor:
-    """`out` (N x H x D), and at each token what `table` (N x L, what is there first) names of `more`; in place."""
-    size = out.shape[1] * out.shape[2]
-    block = triton.next_power_of_2(size)
-    _add_parts[(len(out),)](out, more, table, size, table.shape[1], block, num_warps=_warps(block))
-    return out
+@triton.jit
+def _add_parts(
+    dq, dk, dv, more_q, more_k, more_v, queries, keys, size_q, size_k,
+    columns_q: tl.constexpr, columns_k: tl.constexpr, block_q: tl.constexpr, block_k: tl.constexpr,
+):  # fmt: skip
+    token = tl.program_id(0).to(tl.int64)
+    which = tl.program_id(1)
+    if which == 0:
+        _add_row(dq, more_q, queries, token, size_q, columns_q, block_q)
+    if which == 1:
+        _add_row(dk, more_k, keys, token, size_k, columns_k, block_k)
+    if which == 2:
+        _add_row(dv, more_v, keys, token, size_k, columns_k, block_k)
+
+
+Three = tuple[Tensor, Tensor, Tensor]
+
+
+def add_parts(into: Three, more: Three, queries: Tensor, keys: Tensor) -> None:
+    """Add to the gradients of queries, keys and values what tables (N x L, what is there first) name of others."""
+    sizes = [each.shape[1] * each.shape[2] for each in into[:2]]
+    blocks = [triton.next_power_of_2(size) for size in sizes]
+    _add_parts[(len(into[0]), 3)](
+        *into,
+        *more,
+        queries,
+        keys,
+        *sizes,
+        queries.shape[1],
+        keys.shape[1],
+        *blocks,
+        num_warps=_warps(blocks[0]),
+    )
 
 
 def _warps(block: int) -> int:

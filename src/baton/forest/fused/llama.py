@@ -71,7 +71,9 @@ class Product:
         inner = torch.cat([torch.mm(g, up.to(g.dtype) * scale) for g, (_, up, scale) in columns], 1)
         return found.addmm_(inner, self._downs(grad.dtype)), inner
 
-    def learn(self, grad: Tensor, x: Tensor, small: Tensor | None, inner: Tensor | None) -> list[Tensor | None]:
+    def learn(
+        self, grad: Tensor, x: Tensor, small: Tensor | None, inner: Tensor | None
+    ) -> list[Tensor | None]:
         """The gradients of `learned`."""
         found: list[Tensor | None] = [None] * len(self._sizes)
         if any(self._learned):
@@ -171,7 +173,9 @@ class _Before(torch.autograd.Function):
     """Norm, queries, keys and values, turned."""
 
     @staticmethod
-    def forward(ctx: Any, ops: Any, layer: Layer, rotation: Any, x: Tensor, h: Tensor | None, *_: Tensor) -> Any:
+    def forward(
+        ctx: Any, ops: Any, layer: Layer, rotation: Any, x: Tensor, h: Tensor | None, *_: Tensor
+    ) -> Any:
         x, normed, scale = ops.norm(x, h, *layer.first)
         qkv, small = layer.qkv.forward(normed)
         heads, kv_heads, size = layer.heads
@@ -244,19 +248,21 @@ class _Last(torch.autograd.Function):
         return None, None, found, found, own
 
 
-def hidden_states(model: Any, current: Attends, ids: Tensor, positions: Tensor, *, kept: int | None = None) -> Tensor:
-    """What the vocabulary's product reads, N x width. All but the first `kept` layers are computed again in backward."""
+def hidden_states(
+    model: Any, current: Attends, ids: Tensor, positions: Tensor, *, kept: int | None = None
+) -> Tensor:
+    """What the vocabulary's product reads, N x width. Layers after the first `kept` are computed again in backward."""
     base = getattr(model, "base", model)
     decoder, ops = base.model, ops_for(ids.device)
     config = base.config
     heads = config.num_attention_heads, config.num_key_value_heads
     with getattr(model, "computing", nullcontext)():
-        layers = [Layer.of(layer, heads) for layer in decoder.layers]
         x, h = embedding(ids, decoder.embed_tokens.weight), None
         cos, sin = decoder.rotary_emb(x[None], position_ids=positions[None])
         half = cos.shape[-1] // 2
         rotation = cos[0, :, :half].contiguous(), sin[0, :, :half].contiguous()
-        for number, layer in enumerate(layers):
+        for number, each in enumerate(decoder.layers):
+            layer = Layer.of(each, heads)  # one after the other: a GPU computes meanwhile
             given = ops, current, rotation, x, h
             if kept is None or number < kept or not torch.is_grad_enabled():
                 x, h = layer.run(*given)
@@ -309,5 +315,8 @@ def _is_product(layer: Any) -> bool:
 
 def _hooked(layer: nn.Module) -> bool:
     return bool(
-        layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or "forward" in layer.__dict__
+        layer._forward_hooks
+        or layer._forward_pre_hooks
+        or layer._backward_hooks
+        or "forward" in layer.__dict__
     )

@@ -107,10 +107,14 @@ def join(out: Tensor, lse: Tensor, more: Tensor, more_lse: Tensor, table: Tensor
     return (share * _wide(values)).sum(1).to(out.dtype), total
 
 
-def add_parts(out: Tensor, more: Tensor, table: Tensor) -> Tensor:
-    """`out` (N x H x D), and at each token what `table` (N x L) names of `more`."""
-    parts = _wide(more[table.clamp(min=0)]) * (table >= 0)[..., None, None]
-    return (_wide(out) + parts.sum(1)).to(out.dtype)
+Three = tuple[Tensor, Tensor, Tensor]
+
+
+def add_parts(into: Three, more: Three, queries: Tensor, keys: Tensor) -> None:
+    """Add to the gradients of queries, keys and values what tables (N x L) name of others; in place."""
+    for out, parts, table in zip(into, more, (queries, keys, keys), strict=True):
+        found = _wide(parts[table.clamp(min=0)]) * (table >= 0)[..., None, None]
+        out.copy_(_wide(out) + found.sum(1))
 
 
 def _wide(x: Tensor) -> Tensor:

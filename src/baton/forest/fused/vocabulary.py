@@ -31,8 +31,6 @@ def chosen_logprobs(weight: Tensor, hidden: Tensor, target: Tensor, temperature:
     return found
 
 
-
-
 class _Chosen(torch.autograd.Function):
     @staticmethod
     def forward(
