@@ -198,7 +198,47 @@ def test_short_stretches_between_branchings_are_not_shared(seed: int, least: int
     whole = plant(rows)[0].num_tokens
     assert whole <= layout.num_tokens <= sum(len(row.ids) for row in rows)
     start, stop = layout.node_start, layout.node_stop
-    inner = layout.end[start] > stop
     # A node in between: something above it, something below. A row that ends inside of another ends no stretch.
-    between = inner & (layout.node_level > 0)
+    between = (layout.end[start] > stop) & (layout.node_level > 0)
     assert (stop - start)[between].min(initial=least) >= least
+    # What is below a token is what follows it.
+    for token, after in enumerate(layout.end.tolist()):
+        below = {token}
+        for other in range(token + 1, layout.num_tokens):
+            if int(layout.parent[other]) in below:
+                below.add(other)
+        assert below == set(range(token, after))
+
+
+def leavings(layout: Layout) -> int:
+    """How many chains the worst token is away from its root's, written out."""
+    chain = [0] * layout.num_tokens
+    for token, above in enumerate(layout.parent.tolist()):
+        chain[token] = 0 if above < 0 else chain[above] + (above != token - 1)
+    return max(chain)
+
+
+def test_the_branch_that_branches_most_goes_first() -> None:
+    """A trace of six turns with forks at every one: all forks leave one chain, whatever their ids."""
+    rng = np.random.default_rng(3)
+    trunk = rng.integers(0, 50, 60).tolist()
+    rows = [make_row(trunk, 1, rng=rng)]
+    rows += [make_row([*trunk[: 10 * n], *rng.integers(0, 50, 12).tolist()], 1, rng=rng) for n in range(1, 6)]
+    assert leavings(plant(rows)[0]) > 1
+    assert leavings(plant(rows, least=1)[0]) == 1
+
+
+@pytest.mark.parametrize("limit", [20, 35, 50])
+def test_even_passes_are_as_few_and_hold_the_same_rows(limit: int) -> None:
+    rng = np.random.default_rng(limit)
+    stem = rng.integers(0, 9, 8).tolist()
+    rows = [
+        make_row([*stem, *rng.integers(0, 9, int(rng.integers(2, 9))).tolist()], 1, rng=rng)
+        for _ in range(20)
+    ]
+    plain, even = split(rows, limit), split(rows, limit, even=True)
+    assert len(plain) == len(even) > 1
+    sizes = [plant(part)[0].num_tokens for part in even]
+    assert max(sizes) <= limit
+    assert min(sizes) >= min(plant(part)[0].num_tokens for part in plain)
+    assert sorted(id(row) for part in even for row in part) == sorted(map(id, rows))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from exact_model import exact_model
 from tiny_model import tiny_model
 from torch import Tensor
 
+from baton.forest import logprobs
 from baton.forest.attention.parts import make_pass
 from baton.forest.fused import llama, memory, plain
 from baton.forest.fused.vocabulary import chosen_logprobs
@@ -67,7 +69,6 @@ def theirs(model: Any) -> Tensor:
 @pytest.mark.parametrize("kept", [None, 0, 1])
 def test_layers_are_the_models_own(kv_heads: int, kept: int | None) -> None:
     model = exact_model(kv_heads=kv_heads)
-    assert llama.is_plain(model)
     same(gradients(model, lambda: own(model, kept=kept)), gradients(model, lambda: theirs(model)), 1e-10)
 
 
@@ -79,7 +80,6 @@ def test_adapters_are_pefts_own() -> None:
         for name in ("a", "b"):
             for part in lora.parameters_of(model, name):
                 part.copy_(torch.randn_like(part) * 0.2)
-    assert llama.is_plain(model)
     for name in ("a", None):
         with lora.use(model, name):
             with torch.no_grad():
@@ -93,7 +93,8 @@ def test_adapters_are_pefts_own() -> None:
 def test_an_adapter_on_some_projections_goes_through_transformers() -> None:
     model = exact_model()
     lora.attach(model, ("a",), targets=("q_proj", "down_proj"))
-    assert not llama.is_plain(model)
+    with pytest.raises(llama.NotPlain):
+        own(model)
 
 
 @pytest.mark.parametrize("change", ["hook", "bias", "subclass", "dropout"])
@@ -103,12 +104,21 @@ def test_what_is_not_plainly_a_llama_goes_through_transformers(change: str) -> N
     if change == "hook":
         layer.mlp.down_proj.register_forward_hook(lambda _m, _i, out: 2 * out)
     elif change == "bias":
-        layer.self_attn.o_proj.bias = torch.nn.Parameter(torch.zeros(1))
+        layer.self_attn.o_proj.bias = torch.nn.Parameter(torch.zeros(1, dtype=torch.float64))
     elif change == "subclass":
         layer.mlp.up_proj.__class__ = type("Other", (torch.nn.Linear,), {})
     else:
         model.config.attention_dropout = 0.1
-    assert not llama.is_plain(model)
+        assert not llama.is_llama(model)
+        return
+    with pytest.raises(llama.NotPlain):
+        own(model)
+    layout = chain(len(IDS))
+    with (
+        patch.object(logprobs, "FUSED", {"cpu"}),
+        logprobs.tree_attention(model, make_pass(layout, model.dtype, model.device)),
+    ):
+        assert logprobs.hidden_states(model, layout).shape == (len(IDS), model.config.hidden_size)
 
 
 def test_joined_weights_are_the_models_own_memory() -> None:

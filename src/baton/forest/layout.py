@@ -25,6 +25,7 @@ from msgspec import Struct, structs
 from numpy.typing import NDArray
 
 from baton.errors import UsageError, nearest
+from baton.forest.branching import first_longest, raised
 from baton.forest.rows import Ids, Reals, Row
 
 Packing = Literal["forest", "merged", "rows"]
@@ -87,13 +88,17 @@ class Layout(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 def plant(rows: Sequence[Row], packing: Packing = "forest", *, least: int = 0) -> tuple[Layout, list[Ids]]:
     """The layout of rows of one policy, and for each row where its trained tokens are.
 
-    `least`: a stretch of fewer tokens between two branchings is not shared (see `raised`).
+    `least`: for kernels that want few long stretches, one of fewer tokens between two branchings is not shared, and
+    the branch that branches most goes first (see `baton.forest.branching`); 0: all is shared, rows by their ids.
     """
     if packing == "rows":
         return _chains(rows, range(len(rows)), {r: r for r in range(len(rows))})
     order, shared = overlaps(rows)
     if packing == "forest":
-        return _forest(rows, order, raised(shared, least) if least else shared)
+        if least:
+            order, shared = first_longest(order, shared, [len(row.ids) for row in rows])
+            shared = raised(shared, least)
+        return _forest(rows, order, shared)
     if packing == "merged":
         return _chains(rows, *_leaves(rows, order, shared))
     raise UsageError(f"packing {packing!r} is not known. {nearest(packing, ('forest', 'merged', 'rows'))}")
@@ -111,38 +116,6 @@ def overlaps(rows: Sequence[Row]) -> tuple[list[int], list[int]]:
         first = int(differ.argmax()) if shortest else 0
         shared[at] = first if shortest and differ[first] else shortest
     return order, shared
-
-
-def raised(shared: Sequence[int], least: int) -> list[int]:
-    """What rows in pre-order share with the one before, with branchings moved up to one less than `least` tokens above.
-
-    Answers to one prompt often begin alike by chance. Sharing a word or two there saves next to nothing, and each
-    branching more is another part of attention; so such a stretch is computed in each of its branches.
-    """
-    found = list(shared)
-    open_: list[tuple[int, list[int]]] = [(0, [])]  # branchings above, and which rows leave there
-
-    def close(above: int) -> None:
-        depth, mine = open_.pop()
-        above = max(above, open_[-1][0])
-        if depth - above >= least:
-            return
-        for row in mine:
-            found[row] = above
-        if above == open_[-1][0]:
-            open_[-1][1].extend(mine)
-        else:
-            open_.append((above, mine))
-
-    for row, depth in enumerate(shared):
-        while open_[-1][0] > depth:
-            close(depth)
-        if open_[-1][0] < depth:
-            open_.append((depth, []))
-        open_[-1][1].append(row)
-    while len(open_) > 1:
-        close(0)
-    return found
 
 
 def _forest(rows: Sequence[Row], order: list[int], shared: list[int]) -> tuple[Layout, list[Ids]]:
@@ -263,27 +236,42 @@ def once(rows: Sequence[Row]) -> list[Row]:
     return found
 
 
-def split(rows: Sequence[Row], max_tokens: int, packing: Packing = "forest") -> list[list[Row]]:
+def split(
+    rows: Sequence[Row], max_tokens: int, packing: Packing = "forest", *, even: bool = False
+) -> list[list[Row]]:
     """Rows in micro-batches of at most `max_tokens` computed tokens each; a longer row is alone.
+
+    `even`: as many as there must be, and about as large as each other.
 
     The gradient is the sum over them, so any cut is exact. Rows are cut in the forest's own order, where a row costs
     only what it does not share with its neighbour; a prefix that two micro-batches need is computed in both.
     """
     order, shared = overlaps(rows)
-    parts: list[list[Row]] = []
-    used = max_tokens + 1
+    costs: list[tuple[int, int]] = []
     for at, (r, same) in enumerate(zip(order, shared, strict=True)):
-        row = rows[r]
         # A merged chain grows by what its last row adds; a chain that is not extended costs its whole length.
         extends = at > 0 and same == len(rows[order[at - 1]].ids)
         free = same if packing == "forest" or (packing == "merged" and extends) else 0
-        cost = len(row.ids) - free
+        costs.append((len(rows[r].ids), len(rows[r].ids) - free))
+    cuts = _cuts(costs, max_tokens)
+    if even and len(cuts) > 1:
+        size = sum(cost for _, cost in costs) // len(cuts) + max(whole for whole, _ in costs)
+        closer = _cuts(costs, min(max_tokens, size))
+        cuts = closer if len(closer) == len(cuts) else cuts
+    ends = [*cuts[1:], len(order)]
+    return [[rows[r] for r in order[a:b]] for a, b in zip(cuts, ends, strict=True)]
+
+
+def _cuts(costs: Sequence[tuple[int, int]], max_tokens: int) -> list[int]:
+    """Where micro-batches begin. Each row costs its whole length in the first place, or only what it adds."""
+    cuts: list[int] = []
+    used = max_tokens + 1
+    for at, (whole, cost) in enumerate(costs):
         if used + cost > max_tokens:
-            parts.append([])
-            used, cost = 0, len(row.ids)
-        parts[-1].append(row)
+            cuts.append(at)
+            used, cost = 0, whole
         used += cost
-    return parts
+    return cuts
 
 
 class PackedBatch(Struct, frozen=True, kw_only=True, eq=False):
@@ -322,7 +310,10 @@ def pack(
     place = np.concatenate(at).astype(np.int64)
     levels = np.array(sorted({row.temperature for row in rows}))
     level = np.searchsorted(levels, [row.temperature for row in rows])
-    keys, of = np.unique(place * len(levels) + np.repeat(level, sizes), return_inverse=True)
+    each = place * len(levels) + np.repeat(level, sizes)
+    there = np.zeros(layout.num_tokens * len(levels), bool)  # as np.unique would, without sorting
+    there[each] = True
+    keys, of = np.flatnonzero(there), (np.cumsum(there) - 1)[each]
     stale = [version is not None and row.version != version for row in rows]
     return PackedBatch(
         layout=layout,

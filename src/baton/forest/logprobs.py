@@ -11,7 +11,7 @@ plausible.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
 import numpy as np
@@ -98,12 +98,13 @@ def hidden_states(model: Any, layout: Layout, *, num_edges: int = 0) -> Tensor:
     device = model.device
     both = np.stack((layout.ids, layout.depth)).astype(np.int64)
     ids, positions = torch.from_numpy(both).to(device)
-    if device.type in FUSED and llama.is_plain(model):
+    if device.type in FUSED and llama.is_llama(model):
         kept = None
         if torch.is_grad_enabled() and (free := free_bytes(device)) is not None:
             kept = layers_kept(Sizes.of(getattr(model, "base", model)), len(ids), num_edges, free)
         current = _running[id(model.get_decoder().config)]
-        return llama.hidden_states(model, current, ids, positions, kept=kept)
+        with suppress(llama.NotPlain):
+            return llama.hidden_states(model, current, ids, positions, kept=kept)
     out = model.get_decoder()(
         input_ids=ids[None],
         position_ids=positions[None],
@@ -120,7 +121,7 @@ def project(
 ) -> tuple[Tensor, Tensor | None]:
     """Log-probability of each target, and the entropy of its distribution where asked for."""
     vocab = head.weight.shape[0]
-    plain = type(head) is nn.Linear and head.bias is None and not head._forward_hooks
+    plain = type(head) is nn.Linear and getattr(head, "bias", None) is None and not head._forward_hooks
     if plain and not entropy and hidden_EW.device.type in FUSED:
         return chosen_logprobs(head.weight, hidden_EW, target_E, temperature_E), None
     size = max(1, CHUNK.get(hidden_EW.device.type, 1 << 23) // vocab)

@@ -19,11 +19,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Literal
+from typing import Literal
 
+import numpy as np
 import torch
 from msgspec import Struct, structs
-from numpy.typing import NDArray
 from torch import Tensor
 
 from baton import registry
@@ -321,14 +321,12 @@ def tokens_of(
     entropy: Tensor | None = None,
 ) -> Tokens:
     """From edges to tokens. `new`, `reference` and `entropy` are on the batch's edges."""
-    of = torch.from_numpy(batch.of).to(new.device)
-
-    def real(values: NDArray[Any]) -> Tensor:
-        return torch.from_numpy(values).to(new.device, new.dtype)
-
+    # Few transfers and no question to the device: on a GPU each would wait for the pass to be done.
+    of, sequence = torch.from_numpy(np.stack((batch.of, batch.sequence))).to(new.device)
+    reals = np.stack((batch.sampler, batch.advantage, batch.weight))
+    sampler, advantage, weight = torch.from_numpy(reals).to(new.device, new.dtype)
     here = new[of]
-    sampler = real(batch.sampler)
-    if not against_now and bool(torch.isnan(sampler).any()):
+    if not against_now and np.isnan(batch.sampler).any():
         raise TraceError(
             "some calls have no recorded log-probabilities, so the ratio to what sampled them is not known. "
             "Sample with log-probs, or set against='now' and correction='off'."
@@ -337,9 +335,9 @@ def tokens_of(
         new=here,
         old=here.detach() if against_now else sampler,
         sampler=sampler,
-        advantage=real(batch.advantage),
-        weight=real(batch.weight),
-        sequence=torch.from_numpy(batch.sequence).to(new.device),
+        advantage=advantage,
+        weight=weight,
+        sequence=sequence,
         stale=torch.from_numpy(batch.stale).to(new.device),
         whole=batch.whole,
         reference=None if reference is None else reference[of],

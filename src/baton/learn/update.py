@@ -77,6 +77,7 @@ class Gradients:
         self.reference = reference
         self._shape = Shape.of(model)
         self._checked: set[str] = set()
+        self._dropouts = [(n, each) for n, each in model.named_modules() if isinstance(each, nn.Dropout)]
         if loss.kl and reference is None:
             raise UsageError("kl is set, and there is no reference. Give a reference model, or set kl to 0.")
         if loss.rule.labels == "pairs" and reference is None:
@@ -102,11 +103,12 @@ class Gradients:
         num_tokens = sum(len(row.places) for row in kept)
         denominator = self.loss.denominator(num_tokens, len(kept))
         kept = kept if only is None else [row for row in kept if only(row)]
-        parts = split(kept, self.packed.max_tokens, chosen)
+        least = LEAST.get(self.model.device.type, 0)
+        # A small pass after a large one would not keep a GPU busy.
+        parts = split(kept, self.packed.max_tokens, chosen, even=bool(least))
         if self.packed.check and chosen not in self._checked:
             check_forest(self.model, parts[0], chosen, self.packed.attention)
             self._checked.add(chosen)
-        least = LEAST.get(self.model.device.type, 0)
         value, computed = 0.0, 0
         sums: dict[str, Tensor] = {}
         for part in parts:
@@ -174,8 +176,8 @@ class Gradients:
 
     def _refuse_dropout(self) -> None:
         if self.model.training:
-            for name, module in self.model.named_modules():
-                if isinstance(module, nn.Dropout) and module.p > 0:
+            for name, module in self._dropouts:
+                if module.p > 0:
                     raise UsageError(
                         f"{name} drops out with probability {module.p}: a shared prefix would be dropped alike for "
                         "all its rows. Set dropout to 0 in the model's configuration."

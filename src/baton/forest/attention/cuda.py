@@ -1,24 +1,27 @@
 """Forest attention on CUDA, with torch's variable-length flash attention and its backward: two calls for any forest.
 
-One call is for all nodes' own attention, one for everything below every node, of all levels together: queries are
-gathered once for each node above them, and a table says where a token's parts are, so that one kernel joins them. Few
-long stretches of keys would leave most of the chip idle in backward, which deals keys out among its multiprocessors;
-so what is below a node is cut into pieces, each with a copy of the node's keys, whose gradients are added up. Half
-precision only; the kernels want it. N query tokens, H heads.
+In pre-order a token's first child follows it, so tokens are chains, each one stretch: every chain attends to itself
+causally (the first call), and what leaves a chain at a token, which is one stretch too, attends to the chain up to
+there, and so on upwards (the second, for all chains together). Where chains leave others that leave others, queries are
+gathered once for each chain above them; a table says where a token's parts are, and one kernel joins them. Few long
+stretches of keys would leave most of the chip idle in backward, which deals keys out among its multiprocessors; so
+queries are cut into pieces, each with a copy of its keys, whose gradients are added up. Half precision only; the
+kernels want it. N query tokens, H heads.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from baton.forest.fused import ops_for
 from baton.forest.layout import Layout
-from baton.forest.rows import Ids
 
+Longs = NDArray[np.int64]
 Places = Tensor | slice
 """Which tokens: their numbers, or a slice where they are one stretch."""
 BUSY = 1056
@@ -34,7 +37,7 @@ _flash_backward: Any = torch.ops.aten._flash_attention_backward
 class Segments:
     """Several stretches of queries, each over its own stretch of keys. Log-sum-exps are H x N."""
 
-    def __init__(self, query_sizes: Ids, key_sizes: Ids, causal: bool, device: torch.device) -> None:
+    def __init__(self, query_sizes: Longs, key_sizes: Longs, causal: bool, device: torch.device) -> None:
         self._query_bounds = _bounds(query_sizes, device)
         self._key_bounds = _bounds(key_sizes, device)
         self._longest = int(query_sizes.max()), int(key_sizes.max())
@@ -57,46 +60,84 @@ class Segments:
         return found
 
 
-class Below:
-    """What is below each node attends to that node.
+class Leaving(NamedTuple):
+    """Stretches that leave a chain at one token, in the order of their queries: which they are, and what they see."""
 
-    Where no node is below another that has some, queries stay where they are: what is below nobody has no keys.
-    Otherwise they are gathered, once for each node above them.
+    first: Longs
+    """First of the queries; and one past the last."""
+    last: Longs
+    start: Longs
+    """First of the keys: of the chain that is left; and one past the last."""
+    stop: Longs
+    level: Longs
+    """How many chains that one has above it."""
+
+
+def chains_of(layout: Layout) -> tuple[Longs, Leaving]:
+    """First tokens of the chains, and what leaves them."""
+    parent, end = layout.parent.astype(np.int64), layout.end.astype(np.int64)
+    starts = np.flatnonzero((parent != np.arange(len(parent)) - 1) | (parent < 0))
+    chain = np.searchsorted(starts, np.arange(len(parent)), side="right") - 1
+    above = np.where(parent[starts] < 0, -1, chain[parent[starts]])
+    level = np.zeros(len(starts), np.int64)
+    for number, other in enumerate(above.tolist()):
+        level[number] = level[other] + 1 if other >= 0 else 0
+    left = np.unique(parent[starts][above >= 0])  # tokens at which a chain is left
+    left = left[np.argsort(end[left + 1], kind="stable")] if len(left) else left
+    last = chain[left]
+    return starts, Leaving(end[left + 1], end[left], starts[last], left + 1, level[last])
+
+
+class Below:
+    """What leaves chains attends to them.
+
+    Where no chain that is left leaves another, queries stay where they are: what leaves no chain has no keys there.
+    Otherwise they are gathered, once for each chain above them.
     """
 
-    def __init__(self, layout: Layout, heads: int, device: torch.device) -> None:
-        start, stop, level = layout.node_start, layout.node_stop, layout.node_level
-        below = layout.end[start]
-        inner = np.flatnonzero(below > stop)
-        start, stop, below, level = start[inner], stop[inner], below[inner], level[inner]
-        sizes, keys = (below - stop).astype(np.int64), (stop - start).astype(np.int64)
+    def __init__(self, num: int, leaving: Leaving, heads: int, device: torch.device) -> None:
+        first, last, start, stop, level = leaving
+        sizes, keys = last - first, stop - start
         wanted = -(-BUSY // max(1, int((-(-keys // _BLOCK)).sum()) * heads))
         pieces = np.clip(sizes // _PIECE, 1, wanted)
-        edges = np.concatenate(
-            [np.linspace(0, size, n + 1).astype(np.int64) for size, n in zip(sizes, pieces, strict=True)]
+        cut = np.concatenate(
+            [
+                np.diff(np.linspace(0, size, n + 1).astype(np.int64))
+                for size, n in zip(sizes, pieces, strict=True)
+            ]
         )
-        cut = np.diff(edges)[np.diff(np.repeat(np.arange(len(sizes)), pieces + 1)) == 0]
         every = np.repeat(keys, pieces)
-        num = layout.num_tokens
+        there = _numbers(first, last)
         if int(level.max()) == 0:
             self.queries: Places = slice(0, num)
-            self.query_table = _table(num, stop, below, level, device, at=_numbers(stop, below))
-            first = (
-                np.cumsum(pieces) - pieces
-            )  # a node's first piece, before which its own tokens have no keys
-            before = np.diff(np.concatenate(([0], below)))[: len(start)] - sizes
-            cut, every = np.insert(cut, first, before), np.insert(every, first, 0)
-            if below[-1] < num:
-                cut, every = np.append(cut, num - below[-1]), np.append(every, 0)
+            self.query_table = _table(num, there, np.zeros(len(there), np.int64), there, device)
+            begun = np.cumsum(pieces) - pieces
+            gaps = first - np.concatenate(([0], last[:-1]))
+            cut, every = np.insert(cut, begun, gaps), np.insert(every, begun, 0)
+            cut, every = np.append(cut, num - last[-1]), np.append(every, 0)
         else:
-            self.queries = _places(stop, below, device)
-            # Every token has at most one node of each level above it.
-            self.query_table = _table(num, stop, below, level, device)
+            self.queries = torch.from_numpy(there).to(device)
+            # Every token has at most one chain of each level above it.
+            self.query_table = _table(num, there, np.repeat(level, sizes), np.arange(len(there)), device)
         self.segments = Segments(cut, every, False, device)
-        copied = np.repeat(start, pieces), np.repeat(stop, pieces)
-        self.keys = _places(*copied, device)
-        nth = np.arange(int(pieces.sum())) - np.repeat(np.cumsum(pieces) - pieces, pieces)
-        self.key_table = _table(num, *copied, nth, device)
+        copied = _numbers(np.repeat(start, pieces), np.repeat(stop, pieces))
+        self.keys: Places = torch.from_numpy(copied).to(device)
+        if len(pieces) == 1 == pieces[0]:
+            self.keys = slice(int(start[0]), int(stop[0]))
+        # Of a chain, longer parts come first: so a token's places fill its line of the table from the left.
+        nth = np.zeros(len(pieces), np.int64)
+        begun_of: dict[int, int] = {}
+        for number, (chain, count) in enumerate(zip(start.tolist(), pieces.tolist(), strict=True)):
+            nth[number] = begun_of.get(chain, 0)
+            begun_of[chain] = int(nth[number]) + count
+        column = (
+            np.repeat(nth, pieces)
+            + np.arange(int(pieces.sum()))
+            - np.repeat(np.cumsum(pieces) - pieces, pieces)
+        )
+        self.key_table = _table(
+            num, copied, np.repeat(column, np.repeat(keys, pieces)), np.arange(len(copied)), device
+        )
 
 
 class CudaPass:
@@ -105,14 +146,16 @@ class CudaPass:
     def __init__(self, layout: Layout, device: torch.device) -> None:
         self.layout = layout
         self._device = device
-        sizes = layout.node_stop - layout.node_start
+        starts, self._leaving = chains_of(layout)
+        sizes = np.diff(np.append(starts, layout.num_tokens))
         self.own = Segments(sizes, sizes, True, device)
-        self.shared = bool((layout.end[layout.node_start] > layout.node_stop).any())
+        self.copied = int((self._leaving.stop - self._leaving.start).sum())
+        """Keys that are copied for what leaves chains, at least."""
         self.below: Below | None = None
 
     def attend(self, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, scale: float) -> Tensor:
-        if self.shared and self.below is None:
-            self.below = Below(self.layout, q_NHD.shape[1], self._device)
+        if self.copied and self.below is None:
+            self.below = Below(self.layout.num_tokens, self._leaving, q_NHD.shape[1], self._device)
         out: Tensor = _Attention.apply(q_NHD, k_NKD, v_NKD, self, scale)  # type: ignore[no-untyped-call]  # torch's
         return out
 
@@ -154,28 +197,20 @@ def _both(k: Tensor, v: Tensor, places: Places) -> tuple[Tensor, Tensor]:
     return both[:, :heads], both[:, heads:]
 
 
-def _bounds(sizes: Ids, device: torch.device) -> Tensor:
+def _bounds(sizes: Longs, device: torch.device) -> Tensor:
     return torch.from_numpy(np.concatenate(([0], np.cumsum(sizes))).astype(np.int32)).to(device)
 
 
-def _places(start: Ids, stop: Ids, device: torch.device) -> Places:
-    """The tokens of several stretches: a slice where they are one, which costs no copy."""
-    if len(start) == 1 or (start[1:] == stop[:-1]).all():
-        return slice(int(start[0]), int(stop[-1]))
-    return torch.from_numpy(_numbers(start, stop)).to(device)
-
-
-def _numbers(start: Ids, stop: Ids) -> np.ndarray[Any, np.dtype[np.int64]]:
-    sizes = (stop - start).astype(np.int64)
+def _numbers(start: Longs, stop: Longs) -> Longs:
+    """The tokens of several stretches, one after the other."""
+    sizes = stop - start
     ends = np.cumsum(sizes)
-    return np.arange(int(ends[-1])) + np.repeat(start - (ends - sizes), sizes)
+    found: Longs = np.arange(int(ends[-1])) + np.repeat(start - (ends - sizes), sizes)
+    return found
 
 
-def _table(
-    num: int, start: Ids, stop: Ids, column: Ids, device: torch.device, *, at: Ids | None = None
-) -> Tensor:
-    """num x columns: where each token stands in the stretches one after the other, or `at`; -1: not in that column."""
+def _table(num: int, token: Longs, column: Longs, place: Longs, device: torch.device) -> Tensor:
+    """num x columns: the place of a token in each column; -1: none."""
     table = np.full((num, int(column.max()) + 1), -1, np.int32)
-    who = _numbers(start, stop)
-    table[who, np.repeat(column, stop - start)] = np.arange(len(who)) if at is None else at
+    table[token, column] = place
     return torch.from_numpy(table).to(device)

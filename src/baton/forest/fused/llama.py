@@ -36,6 +36,10 @@ class Attends(Protocol):
         ...
 
 
+class NotPlain(Exception):
+    """A model's layers are not those of a Llama by itself; transformers computes them."""
+
+
 class Product:
     """Linear layers that read the same input, as one product, with the adapters that are active."""
 
@@ -46,8 +50,6 @@ class Product:
         self._learned = [weight.requires_grad for weight in bases]
         found = [layer.factors() if hasattr(layer, "factors") else None for layer in layers]
         self._factors = [each for each in found if each is not None]
-        if self._factors and len(self._factors) != len(layers):
-            raise NotImplementedError("adapters on some of the products of one input")
         factors = [each for down, up, _ in self._factors for each in (down, up)]
         self.learned: list[Tensor] = [*bases, *factors]
         """What may get a gradient, in the order of `backward`'s."""
@@ -146,6 +148,9 @@ class Layer(NamedTuple):
 
     @classmethod
     def of(cls, layer: Any, heads: tuple[int, int]) -> Layer:
+        """Of transformers' layer; raises `NotPlain` where it is not what a Llama has by itself."""
+        if not _is_plain_layer(layer):
+            raise NotPlain
         attention, mlp = layer.self_attn, layer.mlp
         return cls(
             Product([attention.q_proj, attention.k_proj, attention.v_proj]),
@@ -273,15 +278,12 @@ def hidden_states(
     return found
 
 
-def is_plain(model: Any) -> bool:
-    """Whether a model (or one with adapters) is a Llama of plain layers, so that these are its computations."""
+def is_llama(model: Any) -> bool:
+    """Whether a model (or one with adapters) is a Llama; each layer is looked at when it is its turn (`Layer.of`)."""
     base = getattr(model, "base", model)
-    if type(base) is not LlamaForCausalLM or getattr(base.config, "attention_dropout", 0):
+    if type(base) is not LlamaForCausalLM or bool(base.config.attention_dropout):
         return False
-    decoder = base.model
-    if _hooked(base) or _hooked(decoder) or not _is_norm(decoder.norm):
-        return False
-    return all(_is_plain_layer(layer) for layer in decoder.layers)
+    return not _hooked(base) and not _hooked(base.model) and _is_norm(base.model.norm)
 
 
 def _is_plain_layer(layer: Any) -> bool:
@@ -310,7 +312,7 @@ def _is_product(layer: Any) -> bool:
     base = _base(layer)
     if type(base) is not nn.Linear or _hooked(base) or (layer is not base and not hasattr(layer, "factors")):
         return False
-    return base.bias is None and bool(base.weight.is_contiguous())
+    return getattr(base, "bias", None) is None and bool(base.weight.is_contiguous())
 
 
 def _hooked(layer: nn.Module) -> bool:
