@@ -60,7 +60,7 @@ class MasterAdamW(AdamW):
         """One step, by the gradients of the model's own weights."""
         for own, master in zip(self._own, self._masters, strict=True):
             master.grad = None if own.grad is None else own.grad.to(master.dtype)
-        found = super().step(closure)  # type: ignore[arg-type]  # torch's overloads
+        found = super().step(closure)
         for master in self._masters:
             master.grad = None
         torch._foreach_copy_(self._own, self._masters)

@@ -111,10 +111,9 @@ class _Parts(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> Any:
         q, k, v, out, lse = ctx.saved_tensors
         parts: PartsPass = ctx.parts
-        grads = parts.own.backward(grad, q, k, v, out, lse, ctx.scale)
-        if parts.levels and grads[0].dtype in (torch.bfloat16, torch.float16):
-            grads = tuple(each.float() for each in grads)
-        dq, dk, dv = grads
+        dq, dk, dv = parts.own.backward(grad, q, k, v, out, lse, ctx.scale)
+        if parts.levels and dq.dtype in (torch.bfloat16, torch.float16):
+            dq, dk, dv = dq.float(), dk.float(), dv.float()
         for level in parts.levels:
             level.backward(grad, q, k, v, out, lse, ctx.scale, dq, dk, dv)
         return dq.to(q.dtype), dk.to(q.dtype), dv.to(q.dtype), None, None
