@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baton.connect.assemble import assemble
+from baton.connect.assembly.causal import TIMED
 from baton.connect.assembly.links import AGGREGATED, RECEIVED
 from baton.connect.import_report import ImportReport
 from baton.connect.seen import Link, Seen, SeenAgent, SeenCall, SeenEvent, SeenReward, SeenSession
@@ -94,7 +95,12 @@ def test_a_team_by_hand() -> None:
         trace.header.meta["connect"]["agents"] and "scout-3",
     }
     spoken = {e.why for e in trace.events} | {e.why for e in trace.edges}
-    assert spoken - {None} == set(report.inferred)
+    assert spoken - {None} == set(report.inferred) - {"the topology, as one agent spawns all the others"}
+    assert trace.header.topology == "centralized"
+    assert (
+        trace.header.meta["connect"]["topology"]
+        == "inferred: the topology, as one agent spawns all the others"
+    )
 
 
 def test_the_tokens_of_a_call_stand_on_its_first_event_and_silence_is_an_event() -> None:
@@ -195,6 +201,42 @@ def test_a_stop_that_was_not_the_last_word_went_on() -> None:
     final = final_event(trace)
     assert final is not None
     assert trace.text(final.content_ref) == "second"
+
+
+def test_a_log_tells_how_long_things_took_by_when_they_were_written() -> None:
+    """Times by hand: the answer was written 3 s after the result it waited for, which came 5 s after its call."""
+    report = ImportReport()
+    (trace,) = assemble(
+        [
+            SeenSession(session=S, key=S, logged=True),
+            call("c1", "a", 2),
+            event("t", "a", "tool_call", 2, tool="x", call="c1"),
+            event("r", "a", "tool_result", 7, tool="x", after=(Link("t", "tool_dependency"),)),
+            call("c2", "a", 10),
+            event("m", "a", "message", 10, to="b", call="c2"),
+            event("own", "b", "message", 10.5, duration_s=0.25, after=(Link("m", "message"),)),
+            call("note", "b", 12, duration_s=9.0),
+        ],
+        report,
+    )
+    took = {e.extra["source"]: (e.t, e.duration_s) for e in trace.events}
+    assert took == {
+        "t": (0.0, None), "r": (0.0, 5.0), "m": (5.0, 3.0), "own": (8.5, 0.25), "note/answer": (10.0, 9.0),
+    }  # fmt: skip
+    assert {e.extra["source"] for e in trace.events if "timed" in e.extra} == {"r", "m"}
+    assert report.inferred[TIMED] == 2
+
+
+def test_what_nobody_chose_may_follow_the_last_word() -> None:
+    (trace,) = assemble(
+        [
+            event("1", "a", "orchestrator_decision", 1, decision="stop", content="done"),
+            event("2", "a", "orchestrator_decision", 2, content="the program tidies up"),
+            event("3", "a", "human_intervention", 3, content="thanks"),
+        ]
+    )
+    assert validate(trace) == []
+    assert answer_of(trace) == "done"
 
 
 KEYS = st.sampled_from("abcdefgh")

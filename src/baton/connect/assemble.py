@@ -62,7 +62,7 @@ class Assembler:
             contents.begin()
             lines = AgentLines(gathered, people_of(gathered, contents, report), report)
             ties = ties_of(lines)
-            order = Order(lines, ties)
+            order = Order(lines, ties, logged=gathered.about().logged)
             built = Built(self.kind, gathered, lines, order, contents, report)
             return built.trace(gathered.rewards, live=self.live)
 

@@ -161,9 +161,10 @@ def found_in(
 def _looked_into(
     place: Path, sources: list[Source], report: ImportReport, depth: int
 ) -> Iterator[tuple[Source, Path]]:
-    reader = recognised(place, sources)
-    if reader is not None:
-        yield reader, place
+    readers = recognised(place, sources)
+    # A folder that several kinds lay claim to holds files of several kinds.
+    if readers and (len(readers) == 1 or not place.is_dir() or depth == _DEEPEST):
+        yield readers[0], place
     elif place.is_dir() and depth < _DEEPEST:
         for child in sorted(place.iterdir()):
             if child.name not in _NOT_DATA and not child.name.startswith("."):
@@ -172,15 +173,16 @@ def _looked_into(
         report.skip(_NO_KIND, str(place))
 
 
-def recognised(place: Path, sources: Iterable[Source]) -> Source | None:
-    """The first reader that knows a place. One that fails on what it does not know does not know it."""
+def recognised(place: Path, sources: Iterable[Source]) -> list[Source]:
+    """The readers that know a place. One that fails on what it does not know does not know it."""
+    found: list[Source] = []
     for source in sources:
         try:
             if source.recognises(place):
-                return source
+                found.append(source)
         except (OSError, ValueError, RecursionError):
             continue
-    return None
+    return found
 
 
 def _by_source(found: list[tuple[Source, Path]]) -> list[tuple[Source, list[Path]]]:

@@ -44,6 +44,9 @@ class SeenSession(Sighting, tag="session", frozen=True, kw_only=True):
     topology: Topology | None = None
     started: float | None = None
     """Seconds since 1970 of the trace's zero; None: the earliest time of any sighting."""
+    logged: bool = False
+    """True: times are those of a log, of when an entry was written; what it tells had ended then. How long an answer or
+    a tool took is concluded from them."""
     finished: bool | None = None
     """Whether the source says that it ended; None: it does not say."""
     metrics: dict[str, float] = field(default_factory=dict)

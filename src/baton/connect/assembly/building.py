@@ -9,7 +9,7 @@ from hashlib import blake2b
 from typing import Any
 
 from baton.connect.assembly.agent_lines import AgentLines
-from baton.connect.assembly.causal import Order
+from baton.connect.assembly.causal import TIMED, Order
 from baton.connect.assembly.contents import Contents
 from baton.connect.assembly.gathering import Gathered, seconds_of, time_of
 from baton.connect.assembly.links import receiver_of
@@ -19,13 +19,17 @@ from baton.connect.seen import SeenEvent, SeenReward
 from baton.trace.graph.lineage import NO_EFFECT
 from baton.trace.records import Edge, Event, Reward
 from baton.trace.trace import Header, Trace
-from baton.trace.vocabulary import Decision, EventType
+from baton.trace.vocabulary import Decision, EventType, Topology
 
 _DECISION: dict[EventType, Decision] = {"spawn": "spawn", "message": "communicate", "aggregate": "aggregate"}
+_TEAMS: dict[Topology, str] = {
+    "centralized": "the topology, as one agent spawns all the others",
+    "hierarchical": "the topology, as agents that were spawned spawn others",
+}
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 _TASK_WIDTH = 80
 _SENT = frozenset(("message", "return"))
-_WENT_ON = frozenset(("despawn", "safety_event"))
+_MAY_FOLLOW_STOP = frozenset(("despawn", "safety_event", "human_intervention"))
 
 
 class Built:
@@ -82,13 +86,28 @@ class Built:
         task = None
         if about.task and contents.keep_payloads:
             task = told["task"] = contents.text(about.task)
+        topology = about.topology or self._topology()
+        if about.topology is None and topology != "unknown":
+            told["topology"] = f"inferred: {_TEAMS[topology]}"
+            self.report.infer(_TEAMS[topology])
         return Header(
             trace_id=self.trace_id,
             task_id=_brief(task) or self.trace_id,
             system=contents.name(about.system) or self.kind,
-            topology=about.topology or "unknown",
+            topology=topology,
             meta={**contents.properties(about.meta), "connect": told},
         )
+
+    def _topology(self) -> Topology:
+        """What spawns alone tell of who leads whom."""
+        people = self.lines.people
+        spawned = [
+            person for key, person in people.items() if person.parent is not None and self._spawns.get(key)
+        ]
+        if not spawned:
+            return "unknown"
+        parents = {person.parent for person in spawned}
+        return "centralized" if len(parents) == 1 else "hierarchical"
 
     def _events(self) -> tuple[Event, ...]:
         """One pass over all. What is at its default is not given: that takes a quarter of the time."""
@@ -147,6 +166,9 @@ class Built:
                 status = status or said.seen.status
                 if said.seen.extra:
                     fields["extra"]["call_extra"] = self.contents.properties(said.seen.extra)
+        if place in self.order.took:
+            duration, fields["extra"]["timed"] = self.order.took[place], TIMED
+            self.report.infer(TIMED)
         if tokens is not None:
             fields["tokens"] = _count(tokens)
         if duration is not None:
@@ -224,10 +246,9 @@ class Built:
         return went_on, paused
 
     def _last_act(self, places: list[int]) -> int:
-        """Seq of the last thing that an agent does; what ends or guards it may come later."""
-        events, seqs = self.lines.events, self.seqs
-        counted = (p for p in places if events[p].type not in _WENT_ON and events[p].status != "cancelled")
-        return max((seqs[place] for place in counted), default=0)
+        """Seq of the last thing that an agent does; what nobody chose may come later."""
+        counted = (place for place in places if _is_done(self.lines.events[place]))
+        return max((self.seqs[place] for place in counted), default=0)
 
     @cached_property
     def _spawns(self) -> dict[str, list[int]]:
@@ -261,6 +282,16 @@ class Built:
         if seen.unit in ("turn", "token"):
             return self.calls.by_key[key].record.id if key in self.calls.by_key else None
         return self.ids[self.lines.place[key]] if key in self.lines.place else None
+
+
+def _is_done(event: SeenEvent) -> bool:
+    if event.type in _MAY_FOLLOW_STOP or event.status == "cancelled":
+        return False
+    return (
+        event.type != "orchestrator_decision"
+        or event.call is not None
+        or event.decision not in (None, "none")
+    )
 
 
 def trace_id_of(kind: str, session: str) -> str:

@@ -10,6 +10,7 @@ from heapq import heapify, heappop, heappush
 from baton.connect.assembly.agent_lines import AgentLines
 from baton.connect.assembly.links import RECEIVED, Tie
 
+TIMED = "a duration, from when its entry and what it waited for were written"
 _CIRCLE = "dependencies went in a circle: the least sure one was left out"
 _BACK = "a time before that of what it depends on: moved up to it"
 # What gives way first where dependencies contradict each other.
@@ -19,13 +20,18 @@ _SURENESS = {"temporal": 5, "tool_dependency": 4, "spawn": 3, "return": 2, "aggr
 class Order:
     """The places of events in causal order, the ties that hold, and the times that follow."""
 
-    def __init__(self, lines: AgentLines, ties: list[Tie]) -> None:
+    def __init__(self, lines: AgentLines, ties: list[Tie], *, logged: bool = False) -> None:
+        """`logged`: times are those at which something had ended."""
         self.lines = lines
         self.times = self._own_times()
         self.ranks = self._rank()
         self.ties = ties
         self.places = self._sorted()
         self.seconds = self._moved_times()
+        self.took: dict[int, float] = {}
+        """Place -> seconds, of what was timed by the entries of a log."""
+        if logged:
+            self._time_by_log()
 
     def _own_times(self) -> list[float | None]:
         """When each event began: an event that carries a call began with it, unless it was timed itself."""
@@ -149,3 +155,21 @@ class Order:
                 if floor[follower] < t:
                     floor[follower] = t
         return seconds
+
+    def _time_by_log(self) -> None:
+        """An answer began when all that it waited for was written, a tool when its call was; each ended when it was."""
+        lines, seconds = self.lines, self.seconds
+        ends = list(seconds)
+        before: dict[int, float] = {}
+        for tie in self.ties:
+            if (end := ends[tie.src]) > before.get(tie.dst, -1.0):
+                before[tie.dst] = end
+        for place, began in before.items():
+            event = lines.events[place]
+            answers = event.call is not None and lines.first_of_call[event.call] == place
+            is_timed = event.duration_s is not None or (
+                event.call is not None and lines.calls[event.call].duration_s is not None
+            )
+            if event.t is not None and not is_timed and (answers or event.type == "tool_result"):
+                seconds[place] = began
+                self.took[place] = int((ends[place] - began) * 1e6 + 0.5) / 1e6

@@ -86,6 +86,8 @@ def merged(sightings: list[S]) -> S:
             fields[name] = None if None in values else values[-1]
         elif name == "finished":  # a run that ended does not go back to running
             fields[name] = any(values) if any(value is not None for value in values) else None
+        elif name == "logged":
+            fields[name] = any(values)
         elif name == "after":
             fields[name] = _links(values)
         elif isinstance(values[-1], dict):

@@ -4,7 +4,8 @@ An agent lives from the spawn that names it to the despawn that names it; one th
 is a root and lives from the start. A stop ends its agent and everyone below it, unless its extra
 says `went_on`: to stop was weighed, and not chosen. A spawn or stop whose status is failed, invalid
 or cancelled had no effect; a cancelled despawn did, it is how an agent is cancelled. Whatever is
-cancelled may come late: that is what happens to work in flight.
+cancelled may come late: that is what happens to work in flight. So may what nobody chose: a person's
+word, a note of the program (a decision that is none, and that no call said).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from baton.trace.records import Event
 from baton.trace.validation.parts import Parts
 
 _NEVER = np.iinfo(np.int64).max
-_MAY_FOLLOW_STOP = frozenset({"despawn", "safety_event"})
+_MAY_FOLLOW_STOP = frozenset({"despawn", "safety_event", "human_intervention"})
 
 
 class _Life(Struct):
@@ -131,9 +132,13 @@ def _check_act(parts: Parts, index: int, now: int, own: list[_Life]) -> None:
     elif now > life.death:
         expected = f"nothing by {event.agent} after its despawn at seq {life.death}"
         _report(parts, "acts-after-despawn", index, "agent", f"{event.type} at seq {now}", expected)
-    elif now > life.halt and event.type not in _MAY_FOLLOW_STOP:
+    elif now > life.halt and event.type not in _MAY_FOLLOW_STOP and not _is_a_note(event):
         expected = f"only cancellations after the stop at seq {life.halt}"
         _report(parts, "acts-after-stop", index, "agent", f"{event.type} at seq {now}", expected)
+
+
+def _is_a_note(event: Event) -> bool:
+    return event.type == "orchestrator_decision" and event.decision == "none" and event.call is None
 
 
 def _life_at(own: list[_Life], now: int) -> _Life | None:

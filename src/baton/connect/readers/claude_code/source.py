@@ -207,7 +207,7 @@ def _tell(index: SessionIndex, metas: dict[str, Meta], pages: _Pages, report: Im
     people = people_of(index, metas, opening)
     yield SeenSession(
         session=index.key, key=index.key, at=pages.paths[0].name,
-        system=f"claude-code {index.version}" if index.version else "claude-code",
+        system=f"claude-code {index.version}" if index.version else "claude-code", logged=True,
     )  # fmt: skip
     lives = Lives(index, people, report, [path.name for path in pages.paths])
     if MAIN not in rows and not people.started:

@@ -135,6 +135,7 @@ def _tell(looked: list[tuple[Rollout, Pages]], report: ImportReport) -> Iterator
         key=team.session,
         at=root.path.name,
         system=f"codex {version}" if version else "codex",
+        logged=True,
     )
     for member in team.members.values():
         yield SeenAgent(
