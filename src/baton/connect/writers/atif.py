@@ -108,7 +108,8 @@ class _Writer:
         life = self.lineage.lives.get(agent)
         calls = self.calls.get(agent, [])
         about: dict[str, Any] = {"name": agent or "agent", "version": self.trace.header.system or "unknown"}
-        if model := next((call.policy for call in calls if call.policy), None):
+        models = {call.policy for call in calls}
+        if len(models) == 1 and (model := next(iter(models))):
             about["model_name"] = model
         parent = None if life is None else life.parent
         about["extra"] = {"baton": {"role": None if life is None else life.role, "parent": parent}}
