@@ -20,6 +20,7 @@ SOURCES: Final[Mapping[str, Source]] = LateSources(
         "mast": "mast:MastSource",
         "magentic-one": "magentic_one:MagenticOneSource",
         "messages": "messages:MessagesSource",
+        "otlp": "otlp.reader:OtlpSource",
     },
 )
 """The more particular a kind, the earlier it stands: a place is of the first kind that knows it."""

@@ -1,0 +1,1 @@
+"""OTLP: OpenTelemetry spans of agents, from files and over HTTP."""

@@ -1,0 +1,268 @@
+"""Who acts in which span: agents with one identity each, and how each of their runs came about.
+
+An agent's run is a spawn where the nearest agent above is another one, or where a tool stands between; it is a handover
+where an agent beside it passed control by a tool that names it; otherwise nobody in the trace began it. Under one
+spawn, one conversation or one frame an agent keeps its identity; two uses of an agent as a tool are two agents, unless
+the second goes on in the conversation of the first.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from baton.connect.readers.otlp.conventions import (
+    Kind,
+    agent_identity,
+    agent_name,
+    conversation,
+    handed_to,
+    named_agent,
+    task_of,
+    workflow_name,
+)
+from baton.connect.readers.otlp.messages import Message, talk_of
+from baton.connect.readers.otlp.tree import Node, Tree
+
+NO_AGENT = "no span names an agent: the outermost one stands for it"
+NO_PARENT = "its parent span never came, and no attribute names the agent"
+BY_NAME = "its agent's span never came: an attribute names the agent"
+GOES_ON = "its prompt goes on from its earlier run"
+FOLLOWED = "it ran next in the same frame, and no span says who passed control"
+
+
+class Actor(Struct):
+    """One agent."""
+
+    key: str
+    name: str | None
+    role: str | None = None
+    parent: str | None = None
+    why: str | None = None
+    at: str = ""
+
+
+class Run(Struct):
+    """One stretch of an agent's work: from its span's start to its end."""
+
+    node: Node
+    actor: Actor
+    how: str
+    """spawn, again (a task for an agent that is there), handover, or root."""
+    by: Actor | None = None
+    """Who spawned it or handed over to it."""
+    tool: Node | None = None
+    """The tool that is the delegation or the handover."""
+    why: str | None = None
+    ends: str = "return"
+    """return, handover (another goes on in its place), stop, or pause (the same root is asked again later)."""
+    to: Actor | None = None
+    """Who gets what it returns."""
+
+
+class Team:
+    """The actors of a trace and their runs."""
+
+    def __init__(self, tree: Tree) -> None:
+        self.actors: dict[str, Actor] = {}
+        self.runs: dict[str, Run] = {}
+        """Id of an agent's span -> its run."""
+        self._in_scope: dict[str, list[Run]] = {}
+        self._handovers: dict[tuple[str, str], list[Node]] = {}
+        for node in tree.nodes:
+            if node.merged is None and node.kind is Kind.TOOL and (target := handed_to(node.span)):
+                scope = _scope(node.above(Kind.AGENT) or node)
+                self._handovers.setdefault((scope, _plain(target)), []).append(node)
+        for node in tree.nodes:
+            if node.kind is Kind.WORKFLOW and node.merged is None:
+                self._work(node)
+            elif node.kind is Kind.AGENT and node.merged is None:
+                self._begin(node)
+        for node in tree.nodes:
+            self._place(node)
+        self._end_runs()
+
+    def _work(self, node: Node) -> None:
+        """A workflow leads those that run in it."""
+        by = self._above(node)
+        actor = self._actor(node.key, workflow_name(node.span), node, role="workflow", parent=by)
+        self._add(Run(node=node, actor=actor, how="root" if by is None else "spawn", by=by, to=by))
+
+    def _begin(self, node: Node) -> None:
+        by = self._above(node)
+        scope = _scope(node)
+        name = agent_name(node.span)
+        tool = _tool_above(node)
+        before = self._in_scope.get(scope, [])
+        passed = self._passed(node, scope, name, before)
+        if passed is not None:
+            self._hand_over(node, passed, before)
+            return
+        same = self._same(node, before if tool is None else self._of_spawner(by, name), tool)
+        if same is not None:
+            run = Run(node=node, actor=same.actor, how="root" if by is None else "again", by=by, tool=tool, to=by)
+            run.why = GOES_ON if tool is not None and conversation(node.span) is None else None
+        else:
+            actor = self._actor(node.key, name, node, parent=by, why=node.why)
+            run = Run(node=node, actor=actor, how="root" if by is None else "spawn", by=by, tool=tool, to=by)
+            run.why = node.why
+        last = before[-1] if before else None
+        if run.how == "root" and last is not None and last.actor is not run.actor and _in_frame(node):
+            if last.node.end <= node.start and last.ends != "handover":
+                last.ends, run.how, run.by, run.why = "handover", "handover", last.actor, FOLLOWED
+        self._add(run)
+        if tool is not None:
+            tool.spawns.append(node)
+
+    def _passed(self, node: Node, scope: str, name: str | None, before: list[Run]) -> Node | None:
+        """The tool by which control came here: the latest before it that names it and has not been followed."""
+        own = node.above(Kind.AGENT)
+        inside = "" if own is None else _scope(own)
+        for place in (scope, inside):
+            tools = self._handovers.get((place, _plain(name or "")), [])
+            open_ = [tool for tool in tools if not tool.spawns and tool.start <= node.start]
+            if open_:
+                open_[-1].spawns.append(node)
+                return open_[-1]
+        return None
+
+    def _hand_over(self, node: Node, tool: Node, before: list[Run]) -> None:
+        giver = tool.above(Kind.AGENT)
+        given = None if giver is None else self.runs.get(giver.key)
+        scope = _scope(node if giver is None else giver)
+        known = [run for run in self._in_scope.get(scope, before) if _same_agent(run.node, node)]
+        actor = known[0].actor if known else self._actor(node.key, agent_name(node.span), node)
+        run = Run(node=node, actor=actor, how="handover", by=None if given is None else given.actor, tool=tool)
+        if given is not None:
+            given.ends, run.to = "handover", given.to
+        self._add(run, scope)
+
+    def _same(self, node: Node, earlier: list[Run], tool: Node | None) -> Run | None:
+        """An earlier run of the very same agent."""
+        alike = [run for run in earlier if _same_agent(run.node, node) and run.how != "handover"]
+        if tool is None:
+            alike += [run for run in earlier if _same_agent(run.node, node) and run.how == "handover"]
+            return alike[0] if alike else None
+        own = conversation(node.span)
+        for run in alike:
+            other = conversation(run.node.span)
+            if own is not None and other is not None:
+                if own == other and not _shares_conversation(node, own):
+                    return run
+            elif run.node.end <= node.start and _grows(run.node, node):
+                return run
+        return None
+
+    def _of_spawner(self, by: Actor | None, name: str | None) -> list[Run]:
+        return [run for run in self.runs.values() if run.by is by and run.tool is not None and run.actor.name == name]
+
+    def _place(self, node: Node) -> None:
+        """Who acts in a span that is no agent's."""
+        if node.actor is not None or node.merged is not None:
+            return
+        above = node.above(Kind.AGENT, Kind.WORKFLOW)
+        if above is not None and above.actor is not None:
+            node.actor = above.actor
+        elif node.kind in (Kind.MODEL, Kind.TOOL, Kind.GUARD, Kind.DECISION):
+            node.actor = self._stand_in(node).key
+
+    def _stand_in(self, node: Node) -> Actor:
+        """Somebody for what happens outside every agent's span."""
+        top = node.top()
+        name = named_agent(node.span)
+        if name is not None:
+            known = next((a for a in self.actors.values() if a.name == name and a.why != BY_NAME), None)
+            return known or self._actor(f"{top.missing or ''}/{name}", name, node, why=BY_NAME)
+        if top.missing is not None:
+            return self._actor(top.missing, None, node, why=NO_PARENT)
+        if top.kind in (Kind.MODEL, Kind.TOOL):
+            service = top.span.resource.get("service.name")
+            return self._actor("", str(service or "agent"), node, why=NO_AGENT)
+        return self._actor(top.key, top.span.name, top, why=NO_AGENT)
+
+    def _actor(
+        self, key: str, name: str | None, node: Node, *, role: str | None = None, parent: Actor | None = None,
+        why: str | None = None,
+    ) -> Actor:  # fmt: skip
+        made = Actor(
+            key=key, name=name, role=role, parent=None if parent is None else parent.key, why=why, at=node.span.at
+        )
+        return self.actors.setdefault(key, made)
+
+    def _add(self, run: Run, scope: str | None = None) -> None:
+        self.runs[run.node.key] = run
+        run.node.actor = run.actor.key
+        self._in_scope.setdefault(_scope(run.node) if scope is None else scope, []).append(run)
+
+    def _above(self, node: Node) -> Actor | None:
+        above = node.above(Kind.AGENT, Kind.WORKFLOW)
+        return None if above is None or above.actor is None else self.actors[above.actor]
+
+    def _end_runs(self) -> None:
+        """The last run of a root gives the answer; in earlier ones it was asked something else."""
+        last: dict[str, Run] = {}
+        for run in self.runs.values():
+            if run.to is None and run.ends == "return":
+                before = last.get(run.actor.key)
+                if before is not None:
+                    before.ends = "pause"
+                last[run.actor.key] = run
+                run.ends = "stop"
+
+
+def _scope(node: Node) -> str:
+    """Where an agent's name means one agent: one use of a tool, one run of another agent, one frame, the trace."""
+    above = node.above(Kind.AGENT, Kind.WORKFLOW, Kind.TEAM, Kind.TOOL)
+    return "" if above is None else above.key
+
+
+def _in_frame(node: Node) -> bool:
+    above = node.above(Kind.AGENT, Kind.WORKFLOW, Kind.TEAM, Kind.TOOL)
+    return above is not None and above.kind is Kind.TEAM
+
+
+def _tool_above(node: Node) -> Node | None:
+    """The tool that runs this agent for another: nothing that acts stands between."""
+    above = node.above(Kind.AGENT, Kind.WORKFLOW, Kind.TOOL)
+    return above if above is not None and above.kind is Kind.TOOL else None
+
+
+def _same_agent(one: Node, other: Node) -> bool:
+    if one.alone or other.alone:
+        return False
+    return agent_identity(one.span) == agent_identity(other.span)
+
+
+def _shares_conversation(node: Node, own: str) -> bool:
+    """Whether the spawner's conversation has the same id: then it is the program's and says nothing of this agent."""
+    above = node.above(Kind.AGENT)
+    return above is not None and conversation(above.span) == own
+
+
+def _grows(earlier: Node, later: Node) -> bool:
+    """Whether the later run's first prompt begins with what the earlier one was told and said."""
+    first, then = _first_prompt(earlier), _first_prompt(later)
+    return bool(first) and len(then) > len(first) + 1 and then[: len(first)] == first
+
+
+def _first_prompt(node: Node) -> list[Message]:
+    waiting = list(reversed(node.children))
+    while waiting:
+        child = waiting.pop()
+        if child.kind is Kind.MODEL:
+            return talk_of(child.span).told
+        if child.kind not in (Kind.AGENT, Kind.TOOL):
+            waiting += reversed(child.children)
+    return []
+
+
+def _plain(name: str) -> str:
+    """Tools spell agents' names in their own way."""
+    return "".join(c if c.isalnum() else "_" for c in name.lower())
+
+
+def task_of_trace(team: Team) -> str | None:
+    """What the first root was asked."""
+    for run in team.runs.values():
+        if run.how == "root":
+            return task_of(run.node.span)
+    return None

@@ -1,0 +1,325 @@
+"""From the spans of one trace to sightings: what began and what ended, told in order.
+
+Usage is taken from model spans only: agents' and workflows' spans repeat the sums. What was sent to an agent (a return,
+a handover, a tool's result) is what its next event depends on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from baton.connect.import_report import ImportReport
+from baton.connect.readers.otlp.conventions import (
+    Kind,
+    answer_of,
+    details,
+    failure,
+    message_of,
+    model_name,
+    task_of,
+    temperature,
+    tool_arguments,
+    tool_call_id,
+    tool_name,
+    tool_result,
+    usage,
+)
+from baton.connect.readers.otlp.growth import Growth
+from baton.connect.readers.otlp.messages import ToolUse, parsed, tool_uses
+from baton.connect.readers.otlp.rewards import rewards_of
+from baton.connect.readers.otlp.span import Span
+from baton.connect.readers.otlp.team import Run, Team, task_of_trace
+from baton.connect.readers.otlp.tree import Node, Tree
+from baton.connect.seen import Link, Seen, SeenAgent, SeenCall, SeenEvent, SeenSession
+from baton.trace.vocabulary import EdgeType, EventType
+
+_NOT_OURS = {
+    Kind.CHAIN: "a step of a program, in which nobody acts by itself",
+    Kind.TEAM: "a frame around agents",
+    Kind.NONE: "a span that is of no agent, model or tool",
+}
+_START, _END = 1, 0
+
+
+def sightings_of(session: str, spans: Sequence[Span], report: ImportReport) -> Iterator[Seen]:
+    """Everything that one trace tells. A trace without agents, models and tools tells nothing."""
+    tree = Tree(spans, report)
+    team = Team(tree)
+    for node in tree.nodes:
+        if node.kind in _NOT_OURS:
+            report.skip(_NOT_OURS[node.kind], node.span.at)
+    if not team.actors:
+        return
+    yield _session(session, tree, team)
+    for actor in team.actors.values():
+        yield SeenAgent(
+            session=session, key=actor.key, at=actor.at, name=actor.name, role=actor.role, parent=actor.parent,
+            why=actor.why,
+        )  # fmt: skip
+    yield from _Telling(session, tree, team).tell()
+
+
+def _session(session: str, tree: Tree, team: Team) -> SeenSession:
+    roots = [node for node in tree.nodes if node.parent is None]
+    first = roots[0].span
+    whole = all(node.missing is None for node in roots)
+    resource = first.resource
+    meta = {
+        name: value
+        for name, value in (
+            ("service", resource.get("service.name")),
+            ("session", first.attributes.get("session.id")),
+            ("user", first.attributes.get("user.id")),
+        )
+        if value is not None
+    }
+    scopes = sorted({node.span.scope for node in tree.nodes if node.span.scope and node.kind is not Kind.NONE})
+    return SeenSession(
+        session=session,
+        key=session,
+        at=first.at,
+        system=", ".join(scopes) or "OpenTelemetry",
+        task=task_of_trace(team),
+        started=min(node.start for node in tree.nodes) / 1e9 if tree.timed else None,
+        finished=True if whole else None,
+        meta=meta,
+    )
+
+
+class _Telling:
+    """One trace on its way into sightings."""
+
+    def __init__(self, session: str, tree: Tree, team: Team) -> None:
+        self.session = session
+        self.tree = tree
+        self.team = team
+        self.due: dict[str, dict[str, EdgeType]] = {}
+        self.last_call: dict[str, str] = {}
+        self.asked: dict[tuple[str, str], str] = {}  # (agent, id of a tool use) -> the call that asked for it
+        self.open: dict[str, list[tuple[ToolUse, str]]] = {}  # agent -> tool uses that no span without an id took, and their call
+        self.counted: set[str] = set()  # agents of which a call's tokens are known
+        self.growth = Growth()
+
+    def tell(self) -> Iterator[Seen]:
+        for node, begins in self._moments():
+            if node.kind is Kind.AGENT or node.kind is Kind.WORKFLOW:
+                run = self.team.runs[node.key]
+                yield from self._begin(run) if begins else self._end(run)
+            elif node.kind is Kind.MODEL and begins:
+                yield from self._call(node)
+            elif node.kind is Kind.TOOL:
+                yield from self._tool(node, begins)
+            elif node.kind is Kind.GUARD and begins:
+                yield self._event("safety_event", node, node.key, content=tool_result(node.span))
+            elif node.kind is Kind.DECISION and begins:
+                yield self._event(
+                    "orchestrator_decision", node, node.key, decision="continue", content=tool_result(node.span)
+                )
+            elif begins:
+                yield from self._fan_in(node)
+            if begins:
+                yield from rewards_of(self.session, node)
+
+    def _moments(self) -> Iterator[tuple[Node, bool]]:
+        """Starts and ends in one order: at one instant ends come first, but never before their own start."""
+        moments = []
+        for place, node in enumerate(self.tree.nodes):
+            if node.merged is not None:
+                continue
+            moments.append(((node.start, 1, place), node, True))
+            if node.kind in (Kind.TOOL, Kind.AGENT, Kind.WORKFLOW):
+                late = node.end == node.start
+                moments.append(((node.end, 2 if late else 0, -place), node, False))
+        moments.sort(key=lambda moment: moment[0])
+        for _, node, begins in moments:
+            yield node, begins
+
+    def _begin(self, run: Run) -> Iterator[Seen]:
+        span, tool = run.node.span, run.tool
+        task = task_of(span)
+        if run.how == "handover":
+            task = None if tool is None else message_of(tool.span)
+        elif task is None and tool is not None:
+            task = tool_arguments(tool.span)
+        extra: dict[str, Any] = {}
+        known: dict[str, Any] = {"content": task, "to": run.actor.key, "why": run.why}
+        if tool is not None and run.by is not None:
+            known["call"] = self._asker(run.by.key, tool)
+            if tool_id := tool_call_id(tool.span):
+                extra["tool_call_id"] = tool_id
+            if run.how != "handover":
+                known["tool"] = tool_name(tool.span)
+        elif run.by is not None and run.how != "handover":
+            known["call"] = self.last_call.get(run.by.key)
+        if run.how == "root":
+            again = any(other.actor is run.actor and other.node.start < run.node.start for other in self._roots())
+            if again and task is not None:
+                yield self._event("human_intervention", run.node, f"{run.node.key}/asked", content=task)
+            return
+        assert run.by is not None or run.how == "handover"
+        if run.by is None:
+            return
+        kind: EventType = "spawn" if run.how == "spawn" else "message"
+        if kind == "message":
+            known["decision"] = "delegate"
+        key = f"{run.node.key}/{run.how}"
+        yield self._event(kind, run.node, key, agent=run.by.key, extra=extra, **known)
+        self._owe(run.actor.key, key, "spawn" if kind == "spawn" else "message")
+
+    def _roots(self) -> Iterator[Run]:
+        return (run for run in self.team.runs.values() if run.how == "root")
+
+    def _end(self, run: Run) -> Iterator[Seen]:
+        if run.ends in ("handover", "pause"):
+            return
+        span, node = run.node.span, run.node
+        wrong = failure(span)
+        said = answer_of(span)
+        if said is None and run.tool is not None and run.how != "handover" and wrong is None:
+            said = tool_result(run.tool.span)
+        known: dict[str, Any] = {
+            "content": said if said is not None else wrong,
+            "call": self.last_call.get(run.actor.key),
+            "status": None if wrong is None else "failed",
+            "tokens": self._uncounted(run),
+        }
+        if run.ends == "stop":
+            yield self._event(
+                "orchestrator_decision", node, f"{node.key}/stop", late=True, decision="stop", **known
+            )
+        elif run.to is not None:
+            key = f"{node.key}/return"
+            yield self._event("return", node, key, late=True, to=run.to.key, **known)
+            self._owe(run.to.key, key, "return")
+
+    def _uncounted(self, run: Run) -> int | None:
+        """Tokens of an agent whose model made no spans of its own; smolagents' agents count only their own."""
+        if run.actor.key in self.counted or "smolagents.max_steps" not in run.node.span.attributes:
+            return None
+        counts = [count for count in usage(run.node.span) if count is not None]
+        return sum(counts) if counts else None
+
+    def _call(self, node: Node) -> Iterator[Seen]:
+        span, agent = node.span, node.actor
+        assert agent is not None
+        inner = [child for child in self.tree.nodes if child.merged is node] if node.children else []
+        told, said = usage(span)
+        for other in inner:
+            more = usage(other.span)
+            told, said = (told if told is not None else more[0]), (said if said is not None else more[1])
+        if told is not None or said is not None:
+            self.counted.add(agent)
+        grown = self.growth.grow(agent, node.key, span)
+        wrong = failure(span)
+        for use in tool_uses(grown.said):
+            if use.id:
+                self.asked[agent, use.id] = node.key
+            self.open.setdefault(agent, []).append((use, node.key))
+        self.last_call[agent] = node.key
+        yield SeenCall(
+            session=self.session, key=node.key, at=span.at, agent=agent, order=self._order(node.start),
+            t=self._seconds(node.start), duration_s=self._lasted(node), policy=model_name(span),
+            parent=grown.parent, prompt=tuple((m.role, m.shown()) for m in grown.told) if grown.told else None,
+            completion="\n".join(m.shown() for m in grown.said) if grown.said else None,
+            prompt_tokens=told, completion_tokens=said, temperature=temperature(span),
+            finish_reason=grown.finish or (None if wrong is None else "error"),
+            status=None if wrong is None else "failed", extra=details(span),
+        )  # fmt: skip
+
+    def _tool(self, node: Node, begins: bool) -> Iterator[Seen]:
+        span, agent = node.span, node.actor
+        assert agent is not None
+        if node.spawns and (len(node.spawns) == 1 or self._passes(node)):
+            return  # the tool is the delegation or the handover, and is told as that
+        if begins:
+            arguments = tool_arguments(span)
+            tool_id = tool_call_id(span)
+            yield self._event(
+                "tool_call", node, node.key, tool=tool_name(span), call=self._asker(agent, node), content=arguments,
+                media_type=_media_type(arguments), extra={"tool_call_id": tool_id} if tool_id else {},
+            )  # fmt: skip
+            return
+        wrong = failure(span)
+        result = tool_result(span)
+        content = result if result is not None else wrong
+        yield self._event(
+            "tool_result", node, f"{node.key}/result", late=True, tool=tool_name(span), content=content,
+            media_type=_media_type(content), status=None if wrong is None else "failed",
+            after=(Link(node.key, "tool_dependency"),),
+        )  # fmt: skip
+
+    def _passes(self, node: Node) -> bool:
+        return any(self.team.runs[child.key].how == "handover" for child in node.spawns)
+
+    def _fan_in(self, node: Node) -> Iterator[Seen]:
+        """A step that several others are linked to puts together what they gave."""
+        if len(node.span.links) < 2 or node.actor is None:
+            return
+        sources: dict[str, None] = {}
+        for _, linked in node.span.links:
+            source = self._run_behind(self.tree.by_id.get(linked))
+            if source is not None:
+                sources[f"{source.node.key}/return"] = None
+        if len(sources) >= 2:
+            links = tuple(Link(key, "aggregate") for key in sources)
+            yield self._event(
+                "aggregate", node, node.key, decision="aggregate", after=links, content=tool_result(node.span)
+            )
+
+    def _run_behind(self, node: Node | None) -> Run | None:
+        """The agent's run that a linked span is, or that ran beside it in the same step."""
+        for _ in range(2):
+            if node is None:
+                return None
+            if (run := self.team.runs.get(node.key)) is not None and run.ends == "return":
+                return run
+            inside = [self.team.runs[c.key] for c in node.children if c.key in self.team.runs]
+            if inside:
+                return inside[-1]
+            node = node.parent
+        return None
+
+    def _asker(self, agent: str, tool: Node) -> str | None:
+        """The call that asked for a tool: by id, else the next that asked for a tool of this name."""
+        tool_id = tool_call_id(tool.span)
+        if tool_id:
+            return self.asked.get((agent, tool_id))
+        name = tool_name(tool.span)
+        waiting = self.open.get(agent, [])
+        for place, (use, call) in enumerate(waiting):
+            if use.name == name:
+                del waiting[: place + 1]
+                return call
+        return None
+
+    def _event(
+        self, type: EventType, node: Node, key: str, *, agent: str | None = None, late: bool = False,
+        after: tuple[Link, ...] = (), **known: Any,
+    ) -> SeenEvent:  # fmt: skip
+        who = agent or node.actor
+        assert who is not None
+        links = {link.key: link for link in (*(Link(k, e) for k, e in self.due.pop(who, {}).items()), *after)}
+        at = node.end if late else node.start
+        if type == "tool_call":
+            known["duration_s"] = self._lasted(node)
+        return SeenEvent(
+            session=self.session, key=key, at=node.span.at, agent=who, type=type, order=self._order(at),
+            t=self._seconds(at), after=tuple(links.values()), **known,
+        )  # fmt: skip
+
+    def _owe(self, agent: str, key: str, edge: EdgeType) -> None:
+        self.due.setdefault(agent, {})[key] = edge
+
+    def _order(self, time_ns: int) -> tuple[float, ...]:
+        return divmod(time_ns, 1_000_000_000)
+
+    def _seconds(self, time_ns: int) -> float | None:
+        return time_ns / 1e9 if self.tree.timed else None
+
+    def _lasted(self, node: Node) -> float | None:
+        return (node.end - node.start) / 1e9 if self.tree.timed else None
+
+
+def _media_type(text: str | None) -> str:
+    return "application/json" if text is not None and isinstance(parsed(text), dict | list) else "text/plain"
