@@ -40,6 +40,7 @@ COMMANDS: dict[str, str] = {
     "show": "print a trace as a readable tree",
     "view": "look at traces and training runs in the browser",
     "export": "write a trace as one page that opens anywhere",
+    "receive": "take spans over HTTP from programs that speak OpenTelemetry, and keep their traces",
     "stats": "count what is in traces: events, agents, tokens, time, parallelism",
     "import": "read what other systems kept of their agents' work, as traces",
     "convert": "turn a trace from one format into another",

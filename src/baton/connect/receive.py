@@ -17,7 +17,6 @@ import socket
 import threading
 import zlib
 from collections import Counter
-from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -31,7 +30,6 @@ from baton.connect.receiving.kept_traces import KeptTraces
 from baton.connect.receiving.otlp_answers import accepted, refused
 from baton.connect.receiving.request_journal import RequestJournal
 from baton.errors import UsageError
-from baton.trace.trace import Trace
 
 DEFAULT_PORT = 4318
 """OTLP over HTTP, by its specification."""
@@ -67,10 +65,8 @@ class Receiver:
     """Takes requests until `close`; `serve` runs in the caller's thread."""
 
     def __init__(
-        self, out: Path, write: Callable[[Trace], None], *, host: str = "127.0.0.1", port: int = DEFAULT_PORT,
-        limits: ReceiveLimits | None = None, contents: Any = None,
-    ) -> None:  # fmt: skip
-        """`write` puts a trace in place of what was there of it; `contents` says what may be kept of the content."""
+        self, out: Path, *, host: str = "127.0.0.1", port: int = DEFAULT_PORT, limits: ReceiveLimits | None = None
+    ) -> None:
         if host not in ("127.0.0.1", "localhost", "::1"):
             raise UsageError(f"the host is {host!r}; expected 127.0.0.1, localhost or ::1: it receives on this machine only.")
         self.limits = limits or ReceiveLimits()
@@ -82,7 +78,7 @@ class Receiver:
         self._server = _listen(host, port, self)
         try:
             self.journal = RequestJournal(out)
-            self.kept = KeptTraces(self.journal, write, contents=contents)
+            self.kept = KeptTraces(out, self.journal)
         except BaseException:
             self._server.server_close()
             raise

@@ -10,9 +10,8 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from baton.connect.assemble import Assembler
 from baton.connect.import_report import ImportReport
@@ -21,7 +20,10 @@ from baton.connect.readers.otlp.reader import Traces
 from baton.connect.readers.otlp.span import LogRecord, Span
 from baton.connect.readers.otlp.telling import sightings_of
 from baton.connect.receiving.request_journal import RequestJournal
+from baton.trace.formats.sqlite.store import Store
 from baton.trace.trace import Trace
+
+STORE = "traces.db"
 
 _EVERY_S = 0.5
 _SHARE = 10  # assembling may take one part in this many of the time
@@ -31,16 +33,11 @@ _IDLE_S = 600.0
 class KeptTraces:
     """The traces of one receiver, in one folder."""
 
-    def __init__(
-        self, journal: RequestJournal, write: Callable[[Trace], None], *, contents: Any = None,
-        idle_seconds: float = _IDLE_S,
-    ) -> None:  # fmt: skip
-        """`write` puts a trace where it belongs, in place of what was there of it; `contents` as for an import."""
+    def __init__(self, out: Path, journal: RequestJournal, *, idle_seconds: float = _IDLE_S) -> None:
         self.report = ImportReport()
         self.num_traces = 0
         self._journal = journal
-        self._write = write
-        self._contents = contents
+        self._store = Store.open(out / STORE)
         self._idle_s = idle_seconds
         self._lock = threading.Lock()
         self._traces = Traces()
@@ -76,7 +73,10 @@ class KeptTraces:
         self._news.set()
         if self._worker.is_alive():
             self._worker.join()
-        self.bring_up_to_date()
+        try:
+            self.bring_up_to_date()
+        finally:
+            self._store.close()
 
     def bring_up_to_date(self) -> None:
         """Make traces of all that changed."""
@@ -94,13 +94,22 @@ class KeptTraces:
                 self._traces.add(earlier, ImportReport())
             spans = list(self._traces.held(trace_id))
         report = ImportReport()  # of a trace that is made again, only the last time counts
-        assembler = Assembler("otlp", report, self._contents)
+        assembler = Assembler("otlp", report)
         assembler.see(sightings_of(trace_id, spans, report))
         for trace in assembler.traces():
             self._write(trace)
             if trace.trace_id not in self._known:
                 self._known.add(trace.trace_id)
                 self.num_traces += 1
+
+    def _write(self, trace: Trace) -> None:
+        """In place of what was there of it; what has not changed is left alone."""
+        if trace.trace_id in self._store:
+            if self._store.read(trace.trace_id) == trace:
+                return
+            self._store.drop([trace.trace_id], unfinished=True)
+        self._store.add(trace)
+        self._store.commit()
 
     def _from_journal(self, trace_id: str) -> list[Span | LogRecord]:
         paths = sorted(self._journal.folder.iterdir())

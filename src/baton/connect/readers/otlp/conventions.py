@@ -26,6 +26,8 @@ class Kind(Enum):
     TOOL = auto()
     GUARD = auto()
     DECISION = auto()
+    EVENT = auto()
+    """An event that Baton wrote as a span, because no convention has a word for it."""
     CHAIN = auto()
     """A step of a program; it may say more about itself in its metadata."""
     NONE = auto()
@@ -72,6 +74,8 @@ _HANDOFF = re.compile(r"^(?:handoff|transfer|hand_off|delegate)[_ ]to[_ ](.+)$",
 def kind_of(span: Span) -> Kind:
     """What a span is, by the conventions in the order in which they are sure."""
     a = span.attributes
+    if "baton.event.type" in a:
+        return Kind.EVENT
     operation = a.get("gen_ai.operation.name")
     if operation is not None:
         return _OPERATIONS.get(operation, Kind.NONE)
@@ -107,6 +111,11 @@ def is_unnamed_frame(span: Span) -> bool:
     """OpenInference marks an openai-agents trace as AGENT, too; it has no name of an agent."""
     a = span.attributes
     return "openinference.span.kind" in a and _known(a, "agent.name", "graph.node.id", "gen_ai.agent.name") is None
+
+
+def is_ours(span: Span) -> bool:
+    """Whether Baton wrote it: then its words are kept as they are, and nothing is concluded from them."""
+    return span.scope == "baton" or "baton.event.id" in span.attributes
 
 
 def agent_identity(span: Span) -> str:
@@ -171,9 +180,8 @@ def tool_result(span: Span) -> str | None:
 
 def handed_to(span: Span) -> str | None:
     """The name of the agent that a tool passes control to; None: it is an ordinary tool."""
-    name = tool_name(span)
-    found = _HANDOFF.match(name)
-    if found is None:
+    found = _HANDOFF.match(tool_name(span))
+    if found is None or is_ours(span):
         return None
     if found[1].lower() not in ("agent", "another_agent"):
         return found[1]
@@ -189,7 +197,9 @@ def task_of(span: Span) -> str | None:
     whole = parsed(a.get("pydantic_ai.all_messages"))
     told = messages(whole) if isinstance(whole, list) else talk_of(span).told
     first = _last_before_answer(told)
-    return None if first is None else _worded(first.text, ("task", "input", "query", "question"))
+    if first is None or is_ours(span):
+        return None if first is None else first.text
+    return _worded(first.text, ("task", "input", "query", "question"))
 
 
 def _worded(text: str, names: tuple[str, ...]) -> str:
@@ -225,6 +235,8 @@ def answer_of(span: Span) -> str | None:
         return as_text(a["final_result"])
     whole = parsed(a.get("pydantic_ai.all_messages"))
     said = messages(whole) if isinstance(whole, list) else talk_of(span).said
+    if is_ours(span):
+        return said[-1].text if "gen_ai.output.messages" in a and said else None
     found = next((m.text for m in reversed(said) if m.role == "assistant" and m.text), None)
     return None if found is None else _worded(found, ("answer", "output", "result", "response"))
 
@@ -271,6 +283,8 @@ def temperature(span: Span) -> float | None:
 def failure(span: Span) -> str | None:
     """What went wrong, in words; None: nothing is said to have."""
     a = span.attributes
+    if is_ours(span):
+        return None  # it says the status itself
     if not span.failed and a.get("error.type") is None and a.get("gen_ai.tool.status") != "error":
         return None
     for event in span.events:

@@ -16,6 +16,7 @@ from baton.connect.readers.otlp.conventions import (
     agent_name,
     conversation,
     handed_to,
+    is_ours,
     named_agent,
     task_of,
     workflow_name,
@@ -54,7 +55,7 @@ class Run(Struct):
     """The tool that is the delegation or the handover."""
     why: str | None = None
     ends: str = "return"
-    """return, handover (another goes on in its place), stop, or pause (the same root is asked again later)."""
+    """return, handover (another goes on in its place), stop, pause (the same root is asked again later), or open."""
     to: Actor | None = None
     """Who gets what it returns."""
 
@@ -97,12 +98,14 @@ class Team:
         if passed is not None:
             self._hand_over(node, passed, before)
             return
-        same = self._same(node, before if tool is None else self._of_spawner(by, name), tool)
+        delegated = tool is not None or (by is not None and by.role != "workflow")
+        same = self._same(node, self._of_spawner(by, name) if delegated else before, delegated)
         if same is not None:
             run = Run(node=node, actor=same.actor, how="root" if by is None else "again", by=by, tool=tool, to=by)
-            run.why = GOES_ON if tool is not None and conversation(node.span) is None else None
+            run.why = GOES_ON if delegated and conversation(node.span) is None else None
         else:
-            actor = self._actor(node.key, name, node, parent=by, why=node.why)
+            role = node.span.attributes.get("baton.agent.role")
+            actor = self._actor(node.key, name, node, role=role, parent=by, why=node.why)
             run = Run(node=node, actor=actor, how="root" if by is None else "spawn", by=by, tool=tool, to=by)
             run.why = node.why
         last = before[-1] if before else None
@@ -136,11 +139,10 @@ class Team:
             given.ends, run.to = "handover", given.to
         self._add(run, scope)
 
-    def _same(self, node: Node, earlier: list[Run], tool: Node | None) -> Run | None:
-        """An earlier run of the very same agent."""
-        alike = [run for run in earlier if _same_agent(run.node, node) and run.how != "handover"]
-        if tool is None:
-            alike += [run for run in earlier if _same_agent(run.node, node) and run.how == "handover"]
+    def _same(self, node: Node, earlier: list[Run], delegated: bool) -> Run | None:
+        """An earlier run of the very same agent. One that works for another begins anew, unless it goes on."""
+        alike = [run for run in earlier if _same_agent(run.node, node)]
+        if not delegated:
             return alike[0] if alike else None
         own = conversation(node.span)
         for run in alike:
@@ -153,7 +155,7 @@ class Team:
         return None
 
     def _of_spawner(self, by: Actor | None, name: str | None) -> list[Run]:
-        return [run for run in self.runs.values() if run.by is by and run.tool is not None and run.actor.name == name]
+        return [run for run in self.runs.values() if run.by is by and run.actor.name == name and run.how != "handover"]
 
     def _place(self, node: Node) -> None:
         """Who acts in a span that is no agent's."""
@@ -162,7 +164,7 @@ class Team:
         above = node.above(Kind.AGENT, Kind.WORKFLOW)
         if above is not None and above.actor is not None:
             node.actor = above.actor
-        elif node.kind in (Kind.MODEL, Kind.TOOL, Kind.GUARD, Kind.DECISION):
+        elif node.kind in (Kind.MODEL, Kind.TOOL, Kind.GUARD, Kind.DECISION, Kind.EVENT):
             node.actor = self._stand_in(node).key
 
     def _stand_in(self, node: Node) -> Actor:
@@ -171,7 +173,8 @@ class Team:
         name = named_agent(node.span)
         if name is not None:
             known = next((a for a in self.actors.values() if a.name == name and a.why != BY_NAME), None)
-            return known or self._actor(f"{top.missing or ''}/{name}", name, node, why=BY_NAME)
+            why = None if is_ours(node.span) else BY_NAME
+            return known or self._actor(f"{top.missing or ''}/{name}", name, node, why=why)
         if top.missing is not None:
             return self._actor(top.missing, None, node, why=NO_PARENT)
         if top.kind in (Kind.MODEL, Kind.TOOL):
@@ -201,7 +204,9 @@ class Team:
         """The last run of a root gives the answer; in earlier ones it was asked something else."""
         last: dict[str, Run] = {}
         for run in self.runs.values():
-            if run.to is None and run.ends == "return":
+            if run.node.span.attributes.get("baton.agent.ended") is False:
+                run.ends = "open"
+            elif run.to is None and run.ends == "return":
                 before = last.get(run.actor.key)
                 if before is not None:
                     before.ends = "pause"
@@ -262,7 +267,9 @@ def _plain(name: str) -> str:
 
 def task_of_trace(team: Team) -> str | None:
     """What the first root was asked."""
-    for run in team.runs.values():
-        if run.how == "root":
-            return task_of(run.node.span)
+    for run in team.runs.values():  # a workflow may not say it; then whoever it asks first was asked it
+        frame = run.node.above(Kind.TEAM)
+        asked = None if frame is None else task_of(frame.span)
+        if asked or (asked := task_of(run.node.span)):
+            return asked
     return None

@@ -15,6 +15,7 @@ from baton.connect.readers.otlp.conventions import (
     answer_of,
     details,
     failure,
+    is_ours,
     message_of,
     model_name,
     task_of,
@@ -26,10 +27,10 @@ from baton.connect.readers.otlp.conventions import (
     usage,
 )
 from baton.connect.readers.otlp.growth import Growth
-from baton.connect.readers.otlp.messages import ToolUse, parsed, tool_uses
+from baton.connect.readers.otlp.messages import Message, ToolUse, parsed, tool_uses
 from baton.connect.readers.otlp.rewards import rewards_of
 from baton.connect.readers.otlp.span import Span
-from baton.connect.readers.otlp.team import Run, Team, task_of_trace
+from baton.connect.readers.otlp.team import BY_NAME, NO_PARENT, Run, Team, task_of_trace
 from baton.connect.readers.otlp.tree import Node, Tree
 from baton.connect.seen import Link, Seen, SeenAgent, SeenCall, SeenEvent, SeenSession
 from baton.trace.vocabulary import EdgeType, EventType
@@ -64,6 +65,7 @@ def _session(session: str, tree: Tree, team: Team) -> SeenSession:
     roots = [node for node in tree.nodes if node.parent is None]
     first = roots[0].span
     whole = all(node.missing is None for node in roots)
+    waits = any(actor.why in (NO_PARENT, BY_NAME) for actor in team.actors.values())
     resource = first.resource
     meta = {
         name: value
@@ -82,7 +84,7 @@ def _session(session: str, tree: Tree, team: Team) -> SeenSession:
         system=", ".join(scopes) or "OpenTelemetry",
         task=task_of_trace(team),
         started=min(node.start for node in tree.nodes) / 1e9 if tree.timed else None,
-        finished=True if whole else None,
+        finished=False if waits else True if whole else None,
         meta=meta,
     )
 
@@ -110,6 +112,8 @@ class _Telling:
                 yield from self._call(node)
             elif node.kind is Kind.TOOL:
                 yield from self._tool(node, begins)
+            elif node.kind is Kind.EVENT and begins:
+                yield self._own_event(node)
             elif node.kind is Kind.GUARD and begins:
                 yield self._event("safety_event", node, node.key, content=tool_result(node.span))
             elif node.kind is Kind.DECISION and begins:
@@ -120,6 +124,18 @@ class _Telling:
                 yield from self._fan_in(node)
             if begins:
                 yield from rewards_of(self.session, node)
+
+    def _own_event(self, node: Node) -> SeenEvent:
+        """An event that Baton wrote: it says itself what it is."""
+        a = node.span.attributes
+        to = a.get("baton.event.to")
+        receiver = next((actor.key for actor in self.team.actors.values() if actor.name == to), None)
+        links = [Link(f"{one}/return", "aggregate") for _, one in node.span.links if one in self.team.runs]
+        known = _ours(a)
+        return self._event(
+            a["baton.event.type"], node, node.key, to=receiver, tool=a.get("baton.event.tool"),
+            decision=a.get("baton.event.decision"), content=a.get("output.value"), after=tuple(links), **known,
+        )  # fmt: skip
 
     def _moments(self) -> Iterator[tuple[Node, bool]]:
         """Starts and ends in one order: at one instant ends come first, but never before their own start."""
@@ -138,28 +154,28 @@ class _Telling:
     def _begin(self, run: Run) -> Iterator[Seen]:
         span, tool = run.node.span, run.tool
         task = task_of(span)
-        if run.how == "handover":
-            task = None if tool is None else message_of(tool.span)
-        elif task is None and tool is not None:
+        if task is None and tool is not None:
             task = tool_arguments(tool.span)
+        if run.how == "handover":
+            task = None
         extra: dict[str, Any] = {}
         known: dict[str, Any] = {"content": task, "to": run.actor.key, "why": run.why}
         if tool is not None and run.by is not None:
             known["call"] = self._asker(run.by.key, tool)
             if tool_id := tool_call_id(tool.span):
                 extra["tool_call_id"] = tool_id
-            if run.how != "handover":
-                known["tool"] = tool_name(tool.span)
+            known["tool"] = tool_name(tool.span)
         elif run.by is not None and run.how != "handover":
-            known["call"] = self.last_call.get(run.by.key)
+            known["call"] = self._named(run.by.key, run.actor.name) or _beside(run.node)
         if run.how == "root":
             again = any(other.actor is run.actor and other.node.start < run.node.start for other in self._roots())
             if again and task is not None:
                 yield self._event("human_intervention", run.node, f"{run.node.key}/asked", content=task)
             return
-        assert run.by is not None or run.how == "handover"
-        if run.by is None:
-            return
+        if is_ours(span):
+            known |= {"tool": span.attributes.get("gen_ai.tool.name"), **_ours(span.attributes)}
+        if run.by is None or (run.how == "handover" and tool is not None):
+            return  # a handover is told when its tool was used
         kind: EventType = "spawn" if run.how == "spawn" else "message"
         if kind == "message":
             known["decision"] = "delegate"
@@ -171,7 +187,7 @@ class _Telling:
         return (run for run in self.team.runs.values() if run.how == "root")
 
     def _end(self, run: Run) -> Iterator[Seen]:
-        if run.ends in ("handover", "pause"):
+        if run.ends in ("handover", "pause", "open"):
             return
         span, node = run.node.span, run.node
         wrong = failure(span)
@@ -184,6 +200,9 @@ class _Telling:
             "status": None if wrong is None else "failed",
             "tokens": self._uncounted(run),
         }
+        if is_ours(span):
+            a = span.attributes
+            known |= {"call": a.get("baton.end.call"), "tokens": a.get("baton.end.tokens"), "status": a.get("baton.end.status")}
         if run.ends == "stop":
             yield self._event(
                 "orchestrator_decision", node, f"{node.key}/stop", late=True, decision="stop", **known
@@ -221,7 +240,7 @@ class _Telling:
             session=self.session, key=node.key, at=span.at, agent=agent, order=self._order(node.start),
             t=self._seconds(node.start), duration_s=self._lasted(node), policy=model_name(span),
             parent=grown.parent, prompt=tuple((m.role, m.shown()) for m in grown.told) if grown.told else None,
-            completion="\n".join(m.shown() for m in grown.said) if grown.said else None,
+            completion=_completion(span, grown.said),
             prompt_tokens=told, completion_tokens=said, temperature=temperature(span),
             finish_reason=grown.finish or (None if wrong is None else "error"),
             status=None if wrong is None else "failed", extra=details(span),
@@ -230,24 +249,44 @@ class _Telling:
     def _tool(self, node: Node, begins: bool) -> Iterator[Seen]:
         span, agent = node.span, node.actor
         assert agent is not None
-        if node.spawns and (len(node.spawns) == 1 or self._passes(node)):
-            return  # the tool is the delegation or the handover, and is told as that
+        if self._passes(node):
+            if begins:
+                yield self._handover(node)
+            return
+        if len(node.spawns) == 1:
+            return  # the tool is the delegation, and is told as that
         if begins:
             arguments = tool_arguments(span)
             tool_id = tool_call_id(span)
+            known = {"call": self._asker(agent, node), **(_ours(span.attributes) if is_ours(span) else {})}
             yield self._event(
-                "tool_call", node, node.key, tool=tool_name(span), call=self._asker(agent, node), content=arguments,
-                media_type=_media_type(arguments), extra={"tool_call_id": tool_id} if tool_id else {},
+                "tool_call", node, node.key, tool=tool_name(span), content=arguments,
+                media_type=_media_type(arguments), extra={"tool_call_id": tool_id} if tool_id else {}, **known,
             )  # fmt: skip
+            return
+        if span.attributes.get("baton.tool.answered") is False:
             return
         wrong = failure(span)
         result = tool_result(span)
         content = result if result is not None else wrong
         yield self._event(
             "tool_result", node, f"{node.key}/result", late=True, tool=tool_name(span), content=content,
-            media_type=_media_type(content), status=None if wrong is None else "failed",
+            media_type=_media_type(content),
+            status=span.attributes.get("baton.event.result_status") if wrong is None else "failed",
             after=(Link(node.key, "tool_dependency"),),
         )  # fmt: skip
+
+    def _handover(self, node: Node) -> SeenEvent:
+        run = self.team.runs[node.spawns[0].key]
+        tool_id = tool_call_id(node.span)
+        key = f"{run.node.key}/handover"
+        assert node.actor is not None
+        event = self._event(
+            "message", node, key, to=run.actor.key, decision="delegate", content=message_of(node.span),
+            call=self._asker(node.actor, node), extra={"tool_call_id": tool_id} if tool_id else {},
+        )  # fmt: skip
+        self._owe(run.actor.key, key, "message")
+        return event
 
     def _passes(self, node: Node) -> bool:
         return any(self.team.runs[child.key].how == "handover" for child in node.spawns)
@@ -285,7 +324,10 @@ class _Telling:
         tool_id = tool_call_id(tool.span)
         if tool_id:
             return self.asked.get((agent, tool_id))
-        name = tool_name(tool.span)
+        return self._named(agent, tool_name(tool.span)) or _beside(tool)
+
+    def _named(self, agent: str, name: str | None) -> str | None:
+        """The next call that asked for something of this name."""
         waiting = self.open.get(agent, [])
         for place, (use, call) in enumerate(waiting):
             if use.name == name:
@@ -319,6 +361,31 @@ class _Telling:
 
     def _lasted(self, node: Node) -> float | None:
         return (node.end - node.start) / 1e9 if self.tree.timed else None
+
+
+def _ours(a: dict[str, Any]) -> dict[str, Any]:
+    """What Baton says of an event in the attributes of its span."""
+    return {
+        "call": a.get("baton.event.call"),
+        "tokens": a.get("baton.event.tokens"),
+        "status": a.get("baton.event.status"),
+        "why": a.get("baton.event.inferred"),
+    }
+
+
+def _completion(span: Span, said: list[Message]) -> str | None:
+    if is_ours(span):  # what it asks for stands in its text already
+        return said[0].text if said and "llm.output_messages.0.message.content" in span.attributes else None
+    return "\n".join(m.shown() for m in said) if said else None
+
+
+def _beside(node: Node) -> str | None:
+    """The model's call in the same step: what it said there, the step carried out."""
+    step = node.parent
+    if step is None or step.kind not in (Kind.CHAIN, Kind.NONE):
+        return None
+    calls = [child.key for child in step.children if child.kind is Kind.MODEL and child.start < node.start]
+    return calls[-1] if calls else None
 
 
 def _media_type(text: str | None) -> str:

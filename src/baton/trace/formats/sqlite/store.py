@@ -292,16 +292,18 @@ class Store:
         self._num_commits = (self._num_commits or 0) + 1
         self._witness.acknowledge(self._num_commits)
 
-    def drop(self, trace_ids: Iterable[str]) -> None:
-        """Remove finished traces, and payloads no other trace uses. Their room is used again."""
+    def drop(self, trace_ids: Iterable[str], *, unfinished: bool = False) -> None:
+        """Remove finished traces, and payloads no other trace uses. Their room is used again.
+
+        `unfinished` ones go too where whoever drops them is the only one who writes them.
+        """
         with self._commit_lock:
             with reading(self.path):
                 num_traces = len(read_rows(self._connection))
                 rows = [find_row(self._connection, trace_id) for trace_id in dict.fromkeys(trace_ids)]
-            if unfinished := [row.trace_id for row in rows if row.ending is None]:
-                raise UsageError(
-                    f"trace {unfinished[0]!r} in {self.path} is unfinished; only finished ones can go."
-                )
+            open_ = [row.trace_id for row in rows if row.ending is None]
+            if open_ and not unfinished:
+                raise UsageError(f"trace {open_[0]!r} in {self.path} is unfinished; only finished ones can go.")
             with transaction(self._connection, self.path) as run:
                 for row in rows:
                     limits = (first_key(row.number), first_key(row.number + 1))
