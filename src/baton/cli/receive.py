@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 
 from baton.cli.printing import remark, say
-from baton.connect.receive import DEFAULT_PORT, Receiver, ReceiveLimits
+from baton.connect.receive import DEFAULT_PORT, ReceiveLimits, Receiver
 from baton.view.terminal.live import live_line
 from baton.view.text import count
 
@@ -27,11 +27,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", metavar="DIR", required=True, help="where traces and requests are kept")
     parser.add_argument(
-        "--port", metavar="N", type=int, default=DEFAULT_PORT, help=f"0: any that is free (default {DEFAULT_PORT})"
+        "--port",
+        metavar="N",
+        type=int,
+        default=DEFAULT_PORT,
+        help=f"0: any that is free (default {DEFAULT_PORT})",
     )
     parser.add_argument("--host", metavar="ADDRESS", default="127.0.0.1", help="127.0.0.1, localhost or ::1")
     parser.add_argument(
-        "--max-megabytes", metavar="N", type=int, default=32, help="the largest request that is taken (default 32)"
+        "--max-megabytes",
+        metavar="N",
+        type=int,
+        default=32,
+        help="the largest request that is taken (default 32)",
     )
 
 
@@ -39,11 +47,13 @@ def run(args: argparse.Namespace) -> int:
     out = Path(args.out)
     limits = ReceiveLimits(body_bytes=max(1, args.max_megabytes) * 2**20)
     receiver = Receiver(out, host=args.host, port=args.port, limits=limits)
-    say(f"receiving  {receiver.address}/v1/traces, into {out}")
-    say(f"send       OTEL_EXPORTER_OTLP_ENDPOINT={receiver.address} OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf")
-    say(f"look       baton view {shlex.quote(str(out))}; Ctrl-C ends it")
     stopping = threading.Event()
     before = {one: signal.signal(one, lambda *_: stopping.set()) for one in (signal.SIGINT, signal.SIGTERM)}
+    say(f"receiving  {receiver.address}/v1/traces, into {out}")
+    say(
+        f"send       OTEL_EXPORTER_OTLP_ENDPOINT={receiver.address} OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf"
+    )
+    say(f"look       baton view {shlex.quote(str(out))}; Ctrl-C ends it")
     server = threading.Thread(target=receiver.serve, name="baton-http", daemon=True)
     server.start()
     try:

@@ -65,10 +65,17 @@ class Receiver:
     """Takes requests until `close`; `serve` runs in the caller's thread."""
 
     def __init__(
-        self, out: Path, *, host: str = "127.0.0.1", port: int = DEFAULT_PORT, limits: ReceiveLimits | None = None
+        self,
+        out: Path,
+        *,
+        host: str = "127.0.0.1",
+        port: int = DEFAULT_PORT,
+        limits: ReceiveLimits | None = None,
     ) -> None:
         if host not in ("127.0.0.1", "localhost", "::1"):
-            raise UsageError(f"the host is {host!r}; expected 127.0.0.1, localhost or ::1: it receives on this machine only.")
+            raise UsageError(
+                f"the host is {host!r}; expected 127.0.0.1, localhost or ::1: it receives on this machine only."
+            )
         self.limits = limits or ReceiveLimits()
         self.counts: Counter[str] = Counter()
         """What came in and what became of it."""
@@ -188,7 +195,9 @@ class _Handler(BaseHTTPRequestHandler):
             raise Refused(404, f"there is no {self.path[:80]!r} here; expected /v1/traces or /v1/logs")
         if kind not in _KINDS:
             raise Refused(
-                415, f"Content-Type is {kind[:80]!r}; expected application/x-protobuf or application/json (gRPC is not spoken)"
+                415,
+                f"Content-Type is {kind[:80]!r}; expected application/x-protobuf or application/json "
+                "(gRPC is not spoken)",
             )
         return _SIGNALS[path], _KINDS[kind]
 
@@ -202,7 +211,9 @@ class _Handler(BaseHTTPRequestHandler):
                 raise Refused(411, "the request has no Content-Length")
             if int(length) > limits.body_bytes:
                 self.close_connection = True  # what it sends is not read
-                raise Refused(413, f"the request has {int(length):,} bytes; at most {limits.body_bytes:,} are taken")
+                raise Refused(
+                    413, f"the request has {int(length):,} bytes; at most {limits.body_bytes:,} are taken"
+                )
             body = _read(self.rfile, int(length))
         packing = (self.headers.get("Content-Encoding") or "identity").strip().lower()
         if packing in ("gzip", "deflate"):
@@ -227,11 +238,11 @@ class _Handler(BaseHTTPRequestHandler):
         except (ConnectionError, TimeoutError):
             self.close_connection = True  # it did not wait for its answer
 
-    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002
         """What is no HTTP request at all."""
         self.server.receiver.complain(f"a request that is no HTTP: {message or code}")
         self.command = getattr(self, "command", None) or "GET"
-        self.request_version = getattr(self, "request_version", None) or "HTTP/1.1"
+        self.request_version = "HTTP/1.1"  # the default would send no status line
         self._answer(code, refused(code, message or "this is no HTTP request", is_json=True), is_json=True)
 
     def log_message(self, format: str, *args: Any) -> None:
@@ -253,7 +264,8 @@ class _Server(ThreadingHTTPServer):
         if not self._free.acquire(blocking=False):
             self.receiver.complain(f"more than {self.receiver.limits.connections} connections at once")
             body = refused(503, "too many connections at once", is_json=True)
-            head = f"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+            head = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n"
+            head += f"Content-Length: {len(body)}\r\n\r\n"
             try:
                 request.settimeout(1.0)
                 request.sendall(head.encode() + body)
@@ -269,7 +281,7 @@ class _Server(ThreadingHTTPServer):
         finally:
             self._free.release()
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
         """A connection that broke is its client's affair."""
         self.receiver.complain("a connection broke off")
 

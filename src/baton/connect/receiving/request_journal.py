@@ -19,7 +19,12 @@ from baton.connect.receiving.otlp_answers import varint
 from baton.errors import UsageError
 
 FOLDER = "received"
-_ENDINGS = {("traces", False): ".pb", ("logs", False): ".logs.pb", ("traces", True): ".jsonl", ("logs", True): ".logs.jsonl"}
+_ENDINGS = {
+    ("traces", False): ".pb",
+    ("logs", False): ".logs.pb",
+    ("traces", True): ".jsonl",
+    ("logs", True): ".logs.jsonl",
+}
 
 
 class RequestJournal:
@@ -71,4 +76,3 @@ class RequestJournal:
             path = self.folder / f"{self._stem}{_ENDINGS[kind]}"
             self._files[kind] = path.open("ab", buffering=0)  # type: ignore[assignment]  # unbuffered: a FileIO
         return self._files[kind]
-

@@ -40,10 +40,15 @@ def send(trace: Trace, endpoint: str, headers: dict[str, str] | None = None) -> 
     spans = spans_of_trace(trace)
     kind = http.client.HTTPSConnection if address.scheme == "https" else http.client.HTTPConnection
     connection = kind(address.hostname, address.port, timeout=_SECONDS)
-    path = (address.path if address.path not in ("", "/") else "/v1/traces") + (f"?{address.query}" if address.query else "")
+    path = (address.path if address.path not in ("", "/") else "/v1/traces") + (
+        f"?{address.query}" if address.query else ""
+    )
     try:
         connection.request(
-            "POST", path, protobuf_request(spans), {"Content-Type": "application/x-protobuf", **(headers or {})}
+            "POST",
+            path,
+            protobuf_request(spans),
+            {"Content-Type": "application/x-protobuf", **(headers or {})},
         )
         answer = connection.getresponse()
         said = answer.read(2000)
@@ -64,7 +69,12 @@ def json_request(spans: list[Span]) -> dict[str, Any]:
         "resourceSpans": [
             {
                 "resource": {"attributes": _pairs(resource)},
-                "scopeSpans": [{"scope": {"name": spans[0].scope if spans else ""}, "spans": list(map(_json_span, spans))}],
+                "scopeSpans": [
+                    {
+                        "scope": {"name": spans[0].scope if spans else ""},
+                        "spans": list(map(_json_span, spans)),
+                    }
+                ],
             }
         ]
     }
@@ -85,7 +95,8 @@ def _json_span(span: Span) -> dict[str, Any]:
         made["parentSpanId"] = span.parent_id
     if span.events:
         made["events"] = [
-            {"timeUnixNano": str(e.time_ns), "name": e.name, "attributes": _pairs(e.attributes)} for e in span.events
+            {"timeUnixNano": str(e.time_ns), "name": e.name, "attributes": _pairs(e.attributes)}
+            for e in span.events
         ]
     if span.links:
         made["links"] = [{"traceId": trace_id, "spanId": span_id} for trace_id, span_id in span.links]
@@ -115,7 +126,9 @@ def _clean(value: Any) -> str:
 
 def protobuf_request(spans: list[Span]) -> bytes:
     """The same in protobuf's wire format."""
-    resource = b"".join(_field(1, _pair(key, value)) for key, value in (spans[0].resource if spans else {}).items())
+    resource = b"".join(
+        _field(1, _pair(key, value)) for key, value in (spans[0].resource if spans else {}).items()
+    )
     scope = _field(1, (spans[0].scope if spans else "").encode())
     scoped = _field(1, scope) + b"".join(_field(2, _protobuf_span(span)) for span in spans)
     return _field(1, _field(1, resource) + _field(2, scoped))
@@ -132,7 +145,10 @@ def _protobuf_span(span: Span) -> bytes:
         _fixed(8, span.end_ns),
         *(_field(9, _pair(key, value)) for key, value in span.attributes.items()),
         *(_field(11, _protobuf_event(event)) for event in span.events),
-        *(_field(13, _field(1, bytes.fromhex(one)) + _field(2, bytes.fromhex(two))) for one, two in span.links),
+        *(
+            _field(13, _field(1, bytes.fromhex(one)) + _field(2, bytes.fromhex(two)))
+            for one, two in span.links
+        ),
     ]
     if span.failed:
         made.append(_field(15, _field(2, _clean(span.message).encode()) + _number(3, 2)))

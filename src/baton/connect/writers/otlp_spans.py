@@ -54,7 +54,11 @@ class _Writing:
         self.by_agent: dict[str, list[Event]] = {}
         for event in trace.events:
             self.by_agent.setdefault(event.agent, []).append(event)
-        self.born = {e.to: e for e in reversed(trace.events) if e.type == "spawn" and e.to and e.status not in NO_EFFECT}
+        self.born = {
+            e.to: e
+            for e in reversed(trace.events)
+            if e.type == "spawn" and e.to and e.status not in NO_EFFECT
+        }
         self.answers = self._answers()
         self.answered = {result.id for result in self.answers.values()}
         self.said = self._said()
@@ -88,7 +92,11 @@ class _Writing:
         parent = frame
         if life.parent is not None:
             parent = self.made[f"agent/{life.parent}"]
-        begun = spawn.t if spawn is not None else min((e.t for e in self.by_agent.get(agent, ())), default=life.born_t)
+        begun = (
+            spawn.t
+            if spawn is not None
+            else min((e.t for e in self.by_agent.get(agent, ())), default=life.born_t)
+        )
         a: dict[str, Any] = {
             "gen_ai.operation.name": "invoke_agent",
             "gen_ai.provider.name": SCOPE,
@@ -106,7 +114,7 @@ class _Writing:
             if parent is frame and self.lineage.root == agent:
                 self._ask(span)
             return
-        a.update(_details(spawn, self._call_id(spawn)))
+        a.update(self._details(spawn))
         if spawn.tool is not None:
             a["gen_ai.tool.name"] = spawn.tool
         _put_input(a, self.trace.text(spawn.content_ref), "user")
@@ -169,7 +177,9 @@ class _Writing:
                 a[f"llm.input_messages.{place}.message.role"] = role
                 a[f"llm.input_messages.{place}.message.content"] = text
         text = self.trace.text(call.completion_ref)
-        uses = [event for event in self.said.get(call.id, ()) if event.tool is not None and event.type in _DIRECT]
+        uses = [
+            event for event in self.said.get(call.id, ()) if event.tool is not None and event.type in _DIRECT
+        ]
         if text is None and not uses:
             return
         parts: list[dict[str, Any]] = [] if text is None else [{"type": "text", "content": text}]
@@ -179,7 +189,8 @@ class _Writing:
         said = {"role": "assistant", "parts": parts, "finish_reason": call.finish_reason or "stop"}
         a["gen_ai.output.messages"] = _json([said])
         a["llm.output_messages.0.message.role"] = "assistant"
-        a["llm.output_messages.0.message.content"] = text or ""
+        if text is not None:
+            a["llm.output_messages.0.message.content"] = text
 
     def _prompt(self, call: Call) -> list[tuple[str, str]]:
         """The whole conversation before an answer, from the calls that it grows from."""
@@ -203,7 +214,7 @@ class _Writing:
             "gen_ai.operation.name": "execute_tool",
             "gen_ai.tool.call.id": event.id,
             "gen_ai.agent.name": event.agent,
-            **_details(event, self._call_id(event)),
+            **self._details(event),
         }
         if event.tool is not None:
             a["gen_ai.tool.name"] = a["tool.name"] = event.tool
@@ -212,7 +223,9 @@ class _Writing:
             a["gen_ai.tool.call.arguments"] = a["input.value"] = arguments
         start = self._tick(event.agent, event.t)
         parent = self.made[f"agent/{event.agent}"]
-        span = self._span("event", event.id, f"execute_tool {event.tool or ''}".rstrip(), parent, start, a, "TOOL")
+        span = self._span(
+            "event", event.id, f"execute_tool {event.tool or ''}".rstrip(), parent, start, a, "TOOL"
+        )
         if result is None:
             a["baton.tool.answered"] = False
             span.end_ns = start + _lasting(event.duration_s)
@@ -227,7 +240,7 @@ class _Writing:
 
     def _other(self, event: Event, parent: Span | None) -> None:
         """What the conventions have no word for: a span that says of itself what it is."""
-        a = {"baton.event.type": event.type, "gen_ai.agent.name": event.agent, **_details(event, self._call_id(event))}
+        a = {"baton.event.type": event.type, "gen_ai.agent.name": event.agent, **self._details(event)}
         if event.decision != "none":
             a["baton.event.decision"] = event.decision
         if event.to is not None:
@@ -276,7 +289,7 @@ class _Writing:
             a["output.value"] = text
         if last.call is not None:
             a["baton.end.call"] = self._call_id(last)
-        if last.tokens is not None and last.call is None:
+        if last.tokens is not None and not self._is_billed(last.call):
             a["baton.end.tokens"] = last.tokens
         if last.status != "ok":
             span.failed, span.message = True, last.status
@@ -318,6 +331,23 @@ class _Writing:
                 said.setdefault(event.call, []).append(event)
         return said
 
+    def _details(self, event: Event) -> dict[str, Any]:
+        found: dict[str, Any] = {"baton.event.id": event.id}
+        if event.status != "ok":
+            found["baton.event.status"] = event.status
+        if event.inferred:
+            found["baton.event.inferred"] = event.why or "an importer concluded it"
+        if event.call is not None:
+            found["baton.event.call"] = self._call_id(event)
+        if event.tokens is not None and not self._is_billed(event.call):
+            found["baton.event.tokens"] = event.tokens
+        return found
+
+    def _is_billed(self, call_id: str | None) -> bool:
+        """Whether a call's own counts say what was charged."""
+        call = None if call_id is None else self.trace.call_by_id.get(call_id)
+        return call is not None and (call.prompt_tokens is not None or call.completion_tokens is not None)
+
     def _call_id(self, event: Event) -> str | None:
         return None if event.call is None else self._id("call", event.call)
 
@@ -345,19 +375,6 @@ class _Writing:
         at = max(self._ns(t), self.clock.get(agent, 0) + 1)
         self.clock[agent] = at
         return at
-
-
-def _details(event: Event, call: str | None) -> dict[str, Any]:
-    found: dict[str, Any] = {"baton.event.id": event.id}
-    if event.status != "ok":
-        found["baton.event.status"] = event.status
-    if event.inferred:
-        found["baton.event.inferred"] = event.why or "an importer concluded it"
-    if call is not None:
-        found["baton.event.call"] = call
-    elif event.tokens is not None:
-        found["baton.event.tokens"] = event.tokens
-    return found
 
 
 def _put_input(a: dict[str, Any], text: str | None, role: str) -> None:

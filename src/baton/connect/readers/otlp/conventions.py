@@ -65,7 +65,9 @@ _TRACELOOP = {
     "task": Kind.CHAIN,
 }
 _NAME_ENDS = re.compile(r"(\.run|\._execute_core|\.execute_task|\.agent|\.kickoff)$")
-_NAME_STARTS = re.compile(r"^(invoke_agent|execute_tool|create_agent|running tool:?|invoke_workflow|agent run)\s*")
+_NAME_STARTS = re.compile(
+    r"^(invoke_agent|execute_tool|create_agent|running tool:?|invoke_workflow|agent run)\s*"
+)
 _NODE = re.compile(r'"langgraph_node": ?"((?:[^"\\]|\\.)*)"')
 _PUSHED = re.compile(r'"langgraph_triggers": ?\[[^\]]*"__pregel_push"')
 _HANDOFF = re.compile(r"^(?:handoff|transfer|hand_off|delegate)[_ ]to[_ ](.+)$", re.IGNORECASE)
@@ -101,7 +103,9 @@ def kind_of(span: Span) -> Kind:
 def agent_name(span: Span) -> str | None:
     """What an agent's span calls its agent."""
     a = span.attributes
-    named = _known(a, "gen_ai.agent.name", "agent.name", "agent_name", "graph.node.id", "traceloop.entity.name")
+    named = _known(
+        a, "gen_ai.agent.name", "agent.name", "agent_name", "graph.node.id", "traceloop.entity.name"
+    )
     if named is not None:
         return named
     return _NAME_STARTS.sub("", _NAME_ENDS.sub("", span.name)) or span.name or None
@@ -110,7 +114,10 @@ def agent_name(span: Span) -> str | None:
 def is_unnamed_frame(span: Span) -> bool:
     """OpenInference marks an openai-agents trace as AGENT, too; it has no name of an agent."""
     a = span.attributes
-    return "openinference.span.kind" in a and _known(a, "agent.name", "graph.node.id", "gen_ai.agent.name") is None
+    return (
+        "openinference.span.kind" in a
+        and _known(a, "agent.name", "graph.node.id", "gen_ai.agent.name") is None
+    )
 
 
 def is_ours(span: Span) -> bool:
@@ -154,7 +161,9 @@ def tool_arguments(span: Span) -> str | None:
         "input.value", "traceloop.entity.input", "gen_ai.retrieval.query.text",
     )  # fmt: skip
     if found is None:
-        found = next((e.attributes.get("content") for e in span.events if e.name == "gen_ai.tool.message"), None)
+        found = next(
+            (e.attributes.get("content") for e in span.events if e.name == "gen_ai.tool.message"), None
+        )
     inner = parsed(found)
     if isinstance(inner, dict) and "sanitize_inputs_outputs" in inner:  # smolagents wraps them
         return as_json(inner.get("kwargs") or inner.get("args") or {})
@@ -188,7 +197,9 @@ def handed_to(span: Span) -> str | None:
     arguments = parsed(tool_arguments(span))
     if not isinstance(arguments, dict):
         return None
-    return next((str(arguments[key]) for key in ("agent_name", "agent", "to", "name") if arguments.get(key)), None)
+    return next(
+        (str(arguments[key]) for key in ("agent_name", "agent", "to", "name") if arguments.get(key)), None
+    )
 
 
 def task_of(span: Span) -> str | None:
@@ -246,7 +257,9 @@ def usage(span: Span) -> tuple[int | None, int | None]:
     a = span.attributes
     return (
         _count(a, "gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.token_count.prompt"),
-        _count(a, "gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens", "llm.token_count.completion"),
+        _count(
+            a, "gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens", "llm.token_count.completion"
+        ),
     )
 
 
@@ -267,7 +280,11 @@ def details(span: Span) -> dict[str, Any]:
 
 def model_name(span: Span) -> str | None:
     return _known(
-        span.attributes, "gen_ai.response.model", "gen_ai.request.model", "llm.model_name", "embedding.model_name"
+        span.attributes,
+        "gen_ai.response.model",
+        "gen_ai.request.model",
+        "llm.model_name",
+        "embedding.model_name",
     )
 
 

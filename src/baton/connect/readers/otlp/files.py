@@ -131,7 +131,9 @@ def _read_protobuf(path: Path, report: ImportReport) -> Iterator[Span | LogRecor
             report.skip("a request that is no OTLP protobuf", f"{path.name}:{place}: {error}")
 
 
-def _decoded(bodies: list[bytes], path: Path, report: ImportReport, place: int = 0) -> Iterator[Span | LogRecord]:
+def _decoded(
+    bodies: list[bytes], path: Path, report: ImportReport, place: int = 0
+) -> Iterator[Span | LogRecord]:
     at = f"{path.name}:{place}" if place else path.name
     for body in bodies:
         found = decode_request(body, at)
@@ -184,7 +186,9 @@ def _values(path: Path) -> Iterator[tuple[str, bytes]]:
             size += len(line)
             if size > _MOST_VALUE_BYTES:
                 raise CorruptError(f"{path} holds a JSON value of more than {_MOST_VALUE_BYTES:,} bytes.")
-            if line[:1] in (b"}", b"]") or (line[:1] not in (b" ", b"\t", b"{", b"[") and _is_whole(stripped)):
+            if line[:1] in (b"}", b"]") or (
+                line[:1] not in (b" ", b"\t", b"{", b"[") and _is_whole(stripped)
+            ):
                 yield f"{path.name}:{first}", b"".join(waiting)
                 waiting, size = [], 0
         if waiting:

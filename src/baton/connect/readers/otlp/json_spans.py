@@ -97,9 +97,7 @@ def _link(value: dict[str, Any]) -> tuple[str, str]:
 def _logs_of_resource(group: dict[str, Any], at: str) -> Iterator[LogRecord]:
     for scoped in _objects(_first(group, ("scopeLogs", "scope_logs")) or [], "scopeLogs"):
         for value in _objects(_first(scoped, ("logRecords", "log_records")) or [], "logRecords"):
-            ids = [
-                hex_id(_first(value, names)) for names in (("traceId", "trace_id"), ("spanId", "span_id"))
-            ]
+            ids = [hex_id(_first(value, names)) for names in (("traceId", "trace_id"), ("spanId", "span_id"))]
             if not all(ids):
                 continue
             time = _nanos(_first(value, ("timeUnixNano", "time_unix_nano", "observedTimeUnixNano")))

@@ -150,9 +150,7 @@ def _from_content(role: str, item: dict[str, Any]) -> Message:
     for part in content if isinstance(content, list) else [content]:
         answers = _part(part, texts, uses) or answers
     uses += _uses(parsed(item.get("tool_calls")))
-    return Message(
-        "tool" if answers and role == "user" else role, "\n".join(texts), tuple(uses), answers
-    )
+    return Message("tool" if answers and role == "user" else role, "\n".join(texts), tuple(uses), answers)
 
 
 def _part(part: Any, texts: list[str], uses: list[ToolUse]) -> str:
@@ -257,9 +255,9 @@ def _of_flat(a: dict[str, Any]) -> Talk:
             _place(told, key[19:].replace("message.", "", 1), value)
         elif key.startswith("llm.output_messages."):
             _place(said, key[20:].replace("message.", "", 1), value)
-        elif key.startswith("gen_ai.prompt.") or key.startswith("llm.prompts."):
+        elif key.startswith(("gen_ai.prompt.", "llm.prompts.")):
             _place(told, key.split(".prompt", 1)[1].lstrip("s."), value)
-        elif key.startswith("gen_ai.completion.") or key.startswith("llm.completions."):
+        elif key.startswith(("gen_ai.completion.", "llm.completions.")):
             _place(said, key.split(".completion", 1)[1].lstrip("s."), value)
     talk = Talk(_flat_messages(told, "user"), _as_said(_flat_messages(said, "assistant")), _finish(a, None))
     for item in said.values():
@@ -293,7 +291,9 @@ def _flat_message(item: dict[str, Any], role: str) -> Message:
             _place(texts, field[9:].replace("message_content.", "", 1), value)
     # Some instrumentations put a list of blocks into `content`, as JSON.
     plain = _from_content(_ROLES.get(own, own), {"content": item.get("content")})
-    text = plain.text or "\n".join(as_text(part["text"]) for _, part in sorted(texts.items()) if "text" in part)
+    text = plain.text or "\n".join(
+        as_text(part["text"]) for _, part in sorted(texts.items()) if "text" in part
+    )
     return Message(
         plain.role,
         text,

@@ -37,9 +37,7 @@ def decode_logs(body: bytes, at: str = "") -> list[LogRecord]:
             for inner, part in _messages(group, "resource_logs"):
                 if inner == 2:
                     records += (
-                        _log_record(record, at)
-                        for one, record in _messages(part, "scope_logs")
-                        if one == 2
+                        _log_record(record, at) for one, record in _messages(part, "scope_logs") if one == 2
                     )
     return [record for record in records if record.trace_id and record.span_id]
 

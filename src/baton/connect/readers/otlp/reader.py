@@ -20,7 +20,9 @@ class OtlpSource:
     """OpenTelemetry spans with the GenAI, OpenInference or OpenLLMetry conventions."""
 
     kind = "otlp"
-    about = "OpenTelemetry spans: the collector's JSON Lines, protobuf, an SDK's console output, Phoenix's rows"
+    about = (
+        "OpenTelemetry spans: the collector's JSON Lines, protobuf, an SDK's console output, Phoenix's rows"
+    )
 
     def recognises(self, place: Path) -> bool:
         return is_otlp(place)

@@ -94,14 +94,16 @@ class Team:
         name = agent_name(node.span)
         tool = _tool_above(node)
         before = self._in_scope.get(scope, [])
-        passed = self._passed(node, scope, name, before)
+        passed = self._passed(node, scope, name)
         if passed is not None:
             self._hand_over(node, passed, before)
             return
         delegated = tool is not None or (by is not None and by.role != "workflow")
         same = self._same(node, self._of_spawner(by, name) if delegated else before, delegated)
         if same is not None:
-            run = Run(node=node, actor=same.actor, how="root" if by is None else "again", by=by, tool=tool, to=by)
+            run = Run(
+                node=node, actor=same.actor, how="root" if by is None else "again", by=by, tool=tool, to=by
+            )
             run.why = GOES_ON if delegated and conversation(node.span) is None else None
         else:
             role = node.span.attributes.get("baton.agent.role")
@@ -109,14 +111,13 @@ class Team:
             run = Run(node=node, actor=actor, how="root" if by is None else "spawn", by=by, tool=tool, to=by)
             run.why = node.why
         last = before[-1] if before else None
-        if run.how == "root" and last is not None and last.actor is not run.actor and _in_frame(node):
-            if last.node.end <= node.start and last.ends != "handover":
-                last.ends, run.how, run.by, run.why = "handover", "handover", last.actor, FOLLOWED
+        if run.how == "root" and _in_frame(node) and last is not None and _followed(last, run):
+            last.ends, run.how, run.by, run.why = "handover", "handover", last.actor, FOLLOWED
         self._add(run)
         if tool is not None:
             tool.spawns.append(node)
 
-    def _passed(self, node: Node, scope: str, name: str | None, before: list[Run]) -> Node | None:
+    def _passed(self, node: Node, scope: str, name: str | None) -> Node | None:
         """The tool by which control came here: the latest before it that names it and has not been followed."""
         own = node.above(Kind.AGENT)
         inside = "" if own is None else _scope(own)
@@ -134,7 +135,9 @@ class Team:
         scope = _scope(node if giver is None else giver)
         known = [run for run in self._in_scope.get(scope, before) if _same_agent(run.node, node)]
         actor = known[0].actor if known else self._actor(node.key, agent_name(node.span), node)
-        run = Run(node=node, actor=actor, how="handover", by=None if given is None else given.actor, tool=tool)
+        run = Run(
+            node=node, actor=actor, how="handover", by=None if given is None else given.actor, tool=tool
+        )
         if given is not None:
             given.ends, run.to = "handover", given.to
         self._add(run, scope)
@@ -155,7 +158,11 @@ class Team:
         return None
 
     def _of_spawner(self, by: Actor | None, name: str | None) -> list[Run]:
-        return [run for run in self.runs.values() if run.by is by and run.actor.name == name and run.how != "handover"]
+        return [
+            run
+            for run in self.runs.values()
+            if run.by is by and run.actor.name == name and run.how != "handover"
+        ]
 
     def _place(self, node: Node) -> None:
         """Who acts in a span that is no agent's."""
@@ -187,7 +194,12 @@ class Team:
         why: str | None = None,
     ) -> Actor:  # fmt: skip
         made = Actor(
-            key=key, name=name, role=role, parent=None if parent is None else parent.key, why=why, at=node.span.at
+            key=key,
+            name=name,
+            role=role,
+            parent=None if parent is None else parent.key,
+            why=why,
+            at=node.span.at,
         )
         return self.actors.setdefault(key, made)
 
@@ -229,6 +241,10 @@ def _tool_above(node: Node) -> Node | None:
     """The tool that runs this agent for another: nothing that acts stands between."""
     above = node.above(Kind.AGENT, Kind.WORKFLOW, Kind.TOOL)
     return above if above is not None and above.kind is Kind.TOOL else None
+
+
+def _followed(last: Run, run: Run) -> bool:
+    return last.actor is not run.actor and last.node.end <= run.node.start and last.ends != "handover"
 
 
 def _same_agent(one: Node, other: Node) -> bool:

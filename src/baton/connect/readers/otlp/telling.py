@@ -76,7 +76,9 @@ def _session(session: str, tree: Tree, team: Team) -> SeenSession:
         )
         if value is not None
     }
-    scopes = sorted({node.span.scope for node in tree.nodes if node.span.scope and node.kind is not Kind.NONE})
+    scopes = sorted(
+        {node.span.scope for node in tree.nodes if node.span.scope and node.kind is not Kind.NONE}
+    )
     return SeenSession(
         session=session,
         key=session,
@@ -99,7 +101,9 @@ class _Telling:
         self.due: dict[str, dict[str, EdgeType]] = {}
         self.last_call: dict[str, str] = {}
         self.asked: dict[tuple[str, str], str] = {}  # (agent, id of a tool use) -> the call that asked for it
-        self.open: dict[str, list[tuple[ToolUse, str]]] = {}  # agent -> tool uses that no span without an id took, and their call
+        self.open: dict[
+            str, list[tuple[ToolUse, str]]
+        ] = {}  # agent -> tool uses that no span without an id took, and their call
         self.counted: set[str] = set()  # agents of which a call's tokens are known
         self.growth = Growth()
 
@@ -118,7 +122,11 @@ class _Telling:
                 yield self._event("safety_event", node, node.key, content=tool_result(node.span))
             elif node.kind is Kind.DECISION and begins:
                 yield self._event(
-                    "orchestrator_decision", node, node.key, decision="continue", content=tool_result(node.span)
+                    "orchestrator_decision",
+                    node,
+                    node.key,
+                    decision="continue",
+                    content=tool_result(node.span),
                 )
             elif begins:
                 yield from self._fan_in(node)
@@ -168,7 +176,9 @@ class _Telling:
         elif run.by is not None and run.how != "handover":
             known["call"] = self._named(run.by.key, run.actor.name) or _beside(run.node)
         if run.how == "root":
-            again = any(other.actor is run.actor and other.node.start < run.node.start for other in self._roots())
+            again = any(
+                other.actor is run.actor and other.node.start < run.node.start for other in self._roots()
+            )
             if again and task is not None:
                 yield self._event("human_intervention", run.node, f"{run.node.key}/asked", content=task)
             return
@@ -202,7 +212,11 @@ class _Telling:
         }
         if is_ours(span):
             a = span.attributes
-            known |= {"call": a.get("baton.end.call"), "tokens": a.get("baton.end.tokens"), "status": a.get("baton.end.status")}
+            known |= {
+                "call": a.get("baton.end.call"),
+                "tokens": a.get("baton.end.tokens"),
+                "status": a.get("baton.end.status"),
+            }
         if run.ends == "stop":
             yield self._event(
                 "orchestrator_decision", node, f"{node.key}/stop", late=True, decision="stop", **known

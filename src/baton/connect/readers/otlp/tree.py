@@ -28,7 +28,19 @@ class Node:
     """A span in its place."""
 
     __slots__ = (
-        "actor", "alone", "children", "depth", "end", "kind", "merged", "missing", "parent", "spawns", "span", "start", "why",
+        "actor",
+        "alone",
+        "children",
+        "depth",
+        "end",
+        "kind",
+        "merged",
+        "missing",
+        "parent",
+        "span",
+        "spawns",
+        "start",
+        "why",
     )  # fmt: skip
 
     def __init__(self, span: Span, kind: Kind) -> None:
@@ -220,7 +232,9 @@ def _same_thing(node: Node) -> Node | None:
             return None
         return above
     if node.kind is Kind.TOOL:
-        same = tool_name(above.span) == tool_name(node.span) and not _differ(above, node, "gen_ai.tool.call.id")
+        same = tool_name(above.span) == tool_name(node.span) and not _differ(
+            above, node, "gen_ai.tool.call.id"
+        )
         return above if same else None
     if node.kind is Kind.AGENT:
         return above if agent_identity(above.span) == agent_identity(node.span) else None

@@ -303,7 +303,9 @@ class Store:
                 rows = [find_row(self._connection, trace_id) for trace_id in dict.fromkeys(trace_ids)]
             open_ = [row.trace_id for row in rows if row.ending is None]
             if open_ and not unfinished:
-                raise UsageError(f"trace {open_[0]!r} in {self.path} is unfinished; only finished ones can go.")
+                raise UsageError(
+                    f"trace {open_[0]!r} in {self.path} is unfinished; only finished ones can go."
+                )
             with transaction(self._connection, self.path) as run:
                 for row in rows:
                     limits = (first_key(row.number), first_key(row.number + 1))
