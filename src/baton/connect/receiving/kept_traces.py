@@ -15,15 +15,13 @@ from pathlib import Path
 
 from baton.connect.assemble import Assembler
 from baton.connect.import_report import ImportReport
+from baton.connect.importing import write_if_other, write_report
 from baton.connect.readers.otlp.files import read_spans
 from baton.connect.readers.otlp.reader import Traces
 from baton.connect.readers.otlp.span import LogRecord, Span
 from baton.connect.readers.otlp.telling import sightings_of
 from baton.connect.receiving.request_journal import RequestJournal
-from baton.trace.formats.sqlite.store import Store
-from baton.trace.trace import Trace
-
-STORE = "traces.db"
+from baton.trace.formats.durable import Lock
 
 _EVERY_S = 0.5
 _SHARE = 10  # assembling may take one part in this many of the time
@@ -37,7 +35,10 @@ class KeptTraces:
         self.report = ImportReport()
         self.num_traces = 0
         self._journal = journal
-        self._store = Store.open(out / STORE)
+        self._out = out
+        self._held = Lock(
+            out / ".receiving-lock", f"another receiver writes into {out}: one process at a time."
+        )
         self._idle_s = idle_seconds
         self._lock = threading.Lock()
         self._traces = Traces()
@@ -76,7 +77,7 @@ class KeptTraces:
         try:
             self.bring_up_to_date()
         finally:
-            self._store.close()
+            self._held.release()
 
     def bring_up_to_date(self) -> None:
         """Make traces of all that changed."""
@@ -84,6 +85,8 @@ class KeptTraces:
             changed, self._changed = sorted(self._changed), set()
         for trace_id in changed:
             self._assemble(trace_id)
+        if changed:
+            write_report(self._out, self.report)
 
     def _assemble(self, trace_id: str) -> None:
         again = trace_id in self._let_go
@@ -94,22 +97,13 @@ class KeptTraces:
                 self._traces.add(earlier, ImportReport())
             spans = list(self._traces.held(trace_id))
         report = ImportReport()  # of a trace that is made again, only the last time counts
-        assembler = Assembler("otlp", report)
+        assembler = Assembler("otlp", report, live=not self._closing.is_set())
         assembler.see(sightings_of(trace_id, spans, report))
         for trace in assembler.traces():
-            self._write(trace)
+            write_if_other(self._out / f"{trace.trace_id}.jsonl", trace)
             if trace.trace_id not in self._known:
                 self._known.add(trace.trace_id)
                 self.num_traces += 1
-
-    def _write(self, trace: Trace) -> None:
-        """In place of what was there of it; what has not changed is left alone."""
-        if trace.trace_id in self._store:
-            if self._store.read(trace.trace_id) == trace:
-                return
-            self._store.drop([trace.trace_id], unfinished=True)
-        self._store.add(trace)
-        self._store.commit()
 
     def _from_journal(self, trace_id: str) -> list[Span | LogRecord]:
         paths = sorted(self._journal.folder.iterdir())

@@ -90,8 +90,11 @@ def _is_protobuf(head: bytes) -> bool:
     for start in _starts(head):
         if start < len(head) - 4 and head[start] == 0x0A:
             inner = _after_varint(head, start + 1)
-            if inner < len(head) and head[inner] in (0x0A, 0x12, 0x1A):
-                return b"\x12\x08" in head or b"\x1a" in head
+            if inner < len(head) and head[inner] in (0x0A, 0x12):
+                # Ids of a span or a log record: their tags with their lengths.
+                return (b"\x0a\x10" in head and b"\x12\x08" in head) or (
+                    b"\x4a\x10" in head and b"\x52\x08" in head
+                )
     return False
 
 

@@ -292,19 +292,15 @@ class Store:
         self._num_commits = (self._num_commits or 0) + 1
         self._witness.acknowledge(self._num_commits)
 
-    def drop(self, trace_ids: Iterable[str], *, unfinished: bool = False) -> None:
-        """Remove finished traces, and payloads no other trace uses. Their room is used again.
-
-        `unfinished` ones go too where whoever drops them is the only one who writes them.
-        """
+    def drop(self, trace_ids: Iterable[str]) -> None:
+        """Remove finished traces, and payloads no other trace uses. Their room is used again."""
         with self._commit_lock:
             with reading(self.path):
                 num_traces = len(read_rows(self._connection))
                 rows = [find_row(self._connection, trace_id) for trace_id in dict.fromkeys(trace_ids)]
-            open_ = [row.trace_id for row in rows if row.ending is None]
-            if open_ and not unfinished:
+            if unfinished := [row.trace_id for row in rows if row.ending is None]:
                 raise UsageError(
-                    f"trace {open_[0]!r} in {self.path} is unfinished; only finished ones can go."
+                    f"trace {unfinished[0]!r} in {self.path} is unfinished; only finished ones can go."
                 )
             with transaction(self._connection, self.path) as run:
                 for row in rows:
