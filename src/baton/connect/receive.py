@@ -18,8 +18,9 @@ import threading
 import zlib
 from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BufferedIOBase
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from msgspec import Struct
 
@@ -160,7 +161,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def setup(self) -> None:
-        self.timeout = self.server.receiver.limits.seconds
+        self.request.settimeout(self.server.receiver.limits.seconds)
         super().setup()
 
     def do_POST(self) -> None:
@@ -299,7 +300,7 @@ def _listen(host: str, port: int, receiver: Receiver) -> _Server:
         ) from None
 
 
-def _read(file: BinaryIO, size: int) -> bytes:
+def _read(file: BufferedIOBase, size: int) -> bytes:
     found = bytearray()
     while len(found) < size:
         part = file.read(min(_CHUNK_BYTES, size - len(found)))
@@ -309,7 +310,7 @@ def _read(file: BinaryIO, size: int) -> bytes:
     return bytes(found)
 
 
-def _chunks(file: BinaryIO, most: int) -> bytes:
+def _chunks(file: BufferedIOBase, most: int) -> bytes:
     """A body of which nobody says the length before."""
     found = bytearray()
     while True:

@@ -13,6 +13,7 @@ SOURCES: Final[Mapping[str, Source]] = LateSources(
     {
         "claude-code": "claude_code.source:ClaudeCode",
         "codex": "codex.source:Codex",
+        "otlp": "otlp.reader:OtlpSource",
         "seen": "seen_journal:SeenJournal",
         "inspect": "inspect_eval.source:InspectSource",
         "atif": "atif:AtifSource",
@@ -20,7 +21,6 @@ SOURCES: Final[Mapping[str, Source]] = LateSources(
         "mast": "mast:MastSource",
         "magentic-one": "magentic_one:MagenticOneSource",
         "messages": "messages:MessagesSource",
-        "otlp": "otlp.reader:OtlpSource",
     },
 )
 """The more particular a kind, the earlier it stands: a place is of the first kind that knows it."""

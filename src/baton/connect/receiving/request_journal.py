@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import threading
 import time
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO
 
 import msgspec
 
@@ -39,7 +39,7 @@ class RequestJournal:
                 f"cannot receive into {str(out)!r}: {error.strerror}. Give a folder that can be written: --out DIR"
             ) from None
         self._stem = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
-        self._files: dict[tuple[str, bool], BinaryIO] = {}
+        self._files: dict[tuple[str, bool], FileIO] = {}
         self._lock = threading.Lock()
 
     def earlier(self) -> list[Path]:
@@ -70,9 +70,9 @@ class RequestJournal:
                 file.close()
             self._files.clear()
 
-    def _file(self, signal: str, is_json: bool) -> BinaryIO:
+    def _file(self, signal: str, is_json: bool) -> FileIO:
         kind = signal, is_json
         if kind not in self._files:
             path = self.folder / f"{self._stem}{_ENDINGS[kind]}"
-            self._files[kind] = path.open("ab", buffering=0)  # type: ignore[assignment]  # unbuffered: a FileIO
+            self._files[kind] = path.open("ab", buffering=0)  # unbuffered: one write each
         return self._files[kind]

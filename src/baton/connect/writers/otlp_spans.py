@@ -173,9 +173,9 @@ class _Writing:
         told = self._prompt(call)
         if told:
             a["gen_ai.input.messages"] = _json([_message(role, text) for role, text in told])
-            for place, (role, text) in enumerate(told):
+            for place, (role, words) in enumerate(told):
                 a[f"llm.input_messages.{place}.message.role"] = role
-                a[f"llm.input_messages.{place}.message.content"] = text
+                a[f"llm.input_messages.{place}.message.content"] = words
         text = self.trace.text(call.completion_ref)
         uses = [
             event for event in self.said.get(call.id, ()) if event.tool is not None and event.type in _DIRECT

@@ -5,8 +5,8 @@ One place for all attribute names but those of messages. A function here reads o
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable
 from enum import Enum, auto
 from typing import Any
 
@@ -294,7 +294,7 @@ def temperature(span: Span) -> float | None:
     if found is None and "llm.invocation_parameters" in a:
         inner = parsed(a["llm.invocation_parameters"])
         found = inner.get("temperature") if isinstance(inner, dict) else None
-    return _number(found, float)
+    return _number(found)
 
 
 def failure(span: Span) -> str | None:
@@ -352,16 +352,17 @@ def _value(a: dict[str, Any], *names: str) -> Any:
 
 def _count(a: dict[str, Any], *names: str) -> int | None:
     for name in names:
-        found = _number(a.get(name), int)
-        if found is not None and found >= 0:
-            return found
+        found = _number(a.get(name))
+        if found is not None and found >= 0 and found == int(found):
+            return int(found)
     return None
 
 
-def _number(value: Any, kind: Callable[[Any], Any]) -> Any:
+def _number(value: Any) -> float | None:
     if isinstance(value, bool) or value is None:
         return None
     try:
-        return kind(value)
+        found = float(value)
     except (TypeError, ValueError, OverflowError):
         return None
+    return found if math.isfinite(found) else None

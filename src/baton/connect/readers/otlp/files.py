@@ -10,8 +10,8 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Iterator
+from io import BufferedIOBase
 from pathlib import Path
-from typing import IO
 
 from baton.connect.import_report import ImportReport
 from baton.connect.readers.otlp.json_spans import decode_json, spans_of
@@ -65,7 +65,7 @@ def read_spans(path: Path, report: ImportReport) -> Iterator[Span | LogRecord]:
         report.skip("the end of a packed file is missing or damaged", str(path))
 
 
-def _opened(path: Path) -> IO[bytes]:
+def _opened(path: Path) -> BufferedIOBase:
     file = path.open("rb")
     if file.read(2) == b"\x1f\x8b":
         file.close()
