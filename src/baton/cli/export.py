@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from baton.cli import add_trace
+from baton.cli import add_repeated, add_trace
 from baton.cli.printing import remark, say
 from baton.cli.view import attached
 from baton.compose.runs import one_trace, traces_at
@@ -17,6 +17,7 @@ from baton.compose.training_rows import ROW_FORMATS, training_rows, write_rows
 from baton.errors import UsageError
 from baton.trace.formats import encode
 from baton.trace.formats.durable import atomic_file, refuse_written
+from baton.view.text import count
 from baton.view.web.export_page import export_html
 
 
@@ -25,22 +26,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "examples:\n"
         "  baton export html runs/sum --out sum.html\n"
         "  baton export atif runs/sum --out sum.atif.json\n"
+        "  baton export otlp runs/sum --endpoint http://127.0.0.1:6006/v1/traces\n"
         "  baton export trl-rows credited.jsonl --out rows.parquet"
     )
     parser.add_argument(
         "format",
         metavar="FORMAT",
-        help="html: one page, with everything in it; atif, or another format of baton convert; "
+        help="html: one page, with everything in it; atif, otlp, or another format of baton convert; "
         "trl-rows or verl-rows: token ids, masks and advantages from the credits of all traces, Parquet or .jsonl",
     )
     add_trace(parser, "a file that holds traces")
     parser.add_argument("--without-payloads", action="store_true", help="leave out what was said")
     parser.add_argument("--estimator", metavar="E", help="of rows: whose credits, where there are several")
-    parser.add_argument("--out", metavar="FILE", required=True, help="where it goes")
+    parser.add_argument("--out", metavar="FILE", help="where it goes")
+    parser.add_argument("--endpoint", metavar="URL", help="of otlp: send the spans there, such as to Phoenix")
+    add_repeated(parser, "--header", "NAME=VALUE", "of an endpoint that wants to know who sends")
     parser.add_argument("--force", action="store_true", help="replace FILE if it is there")
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.endpoint is not None:
+        return _send(args)
+    if args.out is None:
+        raise UsageError("--out is missing: where it goes. Type: --out FILE")
     out = Path(args.out)
     if out.is_dir():
         raise UsageError(f"{out} is a directory. Give a file: --out {out / 'trace.html'}")
@@ -64,6 +72,23 @@ def run(args: argparse.Namespace) -> int:
     with atomic_file(out) as file:
         file.write(page)
     say(f"wrote    {out}: {len(trace.events):,} events, {len(page):,} bytes")
+    return 0
+
+
+def _send(args: argparse.Namespace) -> int:
+    from baton.connect.writers.otlp import send
+
+    if args.format != "otlp" or args.out is not None:
+        raise UsageError("--endpoint takes spans, and no file: baton export otlp TRACE --endpoint URL")
+    headers = {}
+    for given in args.header:
+        name, equals, value = given.partition("=")
+        if not equals or not name:
+            raise UsageError(f"--header is {given!r}; expected NAME=VALUE.")
+        headers[name] = value
+    trace = one_trace(args.path, args.trace)
+    num_spans = send(trace.without_payloads() if args.without_payloads else trace, args.endpoint, headers)
+    say(f"sent     {trace.trace_id}: {count(num_spans, 'span')} to {args.endpoint}")
     return 0
 
 
