@@ -92,11 +92,7 @@ class _Writing:
         parent = frame
         if life.parent is not None:
             parent = self.made[f"agent/{life.parent}"]
-        begun = (
-            spawn.t
-            if spawn is not None
-            else min((e.t for e in self.by_agent.get(agent, ())), default=life.born_t)
-        )
+        begun = spawn.t if spawn is not None else self._first(agent, life.born_t)
         a: dict[str, Any] = {
             "gen_ai.operation.name": "invoke_agent",
             "gen_ai.provider.name": SCOPE,
@@ -118,6 +114,12 @@ class _Writing:
         if spawn.tool is not None:
             a["gen_ai.tool.name"] = spawn.tool
         _put_input(a, self.trace.text(spawn.content_ref), "user")
+
+    def _first(self, agent: str, born: float) -> float:
+        """When a root began: with its first event, or with a call that is older."""
+        times = [event.t for event in self.by_agent.get(agent, ())]
+        times += [call.t for call in self.trace.calls if call.agent == agent and call.t is not None]
+        return min(times, default=born)
 
     def _ask(self, span: Span) -> None:
         told = meta_table(self.trace.header, "connect").get("task")
