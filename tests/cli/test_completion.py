@@ -56,7 +56,7 @@ def test_commands_options_names_and_paths(script: Path, tmp_path: Path) -> None:
         return completed(script, line, tmp_path)
 
     assert offered("baton ") == list(COMMANDS)
-    assert offered("baton re") == ["resume", "replay", "reward", "recipes"]
+    assert offered("baton re") == ["resume", "replay", "receive", "reward", "recipes"]
     assert offered("baton game ") == ["list", "solve", "play", "regret"]
     assert {"--topology", "--policy", "--rollouts", "--out"} <= set(offered("baton run --"))
     assert offered("baton run --to") == ["--topology", "--tool"]

@@ -14,7 +14,7 @@ from baton.connect.assemble import assemble
 from baton.connect.import_report import ImportReport
 from baton.connect.readers.otlp.json_spans import decode_json, spans_of
 from baton.connect.readers.otlp.protobuf import decode_traces
-from baton.connect.readers.otlp.span import Span
+from baton.connect.readers.otlp.span import OtelSpan
 from baton.connect.readers.otlp.telling import sightings_of
 from baton.connect.writers.otlp import json_request, protobuf_request
 from baton.connect.writers.otlp_spans import spans_of_trace
@@ -25,7 +25,7 @@ from baton.trace.validation.checks import validate
 _COMPARED = ("spawn", "return", "tool_call", "tool_result", "message", "aggregate")
 
 
-def told_by(spans: list[Span]) -> Trace:
+def told_by(spans: list[OtelSpan]) -> Trace:
     report = ImportReport()
     (trace,) = assemble(sightings_of(spans[0].trace_id, spans, report), report, kind="otlp")
     return trace

@@ -26,7 +26,7 @@ from msgspec import Struct
 
 from baton.connect.readers.otlp.json_spans import decode_json, spans_of
 from baton.connect.readers.otlp.protobuf import decode_logs, decode_traces
-from baton.connect.readers.otlp.span import LogRecord, Span, Unreadable
+from baton.connect.readers.otlp.span import LogRecord, OtelSpan, Unreadable
 from baton.connect.receiving.kept_traces import KeptTraces
 from baton.connect.receiving.otlp_answers import accepted, refused
 from baton.connect.receiving.request_journal import RequestJournal
@@ -139,14 +139,14 @@ class Receiver:
         return rejected, f"{rejected} spans have no trace id or no span id" if rejected else ""
 
 
-def decoded(signal: str, body: bytes, *, is_json: bool) -> list[Span | LogRecord]:
+def decoded(signal: str, body: bytes, *, is_json: bool) -> list[OtelSpan | LogRecord]:
     """The spans or log records of a request; `Refused` says what is wrong with it."""
     try:
         if is_json:
             value = decode_json(body)
             if not isinstance(value, dict):
                 raise Unreadable(f"{type(value).__name__} where an object is expected")
-            wanted = Span if signal == "traces" else LogRecord
+            wanted = OtelSpan if signal == "traces" else LogRecord
             return [one for one in spans_of(value, "") if isinstance(one, wanted)] if value else []
         return [*decode_traces(body)] if signal == "traces" else [*decode_logs(body)]
     except Unreadable as error:

@@ -18,7 +18,7 @@ from baton.connect.import_report import ImportReport
 from baton.connect.importing import write_if_other, write_report
 from baton.connect.readers.otlp.files import read_spans
 from baton.connect.readers.otlp.reader import Traces
-from baton.connect.readers.otlp.span import LogRecord, Span
+from baton.connect.readers.otlp.span import LogRecord, OtelSpan
 from baton.connect.readers.otlp.telling import sightings_of
 from baton.connect.receiving.request_journal import RequestJournal
 from baton.trace.formats.durable import Lock
@@ -56,7 +56,7 @@ class KeptTraces:
             self.add(read_spans(path, self.report), counted=True)
         self._worker.start()
 
-    def add(self, found: Iterable[Span | LogRecord], *, counted: bool = False) -> None:
+    def add(self, found: Iterable[OtelSpan | LogRecord], *, counted: bool = False) -> None:
         with self._lock:
             found = list(found)
             if not counted:
@@ -105,7 +105,7 @@ class KeptTraces:
                 self._known.add(trace.trace_id)
                 self.num_traces += 1
 
-    def _from_journal(self, trace_id: str) -> list[Span | LogRecord]:
+    def _from_journal(self, trace_id: str) -> list[OtelSpan | LogRecord]:
         paths = sorted(self._journal.folder.iterdir())
         return [one for path in paths for one in read_spans(path, ImportReport()) if one.trace_id == trace_id]
 

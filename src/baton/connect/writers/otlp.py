@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from baton.connect.readers.otlp.span import Span, SpanEvent
+from baton.connect.readers.otlp.span import OtelSpan, SpanEvent
 from baton.connect.receiving.otlp_answers import varint
 from baton.connect.writers.otlp_spans import spans_of_trace
 from baton.errors import UsageError
@@ -62,7 +62,7 @@ def send(trace: Trace, endpoint: str, headers: dict[str, str] | None = None) -> 
     return len(spans)
 
 
-def json_request(spans: list[Span]) -> dict[str, Any]:
+def json_request(spans: list[OtelSpan]) -> dict[str, Any]:
     """An ExportTraceServiceRequest; ids in hex, 64-bit numbers as text, as OTLP's JSON has them."""
     resource = spans[0].resource if spans else {}
     return {
@@ -80,7 +80,7 @@ def json_request(spans: list[Span]) -> dict[str, Any]:
     }
 
 
-def _json_span(span: Span) -> dict[str, Any]:
+def _json_span(span: OtelSpan) -> dict[str, Any]:
     made: dict[str, Any] = {
         "traceId": span.trace_id,
         "spanId": span.span_id,
@@ -124,7 +124,7 @@ def _clean(value: Any) -> str:
     return str(value).encode("utf-8", "replace").decode()
 
 
-def protobuf_request(spans: list[Span]) -> bytes:
+def protobuf_request(spans: list[OtelSpan]) -> bytes:
     """The same in protobuf's wire format."""
     resource = b"".join(
         _field(1, _pair(key, value)) for key, value in (spans[0].resource if spans else {}).items()
@@ -134,7 +134,7 @@ def protobuf_request(spans: list[Span]) -> bytes:
     return _field(1, _field(1, resource) + _field(2, scoped))
 
 
-def _protobuf_span(span: Span) -> bytes:
+def _protobuf_span(span: OtelSpan) -> bytes:
     made = [
         _field(1, bytes.fromhex(span.trace_id)),
         _field(2, bytes.fromhex(span.span_id)),

@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from baton.connect.readers.otlp.span import Span, SpanEvent
+from baton.connect.readers.otlp.span import OtelSpan, SpanEvent
 from baton.trace.graph.lineage import NO_EFFECT, Lineage
 from baton.trace.outcome import stops
 from baton.trace.records import Call, Event
@@ -32,7 +32,7 @@ SCOPE = "baton"
 _DIRECT = frozenset(("spawn", "tool_call", "tool_result"))
 
 
-def spans_of_trace(trace: Trace, *, started: float | None = None) -> list[Span]:
+def spans_of_trace(trace: Trace, *, started: float | None = None) -> list[OtelSpan]:
     """All spans of a trace. `started` is its zero in seconds since 1970, where the trace does not say: else now."""
     return _Writing(trace, started).spans()
 
@@ -62,11 +62,11 @@ class _Writing:
         self.answers = self._answers()
         self.answered = {result.id for result in self.answers.values()}
         self.said = self._said()
-        self.made: dict[str, Span] = {}
+        self.made: dict[str, OtelSpan] = {}
         self.clock: dict[str, int] = {}
         self.resource = {"service.name": trace.header.system or "baton", "baton.trace_id": trace.trace_id}
 
-    def spans(self) -> list[Span]:
+    def spans(self) -> list[OtelSpan]:
         lives = list(self.lineage.lives.values())
         frame = self._frame() if len(self.lineage.roots) != 1 else None
         for life in lives:
@@ -83,10 +83,10 @@ class _Writing:
             return [frame, *self.made.values()]
         return list(self.made.values())
 
-    def _frame(self) -> Span:
+    def _frame(self) -> OtelSpan:
         return self._span("frame", "", self.trace.header.task_id or "team", None, self.zero_ns, {}, "CHAIN")
 
-    def _agent(self, agent: str, role: str | None, frame: Span | None) -> None:
+    def _agent(self, agent: str, role: str | None, frame: OtelSpan | None) -> None:
         spawn = self.born.get(agent)
         life = self.lineage.lives[agent]
         parent = frame
@@ -121,7 +121,7 @@ class _Writing:
         times += [call.t for call in self.trace.calls if call.agent == agent and call.t is not None]
         return min(times, default=born)
 
-    def _ask(self, span: Span) -> None:
+    def _ask(self, span: OtelSpan) -> None:
         told = meta_table(self.trace.header, "connect").get("task")
         _put_input(span.attributes, told if isinstance(told, str) else self.trace.header.task_id, "user")
 
@@ -240,7 +240,7 @@ class _Writing:
             span.failed, span.message = True, result.status
             a["baton.event.result_status"] = result.status
 
-    def _other(self, event: Event, parent: Span | None) -> None:
+    def _other(self, event: Event, parent: OtelSpan | None) -> None:
         """What the conventions have no word for: a span that says of itself what it is."""
         a = {"baton.event.type": event.type, "gen_ai.agent.name": event.agent, **self._details(event)}
         if event.decision != "none":
@@ -354,10 +354,17 @@ class _Writing:
         return None if event.call is None else self._id("call", event.call)
 
     def _span(
-        self, kind: str, name: str, title: str, parent: Span | None, start: int, a: dict[str, Any], shown: str
-    ) -> Span:
+        self,
+        kind: str,
+        name: str,
+        title: str,
+        parent: OtelSpan | None,
+        start: int,
+        a: dict[str, Any],
+        shown: str,
+    ) -> OtelSpan:
         a.setdefault("openinference.span.kind", shown)
-        span = Span(
+        span = OtelSpan(
             self.trace_id, self._id(kind, name), None if parent is None else parent.span_id, title, start, start + 1, a,
             resource=self.resource, scope=SCOPE,
         )  # fmt: skip

@@ -11,7 +11,7 @@ from enum import Enum, auto
 from typing import Any
 
 from baton.connect.readers.otlp.messages import Message, as_json, as_text, messages, parsed, talk_of
-from baton.connect.readers.otlp.span import Span
+from baton.connect.readers.otlp.span import OtelSpan
 
 
 class Kind(Enum):
@@ -73,7 +73,7 @@ _PUSHED = re.compile(r'"langgraph_triggers": ?\[[^\]]*"__pregel_push"')
 _HANDOFF = re.compile(r"^(?:handoff|transfer|hand_off|delegate)[_ ]to[_ ](.+)$", re.IGNORECASE)
 
 
-def kind_of(span: Span) -> Kind:
+def kind_of(span: OtelSpan) -> Kind:
     """What a span is, by the conventions in the order in which they are sure."""
     a = span.attributes
     if "baton.event.type" in a:
@@ -100,7 +100,7 @@ def kind_of(span: Span) -> Kind:
     return Kind.NONE
 
 
-def agent_name(span: Span) -> str | None:
+def agent_name(span: OtelSpan) -> str | None:
     """What an agent's span calls its agent."""
     a = span.attributes
     named = _known(
@@ -111,7 +111,7 @@ def agent_name(span: Span) -> str | None:
     return _NAME_STARTS.sub("", _NAME_ENDS.sub("", span.name)) or span.name or None
 
 
-def is_unnamed_frame(span: Span) -> bool:
+def is_unnamed_frame(span: OtelSpan) -> bool:
     """OpenInference marks an openai-agents trace as AGENT, too; it has no name of an agent."""
     a = span.attributes
     return (
@@ -120,41 +120,41 @@ def is_unnamed_frame(span: Span) -> bool:
     )
 
 
-def is_ours(span: Span) -> bool:
+def is_ours(span: OtelSpan) -> bool:
     """Whether Baton wrote it: then its words are kept as they are, and nothing is concluded from them."""
     return span.scope == "baton" or "baton.event.id" in span.attributes
 
 
-def agent_identity(span: Span) -> str:
+def agent_identity(span: OtelSpan) -> str:
     """Tells one agent from another where names may be shared."""
     return _known(span.attributes, "gen_ai.agent.id") or agent_name(span) or ""
 
 
-def named_agent(span: Span) -> str | None:
+def named_agent(span: OtelSpan) -> str | None:
     """The agent that a span which is no agent's says it belongs to."""
     return _known(span.attributes, "gen_ai.agent.name", "agent.name")
 
 
-def conversation(span: Span) -> str | None:
+def conversation(span: OtelSpan) -> str | None:
     return _known(span.attributes, "gen_ai.conversation.id", "gcp.vertex.agent.session_id")
 
 
-def workflow_name(span: Span) -> str:
+def workflow_name(span: OtelSpan) -> str:
     found = _known(span.attributes, "gen_ai.workflow.name", "workflow.name", "traceloop.entity.name")
     return found or _NAME_STARTS.sub("", span.name) or span.name
 
 
-def tool_name(span: Span) -> str:
+def tool_name(span: OtelSpan) -> str:
     a = span.attributes
     found = _known(a, "gen_ai.tool.name", "tool.name", "traceloop.entity.name", "gen_ai.data_source.id")
     return found or _NAME_STARTS.sub("", span.name) or span.name
 
 
-def tool_call_id(span: Span) -> str | None:
+def tool_call_id(span: OtelSpan) -> str | None:
     return _known(span.attributes, "gen_ai.tool.call.id", "tool_call.id", "tool.id")
 
 
-def tool_arguments(span: Span) -> str | None:
+def tool_arguments(span: OtelSpan) -> str | None:
     found = _value(
         span.attributes,
         "gen_ai.tool.call.arguments", "tool_arguments", "gcp.vertex.agent.tool_call_args", "tool.parameters_used",
@@ -170,7 +170,7 @@ def tool_arguments(span: Span) -> str | None:
     return None if found is None else as_text(found)
 
 
-def tool_result(span: Span) -> str | None:
+def tool_result(span: OtelSpan) -> str | None:
     found = _value(
         span.attributes,
         "gen_ai.tool.call.result", "tool_response", "gcp.vertex.agent.tool_response", "output.value",
@@ -187,7 +187,7 @@ def tool_result(span: Span) -> str | None:
     return as_text(found)
 
 
-def handed_to(span: Span) -> str | None:
+def handed_to(span: OtelSpan) -> str | None:
     """The name of the agent that a tool passes control to; None: it is an ordinary tool."""
     found = _HANDOFF.match(tool_name(span))
     if found is None or is_ours(span):
@@ -202,7 +202,7 @@ def handed_to(span: Span) -> str | None:
     )
 
 
-def task_of(span: Span) -> str | None:
+def task_of(span: OtelSpan) -> str | None:
     """What an agent was asked, out of its own span."""
     a = span.attributes
     whole = parsed(a.get("pydantic_ai.all_messages"))
@@ -239,7 +239,7 @@ def _last_before_answer(told: list[Message]) -> Message | None:
     return found
 
 
-def answer_of(span: Span) -> str | None:
+def answer_of(span: OtelSpan) -> str | None:
     """What an agent gave back, out of its own span."""
     a = span.attributes
     if a.get("final_result") is not None:
@@ -252,7 +252,7 @@ def answer_of(span: Span) -> str | None:
     return None if found is None else _worded(found, ("answer", "output", "result", "response"))
 
 
-def usage(span: Span) -> tuple[int | None, int | None]:
+def usage(span: OtelSpan) -> tuple[int | None, int | None]:
     """Tokens of the prompt and of the answer, as billed."""
     a = span.attributes
     return (
@@ -272,13 +272,13 @@ _USAGE_DETAILS = (
 )  # fmt: skip
 
 
-def details(span: Span) -> dict[str, Any]:
+def details(span: OtelSpan) -> dict[str, Any]:
     """What else is known of a call, under the source's own names."""
     a = span.attributes
     return {name: a[name] for name in _USAGE_DETAILS if a.get(name) not in (None, 0, "")}
 
 
-def model_name(span: Span) -> str | None:
+def model_name(span: OtelSpan) -> str | None:
     return _known(
         span.attributes,
         "gen_ai.response.model",
@@ -288,7 +288,7 @@ def model_name(span: Span) -> str | None:
     )
 
 
-def temperature(span: Span) -> float | None:
+def temperature(span: OtelSpan) -> float | None:
     a = span.attributes
     found = a.get("gen_ai.request.temperature")
     if found is None and "llm.invocation_parameters" in a:
@@ -297,7 +297,7 @@ def temperature(span: Span) -> float | None:
     return _number(found)
 
 
-def failure(span: Span) -> str | None:
+def failure(span: OtelSpan) -> str | None:
     """What went wrong, in words; None: nothing is said to have."""
     a = span.attributes
     if is_ours(span):
@@ -310,24 +310,24 @@ def failure(span: Span) -> str | None:
     return span.message or as_text(a.get("error.message") or a.get("error.type") or "it failed")
 
 
-def graph_node(span: Span) -> str | None:
+def graph_node(span: OtelSpan) -> str | None:
     """The LangGraph node in which a span ran; None: it names none."""
     found = _NODE.search(_metadata(span))
     return None if found is None else found[1]
 
 
-def was_sent(span: Span) -> bool:
+def was_sent(span: OtelSpan) -> bool:
     """Whether LangGraph ran it for a Send; a node that follows by an edge is pulled."""
     return _PUSHED.search(_metadata(span)) is not None
 
 
-def _metadata(span: Span) -> str:
+def _metadata(span: OtelSpan) -> str:
     # Searched and not decoded: it may have been cut off, and it is the same for all spans below a node.
     text = span.attributes.get("metadata")
     return text if isinstance(text, str) else ""
 
 
-def message_of(tool: Span) -> str | None:
+def message_of(tool: OtelSpan) -> str | None:
     """What an agent says when it passes control."""
     arguments = parsed(tool_arguments(tool))
     if not isinstance(arguments, dict):

@@ -16,7 +16,7 @@ from pathlib import Path
 from baton.connect.import_report import ImportReport
 from baton.connect.readers.otlp.json_spans import decode_json, spans_of
 from baton.connect.readers.otlp.protobuf import decode_logs, decode_traces, split_delimited
-from baton.connect.readers.otlp.span import LogRecord, Span, Unreadable
+from baton.connect.readers.otlp.span import LogRecord, OtelSpan, Unreadable
 from baton.errors import CorruptError, UsageError
 
 _LOOK_BYTES = 65_536
@@ -49,7 +49,7 @@ def files_of(place: Path) -> list[Path]:
     return [place]
 
 
-def read_spans(path: Path, report: ImportReport) -> Iterator[Span | LogRecord]:
+def read_spans(path: Path, report: ImportReport) -> Iterator[OtelSpan | LogRecord]:
     """Everything that can be read of a file. An entry that cannot is told to the report."""
     try:
         with _opened(path) as file:
@@ -109,7 +109,7 @@ def _after_varint(data: bytes, at: int) -> int:
     return at + 1
 
 
-def _read_protobuf(path: Path, report: ImportReport) -> Iterator[Span | LogRecord]:
+def _read_protobuf(path: Path, report: ImportReport) -> Iterator[OtelSpan | LogRecord]:
     with _opened(path) as file:
         data = file.read()
     parts, torn = split_delimited(data)
@@ -136,7 +136,7 @@ def _read_protobuf(path: Path, report: ImportReport) -> Iterator[Span | LogRecor
 
 def _decoded(
     bodies: list[bytes], path: Path, report: ImportReport, place: int = 0
-) -> Iterator[Span | LogRecord]:
+) -> Iterator[OtelSpan | LogRecord]:
     at = f"{path.name}:{place}" if place else path.name
     for body in bodies:
         found = decode_request(body, at)
@@ -144,7 +144,7 @@ def _decoded(
         yield from found
 
 
-def decode_request(body: bytes, at: str) -> list[Span | LogRecord]:
+def decode_request(body: bytes, at: str) -> list[OtelSpan | LogRecord]:
     """A request of traces, or else of logs: on the wire both begin alike."""
     try:
         return [*decode_traces(body, at)]
@@ -158,7 +158,7 @@ def decode_request(body: bytes, at: str) -> list[Span | LogRecord]:
         return [*logs]
 
 
-def _read_json(path: Path, report: ImportReport) -> Iterator[Span | LogRecord]:
+def _read_json(path: Path, report: ImportReport) -> Iterator[OtelSpan | LogRecord]:
     for at, text in _values(path):
         try:
             found = list(spans_of(decode_json(text), at))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from baton.connect.readers.otlp.messages import Message, Talk, messages, talk_of
-from baton.connect.readers.otlp.span import Span
+from baton.connect.readers.otlp.span import OtelSpan
 
 _MESSAGES = "gen_ai.input.messages"
 _INSTRUCTIONS = "gen_ai.system_instructions"
@@ -23,7 +23,7 @@ class Grown(Struct):
 class _Last(Struct):
     call: str
     talk: Talk
-    span: Span
+    span: OtelSpan
 
 
 class Growth:
@@ -32,7 +32,7 @@ class Growth:
     def __init__(self) -> None:
         self._last: dict[str, _Last] = {}
 
-    def grow(self, agent: str, call: str, span: Span) -> Grown:
+    def grow(self, agent: str, call: str, span: OtelSpan) -> Grown:
         """What a call was told since the agent's last one, and what it said."""
         before = self._last.get(agent)
         rest = None if before is None else _rest_of_text(before.span, span)
@@ -49,7 +49,7 @@ class Growth:
         return Grown(before.call, _after_answer(before.talk.said, new), talk.said, talk.finish)
 
 
-def _rest_of_text(before: Span, now: Span) -> str | None:
+def _rest_of_text(before: OtelSpan, now: OtelSpan) -> str | None:
     """The new messages as a JSON list, where the old ones stand before them letter by letter."""
     old, new = before.attributes.get(_MESSAGES), now.attributes.get(_MESSAGES)
     if not isinstance(old, str) or not isinstance(new, str) or len(old) < 3 or len(new) <= len(old):
@@ -62,12 +62,12 @@ def _rest_of_text(before: Span, now: Span) -> str | None:
     return f"[{rest[1:]}" if rest.startswith(",") else None
 
 
-def _only_said(span: Span) -> Talk:
+def _only_said(span: OtelSpan) -> Talk:
     """A span's answer, without reading its prompt again."""
     a = span.attributes
     kept = {key: value for key, value in a.items() if key not in (_MESSAGES, _INSTRUCTIONS)}
     kept[_MESSAGES] = "[]"
-    return talk_of(Span("", "", None, "", 0, 0, kept))
+    return talk_of(OtelSpan("", "", None, "", 0, 0, kept))
 
 
 def _rest(old: list[Message], new: list[Message]) -> list[Message]:

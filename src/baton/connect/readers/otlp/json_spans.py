@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from baton.connect.readers.otlp.protobuf import with_body
-from baton.connect.readers.otlp.span import LogRecord, Span, SpanEvent, Unreadable
+from baton.connect.readers.otlp.span import LogRecord, OtelSpan, SpanEvent, Unreadable
 
 _GROUPS = ("resourceSpans", "resource_spans", "batches")
 _LOGS = ("resourceLogs", "resource_logs")
@@ -24,7 +24,7 @@ _SCOPES = ("scopeSpans", "scope_spans", "instrumentationLibrarySpans")
 _DIGITS = frozenset("0123456789abcdef")
 
 
-def spans_of(value: Any, at: str) -> Iterator[Span | LogRecord]:
+def spans_of(value: Any, at: str) -> Iterator[OtelSpan | LogRecord]:
     """Everything in one JSON value; raises `Unreadable` where it is none of the forms."""
     if isinstance(value, list):
         for place, item in enumerate(value, start=1):
@@ -49,7 +49,7 @@ def spans_of(value: Any, at: str) -> Iterator[Span | LogRecord]:
         raise Unreadable(f"an object with {shown} where resourceSpans or a span is expected")
 
 
-def _of_resource(group: dict[str, Any], at: str) -> Iterator[Span]:
+def _of_resource(group: dict[str, Any], at: str) -> Iterator[OtelSpan]:
     resource = _attributes((group.get("resource") or {}).get("attributes"))
     for scoped in _objects(_first(group, _SCOPES) or [], "scopeSpans"):
         named = scoped.get("scope") or scoped.get("instrumentationLibrary") or {}
@@ -58,14 +58,14 @@ def _of_resource(group: dict[str, Any], at: str) -> Iterator[Span]:
             yield _span(span, resource, scope, at)
 
 
-def _span(value: dict[str, Any], resource: dict[str, Any], scope: str, at: str) -> Span:
+def _span(value: dict[str, Any], resource: dict[str, Any], scope: str, at: str) -> OtelSpan:
     get = value.get
     span_id = hex_id(get("spanId") or get("span_id"))
     trace_id = hex_id(get("traceId") or get("trace_id"))
     status = get("status") or {}
     links = get("links")
     events = get("events")
-    return Span(
+    return OtelSpan(
         trace_id,
         span_id,
         hex_id(get("parentSpanId") or get("parent_span_id")) or None,
@@ -106,7 +106,7 @@ def _logs_of_resource(group: dict[str, Any], at: str) -> Iterator[LogRecord]:
             yield with_body(LogRecord(ids[0], ids[1], event, at), _any(value.get("body")))
 
 
-def _single(value: dict[str, Any], at: str) -> Span:
+def _single(value: dict[str, Any], at: str) -> OtelSpan:
     """`ReadableSpan.to_json()` and what is like it: attributes are a map, times are ISO texts."""
     context = value.get("context") or {}
     if not isinstance(context, dict):
@@ -125,7 +125,7 @@ def _single(value: dict[str, Any], at: str) -> Span:
     code = status.get("status_code") if isinstance(status, dict) else status
     said = status.get("description") if isinstance(status, dict) else value.get("status_message")
     resource = value.get("resource") or {}
-    return Span(
+    return OtelSpan(
         hex_id(context.get("trace_id") or value.get("trace_id")),
         span_id,
         hex_id(value.get("parent_id") or value.get("parent_span_id")) or None,

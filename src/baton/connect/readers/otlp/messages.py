@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from baton.connect.readers.otlp.span import Span
+from baton.connect.readers.otlp.span import OtelSpan
 
 _ROLES = {
     "human": "user",
@@ -32,7 +32,7 @@ _DETAILS = "gen_ai.client.inference.operation.details"
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
-class ToolUse(Struct, frozen=True, gc=False):
+class AskedTool(Struct, frozen=True, gc=False):
     """A tool that a model asked for."""
 
     id: str
@@ -46,7 +46,7 @@ class Message(Struct, frozen=True):
 
     role: str
     text: str
-    uses: tuple[ToolUse, ...] = ()
+    uses: tuple[AskedTool, ...] = ()
     answers: str = ""
     """Id of the tool use that it is the result of."""
 
@@ -83,7 +83,7 @@ def parsed(value: Any) -> Any:
     return value
 
 
-def talk_of(span: Span) -> Talk:
+def talk_of(span: OtelSpan) -> Talk:
     """What was told and said in a span; empty where the instrumentation keeps content out."""
     a = span.attributes
     told, said = a.get("gen_ai.input.messages"), a.get("gen_ai.output.messages")
@@ -145,7 +145,7 @@ def _from_content(role: str, item: dict[str, Any]) -> Message:
     if content is None:
         content = parsed(item.get("content"))
     texts: list[str] = []
-    uses: list[ToolUse] = []
+    uses: list[AskedTool] = []
     answers = str(item.get("tool_call_id") or (item.get("id") if role == "tool" else "") or "")
     for part in content if isinstance(content, list) else [content]:
         answers = _part(part, texts, uses) or answers
@@ -153,7 +153,7 @@ def _from_content(role: str, item: dict[str, Any]) -> Message:
     return Message("tool" if answers and role == "user" else role, "\n".join(texts), tuple(uses), answers)
 
 
-def _part(part: Any, texts: list[str], uses: list[ToolUse]) -> str:
+def _part(part: Any, texts: list[str], uses: list[AskedTool]) -> str:
     """Puts a part where it belongs; gives the id of the tool use that it answers, if it does."""
     if not isinstance(part, dict):
         if part is not None and part != "":
@@ -194,19 +194,19 @@ def _inner_text(value: Any) -> Any:
     return value
 
 
-def _use(item: dict[str, Any]) -> ToolUse:
+def _use(item: dict[str, Any]) -> AskedTool:
     function = item.get("function")
     if isinstance(function, dict):
         item = {"id": item.get("id"), **function}
     arguments = _first(item, "arguments", "args", "input")
-    return ToolUse(
+    return AskedTool(
         str(_first(item, "id", "tool_call_id", "call_id") or ""),
         str(item.get("name") or ""),
         arguments if isinstance(arguments, str) else as_json({} if arguments is None else arguments),
     )
 
 
-def _uses(value: Any) -> list[ToolUse]:
+def _uses(value: Any) -> list[AskedTool]:
     return [_use(item) for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
@@ -339,6 +339,6 @@ def _first(item: dict[str, Any], *names: str) -> Any:
     return next((item[name] for name in names if item.get(name) is not None), None)
 
 
-def tool_uses(said: Iterable[Message]) -> Iterator[ToolUse]:
+def tool_uses(said: Iterable[Message]) -> Iterator[AskedTool]:
     for message in said:
         yield from message.uses

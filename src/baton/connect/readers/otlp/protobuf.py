@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
-from baton.connect.readers.otlp.span import LogRecord, Span, SpanEvent, Unreadable
+from baton.connect.readers.otlp.span import LogRecord, OtelSpan, SpanEvent, Unreadable
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _DEEPEST = 64  # of values inside values; more is no attribute but an attack
@@ -20,9 +20,9 @@ _unpack_double = struct.Struct("<d").unpack_from
 _unpack_u64 = struct.Struct("<Q").unpack_from
 
 
-def decode_traces(body: bytes, at: str = "") -> list[Span]:
+def decode_traces(body: bytes, at: str = "") -> list[OtelSpan]:
     """The spans of one request; one whose ids are missing has empty ones."""
-    spans: list[Span] = []
+    spans: list[OtelSpan] = []
     for number, group in _messages(body, "a request"):
         if number == 1:
             _resource_spans(group, spans, at)
@@ -58,7 +58,7 @@ def split_delimited(data: bytes) -> tuple[list[bytes], int]:
     return found, end - at
 
 
-def _resource_spans(group: bytes, spans: list[Span], at: str) -> None:
+def _resource_spans(group: bytes, spans: list[OtelSpan], at: str) -> None:
     resource: dict[str, Any] = {}
     scopes: list[bytes] = []
     for number, part in _messages(group, "resource_spans"):
@@ -82,8 +82,8 @@ def _scope(data: bytes) -> str:
     return " ".join(_text(named[number]) for number in (1, 2) if named.get(number))
 
 
-def _span(data: bytes, resource: dict[str, Any], scope: str, at: str) -> Span:
-    span = Span("", "", None, "", 0, 0, {}, resource=resource, scope=scope)
+def _span(data: bytes, resource: dict[str, Any], scope: str, at: str) -> OtelSpan:
+    span = OtelSpan("", "", None, "", 0, 0, {}, resource=resource, scope=scope)
     for number, value in _fields(data):
         if number == 9:
             key, found = _key_value(_checked(value, "span.attributes"))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from baton.connect.import_report import ImportReport
 from baton.connect.readers.otlp.files import files_of, is_otlp, read_spans
-from baton.connect.readers.otlp.span import LogRecord, Span
+from baton.connect.readers.otlp.span import LogRecord, OtelSpan
 from baton.connect.readers.otlp.telling import sightings_of
 from baton.connect.seen import Seen
 
@@ -39,13 +39,13 @@ class Traces:
     """Spans by trace, with the log records that belong to them."""
 
     def __init__(self) -> None:
-        self.spans: dict[str, list[Span]] = {}
+        self.spans: dict[str, list[OtelSpan]] = {}
         self._logs: dict[str, list[LogRecord]] = {}
 
-    def add(self, found: Iterable[Span | LogRecord], report: ImportReport) -> set[str]:
+    def add(self, found: Iterable[OtelSpan | LogRecord], report: ImportReport) -> set[str]:
         """Returns the traces that they belong to."""
         touched: set[str] = set()
-        nameless: list[Span] = []
+        nameless: list[OtelSpan] = []
         for one in found:
             if isinstance(one, LogRecord):
                 self._logs.setdefault(one.trace_id, []).append(one)
@@ -64,7 +64,7 @@ class Traces:
             touched.add(trace_id)
         return touched
 
-    def held(self, trace_id: str) -> list[Span]:
+    def held(self, trace_id: str) -> list[OtelSpan]:
         """The spans of a trace with their log records as events."""
         spans = self.spans.get(trace_id, [])
         logs = self._logs.pop(trace_id, [])
@@ -80,7 +80,7 @@ class Traces:
                 self._logs[trace_id] = left
         return spans
 
-    def take(self, trace_id: str, report: ImportReport) -> list[Span]:
+    def take(self, trace_id: str, report: ImportReport) -> list[OtelSpan]:
         """The same, and nothing of it is held any more."""
         spans = self.held(trace_id)
         for record in self._logs.pop(trace_id, []):
@@ -89,10 +89,10 @@ class Traces:
         return spans
 
 
-def _by_root(spans: list[Span]) -> dict[str, list[Span]]:
+def _by_root(spans: list[OtelSpan]) -> dict[str, list[OtelSpan]]:
     """Spans that name no trace, by the outermost span above each: some files keep only parents."""
     parents = {span.span_id: span.parent_id for span in spans}
-    found: dict[str, list[Span]] = {}
+    found: dict[str, list[OtelSpan]] = {}
     for span in spans:
         root, steps = span.span_id, 0
         while (above := parents.get(root)) is not None and steps < len(spans):

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from baton.connect.readers.otlp.conventions import Kind
-from baton.connect.readers.otlp.tree import Node
+from baton.connect.readers.otlp.tree import SpanNode
 from baton.connect.seen import SeenReward
 from baton.trace.vocabulary import CreditUnit
 
 _EVENT = "gen_ai.evaluation.result"
 
 
-def rewards_of(session: str, node: Node) -> Iterator[SeenReward]:
+def rewards_of(session: str, node: SpanNode) -> Iterator[SeenReward]:
     """Every score of a span: a call's is a turn's, an agent's is that agent's, any other is the team's."""
     for place, event in enumerate(node.span.events):
         if event.name == _EVENT:
@@ -23,7 +23,7 @@ def rewards_of(session: str, node: Node) -> Iterator[SeenReward]:
         yield from _reward(session, node, node.key, node.span.attributes)
 
 
-def _reward(session: str, node: Node, key: str, a: dict[str, Any]) -> Iterator[SeenReward]:
+def _reward(session: str, node: SpanNode, key: str, a: dict[str, Any]) -> Iterator[SeenReward]:
     value = a.get("gen_ai.evaluation.score.value")
     try:
         number = float(str(value))
@@ -39,7 +39,7 @@ def _reward(session: str, node: Node, key: str, a: dict[str, Any]) -> Iterator[S
     )  # fmt: skip
 
 
-def _aim(node: Node) -> tuple[CreditUnit, str | None]:
+def _aim(node: SpanNode) -> tuple[CreditUnit, str | None]:
     if node.kind is Kind.MODEL and node.merged is None:
         return "turn", node.key
     if node.kind is Kind.AGENT and node.actor is not None and node.parent is not None:

@@ -19,7 +19,7 @@ class SpanEvent(Struct, gc=False):
     attributes: dict[str, Any]
 
 
-class Span(Struct):
+class OtelSpan(Struct):
     """One operation with its place in the tree."""
 
     trace_id: str

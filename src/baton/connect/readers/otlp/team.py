@@ -22,7 +22,7 @@ from baton.connect.readers.otlp.conventions import (
     workflow_name,
 )
 from baton.connect.readers.otlp.messages import Message, talk_of
-from baton.connect.readers.otlp.tree import Node, Tree
+from baton.connect.readers.otlp.tree import SpanNode, SpanTree
 
 NO_AGENT = "no span names an agent: the outermost one stands for it"
 NO_PARENT = "its parent span never came, and no attribute names the agent"
@@ -42,16 +42,16 @@ class Actor(Struct):
     at: str = ""
 
 
-class Run(Struct):
+class AgentRun(Struct):
     """One stretch of an agent's work: from its span's start to its end."""
 
-    node: Node
+    node: SpanNode
     actor: Actor
     how: str
     """spawn, again (a task for an agent that is there), handover, or root."""
     by: Actor | None = None
     """Who spawned it or handed over to it."""
-    tool: Node | None = None
+    tool: SpanNode | None = None
     """The tool that is the delegation or the handover."""
     why: str | None = None
     ends: str = "return"
@@ -60,15 +60,15 @@ class Run(Struct):
     """Who gets what it returns."""
 
 
-class Team:
+class SpanTeam:
     """The actors of a trace and their runs."""
 
-    def __init__(self, tree: Tree) -> None:
+    def __init__(self, tree: SpanTree) -> None:
         self.actors: dict[str, Actor] = {}
-        self.runs: dict[str, Run] = {}
+        self.runs: dict[str, AgentRun] = {}
         """Id of an agent's span -> its run."""
-        self._in_scope: dict[str, list[Run]] = {}
-        self._handovers: dict[tuple[str, str], list[Node]] = {}
+        self._in_scope: dict[str, list[AgentRun]] = {}
+        self._handovers: dict[tuple[str, str], list[SpanNode]] = {}
         for node in tree.nodes:
             if node.merged is None and node.kind is Kind.TOOL and (target := handed_to(node.span)):
                 scope = _scope(node.above(Kind.AGENT) or node)
@@ -82,13 +82,13 @@ class Team:
             self._place(node)
         self._end_runs()
 
-    def _work(self, node: Node) -> None:
+    def _work(self, node: SpanNode) -> None:
         """A workflow leads those that run in it."""
         by = self._above(node)
         actor = self._actor(node.key, workflow_name(node.span), node, role="workflow", parent=by)
-        self._add(Run(node=node, actor=actor, how="root" if by is None else "spawn", by=by, to=by))
+        self._add(AgentRun(node=node, actor=actor, how="root" if by is None else "spawn", by=by, to=by))
 
-    def _begin(self, node: Node) -> None:
+    def _begin(self, node: SpanNode) -> None:
         by = self._above(node)
         scope = _scope(node)
         name = agent_name(node.span)
@@ -101,14 +101,16 @@ class Team:
         delegated = tool is not None or (by is not None and by.role != "workflow")
         same = self._same(node, self._of_spawner(by, name) if delegated else before, delegated)
         if same is not None:
-            run = Run(
+            run = AgentRun(
                 node=node, actor=same.actor, how="root" if by is None else "again", by=by, tool=tool, to=by
             )
             run.why = GOES_ON if delegated and conversation(node.span) is None else None
         else:
             role = node.span.attributes.get("baton.agent.role")
             actor = self._actor(node.key, name, node, role=role, parent=by, why=node.why)
-            run = Run(node=node, actor=actor, how="root" if by is None else "spawn", by=by, tool=tool, to=by)
+            run = AgentRun(
+                node=node, actor=actor, how="root" if by is None else "spawn", by=by, tool=tool, to=by
+            )
             run.why = node.why
         last = before[-1] if before else None
         if run.how == "root" and _in_frame(node) and last is not None and _followed(last, run):
@@ -117,7 +119,7 @@ class Team:
         if tool is not None:
             tool.spawns.append(node)
 
-    def _passed(self, node: Node, scope: str, name: str | None) -> Node | None:
+    def _passed(self, node: SpanNode, scope: str, name: str | None) -> SpanNode | None:
         """The tool by which control came here: the latest before it that names it and has not been followed."""
         own = node.above(Kind.AGENT)
         inside = "" if own is None else _scope(own)
@@ -129,20 +131,20 @@ class Team:
                 return open_[-1]
         return None
 
-    def _hand_over(self, node: Node, tool: Node, before: list[Run]) -> None:
+    def _hand_over(self, node: SpanNode, tool: SpanNode, before: list[AgentRun]) -> None:
         giver = tool.above(Kind.AGENT)
         given = None if giver is None else self.runs.get(giver.key)
         scope = _scope(node if giver is None else giver)
         known = [run for run in self._in_scope.get(scope, before) if _same_agent(run.node, node)]
         actor = known[0].actor if known else self._actor(node.key, agent_name(node.span), node)
-        run = Run(
+        run = AgentRun(
             node=node, actor=actor, how="handover", by=None if given is None else given.actor, tool=tool
         )
         if given is not None:
             given.ends, run.to = "handover", given.to
         self._add(run, scope)
 
-    def _same(self, node: Node, earlier: list[Run], delegated: bool) -> Run | None:
+    def _same(self, node: SpanNode, earlier: list[AgentRun], delegated: bool) -> AgentRun | None:
         """An earlier run of the very same agent. One that works for another begins anew, unless it goes on."""
         alike = [run for run in earlier if _same_agent(run.node, node)]
         if not delegated:
@@ -157,14 +159,14 @@ class Team:
                 return run
         return None
 
-    def _of_spawner(self, by: Actor | None, name: str | None) -> list[Run]:
+    def _of_spawner(self, by: Actor | None, name: str | None) -> list[AgentRun]:
         return [
             run
             for run in self.runs.values()
             if run.by is by and run.actor.name == name and run.how != "handover"
         ]
 
-    def _place(self, node: Node) -> None:
+    def _place(self, node: SpanNode) -> None:
         """Who acts in a span that is no agent's."""
         if node.actor is not None or node.merged is not None:
             return
@@ -174,7 +176,7 @@ class Team:
         elif node.kind in (Kind.MODEL, Kind.TOOL, Kind.GUARD, Kind.DECISION, Kind.EVENT):
             node.actor = self._stand_in(node).key
 
-    def _stand_in(self, node: Node) -> Actor:
+    def _stand_in(self, node: SpanNode) -> Actor:
         """Somebody for what happens outside every agent's span."""
         top = node.top()
         name = named_agent(node.span)
@@ -190,7 +192,7 @@ class Team:
         return self._actor(top.key, top.span.name, top, why=NO_AGENT)
 
     def _actor(
-        self, key: str, name: str | None, node: Node, *, role: str | None = None, parent: Actor | None = None,
+        self, key: str, name: str | None, node: SpanNode, *, role: str | None = None, parent: Actor | None = None,
         why: str | None = None,
     ) -> Actor:  # fmt: skip
         made = Actor(
@@ -203,18 +205,18 @@ class Team:
         )
         return self.actors.setdefault(key, made)
 
-    def _add(self, run: Run, scope: str | None = None) -> None:
+    def _add(self, run: AgentRun, scope: str | None = None) -> None:
         self.runs[run.node.key] = run
         run.node.actor = run.actor.key
         self._in_scope.setdefault(_scope(run.node) if scope is None else scope, []).append(run)
 
-    def _above(self, node: Node) -> Actor | None:
+    def _above(self, node: SpanNode) -> Actor | None:
         above = node.above(Kind.AGENT, Kind.WORKFLOW)
         return None if above is None or above.actor is None else self.actors[above.actor]
 
     def _end_runs(self) -> None:
         """The last run of a root gives the answer; in earlier ones it was asked something else."""
-        last: dict[str, Run] = {}
+        last: dict[str, AgentRun] = {}
         for run in self.runs.values():
             if run.node.span.attributes.get("baton.agent.ended") is False:
                 run.ends = "open"
@@ -226,46 +228,46 @@ class Team:
                 run.ends = "stop"
 
 
-def _scope(node: Node) -> str:
+def _scope(node: SpanNode) -> str:
     """Where an agent's name means one agent: one use of a tool, one run of another agent, one frame, the trace."""
     above = node.above(Kind.AGENT, Kind.WORKFLOW, Kind.TEAM, Kind.TOOL)
     return "" if above is None else above.key
 
 
-def _in_frame(node: Node) -> bool:
+def _in_frame(node: SpanNode) -> bool:
     above = node.above(Kind.AGENT, Kind.WORKFLOW, Kind.TEAM, Kind.TOOL)
     return above is not None and above.kind is Kind.TEAM
 
 
-def _tool_above(node: Node) -> Node | None:
+def _tool_above(node: SpanNode) -> SpanNode | None:
     """The tool that runs this agent for another: nothing that acts stands between."""
     above = node.above(Kind.AGENT, Kind.WORKFLOW, Kind.TOOL)
     return above if above is not None and above.kind is Kind.TOOL else None
 
 
-def _followed(last: Run, run: Run) -> bool:
+def _followed(last: AgentRun, run: AgentRun) -> bool:
     return last.actor is not run.actor and last.node.end <= run.node.start and last.ends != "handover"
 
 
-def _same_agent(one: Node, other: Node) -> bool:
+def _same_agent(one: SpanNode, other: SpanNode) -> bool:
     if one.alone or other.alone:
         return False
     return agent_identity(one.span) == agent_identity(other.span)
 
 
-def _shares_conversation(node: Node, own: str) -> bool:
+def _shares_conversation(node: SpanNode, own: str) -> bool:
     """Whether the spawner's conversation has the same id: then it is the program's and says nothing of this agent."""
     above = node.above(Kind.AGENT)
     return above is not None and conversation(above.span) == own
 
 
-def _grows(earlier: Node, later: Node) -> bool:
+def _grows(earlier: SpanNode, later: SpanNode) -> bool:
     """Whether the later run's first prompt begins with what the earlier one was told and said."""
     first, then = _first_prompt(earlier), _first_prompt(later)
     return bool(first) and len(then) > len(first) + 1 and then[: len(first)] == first
 
 
-def _first_prompt(node: Node) -> list[Message]:
+def _first_prompt(node: SpanNode) -> list[Message]:
     waiting = list(reversed(node.children))
     while waiting:
         child = waiting.pop()
@@ -281,7 +283,7 @@ def _plain(name: str) -> str:
     return "".join(c if c.isalnum() else "_" for c in name.lower())
 
 
-def task_of_trace(team: Team) -> str | None:
+def task_of_trace(team: SpanTeam) -> str | None:
     """What the first root was asked."""
     for run in team.runs.values():  # a workflow may not say it; then whoever it asks first was asked it
         frame = run.node.above(Kind.TEAM)

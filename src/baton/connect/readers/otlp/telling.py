@@ -27,11 +27,11 @@ from baton.connect.readers.otlp.conventions import (
     usage,
 )
 from baton.connect.readers.otlp.growth import Growth
-from baton.connect.readers.otlp.messages import Message, ToolUse, parsed, tool_uses
+from baton.connect.readers.otlp.messages import AskedTool, Message, parsed, tool_uses
 from baton.connect.readers.otlp.rewards import rewards_of
-from baton.connect.readers.otlp.span import Span
-from baton.connect.readers.otlp.team import BY_NAME, NO_PARENT, Run, Team, task_of_trace
-from baton.connect.readers.otlp.tree import Node, Tree
+from baton.connect.readers.otlp.span import OtelSpan
+from baton.connect.readers.otlp.team import BY_NAME, NO_PARENT, AgentRun, SpanTeam, task_of_trace
+from baton.connect.readers.otlp.tree import SpanNode, SpanTree
 from baton.connect.seen import Link, Seen, SeenAgent, SeenCall, SeenEvent, SeenSession
 from baton.trace.vocabulary import EdgeType, EventType
 
@@ -43,10 +43,10 @@ _NOT_OURS = {
 _START, _END = 1, 0
 
 
-def sightings_of(session: str, spans: Sequence[Span], report: ImportReport) -> Iterator[Seen]:
+def sightings_of(session: str, spans: Sequence[OtelSpan], report: ImportReport) -> Iterator[Seen]:
     """Everything that one trace tells. A trace without agents, models and tools tells nothing."""
-    tree = Tree(spans, report)
-    team = Team(tree)
+    tree = SpanTree(spans, report)
+    team = SpanTeam(tree)
     for node in tree.nodes:
         if node.kind in _NOT_OURS:
             report.skip(_NOT_OURS[node.kind], node.span.at)
@@ -61,7 +61,7 @@ def sightings_of(session: str, spans: Sequence[Span], report: ImportReport) -> I
     yield from _Telling(session, tree, team).tell()
 
 
-def _session(session: str, tree: Tree, team: Team) -> SeenSession:
+def _session(session: str, tree: SpanTree, team: SpanTeam) -> SeenSession:
     roots = [node for node in tree.nodes if node.parent is None]
     first = roots[0].span
     whole = all(node.missing is None for node in roots)
@@ -94,7 +94,7 @@ def _session(session: str, tree: Tree, team: Team) -> SeenSession:
 class _Telling:
     """One trace on its way into sightings."""
 
-    def __init__(self, session: str, tree: Tree, team: Team) -> None:
+    def __init__(self, session: str, tree: SpanTree, team: SpanTeam) -> None:
         self.session = session
         self.tree = tree
         self.team = team
@@ -102,7 +102,7 @@ class _Telling:
         self.last_call: dict[str, str] = {}
         self.asked: dict[tuple[str, str], str] = {}  # (agent, id of a tool use) -> the call that asked for it
         self.open: dict[
-            str, list[tuple[ToolUse, str]]
+            str, list[tuple[AskedTool, str]]
         ] = {}  # agent -> tool uses that no span without an id took, and their call
         self.counted: set[str] = set()  # agents of which a call's tokens are known
         self.growth = Growth()
@@ -133,7 +133,7 @@ class _Telling:
             if begins:
                 yield from rewards_of(self.session, node)
 
-    def _own_event(self, node: Node) -> SeenEvent:
+    def _own_event(self, node: SpanNode) -> SeenEvent:
         """An event that Baton wrote: it says itself what it is."""
         a = node.span.attributes
         to = a.get("baton.event.to")
@@ -145,7 +145,7 @@ class _Telling:
             decision=a.get("baton.event.decision"), content=a.get("output.value"), after=tuple(links), **known,
         )  # fmt: skip
 
-    def _moments(self) -> Iterator[tuple[Node, bool]]:
+    def _moments(self) -> Iterator[tuple[SpanNode, bool]]:
         """Starts and ends in one order: at one instant ends come first, but never before their own start."""
         moments = []
         for place, node in enumerate(self.tree.nodes):
@@ -159,7 +159,7 @@ class _Telling:
         for _, node, begins in moments:
             yield node, begins
 
-    def _begin(self, run: Run) -> Iterator[Seen]:
+    def _begin(self, run: AgentRun) -> Iterator[Seen]:
         span, tool = run.node.span, run.tool
         task = task_of(span)
         if task is None and tool is not None:
@@ -193,10 +193,10 @@ class _Telling:
         yield self._event(kind, run.node, key, agent=run.by.key, extra=extra, **known)
         self._owe(run.actor.key, key, "spawn" if kind == "spawn" else "message")
 
-    def _roots(self) -> Iterator[Run]:
+    def _roots(self) -> Iterator[AgentRun]:
         return (run for run in self.team.runs.values() if run.how == "root")
 
-    def _end(self, run: Run) -> Iterator[Seen]:
+    def _end(self, run: AgentRun) -> Iterator[Seen]:
         if run.ends in ("handover", "pause", "open"):
             return
         span, node = run.node.span, run.node
@@ -226,14 +226,14 @@ class _Telling:
             yield self._event("return", node, key, late=True, to=run.to.key, **known)
             self._owe(run.to.key, key, "return")
 
-    def _uncounted(self, run: Run) -> int | None:
+    def _uncounted(self, run: AgentRun) -> int | None:
         """Tokens of an agent whose model made no spans of its own; smolagents' agents count only their own."""
         if run.actor.key in self.counted or "smolagents.max_steps" not in run.node.span.attributes:
             return None
         counts = [count for count in usage(run.node.span) if count is not None]
         return sum(counts) if counts else None
 
-    def _call(self, node: Node) -> Iterator[Seen]:
+    def _call(self, node: SpanNode) -> Iterator[Seen]:
         span, agent = node.span, node.actor
         assert agent is not None
         inner = [child for child in self.tree.nodes if child.merged is node] if node.children else []
@@ -260,7 +260,7 @@ class _Telling:
             status=None if wrong is None else "failed", extra=details(span),
         )  # fmt: skip
 
-    def _tool(self, node: Node, begins: bool) -> Iterator[Seen]:
+    def _tool(self, node: SpanNode, begins: bool) -> Iterator[Seen]:
         span, agent = node.span, node.actor
         assert agent is not None
         if self._passes(node):
@@ -290,7 +290,7 @@ class _Telling:
             after=(Link(node.key, "tool_dependency"),),
         )  # fmt: skip
 
-    def _handover(self, node: Node) -> SeenEvent:
+    def _handover(self, node: SpanNode) -> SeenEvent:
         run = self.team.runs[node.spawns[0].key]
         tool_id = tool_call_id(node.span)
         key = f"{run.node.key}/handover"
@@ -302,10 +302,10 @@ class _Telling:
         self._owe(run.actor.key, key, "message")
         return event
 
-    def _passes(self, node: Node) -> bool:
+    def _passes(self, node: SpanNode) -> bool:
         return any(self.team.runs[child.key].how == "handover" for child in node.spawns)
 
-    def _fan_in(self, node: Node) -> Iterator[Seen]:
+    def _fan_in(self, node: SpanNode) -> Iterator[Seen]:
         """A step that several others are linked to puts together what they gave."""
         if len(node.span.links) < 2 or node.actor is None:
             return
@@ -320,7 +320,7 @@ class _Telling:
                 "aggregate", node, node.key, decision="aggregate", after=links, content=tool_result(node.span)
             )
 
-    def _run_behind(self, node: Node | None) -> Run | None:
+    def _run_behind(self, node: SpanNode | None) -> AgentRun | None:
         """The agent's run that a linked span is, or that ran beside it in the same step."""
         for _ in range(2):
             if node is None:
@@ -333,7 +333,7 @@ class _Telling:
             node = node.parent
         return None
 
-    def _asker(self, agent: str, tool: Node) -> str | None:
+    def _asker(self, agent: str, tool: SpanNode) -> str | None:
         """The call that asked for a tool: by id, else the next that asked for a tool of this name."""
         tool_id = tool_call_id(tool.span)
         if tool_id:
@@ -350,7 +350,7 @@ class _Telling:
         return None
 
     def _event(
-        self, type: EventType, node: Node, key: str, *, agent: str | None = None, late: bool = False,
+        self, type: EventType, node: SpanNode, key: str, *, agent: str | None = None, late: bool = False,
         after: tuple[Link, ...] = (), **known: Any,
     ) -> SeenEvent:  # fmt: skip
         who = agent or node.actor
@@ -373,7 +373,7 @@ class _Telling:
     def _seconds(self, time_ns: int) -> float | None:
         return time_ns / 1e9 if self.tree.timed else None
 
-    def _lasted(self, node: Node) -> float | None:
+    def _lasted(self, node: SpanNode) -> float | None:
         return (node.end - node.start) / 1e9 if self.tree.timed else None
 
 
@@ -387,13 +387,13 @@ def _ours(a: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _completion(span: Span, said: list[Message]) -> str | None:
+def _completion(span: OtelSpan, said: list[Message]) -> str | None:
     if is_ours(span):  # what it asks for stands in its text already
         return said[0].text if said and "llm.output_messages.0.message.content" in span.attributes else None
     return "\n".join(m.shown() for m in said) if said else None
 
 
-def _beside(node: Node) -> str | None:
+def _beside(node: SpanNode) -> str | None:
     """The model's call in the same step: what it said there, the step carried out."""
     step = node.parent
     if step is None or step.kind not in (Kind.CHAIN, Kind.NONE):

@@ -19,12 +19,12 @@ from baton.connect.readers.otlp.conventions import (
     usage,
     was_sent,
 )
-from baton.connect.readers.otlp.span import Span
+from baton.connect.readers.otlp.span import OtelSpan
 
 _ACTS = (Kind.AGENT, Kind.WORKFLOW, Kind.MODEL, Kind.TOOL)
 
 
-class Node:
+class SpanNode:
     """A span in its place."""
 
     __slots__ = (
@@ -43,21 +43,21 @@ class Node:
         "why",
     )  # fmt: skip
 
-    def __init__(self, span: Span, kind: Kind) -> None:
+    def __init__(self, span: OtelSpan, kind: Kind) -> None:
         self.span = span
         self.kind = kind
-        self.parent: Node | None = None
-        self.children: list[Node] = []
+        self.parent: SpanNode | None = None
+        self.children: list[SpanNode] = []
         self.depth = 0
         self.start = span.start_ns
         self.end = max(span.end_ns, span.start_ns)
         self.missing: str | None = None
         """Id of the parent that never came."""
-        self.merged: Node | None = None
+        self.merged: SpanNode | None = None
         """The node that tells of the same thing, where two instrumentations saw it."""
         self.actor: str | None = None
         """Key of whoever acts in it; of an agent's span, that agent."""
-        self.spawns: list[Node] = []
+        self.spawns: list[SpanNode] = []
         """Of a tool: the agents that it ran."""
         self.alone = False
         """Whether it is nobody else's run, whatever its name."""
@@ -68,29 +68,29 @@ class Node:
     def key(self) -> str:
         return self.span.span_id
 
-    def above(self, *kinds: Kind) -> Node | None:
+    def above(self, *kinds: Kind) -> SpanNode | None:
         """The nearest node above of these kinds; what tells of the same thing as another is passed."""
         node = self.parent
         while node is not None and (node.merged is not None or node.kind not in kinds):
             node = node.parent
         return node
 
-    def top(self) -> Node:
+    def top(self) -> SpanNode:
         node = self
         while node.parent is not None:
             node = node.parent
         return node
 
 
-class Tree:
+class SpanTree:
     """All nodes of one trace, by start."""
 
-    def __init__(self, spans: Sequence[Span], report: ImportReport) -> None:
-        self.by_id: dict[str, Node] = {}
+    def __init__(self, spans: Sequence[OtelSpan], report: ImportReport) -> None:
+        self.by_id: dict[str, SpanNode] = {}
         for span in spans:
             known = self.by_id.get(span.span_id)
             if known is None:
-                self.by_id[span.span_id] = Node(span, kind_of(span))
+                self.by_id[span.span_id] = SpanNode(span, kind_of(span))
             else:
                 report.join("a span that came again")
                 _add(known.span, span)
@@ -109,10 +109,10 @@ class Tree:
         self.nodes = self._in_order()
         self._look_closer(report)
 
-    def _in_order(self) -> list[Node]:
+    def _in_order(self) -> list[SpanNode]:
         """Parents before children, by start; clocks that are behind are put right on the way."""
         roots = [(node, 0) for node in self.by_id.values() if node.parent is None]
-        found: list[Node] = []
+        found: list[SpanNode] = []
         while roots:
             node, shift = roots.pop()
             node.start += shift
@@ -143,14 +143,14 @@ class Tree:
                     report.join(f"a {node.kind.name.lower()} that two instrumentations saw")
 
 
-def order_of(node: Node) -> tuple[int, int, int, str]:
+def order_of(node: SpanNode) -> tuple[int, int, int, str]:
     """By start; what is asked before what is done, where a clock is too coarse to tell."""
     return node.start, node.depth, 0 if node.kind is Kind.MODEL else 1, node.key
 
 
-def _is_below(node: Node, other: Node) -> bool:
+def _is_below(node: SpanNode, other: SpanNode) -> bool:
     """Whether `node` stands somewhere below `other`: then `other` cannot be its child."""
-    above: Node | None = node
+    above: SpanNode | None = node
     while above is not None:
         if above is other:
             return True
@@ -158,7 +158,7 @@ def _is_below(node: Node, other: Node) -> bool:
     return False
 
 
-def _add(known: Span, again: Span) -> None:
+def _add(known: OtelSpan, again: OtelSpan) -> None:
     """What the later one knows and the earlier did not."""
     for name, value in again.attributes.items():
         known.attributes.setdefault(name, value)
@@ -171,10 +171,10 @@ def _add(known: Span, again: Span) -> None:
     known.failed = known.failed or again.failed
 
 
-def _number(spans: Iterable[Span], by_id: dict[str, Node]) -> None:
+def _number(spans: Iterable[OtelSpan], by_id: dict[str, SpanNode]) -> None:
     """Without any times the order in the file has to do: spans are written when they end."""
     for place, span in enumerate(spans):
-        node: Node | None = by_id[span.span_id]
+        node: SpanNode | None = by_id[span.span_id]
         if node is not None and not node.end:
             node.end = 2 * place + 2
             node.start = node.start or 2 * place + 1
@@ -186,7 +186,7 @@ def _number(spans: Iterable[Span], by_id: dict[str, Node]) -> None:
                 node = above
 
 
-def _frames_named(node: Node) -> bool:
+def _frames_named(node: SpanNode) -> bool:
     """Whether an agent with a name of its own runs in it, before any tool."""
     waiting = list(node.children)
     while waiting:
@@ -198,7 +198,7 @@ def _frames_named(node: Node) -> bool:
     return False
 
 
-def _look_for_graph(node: Node) -> None:
+def _look_for_graph(node: SpanNode) -> None:
     """LangGraph's spans are all chains. A Send's task that asks a model, and a graph inside a node, are agents."""
     place = graph_node(node.span)
     if place is None:
@@ -216,11 +216,11 @@ def _look_for_graph(node: Node) -> None:
         node.why = "a graph inside a node; every node is a chain span"
 
 
-def _asks(node: Node) -> bool:
+def _asks(node: SpanNode) -> bool:
     return any(child.kind is Kind.MODEL for child in _below(node))
 
 
-def _same_thing(node: Node) -> Node | None:
+def _same_thing(node: SpanNode) -> SpanNode | None:
     """The node above that tells of the same call, tool use or run, seen by another instrumentation."""
     above = node.above(*_ACTS)
     if above is None or above.kind is not node.kind:
@@ -241,12 +241,12 @@ def _same_thing(node: Node) -> Node | None:
     return None
 
 
-def _differ(one: Node, other: Node, name: str) -> bool:
+def _differ(one: SpanNode, other: SpanNode, name: str) -> bool:
     a, b = one.span.attributes.get(name), other.span.attributes.get(name)
     return a is not None and b is not None and a != b
 
 
-def _below(node: Node) -> Iterable[Node]:
+def _below(node: SpanNode) -> Iterable[SpanNode]:
     waiting = list(node.children)
     while waiting:
         child = waiting.pop()
