@@ -42,7 +42,7 @@ class Actor(Struct):
     at: str = ""
 
 
-class AgentRun(Struct):
+class InvokedAgent(Struct):
     """One stretch of an agent's work: from its span's start to its end."""
 
     node: SpanNode
@@ -65,9 +65,9 @@ class SpanTeam:
 
     def __init__(self, tree: SpanTree) -> None:
         self.actors: dict[str, Actor] = {}
-        self.runs: dict[str, AgentRun] = {}
+        self.runs: dict[str, InvokedAgent] = {}
         """Id of an agent's span -> its run."""
-        self._in_scope: dict[str, list[AgentRun]] = {}
+        self._in_scope: dict[str, list[InvokedAgent]] = {}
         self._handovers: dict[tuple[str, str], list[SpanNode]] = {}
         for node in tree.nodes:
             if node.merged is None and node.kind is Kind.TOOL and (target := handed_to(node.span)):
@@ -86,7 +86,7 @@ class SpanTeam:
         """A workflow leads those that run in it."""
         by = self._above(node)
         actor = self._actor(node.key, workflow_name(node.span), node, role="workflow", parent=by)
-        self._add(AgentRun(node=node, actor=actor, how="root" if by is None else "spawn", by=by, to=by))
+        self._add(InvokedAgent(node=node, actor=actor, how="root" if by is None else "spawn", by=by, to=by))
 
     def _begin(self, node: SpanNode) -> None:
         by = self._above(node)
@@ -101,14 +101,14 @@ class SpanTeam:
         delegated = tool is not None or (by is not None and by.role != "workflow")
         same = self._same(node, self._of_spawner(by, name) if delegated else before, delegated)
         if same is not None:
-            run = AgentRun(
+            run = InvokedAgent(
                 node=node, actor=same.actor, how="root" if by is None else "again", by=by, tool=tool, to=by
             )
             run.why = GOES_ON if delegated and conversation(node.span) is None else None
         else:
             role = node.span.attributes.get("baton.agent.role")
             actor = self._actor(node.key, name, node, role=role, parent=by, why=node.why)
-            run = AgentRun(
+            run = InvokedAgent(
                 node=node, actor=actor, how="root" if by is None else "spawn", by=by, tool=tool, to=by
             )
             run.why = node.why
@@ -131,20 +131,20 @@ class SpanTeam:
                 return open_[-1]
         return None
 
-    def _hand_over(self, node: SpanNode, tool: SpanNode, before: list[AgentRun]) -> None:
+    def _hand_over(self, node: SpanNode, tool: SpanNode, before: list[InvokedAgent]) -> None:
         giver = tool.above(Kind.AGENT)
         given = None if giver is None else self.runs.get(giver.key)
         scope = _scope(node if giver is None else giver)
         known = [run for run in self._in_scope.get(scope, before) if _same_agent(run.node, node)]
         actor = known[0].actor if known else self._actor(node.key, agent_name(node.span), node)
-        run = AgentRun(
+        run = InvokedAgent(
             node=node, actor=actor, how="handover", by=None if given is None else given.actor, tool=tool
         )
         if given is not None:
             given.ends, run.to = "handover", given.to
         self._add(run, scope)
 
-    def _same(self, node: SpanNode, earlier: list[AgentRun], delegated: bool) -> AgentRun | None:
+    def _same(self, node: SpanNode, earlier: list[InvokedAgent], delegated: bool) -> InvokedAgent | None:
         """An earlier run of the very same agent. One that works for another begins anew, unless it goes on."""
         alike = [run for run in earlier if _same_agent(run.node, node)]
         if not delegated:
@@ -159,7 +159,7 @@ class SpanTeam:
                 return run
         return None
 
-    def _of_spawner(self, by: Actor | None, name: str | None) -> list[AgentRun]:
+    def _of_spawner(self, by: Actor | None, name: str | None) -> list[InvokedAgent]:
         return [
             run
             for run in self.runs.values()
@@ -205,7 +205,7 @@ class SpanTeam:
         )
         return self.actors.setdefault(key, made)
 
-    def _add(self, run: AgentRun, scope: str | None = None) -> None:
+    def _add(self, run: InvokedAgent, scope: str | None = None) -> None:
         self.runs[run.node.key] = run
         run.node.actor = run.actor.key
         self._in_scope.setdefault(_scope(run.node) if scope is None else scope, []).append(run)
@@ -216,7 +216,7 @@ class SpanTeam:
 
     def _end_runs(self) -> None:
         """The last run of a root gives the answer; in earlier ones it was asked something else."""
-        last: dict[str, AgentRun] = {}
+        last: dict[str, InvokedAgent] = {}
         for run in self.runs.values():
             if run.node.span.attributes.get("baton.agent.ended") is False:
                 run.ends = "open"
@@ -245,7 +245,7 @@ def _tool_above(node: SpanNode) -> SpanNode | None:
     return above if above is not None and above.kind is Kind.TOOL else None
 
 
-def _followed(last: AgentRun, run: AgentRun) -> bool:
+def _followed(last: InvokedAgent, run: InvokedAgent) -> bool:
     return last.actor is not run.actor and last.node.end <= run.node.start and last.ends != "handover"
 
 

@@ -30,7 +30,7 @@ from baton.connect.readers.otlp.growth import Growth
 from baton.connect.readers.otlp.messages import AskedTool, Message, parsed, tool_uses
 from baton.connect.readers.otlp.rewards import rewards_of
 from baton.connect.readers.otlp.span import OtelSpan
-from baton.connect.readers.otlp.team import BY_NAME, NO_PARENT, AgentRun, SpanTeam, task_of_trace
+from baton.connect.readers.otlp.team import BY_NAME, NO_PARENT, InvokedAgent, SpanTeam, task_of_trace
 from baton.connect.readers.otlp.tree import SpanNode, SpanTree
 from baton.connect.seen import Link, Seen, SeenAgent, SeenCall, SeenEvent, SeenSession
 from baton.trace.vocabulary import EdgeType, EventType
@@ -159,7 +159,7 @@ class _Telling:
         for _, node, begins in moments:
             yield node, begins
 
-    def _begin(self, run: AgentRun) -> Iterator[Seen]:
+    def _begin(self, run: InvokedAgent) -> Iterator[Seen]:
         span, tool = run.node.span, run.tool
         task = task_of(span)
         if task is None and tool is not None:
@@ -193,10 +193,10 @@ class _Telling:
         yield self._event(kind, run.node, key, agent=run.by.key, extra=extra, **known)
         self._owe(run.actor.key, key, "spawn" if kind == "spawn" else "message")
 
-    def _roots(self) -> Iterator[AgentRun]:
+    def _roots(self) -> Iterator[InvokedAgent]:
         return (run for run in self.team.runs.values() if run.how == "root")
 
-    def _end(self, run: AgentRun) -> Iterator[Seen]:
+    def _end(self, run: InvokedAgent) -> Iterator[Seen]:
         if run.ends in ("handover", "pause", "open"):
             return
         span, node = run.node.span, run.node
@@ -226,7 +226,7 @@ class _Telling:
             yield self._event("return", node, key, late=True, to=run.to.key, **known)
             self._owe(run.to.key, key, "return")
 
-    def _uncounted(self, run: AgentRun) -> int | None:
+    def _uncounted(self, run: InvokedAgent) -> int | None:
         """Tokens of an agent whose model made no spans of its own; smolagents' agents count only their own."""
         if run.actor.key in self.counted or "smolagents.max_steps" not in run.node.span.attributes:
             return None
@@ -320,7 +320,7 @@ class _Telling:
                 "aggregate", node, node.key, decision="aggregate", after=links, content=tool_result(node.span)
             )
 
-    def _run_behind(self, node: SpanNode | None) -> AgentRun | None:
+    def _run_behind(self, node: SpanNode | None) -> InvokedAgent | None:
         """The agent's run that a linked span is, or that ran beside it in the same step."""
         for _ in range(2):
             if node is None:
