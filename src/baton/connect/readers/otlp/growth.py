@@ -11,7 +11,7 @@ _MESSAGES = "gen_ai.input.messages"
 _INSTRUCTIONS = "gen_ai.system_instructions"
 
 
-class Grown(Struct):
+class GrownPrompt(Struct):
     """A call's messages, without those of the call that it grows from."""
 
     parent: str | None
@@ -26,13 +26,13 @@ class _Last(Struct):
     span: OtelSpan
 
 
-class Growth:
+class PromptGrowth:
     """The last call of each agent."""
 
     def __init__(self) -> None:
         self._last: dict[str, _Last] = {}
 
-    def grow(self, agent: str, call: str, span: OtelSpan) -> Grown:
+    def grow(self, agent: str, call: str, span: OtelSpan) -> GrownPrompt:
         """What a call was told since the agent's last one, and what it said."""
         before = self._last.get(agent)
         rest = None if before is None else _rest_of_text(before.span, span)
@@ -45,8 +45,8 @@ class Growth:
             new = [] if before is None else _rest(before.talk.told, talk.told)
         self._last[agent] = _Last(call, talk, span)
         if before is None or not new:
-            return Grown(None, talk.told, talk.said, talk.finish)
-        return Grown(before.call, _after_answer(before.talk.said, new), talk.said, talk.finish)
+            return GrownPrompt(None, talk.told, talk.said, talk.finish)
+        return GrownPrompt(before.call, _after_answer(before.talk.said, new), talk.said, talk.finish)
 
 
 def _rest_of_text(before: OtelSpan, now: OtelSpan) -> str | None:

@@ -26,7 +26,7 @@ from baton.connect.readers.otlp.conventions import (
     tool_result,
     usage,
 )
-from baton.connect.readers.otlp.growth import Growth
+from baton.connect.readers.otlp.growth import PromptGrowth
 from baton.connect.readers.otlp.messages import AskedTool, Message, parsed, tool_uses
 from baton.connect.readers.otlp.rewards import rewards_of
 from baton.connect.readers.otlp.span import OtelSpan
@@ -105,7 +105,7 @@ class _Telling:
             str, list[tuple[AskedTool, str]]
         ] = {}  # agent -> tool uses that no span without an id took, and their call
         self.counted: set[str] = set()  # agents of which a call's tokens are known
-        self.growth = Growth()
+        self.growth = PromptGrowth()
 
     def tell(self) -> Iterator[Seen]:
         for node, begins in self._moments():
