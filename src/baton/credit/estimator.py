@@ -12,6 +12,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from statistics import NormalDist
 from typing import Any, ParamSpec, TypeVar
 
@@ -148,6 +149,12 @@ def t_95(df: float) -> float:
     )
 
 
+@lru_cache(512)
+def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    """What a function takes; asked for every group of every step."""
+    return inspect.signature(function).parameters
+
+
 class Estimator(Struct, frozen=True, kw_only=True):
     """One way to say who earned what."""
 
@@ -180,7 +187,7 @@ class Estimator(Struct, frozen=True, kw_only=True):
     @property
     def settings(self) -> Mapping[str, inspect.Parameter]:
         """What can be set by name, beside the group, the unit and the reward."""
-        found = inspect.signature(self.function).parameters
+        found = _parameters(self.function)
         return {n: p for n, p in found.items() if n not in ("group", "reward", "unit", "runner")}
 
     @property
@@ -191,7 +198,7 @@ class Estimator(Struct, frozen=True, kw_only=True):
     @property
     def takes_reward(self) -> bool:
         """Whether it looks at the team's return, which `reward` says how to read."""
-        return "reward" in inspect.signature(self.function).parameters
+        return "reward" in _parameters(self.function)
 
     @property
     def about(self) -> str:

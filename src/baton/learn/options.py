@@ -60,7 +60,7 @@ class Asked(NamedTuple):
         if prompt is None:
             return None
         temperature = 1.0 if call.sampling is None else call.sampling.temperature
-        return cls(call.policy, prompt.numpy().astype(np.int32).tobytes(), event.options, temperature)
+        return cls(call.policy, prompt.tobytes(), event.options, temperature)
 
     def plain(self) -> list[Any]:
         """As plain values, for a checkpoint."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
+from functools import lru_cache
 from itertools import chain
 from typing import Any, Protocol
 
@@ -35,6 +36,9 @@ CHARGED = "charged"
 RESUMED = "resumed"
 """Key, in the extra of a safety_event, of the calls that were on their way when a run was cut off."""
 _SHORT = 256
+_COMMON = 4096
+_payload = lru_cache(2048)(Payload.of)
+"""Texts up to `_COMMON` characters that many runs of one process hold: what a situation reads like, for one."""
 _GROUP = 256
 _SECONDS = 0.1
 """Records to commit together when nothing outside hinges on them, and how long they may wait: what took longer than
@@ -155,7 +159,7 @@ class TraceWriter:
             return None
         ref = self._refs.get(text)
         if ref is None:
-            payload = Payload.of(text, media_type)
+            payload = _payload(text, media_type) if len(text) <= _COMMON else Payload.of(text, media_type)
             ref = payload.ref
             if ref not in self.payloads:
                 self.payloads[ref] = payload

@@ -18,6 +18,7 @@ from baton.trace.trace import Trace
 
 TASK_CHANNEL: Final = "shared"
 """Channel on which runs and recorders write the task's own score of the team."""
+_DECODER = json.JSONDecoder()
 _ENDS = frozenset({"orchestrator_decision", "return"})
 
 
@@ -123,8 +124,10 @@ def total(rewards: Sequence[Reward]) -> float:
 
 def rule_settings(by: str | None) -> dict[str, Any] | None:
     """The settings of the rule that wrote a record, from the record's `by`; None where something else wrote it."""
+    if not by or by[0] != "{":  # the settings are an object
+        return None
     try:
-        settings, _ = json.JSONDecoder().raw_decode(by or "")
+        settings, _ = _DECODER.raw_decode(by)
     except ValueError:
         return None
     return settings if isinstance(settings, dict) and "rule" in settings else None

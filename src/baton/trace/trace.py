@@ -137,6 +137,8 @@ class Trace(Struct, frozen=True, kw_only=True, dict=True):
 
     def prompt_ids(self, call: Call) -> Ints | None:
         """The whole prompt of a call, or None where some part of it was not recorded."""
+        if not call.keep:
+            return call.prompt_ids
         parts: list[Ints] = []
         want: int | None = None  # tokens still needed from the front of `current`'s context
         current = call

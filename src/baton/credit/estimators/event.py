@@ -68,9 +68,10 @@ def coma(
     taken: dict[str, int] = {}
     scored = all(any(r.unit == "team" for r in trace.rewards) for trace in group)
     for trace, mine in zip(group, found, strict=True):
+        earned = reward(trace) if scored and mine else 0.0
         for choice in mine:
             taken[choice.option] = taken.get(choice.option, 0) + 1
-            residuals += [reward(trace) - choice.value] if scored else []
+            residuals += [earned - choice.value] if scored else []
     scale = _scale(residuals, len(residuals) - len(taken))
     rows = (
         [

@@ -482,6 +482,8 @@ class CallBatch:
         cold: dict[int, Node] = {}
         tokens = 0
         for row in self._filling:
+            if row.node.warm():
+                continue
             for node in row.node.chain():
                 if node.kv is None and node.number not in cold and tokens < self._prefill_tokens:
                     cold[node.number] = node
@@ -489,7 +491,7 @@ class CallBatch:
         if cold:
             self._compute.prefill(list(cold.values()))
             self.prefilled_tokens += tokens
-        ready = [row for row in self._filling if all(node.kv is not None for node in row.node.chain())]
+        ready = [row for row in self._filling if row.node.warm()]
         if ready:
             self._compute.join(ready)
         taken = set(map(id, ready))

@@ -47,6 +47,15 @@ class Node:
             node = node.parent
         return found[::-1]
 
+    def warm(self) -> bool:
+        """Whether it and all above it are computed."""
+        node: Node | None = self
+        while node is not None and node.parent is not None:
+            if node.kv is None:
+                return False
+            node = node.parent
+        return True
+
 
 class PrefixCache:
     """All computed prefixes, bounded in tokens."""
@@ -66,23 +75,28 @@ class PrefixCache:
         """
         node, matched = self._descend(self.root, ids)
         warm = matched
-        for each in node.chain():
-            if each.kv is None:
-                warm = min(warm, each.start)
+        self._clock += 1
+        above = node
+        while above.parent is not None:
+            if above.kv is None:
+                warm = min(warm, above.start)
+            above.users += 1
+            above.used = self._clock
+            above = above.parent
         for at in range(matched, len(ids), self.max_node_ids):
             node = self._add(node, ids[at : at + self.max_node_ids], None)
-        self._clock += 1
-        for each in node.chain():
-            each.users += 1
-            each.used = self._clock
+            node.users, node.used = 1, self._clock
         return node, warm
 
     def release(self, node: Node) -> None:
         """The holder of `plant`'s node is done. Cold nodes nobody waits for are dropped."""
-        for each in reversed(node.chain()):
+        each = node
+        while each.parent is not None:
+            above = each.parent
             each.users -= 1
             if each.kv is None and not each.users:
                 self._drop(each)
+            each = above
 
     def grow(self, node: Node, ids: Ids, kv: Tensor) -> None:
         """Keep what a call computed below `node` (one column of kv per id)."""
@@ -113,13 +127,17 @@ class PrefixCache:
                 self._drop(leaf)
 
     def _descend(self, node: Node, ids: Ids) -> tuple[Node, int]:
-        at = 0
-        while at < len(ids) and (child := node.children.get(int(ids[at]))) is not None:
+        at, size, raw = 0, len(ids), ids.tobytes()
+        while at < size and (child := node.children.get(int(ids[at]))) is not None:
+            length = len(child.ids)
+            if raw.startswith(child.ids.tobytes(), 4 * at):  # the whole stretch: no numbers need be compared
+                node = child
+                at += length
+                continue
             same = _common(child.ids, ids[at:])
-            node = child if same == len(child.ids) else self._split(child, same)
+            node = self._split(child, same)
             at += same
-            if node is not child:
-                break
+            break
         return node, at
 
     def _split(self, node: Node, at: int) -> Node:
@@ -166,8 +184,9 @@ class PrefixCache:
 
 def _common(a: Ids, b: Ids) -> int:
     length = min(len(a), len(b))
-    differ = np.flatnonzero(a[:length] != b[:length])
-    return int(differ[0]) if len(differ) else length
+    differ = a[:length] != b[:length]
+    first = int(differ.argmax()) if length else 0
+    return first if length and differ[first] else length
 
 
 _SMALLEST = 32

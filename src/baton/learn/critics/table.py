@@ -154,6 +154,8 @@ class TableCritic:
         self._levels: dict[bytes, float] = {}
         """The policy's average over the options seen."""
         self._points: dict[str, list[ChoicePoint]] = {}
+        self._last: tuple[Trace | None, int, bytes] = (None, 0, _END)
+        """The choice that was asked about last, and its situation."""
 
     @classmethod
     def from_recipe(cls, recipe: Recipe, policies: Mapping[str, Any], reward: RewardOf) -> Self:
@@ -261,7 +263,7 @@ class TableCritic:
     def q(self, prefix: Prefix, option: str) -> float:
         """The value of an option at the choice that follows a prefix, less what was earned before."""
         event = prefix.trace.events[prefix.num_events]
-        key = situation(prefix.trace, prefix.num_events)
+        key = self._situation(prefix.trace, prefix.num_events)
         if key not in self._cells or event.options is None:
             raise CreditError(
                 f"trace {prefix.trace.trace_id}, event {event.id}: the critic has not seen this choice. "
@@ -275,6 +277,14 @@ class TableCritic:
             return value
         chance = max(event.option_propensities[place], _LEAST)
         return value - left**2 * self.temperature * math.log(chance)
+
+    def _situation(self, trace: Trace, place: int) -> bytes:
+        """`situation`, remembered for the next option of the same choice."""
+        known, where, key = self._last
+        if known is not trace or where != place:
+            key = situation(trace, place)
+            self._last = trace, place, key
+        return key
 
     def value(self, prefix: Prefix) -> float:
         """What was earned so far and what is expected from here on; between a choice and nature's draw, by Q."""
