@@ -17,75 +17,15 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import torch
 from msgspec import Struct
-from torch import Tensor
 
 from baton.engine.torch.cache import Ids, KVShape, Node, Pools, PrefixCache, Seat
 from baton.engine.torch.flat import FlatPass
 from baton.engine.torch.forward import Forward, near
-from baton.engine.torch.passes import PrefillPass, Stepper
+from baton.engine.torch.passes import Drawer, PrefillPass, Stepper
 from baton.engine.torch.template import ByteReader, Decoder, TokenReader
 from baton.team.clock import UNIFORMS, uniforms
 from baton.team.protocol import Answer, EngineError
 from baton.trace.records import Floats, Ints, Sampling
-
-
-class Drawer:
-    """Draws tokens from logits for a fixed set of rows, one uniform number per row.
-
-    Each row's draw is the inverse of its own cumulative distribution at its own number, so it depends on nothing but
-    that row's logits and key; rounding in the logits can change a token only if the number lies within that rounding of
-    an edge. The log-probability is of the distribution actually drawn from: after temperature, then top-k, then top-p,
-    normalised again. Temperature 0 takes the best token, with log-probability 0, because that distribution has one
-    outcome.
-    """
-
-    def __init__(self, samplings: Sequence[Sampling], device: torch.device) -> None:
-        self._greedy = torch.tensor([s.temperature == 0 for s in samplings], device=device)
-        self._any_greedy = any(s.temperature == 0 for s in samplings)
-        self._all_greedy = all(s.temperature == 0 for s in samplings)
-        self._flat = all(s.temperature in (0, 1) for s in samplings)
-        self._temperature = torch.tensor([s.temperature or 1.0 for s in samplings], device=device)[:, None]
-        cut = [i for i, s in enumerate(samplings) if s.top_k is not None or s.top_p < 1]
-        self._cut = torch.tensor(cut, device=device) if cut else None
-        self._top_k = torch.tensor([samplings[i].top_k or 2**30 for i in cut], device=device)[:, None]
-        self._top_p = torch.tensor([samplings[i].top_p for i in cut], device=device)[:, None]
-
-    def draw(self, logits_NV: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
-        """Tokens and their log-probabilities; NaN where the logits make no distribution."""
-        logits = logits_NV.float()
-        if self._any_greedy:
-            best = logits.argmax(-1)
-            # Zero where the row is sound, NaN where it is not.
-            sound = torch.where(torch.isfinite(logits.logsumexp(-1)), 0.0, torch.nan)
-            if self._all_greedy:
-                return best, sound
-        if not self._flat:
-            logits = logits / self._temperature
-        if self._cut is not None:
-            logits = logits.index_copy(0, self._cut, self._truncated(logits[self._cut]))
-        logprobs = logits.log_softmax(-1)
-        edges = logprobs.exp().cumsum(-1, dtype=torch.float64)
-        total = edges[:, -1]
-        # Strictly below the last edge, so a token of probability zero is never drawn.
-        point = torch.minimum(uniforms * total, torch.nextafter(total, torch.zeros_like(total)))
-        tokens = torch.searchsorted(edges, point[:, None], right=True).clamp_(max=edges.shape[1] - 1)
-        chosen = logprobs.gather(1, tokens)[:, 0]
-        tokens = tokens[:, 0]
-        if self._any_greedy:
-            tokens = torch.where(self._greedy, best, tokens)
-            chosen = torch.where(self._greedy, sound, chosen)
-        return tokens, chosen
-
-    def _truncated(self, logits: Tensor) -> Tensor:
-        ordered, order = logits.sort(-1, descending=True)
-        rank = torch.arange(logits.shape[1], device=logits.device)[None]
-        ordered = ordered.masked_fill(rank >= self._top_k, -torch.inf)
-        chance = ordered.softmax(-1)
-        before = chance.cumsum(-1) - chance
-        drop = (before >= self._top_p) & (rank > 0)
-        ordered = ordered.masked_fill(drop, -torch.inf)
-        return torch.empty_like(ordered).scatter_(1, order, ordered)
-
 
 _KEPT_TOKENS = 131_072
 _PREFILL_EVERY = 8
@@ -129,6 +69,10 @@ class CallRow(Seat):
         self.shared: list[torch.Tensor] = []
         self.grouped: list[torch.Tensor] = []
         """Stretches that are read side by side with others."""
+        self.lead: CallRow | None = None
+        """The row that computes for this one, as long as both have the same ids; None: itself."""
+        self.twins: list[CallRow] = []
+        """The rows that it computes for."""
         self.ids: list[int] = []
         self.logprobs: list[float] = []
         self.limit = 0
@@ -223,8 +167,13 @@ class PooledCompute:
         self._stepper = Stepper(forward, shape.device)
         self._weights = self._addresses()
         """Where they were when they last changed."""
+        self._cpu = cpu
         self._drawer: Drawer | None = None
         """None: the rows have changed since the last plan."""
+        self._of: torch.Tensor | None = None
+        """For each row, which of those that compute has its logits; None: every row computes for itself."""
+        self._leads: torch.Tensor | None = None
+        """Where those that compute are among the rows."""
 
     def prefill(self, nodes: Sequence[Node]) -> None:
         run = self._prefill_pass(nodes, self._shape)
@@ -251,9 +200,10 @@ class PooledCompute:
         return room_for(sum(kv.nbytes for kv in self._pools.slots), self._shape.device)
 
     def join(self, rows: Sequence[CallRow]) -> None:
-        grouped = self._grouped(rows)
+        leads = self._leads_of(rows) if self._cpu else rows
+        grouped = self._grouped(leads)
         seats = []
-        for row in rows:
+        for row in leads:
             own = []
             for node in row.node.chain():
                 assert node.kv is not None
@@ -265,10 +215,42 @@ class PooledCompute:
                     own.append(node.kv)
             seats.append((row, own, 1 + min(row.limit, 256)))
         self._pools.seat(seats)
-        for row in rows:
+        for row in leads:
             row.loaded = row.length
+            for twin in row.twins:
+                twin.length = twin.loaded = row.length
         self.rows += rows
         self._drawer = None
+
+    def _leads_of(self, rows: Sequence[CallRow]) -> list[CallRow]:
+        """Of rows that read the same, the first one computes for all, until they say different things.
+
+        Rollouts of one instance begin alike, and so do those of a game that are in the same situation.
+        """
+        leads: dict[tuple[int, int], CallRow] = {}
+        for row in rows:
+            lead = leads.setdefault((row.node.number, int(row.prompt[-1])), row)
+            if lead is not row:
+                row.lead = lead
+                lead.twins.append(row)
+        return list(leads.values())
+
+    def _part(self) -> None:
+        """Rows that have said something else than the one that computes for them get slots of their own."""
+        for lead in [row for row in self.rows if row.twins]:
+            last = lead.ids[-1] if lead.ids else -1
+            apart: dict[int, CallRow] = {}
+            for twin in [twin for twin in lead.twins if twin.ids and twin.ids[-1] != last]:
+                lead.twins.remove(twin)
+                twin.lead = apart.setdefault(twin.ids[-1], twin)
+                if twin.lead is not twin:
+                    twin.lead.twins.append(twin)
+                    continue
+                twin.lead, twin.shared, twin.grouped = None, lead.shared, lead.grouped
+                lead.pool.add(twin)
+                kv = lead.pool.kv
+                kv[:, :, twin.slot, :, : lead.length] = kv[:, :, lead.slot, :, : lead.length]
+                self._drawer = None
 
     def _grouped(self, rows: Sequence[CallRow]) -> set[int]:
         """Nodes that groups of rows share: all of them together are worth reading side by side, or none is."""
@@ -286,23 +268,33 @@ class PooledCompute:
 
     def _plan(self) -> Drawer:
         for row in self.rows:
-            if row.length == row.pool.capacity:
+            if row.lead is None and row.length == row.pool.capacity:
                 self._pools.make_room(row)
         pools = self._pools.taken()
-        self.rows = [seat for pool in pools for seat in pool.seats if isinstance(seat, CallRow)]
+        leads = [seat for pool in pools for seat in pool.seats if isinstance(seat, CallRow)]
+        self._with_twins(leads)
         shared: dict[int, tuple[torch.Tensor, list[int]]] = {}
-        for number, row in enumerate(self.rows):
+        for number, row in enumerate(leads):
             for kv in row.shared:
                 shared.setdefault(id(kv), (kv, []))[1].append(number)
-        ids = [row.ids[-1] if row.ids else int(row.prompt[-1]) for row in self.rows]
-        positions = [len(row.prompt) - 1 + len(row.ids) for row in self.rows]
-        self._stepper.plan(pools, ids, positions, list(shared.values()), self._groups())
+        ids = [row.ids[-1] if row.ids else int(row.prompt[-1]) for row in leads]
+        positions = [len(row.prompt) - 1 + len(row.ids) for row in leads]
+        self._stepper.plan(pools, ids, positions, list(shared.values()), self._groups(leads))
         return Drawer([row.sampling for row in self.rows], self._shape.device)
 
-    def _groups(self) -> list[list[tuple[torch.Tensor, list[int]]]]:
+    def _with_twins(self, leads: list[CallRow]) -> None:
+        """All rows in the order of those that compute, and which of them has whose logits."""
+        self.rows, self._of, self._leads = leads, None, None
+        if any(row.twins for row in leads):
+            sizes = [1 + len(row.twins) for row in leads]
+            self.rows = [each for row in leads for each in (row, *row.twins)]
+            self._of = torch.from_numpy(np.repeat(np.arange(len(leads)), sizes))
+            self._leads = torch.from_numpy(np.cumsum(sizes) - sizes)
+
+    def _groups(self, rows: Sequence[CallRow]) -> list[list[tuple[torch.Tensor, list[int]]]]:
         """What is read side by side, with the rows that read it: no row twice in a group."""
         readers: dict[int, tuple[torch.Tensor, list[int]]] = {}
-        for number, row in enumerate(self.rows):
+        for number, row in enumerate(rows):
             for kv in row.grouped:
                 readers.setdefault(id(kv), (kv, []))[1].append(number)
         apart: list[tuple[set[int], list[tuple[torch.Tensor, list[int]]]]] = []
@@ -316,26 +308,40 @@ class PooledCompute:
         return [sorted(group, key=lambda each: each[1]) for group in groups]
 
     def step(self) -> Drawn:
+        self._part()
         if self._drawer is None:
             self._drawer = self._plan()
         numbers = [row.uniforms(1)[0] for row in self.rows]
         uniforms = torch.tensor(numbers, dtype=torch.float64).to(self._shape.device)
-        tokens, logprobs = self._drawer.draw(self._stepper.logits(), uniforms)
+        logits = self._stepper.logits()
+        logits = logits if self._of is None else logits.index_select(0, self._of)
+        tokens, logprobs = self._drawer.draw(logits, uniforms)
         both = torch.stack((tokens.double(), logprobs.double())).tolist()
-        if not self._stepper.advance(tokens):
+        if not self._stepper.advance(tokens if self._leads is None else tokens[self._leads]):
             self._drawer = None
         return Drawn([[int(token)] for token in both[0]], [[logprob] for logprob in both[1]])
 
     def computed(self, row: CallRow) -> torch.Tensor:
-        return row.pool.kv[:, :, row.slot, :, row.loaded : row.length]
+        seat = row.lead or row
+        return seat.pool.kv[:, :, seat.slot, :, row.loaded : row.length]
 
     def leave(self, row: CallRow) -> None:
+        self.rows.remove(row)
+        self._drawer = None
+        if row.lead is not None:
+            row.lead.twins.remove(row)
+            return
         pool = row.pool
+        if row.twins:  # the next of them takes the slot over
+            heir, *others = row.twins
+            heir.lead, heir.twins, heir.shared, heir.grouped = None, others, row.shared, row.grouped
+            heir.pool, heir.slot, pool.seats[row.slot] = pool, row.slot, heir
+            for twin in others:
+                twin.lead = heir
+            return
         pool.remove(row)
         if not len(pool.kv[0, 0]):  # it was too large to be kept empty
             self._stepper.forget(self._pools.slots)
-        self.rows.remove(row)
-        self._drawer = None
 
 
 def room_for(nbytes: int, device: torch.device) -> bool:

@@ -2,7 +2,7 @@
 
 `answer` only queues and waits, so the event loop stays free; calls that arrive while others are decoded
 join them at the next step, and a cancelled call leaves at the next step. The same key and input give the
-same tokens whatever else is in the batch (up to rounding; see `batch.Drawer`). Weights change only between calls:
+same tokens whatever else is in the batch (up to rounding; see `passes.Drawer`). Weights change only between calls:
 `updating` waits until no call is in flight, and forgets every computed prefix afterwards.
 """
 

@@ -322,7 +322,7 @@ def draw(
 ) -> None:
     """Draw each row's next token by its own number, and move the step's inputs on to it.
 
-    The inverse of the row's own cumulative distribution, as in `batch.Drawer`; temperature 0 takes the best.
+    The inverse of the row's own cumulative distribution, as in `passes.Drawer`; temperature 0 takes the best.
     """
     rows, vocab = logits.shape
     _draw[(rows,)](

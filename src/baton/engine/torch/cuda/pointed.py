@@ -17,12 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from baton.engine.torch.batch import CallRow, Drawer, Drawn, room_for
+from baton.engine.torch.batch import CallRow, Drawn, room_for
 from baton.engine.torch.cache import KVShape, Node
 from baton.engine.torch.cuda.llama import FusedLlama, fused_of
 from baton.engine.torch.cuda.reads import Reads, Stretch
 from baton.engine.torch.cuda.slots import Slots
 from baton.engine.torch.cuda.steps import Steps, Underway
+from baton.engine.torch.passes import Drawer
 
 _MOST_STEPS = 8
 """Steps between two looks at their tokens."""

@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from baton.engine.torch.batch import Drawer
 from baton.engine.torch.cache import KVShape
 from baton.engine.torch.cuda.llama import FusedLlama
 from baton.engine.torch.cuda.reads import Reads, Stretch
+from baton.engine.torch.passes import Drawer
 
 _FEWEST_ROWS = 8
 _STEADY_ROWS = 64
