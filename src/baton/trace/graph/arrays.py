@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from functools import cached_property
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -46,12 +46,17 @@ def edge_endpoints(trace: Trace) -> tuple[Indices, Indices]:
         raise TraceError(_repeated(trace))
     edges = trace.edges
     try:
-        # By way of lists: a comprehension reads attributes faster than attrgetter.
-        src = np.array([position[edge.src] for edge in edges], np.int32)
-        dst = np.array([position[edge.dst] for edge in edges], np.int32)
+        src = _positions(position, [edge.src for edge in edges])
+        dst = _positions(position, [edge.dst for edge in edges])
     except KeyError:
         raise TraceError(_unknown(trace)) from None
     return src, dst
+
+
+def _positions(position: dict[str, int], ids: list[str]) -> Indices:
+    # Of the ways to look up many keys of a dict this is the fastest, from two keys on.
+    found = itemgetter(*ids)(position) if len(ids) > 1 else [position[each] for each in ids]
+    return np.array(found, np.int32)
 
 
 def _join_on_hashes(trace: Trace) -> tuple[Indices, Indices] | None:
@@ -281,12 +286,13 @@ class Graph:
         return any(event.duration_s is not None for event in self.trace.events)
 
     def _cone(self, start: int | Iterable[int], *, forward: bool) -> Indices:
-        given = [start] if isinstance(start, int | np.integer) else list(start)
+        given = [int(start)] if isinstance(start, int | np.integer) else list(start)
         for index in given:
             if not 0 <= index < self.n:
                 raise TraceError(f"got event index {index}; expected 0 to {self.n - 1} in {self!r}.")
         walk = self._chains.forward if forward else self._chains.backward
-        return walk.reach(np.array(given, np.int32))
+        narrow = walk.reach_narrowly(given[0]) if len(given) == 1 else None
+        return walk.reach(np.array(given, np.int32)) if narrow is None else narrow
 
     @cached_property
     def _chains(self) -> Chains:

@@ -30,6 +30,7 @@ Entries = deque[tuple[Indices, Indices]]
 _DENSE_SHARE = 16  # a cone above 1/16 of the graph is cheaper to mark than to sort
 MANY_SLICES = 16  # from here on numpy's fixed price is less than a loop's
 _MANY_EDGES = 256
+_NARROW = 64  # edges between chains up to which looking at each is cheaper than any array
 
 
 class Chains:
@@ -70,6 +71,30 @@ class Walk:
         np.cumsum(np.bincount(origin, minlength=n), out=self._first_edge[1:])
         self._target, self._target_chain = position.take(target), chain.take(target)
         self._spare: list[Indices] = []  # arrays to work in, left as they were found
+
+    def reach_narrowly(self, start: int) -> Indices | None:
+        """`reach` of one event without a whole array to work in; None: the cone is a wide one, and that is worth it."""
+        first_edge, ends = self._first_edge.data, self._ends.data
+        target, target_chain = self._target.data, self._target_chain.data
+        lows: dict[int, int] = {}
+        entries = [(self._position.item(start), self._chain.item(start))]
+        for position, chain in entries:  # grows meanwhile: first in, first out
+            before = lows.get(chain)
+            if before is None:
+                before = ends[chain]
+            if position < before:
+                lows[chain] = position
+                a, b = first_edge[position], first_edge[before]
+                if a < b:
+                    if len(entries) + b - a > _NARROW:
+                        return None
+                    entries += zip(target[a:b], target_chain[a:b], strict=True)
+        parts = [self._event[low : ends[chain]] for chain, low in lows.items()]
+        events = np.concatenate(parts)
+        if len(events) * _DENSE_SHARE > len(self._event):
+            return None
+        events.sort()
+        return events[1:] if events[0] == start else events[events != start]
 
     def reach(self, starts: Indices) -> Indices:
         """Every event reached from `starts`, which are left out; sorted."""
