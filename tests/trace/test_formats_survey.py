@@ -17,8 +17,8 @@ from strategies import arbitrary_traces, json_objects, names, texts, valid_trace
 from baton.errors import FormatError, TraceError
 from baton.trace import Call, Edge, Event, Floats, Header, Ints, Reward, Trace
 from baton.trace.formats import write
-from baton.trace.formats.survey.survey_read import from_survey, read_survey
-from baton.trace.formats.survey.survey_write import to_survey
+from baton.trace.formats.survey.survey_read import from_own_survey, from_survey, read_survey
+from baton.trace.formats.survey.survey_write import encode_survey, to_survey
 from baton.trace.vocabulary import EDGE_TYPES, EVENT_TYPES, TOPOLOGIES
 
 SURVEY = Path(__file__).parents[2] / ".." / "shared" / "data" / "survey"
@@ -320,3 +320,51 @@ def test_files_that_are_not_the_surveys(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "x.json").write_bytes(content)
     with pytest.raises(FormatError, match=r"x\.json"):
         read_survey(tmp_path / "x.json")
+
+
+def _told(event: Event, **properties: Any) -> Event:
+    return structs.replace(event, extra={**event.extra, **properties})
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        {},
+        {"mine": [1, {"a": None}]},
+        {"extra": {"budget": 3}},
+        {"kind": "event"},
+        {"kind": "odd", "seq": "x"},
+    ],
+)
+@pytest.mark.parametrize("place", [0, 1, 5])
+def test_a_file_of_our_own_reads_the_same_straight_from_its_bytes(others: dict[str, Any], place: int) -> None:
+    """By dictionaries and without them; what other systems call `extra` and `kind` stays theirs."""
+    events = [
+        Event(id=f"e{n}", t=n / 3, type="message", agent=f"a{n % 2}", seq=n + 1, options=("x", "y ü"))
+        for n in range(6)
+    ]
+    events[place] = _told(events[place], **others)
+    edges = tuple(
+        Edge(f"e{n}", f"e{n + 1}", "temporal", n == 2, "why not" if n == 2 else None) for n in range(5)
+    )
+    trace = Trace(
+        header=Header(trace_id="t", task_id="task"), events=tuple(events), edges=edges, finished=True
+    )
+    document = encode_survey(trace)
+    assert from_own_survey(document) == from_survey(json.loads(document))
+    read = from_own_survey(document)
+    assert read is not None
+    assert read.events == trace.events
+    assert read.edges == trace.edges
+
+
+@pytest.mark.parametrize("spoiled", [b'"seq": true', b'"seq": 1.5', b'"seq": "1"'])
+def test_a_file_that_is_not_sound_is_left_to_the_one_that_says_why(spoiled: bytes) -> None:
+    events = tuple(Event(id=f"e{n}", t=0, type="message", agent="a", seq=n + 1) for n in range(3))
+    trace = Trace(header=Header(trace_id="t", task_id="task"), events=events, finished=True)
+    document = encode_survey(trace).replace(b'"seq": 2', spoiled)
+    assert from_own_survey(document) is None
+    with pytest.raises(FormatError, match="seq"):
+        from_survey(json.loads(document))
+    assert from_own_survey(b'{"events": []}') is None
+    assert from_own_survey(b"\xff") is None

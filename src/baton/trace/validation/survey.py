@@ -13,7 +13,7 @@ from msgspec import NODEFAULT, MsgspecError, Struct, ValidationError, convert, d
 from msgspec.json import Decoder
 
 from baton.errors import FormatError
-from baton.trace.formats.survey.survey_read import from_survey
+from baton.trace.formats.survey.survey_read import from_own_survey, from_survey
 from baton.trace.records import Edge, Event
 from baton.trace.trace import End, Header
 from baton.trace.validation.fields import field_faults
@@ -85,6 +85,10 @@ def read_survey(document: bytes, found: Found, close: Close) -> None:
     """Hand the document's trace to `close`. Raises `FormatError` where it is none at all."""
     refused: FormatError | None = None
     if b'"baton_version"' in document:
+        own = from_own_survey(document)
+        if own is not None:
+            close(Parts.of_trace(own, found), True)
+            return
         content = _object(document)
         if _is_own(content):
             try:

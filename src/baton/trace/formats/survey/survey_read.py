@@ -61,6 +61,16 @@ class _File(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     metrics: dict[str, float] = field(default_factory=dict)
 
 
+class _RawFile(_File, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    events: list[msgspec.Raw]  # type: ignore[assignment]  # each by itself, and most of them straight from its bytes
+
+
+_raw_decoder = msgspec.json.Decoder(_RawFile)
+_events_decoder = msgspec.json.Decoder(list[Event], dec_hook=decode_hook)
+_NOT_FIELDS = (b'"extra"', b'"kind"')
+"""Properties of other systems, where these names are on an event: they are not the field and the tag of ours."""
+
+
 def read_survey(path: str | os.PathLike[str]) -> Trace:
     try:
         content = Path(path).read_bytes().removeprefix(codecs.BOM_UTF8)
@@ -68,7 +78,8 @@ def read_survey(path: str | os.PathLike[str]) -> Trace:
         raise FormatError(f"{path} cannot be read: {error.strerror}.") from None
     try:
         with no_collection():
-            return from_survey(msgspec.json.decode(content))
+            own = from_own_survey(content)
+            return from_survey(msgspec.json.decode(content)) if own is None else own
     except RecursionError:
         raise FormatError(f"{path} is not JSON that can be read: it is nested too deep.") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -84,11 +95,43 @@ def from_survey(content: Mapping[str, Any]) -> Trace:
         raise FormatError("a survey trace needs at least one event; this one has none.")
     rider, events = _ride_off(file.events)
     if rider is None:
-        made = _foreign_events(events, file.edges)
-        rider = Rider(baton_version=BATON_VERSION)
-    else:
-        made = _own_events(events, {shadow.event: shadow for shadow in rider.shadowed})
-    inferred, reasons = set(rider.inferred_edges), dict(rider.edge_reasons)
+        return _trace(file, _foreign_events(events, file.edges), Rider(baton_version=BATON_VERSION))
+    shadows = {shadow.event: shadow for shadow in rider.shadowed}
+    made = [_own_event(properties, place, shadows) for place, properties in enumerate(events)]
+    return _trace(file, made, rider)
+
+
+def from_own_survey(document: bytes) -> Trace | None:
+    """The trace of a file that Baton wrote, without a dictionary for each event; None: read it by `from_survey`.
+
+    What is wrong with a document, and whether it is Baton's at all, is not said here.
+    """
+    try:
+        file = _raw_decoder.decode(document)
+        if not file.events:
+            return None
+        rider, first = _ride_off([msgspec.json.decode(file.events[0])])
+        if rider is None:
+            return None
+        shadows = {shadow.event: shadow for shadow in rider.shadowed}
+        made = [_own_event(first[0], 0, shadows), *_rest(file.events[1:], shadows)]
+        return _trace(file, made, rider)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, FormatError):
+        return None
+
+
+def _rest(events: list[msgspec.Raw], shadows: dict[int, ShadowedFields]) -> list[Event]:
+    """All events but the first; at once where none has properties that are no fields."""
+    joined = b"[%b]" % b",".join(events)
+    if not shadows and not any(name in joined for name in _NOT_FIELDS):
+        try:
+            return _events_decoder.decode(joined)
+        except msgspec.ValidationError:
+            pass
+    return [_own_event(msgspec.json.decode(raw), place, shadows) for place, raw in enumerate(events, start=1)]
+
+
+def _trace(file: _File, made: list[Event], rider: Rider) -> Trace:
     return Trace(
         header=Header(
             trace_id=file.trace_id,
@@ -98,16 +141,7 @@ def from_survey(content: Mapping[str, Any]) -> Trace:
             meta=rider.meta,
         ),
         events=tuple(sorted(made, key=attrgetter("seq"))),
-        edges=tuple(
-            Edge(
-                edge.src,
-                edge.dst,
-                edge.type,
-                edge.inferred or place in inferred,
-                reasons.get(place, edge.why),
-            )
-            for place, edge in enumerate(file.edges)
-        ),
+        edges=_edges(file.edges, set(rider.inferred_edges), dict(rider.edge_reasons)),
         calls=rider.calls,
         payloads={payload.ref: payload for payload in rider.payloads},
         rewards=_rewards(file.rewards, rider.rewards, file.trace_id),
@@ -115,6 +149,16 @@ def from_survey(content: Mapping[str, Any]) -> Trace:
         costs={name: cost for name, cost in file.costs.items() if name not in rider.unmeasured_costs},
         metrics=file.metrics,
         finished=rider.finished,
+    )
+
+
+def _edges(edges: Sequence[Edge], inferred: set[int], reasons: dict[int, str]) -> tuple[Edge, ...]:
+    """Edges with what the survey's closed form could not say of them."""
+    if not inferred and not reasons:
+        return tuple(edges)
+    return tuple(
+        Edge(edge.src, edge.dst, edge.type, edge.inferred or place in inferred, reasons.get(place, edge.why))
+        for place, edge in enumerate(edges)
     )
 
 
@@ -143,22 +187,18 @@ def _ride_off(events: list[dict[str, Any]]) -> tuple[Rider | None, list[dict[str
     return rider, [{name: value for name, value in first.items() if name != key}, *events[1:]]
 
 
-def _own_events(events: list[dict[str, Any]], shadows: dict[int, ShadowedFields]) -> list[Event]:
-    made = []
-    for place, properties in enumerate(events):
-        if place not in shadows and properties.keys() <= _ALL_FIELDS:  # nearly every event
-            made.append(_event(properties, {}, place))
-            continue
-        shadow = shadows.get(place, _NO_SHADOW)
-        fields: dict[str, Any] = {name: value for name, value in shadow.fields.items() if value is not None}
-        extra = dict(shadow.extra)
-        for name, value in properties.items():
-            if name in SURVEY_FIELDS or (name in OWN_FIELDS and name not in shadow.fields):
-                fields[name] = value
-            else:
-                extra[name] = value
-        made.append(_event(fields, extra, place))
-    return made
+def _own_event(properties: dict[str, Any], place: int, shadows: dict[int, ShadowedFields]) -> Event:
+    if place not in shadows and properties.keys() <= _ALL_FIELDS:
+        return _event(properties, {}, place)
+    shadow = shadows.get(place, _NO_SHADOW)
+    fields: dict[str, Any] = {name: value for name, value in shadow.fields.items() if value is not None}
+    extra = dict(shadow.extra)
+    for name, value in properties.items():
+        if name in SURVEY_FIELDS or (name in OWN_FIELDS and name not in shadow.fields):
+            fields[name] = value
+        else:
+            extra[name] = value
+    return _event(fields, extra, place)
 
 
 def _foreign_events(events: list[dict[str, Any]], edges: Sequence[Edge]) -> list[Event]:
