@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import sys
 import time
 from hashlib import blake2b
 from pathlib import Path
@@ -15,40 +16,19 @@ from campaigns.campaign import Row, Tally, is_traceback, run_child, warm
 
 _TIMES = ("seconds", "rollout_seconds", "update_seconds", "tokens_per_second")
 _DEATHS_OF_A_RUN = 5
-RECIPE = """
-about = "a run that is small enough to be killed often"
-[task]
-name = "game:stopping-chain"
-settings = {num_workers = 3, num_steps = 4}
-[team]
-template = ""
-memory = "latest"
-max_tokens = 12
-[policies.main]
-model = "tiny"
-tiny = {width = 32, layers = 1, heads = 2, vocabulary = 300}
-[warm]
-play = "random"
-episodes = 200
-steps = 80
-learning_rate = 0.01
-[rollout]
-groups = 4
-group_size = 4
-[train]
-steps = 5
-checkpoint_every = 2
-learning_rate = 0.003
-[eval]
-episodes = 16
-best_of = 1
-"""
-CREDITS = (
-    '[[credit]]\nestimator = "coma"\nweight = 5.0\n[critic]\nkind = "table"\n',
-    '[[credit]]\nestimator = "group"\n',
+_STEPS = 5
+_NETWORK = (
     '[[credit]]\nestimator = "gae"\nsettings = {gamma = 1.0}\n'
-    '[critic]\nkind = "network"\nsteps = 3\nlearning_rate = 0.003\n',
+    '[critic]\nkind = "network"\nsteps = 3\nlearning_rate = 0.003\n'
 )
+
+
+def _recipes() -> list[str]:
+    """The small run of the tests, by three kinds of credit."""
+    sys.path.append(str(Path(__file__).parents[2] / "tests" / "support"))
+    from small_run import BASE, COMA, GROUP
+
+    return [BASE + credit for credit in (COMA, GROUP, _NETWORK)]
 
 
 def train_kills(count: int, seed: int, folder: Path) -> Row:
@@ -59,16 +39,17 @@ def train_kills(count: int, seed: int, folder: Path) -> Row:
     os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
     tally = Tally("training killed and resumed")
     draw = random.Random(seed)
+    recipes = _recipes()
     wholes: dict[int, tuple[dict[str, Any], float]] = {}
     number = 0
     while tally.tries < count:
-        kind = number % len(CREDITS)
+        kind = number % len(recipes)
         recipe = folder / f"recipe{kind}.toml"
         if kind not in wholes:
-            recipe.write_text(RECIPE + CREDITS[kind])
+            recipe.write_text(recipes[kind])
             began = time.monotonic()
             out = folder / f"whole{kind}"
-            died = run_child(lambda _: main(["train", str(recipe), "--out", str(out)]), folder / "said")  # noqa: B023
+            died = run_child(lambda _: main([*_begin(recipe), "--out", str(out)]), folder / "said")  # noqa: B023
             if died.code:
                 tally.wrong(f"recipe {kind} fails without being killed: {died.said.strip()[-300:]}")
                 return tally.row()
@@ -76,6 +57,10 @@ def train_kills(count: int, seed: int, folder: Path) -> Row:
         _one(tally, folder, number, recipe, *wholes[kind], draw, count - tally.tries)
         number += 1
     return tally.row()
+
+
+def _begin(recipe: Path) -> list[str]:
+    return ["train", str(recipe), "--set", f"train.steps={_STEPS}"]
 
 
 def _one(
@@ -92,9 +77,7 @@ def _one(
     moments: list[float] = []
     while True:
         going = (out / "run.json").exists()
-        command = (
-            ["train", "--resume", "--out", str(out)] if going else ["train", str(recipe), "--out", str(out)]
-        )
+        command = ["train", "--resume", "--out", str(out)] if going else [*_begin(recipe), "--out", str(out)]
         spare = len(moments) >= min(_DEATHS_OF_A_RUN, left)
         after = None if spare else draw.uniform(0.0, takes * 0.8)
         died = run_child(lambda _, command=command: main(command), said, kill_after=after)
@@ -108,7 +91,7 @@ def _one(
     tally.tries += len(moments)
     tally.faults += len(moments)
     if (
-        died.code and "all 5 steps are done" not in died.said
+        died.code and f"all {_STEPS} steps are done" not in died.said
     ):  # killed after its last word, it has nothing to go on with
         tally.wrong(f"run {number}, killed after {moments}: {died.said.strip()[-300:]}")
         return

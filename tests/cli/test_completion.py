@@ -114,9 +114,31 @@ def test_other_shells_take_their_script(
     text = capsys.readouterr().out
     assert {"shard-sum", "hierarchical", "regret"} <= set(re.findall(r"[\w-]+", text))
     if shell == "fish":
-        assert "complete -c baton -f -n '__fish_use_subcommand' -a 'run' -d 'let a team work" in text
-        assert all(line.startswith(("complete -c baton", "#")) for line in text.splitlines())
+        assert "complete -c baton -f -n '__baton_ends 1' -a 'run' -d 'let a team work" in text
+        assert all(line.startswith("complete -c baton") for line in text.splitlines()[10:])
     if (found := shutil.which(shell)) is not None:
         place = tmp_path / f"baton.{shell}"
         place.write_text(text)
         subprocess.run([found, "-n", str(place)], check=True)
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="there is no fish here")
+def test_what_fish_offers(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A folder that is called like a command is none."""
+    assert main(["completion", "fish"]) == 0
+    (tmp_path / "baton.fish").write_text(capsys.readouterr().out)
+    (tmp_path / "run").mkdir()
+
+    def offered(line: str) -> set[str]:
+        asked = f"source baton.fish; complete -C {shlex.quote(line)}"
+        done = subprocess.run(
+            ["fish", "--no-config", "-c", asked], cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        return {each.partition("\t")[0] for each in done.stdout.splitlines()}
+
+    assert set(COMMANDS) == offered("baton ")
+    assert offered("baton run shard-sum --topology=sw") == {"--topology=swarm"}
+    assert offered("baton game ") == {"list", "solve", "play", "regret"}
+    assert "parallel-pandora" in offered("baton game regret par")
+    assert "--topology" not in offered("baton show run --")
+    assert "--prompts" in offered("baton show run --")

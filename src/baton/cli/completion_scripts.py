@@ -112,6 +112,19 @@ fi
 """
 
 
+# fish's own test of a command looks for its name anywhere, and a folder may be called `run`.
+_FISH = """# Completion of baton for fish, made by: baton completion fish
+function __baton_at
+    set -l typed (commandline -opc)
+    set -l last (math 1 + (count $argv))
+    test (count $typed) -ge $last; and test "$typed[2..$last]" = "$argv"
+end
+function __baton_ends
+    test (count (commandline -opc)) -eq $argv[1]
+end
+"""
+
+
 def bash(places: Sequence[CommandPlace]) -> str:
     """For bash 3.2 and later; the package bash-completion is not needed."""
     return _BASH.format(table=_table(places))
@@ -124,7 +137,7 @@ def zsh(places: Sequence[CommandPlace]) -> str:
 
 def fish(places: Sequence[CommandPlace]) -> str:
     """For fish: a line for everything that can be typed."""
-    lines = ["# Completion of baton for fish, made by: baton completion fish", "complete -c baton -e"]
+    lines = [*_FISH.splitlines(), "complete -c baton -e"]
     about = {place.path: place.about for place in places}
     for place in places:
         seen = _fish_place(place)
@@ -162,9 +175,9 @@ def _row(key: str, words: Sequence[str]) -> str:
 
 def _fish_place(place: CommandPlace) -> str:
     if not place.path:
-        return "__fish_use_subcommand"
-    seen = "; and ".join(f"__fish_seen_subcommand_from {part}" for part in place.path)
-    return f"{seen}; and not __fish_seen_subcommand_from {' '.join(place.parts)}" if place.parts else seen
+        return "__baton_ends 1"
+    at = f"__baton_at {' '.join(place.path)}"
+    return f"{at}; and __baton_ends {1 + len(place.path)}" if place.parts else at
 
 
 def _fish_slot(seen: str, slot: CommandSlot) -> str:
