@@ -123,3 +123,11 @@ def test_a_process_model_is_learned_from_rollouts_alone(
     assert main(["reward", str(run), "--learn", str(learned[1]), "--gold", str(gold)]) == 0
     assert "1 fork left out" in capsys.readouterr().err
     assert learned[0].read_bytes() == learned[1].read_bytes()
+
+
+def test_a_list_of_traces_says_which_are_forks(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    place = with_fork(rollouts(tmp_path / "a.jsonl", 1.0, 0.0), "run 1", 0.5)
+    assert main(["show", str(place)]) == 0
+    marked = [line for line in capsys.readouterr().out.splitlines() if "a fork of run 1" in line]
+    assert len(marked) == 1
+    assert marked[0].strip().startswith("run 1~fork")

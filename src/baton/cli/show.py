@@ -10,7 +10,7 @@ from baton.cli import add_trace
 from baton.errors import UsageError
 from baton.trace.formats import read_all
 from baton.trace.formats.recognition import opened_name
-from baton.trace.trace import Trace
+from baton.trace.trace import Trace, standing
 from baton.view.terminal.fitting import Line
 from baton.view.terminal.screen import columns, emit
 from baton.view.terminal.trace_summary import above, below
@@ -74,7 +74,8 @@ def _find(path: str, trace_id: str | None) -> Trace | None:
             about = (
                 f"task {trace.header.task_id}  {trace.header.topology}  {count(len(trace.events), 'event')}"
             )
-            listed.append(f"  {trace.trace_id}  {about}{'' if trace.finished else '  unfinished'}")
+            more = f"{'' if trace.finished else '  unfinished'}{'  ' if standing(trace) else ''}{standing(trace)}"
+            listed.append(f"  {trace.trace_id}  {about}{more}")
     if first is None:
         raise UsageError(f"{opened_name(path)} holds no trace.")
     if trace_id is not None:

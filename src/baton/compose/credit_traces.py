@@ -249,7 +249,7 @@ class _Runners:
 def _with_forks(error: CreditError) -> CreditError:
     return CreditError(
         f"{error} Forks and repeats do not count: a fork is no rollout of its own, and neither is a run with "
-        "the seed of another. Type: baton run TASK --rollouts N, for a group."
+        "the seed of another."
     )
 
 
