@@ -74,8 +74,8 @@ def _find(path: str, trace_id: str | None) -> Trace | None:
             about = (
                 f"task {trace.header.task_id}  {trace.header.topology}  {count(len(trace.events), 'event')}"
             )
-            more = f"{'' if trace.finished else '  unfinished'}{'  ' if standing(trace) else ''}{standing(trace)}"
-            listed.append(f"  {trace.trace_id}  {about}{more}")
+            marks = f"{'' if trace.finished else '  unfinished'}{'  ' if standing(trace) else ''}{standing(trace)}"
+            listed.append(f"  {trace.trace_id}  {about}{marks}")
     if first is None:
         raise UsageError(f"{opened_name(path)} holds no trace.")
     if trace_id is not None:
