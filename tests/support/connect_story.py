@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -110,3 +114,42 @@ def edges(
         for edge in trace.edges
         if edge.type in kinds
     }
+
+
+PAGES = Path(__file__).resolve().parents[2] / "docs" / "connect"
+_TIMES = re.compile(r"\d+(\.\d+)?(ms|s)\b|parallelism [\d.]+|\d+ busy at once|[–…].*$")
+
+
+def check_page(
+    name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The page's program runs as printed, its commands too, and the picture is what `baton show` prints."""
+    from baton.cli import main
+
+    text = (PAGES / f"{name}.md").read_text("utf-8")
+    (program,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "baton:" not in done.stderr
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("COLUMNS", "110")
+    (commands,) = re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    for command in commands.splitlines():
+        words = shlex.split(command, comments=True)
+        capsys.readouterr()
+        assert main(words[1:]) == 0, command
+        if words[1] == "show":
+            (picture,) = re.findall(r"^```text\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+            assert _shape(capsys.readouterr().out) == _shape(picture)
+
+
+def _shape(picture: str) -> list[str]:
+    """A tree's lines without its times, its ids and the order of what ran side by side."""
+    lines = [re.sub(r"^[│├└─ ]*(e\d+ +)?", "", _TIMES.sub("", line)) for line in picture.splitlines()[1:]]
+    return sorted(line.split(" took ")[0].rstrip() for line in lines)

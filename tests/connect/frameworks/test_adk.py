@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from connect_story import edges, keep_golden, only_in, prompts, recorded, spent, story
+from connect_story import check_page, edges, keep_golden, only_in, prompts, recorded, spent, story
 
 only_in("adk")
 
@@ -187,3 +187,9 @@ def test_parallel_runs_do_not_mix(tmp_path: Path) -> None:
         str({name: ['uses lookup: {"q": "second"}', "gets lookup: Lyon", f"decides to stop: {name}"]})
         for name in ("anna", "bert", "cleo")
     ]
+
+
+def test_the_page_runs_as_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check_page("adk", tmp_path, monkeypatch, capsys)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from connect_story import edges, keep_golden, only_in, prompts, recorded, spent, story
+from connect_story import check_page, edges, keep_golden, only_in, prompts, recorded, spent, story
 
 only_in("ag2")
 
@@ -214,3 +214,9 @@ def test_everything_is_put_back(tmp_path: Path) -> None:
     assert Agent._turn_scope is before
     asyncio.run(agent("a", says("unheard")).ask("t"))
     assert len(recorded(tmp_path)) == 1
+
+
+def test_the_page_runs_as_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check_page("ag2", tmp_path, monkeypatch, capsys)

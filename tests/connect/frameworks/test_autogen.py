@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from connect_story import edges, keep_golden, only_in, prompts, recorded, spent, story
+from connect_story import check_page, edges, keep_golden, only_in, prompts, recorded, spent, story
 
 only_in("autogen")
 
@@ -263,3 +263,9 @@ def test_everything_is_put_back(tmp_path: Path) -> None:
     assert (RoundRobinGroupChat.run_stream, AssistantAgent.run, ReplayChatCompletionClient.create) == before
     asyncio.run(agent("a", says("unheard")).run(task="t"))
     assert len(recorded(tmp_path / "a")) == 1
+
+
+def test_the_page_runs_as_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check_page("autogen", tmp_path, monkeypatch, capsys)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from connect_story import edges, keep_golden, only_in, prompts, recorded, spent, story
+from connect_story import check_page, edges, keep_golden, only_in, prompts, recorded, spent, story
 
 only_in("crewai")
 
@@ -217,3 +217,9 @@ def test_crews_in_threads_do_not_mix(tmp_path: Path) -> None:
         })
         for name in ("anna", "bert", "cleo")
     ]  # fmt: skip
+
+
+def test_the_page_runs_as_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check_page("crewai", tmp_path, monkeypatch, capsys)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 import pytest
-from connect_story import edges, keep_golden, only_in, prompts, recorded, spent, story
+from connect_story import check_page, edges, keep_golden, only_in, prompts, recorded, spent, story
 
 only_in("langgraph")
 
@@ -366,3 +366,9 @@ def test_hooks_that_get_nonsense_do_not_break_the_program(
     assert capsys.readouterr().err.count("baton: the recorder failed") == 1
     assert recorder.report.skipped["the recorder failed in on_chat_model_start: IndexError"] == 2
     assert story(recorded(tmp_path)[-1]) == {"a": ["decides to stop: fine"]}
+
+
+def test_the_page_runs_as_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check_page("langgraph", tmp_path, monkeypatch, capsys)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from connect_story import edges, keep_golden, only_in, prompts, recorded, spent, story
+from connect_story import check_page, edges, keep_golden, only_in, prompts, recorded, spent, story
 
 only_in("openai_agents")
 
@@ -254,3 +254,9 @@ def test_without_payloads_nothing_said_is_written(tmp_path: Path) -> None:
     assert b"Paris" not in written
     assert b"hush" not in written
     assert b"France" not in written
+
+
+def test_the_page_runs_as_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check_page("openai-agents", tmp_path, monkeypatch, capsys)
