@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 OUT    ?= runs
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-long test-slow test-kernels test-connect campaigns check bench setup clean
+.PHONY: help train test test-long test-slow test-kernels test-connect test-coders campaigns check bench setup clean
 
 help:            ## Show these targets.
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  +##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -52,6 +52,14 @@ test-kernels: $(VENV)/.dev ## Run the learning tests with other kernels: KERNEL=
 
 test-connect: ## Run other systems offline, each in an environment of its own under .venv-connect (ARGS=langgraph: one of them).
 	@$(PYTHON) tests/connect/frameworks/run.py $(ARGS)
+
+CODERS := @anthropic-ai/claude-code@2.1.325 @openai/codex@0.166.0
+
+.coders/node_modules/.bin/claude .coders/node_modules/.bin/codex:
+	@npm install --silent --no-audit --no-fund --prefix .coders $(CODERS)
+
+test-coders: $(VENV)/.dev .coders/node_modules/.bin/claude .coders/node_modules/.bin/codex ## Run Claude Code and Codex offline, from npm into .coders, and read their sessions (a minute).
+	@BATON_CODERS="$(CURDIR)/.coders/node_modules/.bin" $(BIN)/python -m pytest -m slow tests/connect/test_coders.py $(ARGS)
 
 campaigns: $(VENV)/.dev ## Kill, damage, starve and mislead Baton by the hundred, and print one table (about 15 minutes).
 	@$(BIN)/python benchmarks/reliability.py $(ARGS)

@@ -369,3 +369,45 @@ def test_an_agents_transcript_by_itself(tmp_path: Path) -> None:
     trace = one(child.write(tmp_path / "agent-abc1234.jsonl"))
     assert {event.agent for event in trace.events} == {"abc1234"}
     assert not arrows(trace, "spawn")
+
+
+def test_agents_of_a_workflow_and_agents_that_nobody_started(tmp_path: Path) -> None:
+    script = Transcript()
+    script.user("sweep")
+    script.says("a", ("t1", "Workflow", {"scriptPath": "sweep.js"}), reason="tool_use")
+    script.result("t1", "Workflow launched.", toolUseResult={"status": "async_launched", "runId": "wf1"})
+    worker = Transcript(session="s1#agent-ag1", isSidechain=True, agentId="ag1")
+    worker.clock = script.clock
+    worker.user("sweep a")
+    worker.says("b", "swept", reason="end_turn")
+    warm = Transcript(isSidechain=True, agentId="deadbeef")
+    warm.user("Warmup")
+    warm.says("c", "ready", reason="end_turn")
+    script.clock = worker.clock
+    script.says("d", "done", reason="end_turn")
+    place = script.write(tmp_path / "s1.jsonl")
+    folder = tmp_path / "s1/subagents/workflows/wf1"
+    worker.write(folder / "agent-ag1.jsonl")
+    (folder / "journal.jsonl").write_text(json.dumps({"type": "result", "agentId": "ag1", "result": "swept"}))
+    warm.write(tmp_path / "agent-deadbeef.jsonl")
+    traces, report = imported(ClaudeCode(), place)
+    (trace,) = traces
+    spawns = [(event.to, event.inferred) for event in trace.events if event.type == "spawn"]
+    assert spawns == [("ag1", True)]  # no call names it; nobody asked for the one that was warmed up
+    assert of_type(trace, "return") == ["swept"]
+    assert {call.agent for call in trace.calls} == {"main", "ag1", "deadbeef"}
+    assert report.mended["an agent that no call of the session starts has no parent"] == 1
+
+
+def test_letters_in_a_mailbox_and_from_another_session(tmp_path: Path) -> None:
+    script = Transcript()
+    script.user("go")
+    mailbox = {"type": "teammate_mailbox", "messages": [{"from": "ann", "text": "one", "timestamp": "x"}]}
+    script.add("attachment", attachment=mailbox)
+    script.user(
+        'Another Claude session sent a message:\n<teammate-message teammate_id="bob">two</teammate-message>'
+    )
+    script.says("a", "thanks")
+    trace = one(script.write(tmp_path / "s1.jsonl"))
+    assert arrows(trace, "message") == [("ann", "main"), ("bob", "main")]
+    assert of_type(trace, "message") == ["one", "two"]

@@ -75,12 +75,21 @@ class ClaudeMessage(Struct, gc=False):
     stop_reason: str | None = None
 
 
+class InboxLetter(Struct, gc=False):
+    """One message in a team's inbox."""
+
+    sender: str | None = msgspec.field(default=None, name="from")
+    text: str | None = None
+    timestamp: str | None = None
+
+
 class Attachment(Struct, gc=False):
     """What the program adds to a turn; a `queued_command` is what somebody said meanwhile."""
 
     type: str | None = None
     prompt: str | list[Block] | None = None
-    commandMode: str | None = None
+    messages: list[InboxLetter] | None = None
+    """Of a `teammate_mailbox`."""
 
 
 class CompactMetadata(Struct, gc=False):
@@ -171,12 +180,12 @@ class Meta(Struct, gc=False):
     name: str | None = None
 
 
-class InboxLetter(Struct, gc=False):
-    """One message in a team's inbox."""
+class JournalEntry(Struct, gc=False):
+    """One line of a workflow's journal."""
 
-    sender: str | None = msgspec.field(default=None, name="from")
-    text: str | None = None
-    timestamp: str | None = None
+    type: str | None = None
+    agentId: str | None = None
+    result: Raw = Raw(b"")
 
 
 class ClaudeTeam(Struct, gc=False):
@@ -196,6 +205,7 @@ SEND_INPUTS: msgspec.json.Decoder[SendInput] = decoder(SendInput)
 SPAWN_RESULTS: msgspec.json.Decoder[SpawnResult] = decoder(SpawnResult)
 PROGRESS: msgspec.json.Decoder[ClaudeProgress] = decoder(ClaudeProgress)
 METAS: msgspec.json.Decoder[Meta] = decoder(Meta)
+JOURNALS: msgspec.json.Decoder[JournalEntry] = decoder(JournalEntry)
 INBOXES: msgspec.json.Decoder[list[InboxLetter]] = decoder(list[InboxLetter])
 TEAMS: msgspec.json.Decoder[ClaudeTeam] = decoder(ClaudeTeam)
 

@@ -114,6 +114,8 @@ class SessionIndex(Struct):
     """Tool calls that failed without naming an agent."""
     first: dict[str, float] = field(default_factory=dict)
     """Agent -> its first entry."""
+    listed: set[str] = field(default_factory=set)
+    """Agents whose transcript lies in the session's own folder."""
     roots: dict[str, str] = field(default_factory=dict)
     """Agent of an inline side chain -> the prompt that it opens with."""
 
@@ -199,7 +201,7 @@ class Indexer:
         """Whether the second look needs this entry, which is neither an answer nor a user's."""
         kind = head.type
         if kind == "attachment":
-            return b'"queued_command"' in line
+            return b'"queued_command"' in line or b'"teammate_mailbox"' in line
         if kind == "system":
             return head.subtype == "compact_boundary"
         if kind == "queue-operation":
@@ -235,6 +237,8 @@ class Indexer:
                 agent = _side(uuid, chain.parents, inline, sides)
             row = ClaudeRow(t, depth, uuid, file, one.line, one.start, one.end, agent or MAIN)
             index.rows.append(row)
+            if forced:
+                index.listed.add(row.agent)
             index.version = max(index.version or "", head.version or "") or None
             if row.t and row.t < index.first.get(row.agent, float("inf")):
                 index.first[row.agent] = row.t

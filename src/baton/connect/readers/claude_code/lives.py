@@ -32,7 +32,7 @@ from baton.connect.readers.claude_code.index import (
     ClaudeRow,
 )
 from baton.connect.readers.claude_code.people import SessionAgent
-from baton.connect.readers.claude_code.texts import kind_of, letters, notices
+from baton.connect.readers.claude_code.texts import ClaudeLetter, kind_of, letters, notices
 from baton.connect.seen import Link, Seen, SeenAgent, SeenCall, SeenEvent, SeenSession
 from baton.trace.vocabulary import Decision, EventType, Status
 
@@ -90,6 +90,13 @@ class ClaudeLife:
         elif entry.type == "user":
             yield from self._heard(row, entry)
         elif entry.type == "attachment" and entry.attachment is not None:
+            if entry.attachment.messages is not None:
+                mail = [
+                    ClaudeLetter(one.sender or "", (one.text or "").strip())
+                    for one in entry.attachment.messages
+                ]
+                yield from self._letters(row, mail)
+                return
             said = entry.attachment.prompt
             text = said if isinstance(said, str) else "".join(part.text or "" for part in said or ())
             yield from self._words(row, text, 0)
@@ -327,7 +334,7 @@ class ClaudeLife:
             for notice in notices(text):
                 self._notice(row, notice.task, notice.result, notice.status)
         elif kind == "letter":
-            yield from self._letters(row, text)
+            yield from self._letters(row, letters(text))
         elif kind == "program":
             self.lives.report.skip("a note of the program in the user's place", self.lives.at(row))
         elif not self.opened:
@@ -350,10 +357,10 @@ class ClaudeLife:
             self.pending.append(Link(letter[1], "message"))
         return bool(due)
 
-    def _letters(self, row: ClaudeRow, text: str) -> Iterator[Seen]:
+    def _letters(self, row: ClaudeRow, mail: list[ClaudeLetter]) -> Iterator[Seen]:
         """Messages of a team as they arrive; told here only where the sender's transcript does not tell them."""
         sent = self.lives.mail.get(self.person.key, [])
-        for number, letter in enumerate(letters(text)):
+        for number, letter in enumerate(mail):
             known = next((one for one in sent if one[2].strip() == letter.text and one[0] <= row.t), None)
             if known is not None:
                 sent.remove(known)

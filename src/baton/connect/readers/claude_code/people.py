@@ -10,7 +10,9 @@ from baton.connect.readers.claude_code.entries import Meta, SpawnInput
 from baton.connect.readers.claude_code.index import MAIN, ClaudeSpawn, SessionIndex
 
 _BY_PROMPT = "its transcript opens with the prompt of this call, and no entry names it"
-_NO_CALL = "its transcript is there and no call of the session starts it"
+_NO_CALL = "its transcript lies among the session's agents and no call of the session starts it"
+_WARMING = "Warmup"
+"""What the program says to agents that it starts by itself, to have them ready: they are nobody's children."""
 LEAD = frozenset({"team-lead", "lead", "leader", "main", "parent"})
 
 
@@ -74,9 +76,11 @@ def people_of(index: SessionIndex, metas: dict[str, Meta], opening: Callable[[st
     _by_prompt(people, open_calls, free, index, opening)
     for agent in sorted(free, key=lambda agent: (index.first[agent], agent)):
         meta = metas.get(agent, Meta())
+        known = (agent in metas or agent in index.listed) and opening(agent) != _WARMING
         people.agents[agent] = SessionAgent(
             key=agent, name=meta.name or meta.description or meta.agentType or agent, role=meta.agentType,
-            parent=meta.parentAgentId or MAIN, born=index.first[agent], why=_NO_CALL,
+            parent=(meta.parentAgentId or MAIN) if known else None, born=index.first[agent],
+            why=_NO_CALL if known else None,
         )  # fmt: skip
         people.names.setdefault(agent, agent)
     return people

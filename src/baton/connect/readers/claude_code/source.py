@@ -14,7 +14,15 @@ from pathlib import Path
 
 from baton.connect.import_report import ImportReport
 from baton.connect.readers.claude_code.between import Lives
-from baton.connect.readers.claude_code.entries import HEADS, METAS, Meta, decoded, entry_of
+from baton.connect.readers.claude_code.entries import (
+    HEADS,
+    JOURNALS,
+    METAS,
+    Meta,
+    decoded,
+    entry_of,
+    result_text,
+)
 from baton.connect.readers.claude_code.inboxes import letters_of
 from baton.connect.readers.claude_code.index import (
     MAIN,
@@ -214,7 +222,10 @@ def _tell(index: SessionIndex, metas: dict[str, Meta], pages: _Pages, report: Im
         del people.agents[MAIN]  # an agent's transcript by itself: nobody is known to have started it
         for person in people.agents.values():
             person.parent = person.why = None
+    journal = _journal(pages.paths)
     for person in list(parents_first(people)):
+        if person.parent is None and person.key != MAIN and MAIN in rows:
+            report.mend("an agent that no call of the session starts has no parent", pages.paths[0].name)
         yield from _births(index, person)
         life = ClaudeLife(lives, person)
         for row in rows.get(person.key, ()):
@@ -223,7 +234,24 @@ def _tell(index: SessionIndex, metas: dict[str, Meta], pages: _Pages, report: Im
                 report.skip("an entry of a form that is not known", lives.at(row))
                 continue
             yield from life.entry(row, entry)
+        if person.key in journal and rows.get(person.key):
+            lives.gives_back(person.key, journal[person.key], "ok", rows[person.key][-1], {})
         yield from life.finish()
+
+
+def _journal(paths: list[Path]) -> dict[str, str]:
+    """Agent -> what it gave back, of agents that a workflow's script ran: its journal lies beside their transcripts."""
+    found: dict[str, str] = {}
+    for folder in sorted({path.parent for path in paths if "workflows" in path.parts}):
+        try:
+            lines = (folder / "journal.jsonl").read_bytes().splitlines()
+        except OSError:
+            continue
+        for line in lines:
+            note = decoded(JOURNALS, line)
+            if note is not None and note.type == "result" and note.agentId:
+                found.setdefault(note.agentId, result_text(note.result))
+    return found
 
 
 def _births(index: SessionIndex, person: SessionAgent) -> Iterable[Seen]:
