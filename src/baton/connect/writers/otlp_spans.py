@@ -29,6 +29,7 @@ from baton.trace.records import Call, Event
 from baton.trace.trace import Trace, meta_table
 
 SCOPE = "baton"
+_LAST_S = 9e9  # seconds since 1970 that nanoseconds of 64 bits can hold
 _DIRECT = frozenset(("spawn", "tool_call", "tool_result"))
 
 
@@ -48,8 +49,9 @@ class _Writing:
     def __init__(self, trace: Trace, started: float | None) -> None:
         self.trace = trace
         self.trace_id = trace_id_of(trace)
-        told = meta_table(trace.header, "connect").get("started", started)
-        self.zero_ns = int((time.time() if told is None else float(told)) * 1e9)
+        told = trace.header.meta.get("started")
+        zero = told if isinstance(told, int | float) and 0 <= told < _LAST_S else started
+        self.zero_ns = int((time.time() if zero is None else zero) * 1e9)
         self.lineage = Lineage.of(trace)
         self.by_agent: dict[str, list[Event]] = {}
         for event in trace.events:

@@ -73,6 +73,7 @@ def _session(session: str, tree: SpanTree, team: SpanTeam) -> SeenSession:
             ("service", resource.get("service.name")),
             ("session", first.attributes.get("session.id")),
             ("user", first.attributes.get("user.id")),
+            ("started", roots[0].start / 1e9 if tree.timed else None),
         )
         if value is not None
     }
