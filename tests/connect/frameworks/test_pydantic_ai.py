@@ -90,10 +90,12 @@ def test_delegation_nested_and_in_parallel(tmp_path: Path) -> None:
     assert lead["spawns scout: south?"] + lead["spawns scout-2: south?"] == 1
     assert lead['uses clock: {"zone":"UTC"}'] == lead["gets clock: noon UTC"] == 1
     assert told["lead"][-1] == "decides to stop: Lille, Nice, noon"
-    assert told["lead"][-2].startswith("aggregates") and told["lead"][-2].endswith("(inferred)")
+    assert told["lead"][-2].startswith("aggregates")
+    assert told["lead"][-2].endswith("(inferred)")
     for scout, checkers in (("scout", "checker"), ("scout-2", "checker")):
         assert told[scout][:2] == ['uses lookup: {"key":"k"}', "gets lookup: found k"]
-        assert told[scout][2].startswith(f"spawns {checkers}") and told[scout][2].endswith(": found k")
+        assert told[scout][2].startswith(f"spawns {checkers}")
+        assert told[scout][2].endswith(": found k")
         assert told[scout][3:] == ["returns to lead: sure: it is true"]
     assert {told[name][0].split(":")[0] for name in ("checker", "checker-2")} == {
         "returns to scout",
@@ -111,7 +113,8 @@ def test_the_decoder_agrees_with_opentelemetrys_own(tmp_path: Path) -> None:
         asyncio.run(team().run("Where?"))
     (journal,) = (tmp_path / "received").iterdir()
     parts, torn = split_delimited(journal.read_bytes())
-    assert torn == 0 and len(parts) > 1
+    assert torn == 0
+    assert len(parts) > 1
     for part in parts:
         theirs = [
             span

@@ -85,7 +85,8 @@ def test_a_manager_delegates_twice_and_each_time_to_an_empty_memory(tmp_path: Pa
     assert set(told) == {"lead", "scout", "scout-2"}
     spawns = [line for line in told["lead"] if line.startswith("spawns")]
     assert [line.split(":")[0] for line in spawns] == ["spawns scout", "spawns scout-2"]
-    assert "capital?" in spawns[0] and "second?" in spawns[1]
+    assert "capital?" in spawns[0]
+    assert "second?" in spawns[1]
     assert told["lead"][-1] == "decides to stop: Paris, Lyon"
     assert told["scout"] == [
         'uses lookup: {"q":"F"}',
