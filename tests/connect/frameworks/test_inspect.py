@@ -125,4 +125,4 @@ def check(trace: Trace) -> None:
     }
     assert trace.costs["tokens"] == sum(prompt + answer for _, _, prompt, answer in LEAD + SEARCHER + CRITIC)
     assert answer_of(trace) == "834000"
-    assert [(reward.channel, reward.value) for reward in trace.rewards] == [("includes", 1.0)]
+    assert [(reward.channel, reward.value) for reward in trace.rewards] == [("shared", 1.0)]

@@ -236,10 +236,8 @@ class _Run:
                     family=reward.get("family", "shared"), unit=reward["unit"], name=reward.get("name"),
                     target=None if reward["unit"] == "team" else key, by=reward.get("by"),
                 )  # fmt: skip
-        for folder in (self.path.resolve().parent, self.path.resolve().parent.parent):
-            result = folder / "result.json"
-            if not result.is_file():
-                continue
+        result = _result_beside(self.path)
+        if result is not None:
             found = next((row.value for row in documents(result, ImportReport())), None)
             verified = found.get("verifier_result") if isinstance(found, dict) else None
             rewards = verified.get("rewards") if isinstance(verified, dict) else None
@@ -249,7 +247,12 @@ class _Run:
                         session=self.session, key=f"verifier:{name}", value=float(value), at=str(result),
                         name=None if name == "reward" else as_text(name), by="harbor verifier",
                     )  # fmt: skip
-            return
+
+
+def _result_beside(path: Path) -> Path | None:
+    """What Harbor wrote of the trial whose trajectory this is."""
+    folder = path.resolve().parent
+    return next((file for up in (folder, folder.parent) if (file := up / "result.json").is_file()), None)
 
 
 def _id_of(document: dict[str, Any]) -> str | None:

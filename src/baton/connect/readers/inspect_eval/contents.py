@@ -113,12 +113,18 @@ def _usage(usage: Any) -> tuple[int | None, int | None, int | None]:
     return total, None if given is None else given + cached, said
 
 
-def scores_of(value: dict[str, Any], session: str, at: str, report: ImportReport) -> Iterator[Seen]:
-    """The sample's scores, one reward for each number."""
+def scores_of(
+    value: dict[str, Any], about: dict[str, Any], session: str, at: str, report: ImportReport
+) -> Iterator[Seen]:
+    """The sample's scores, one reward for each number. The one that Inspect leads with is what the team earned."""
+    results = about.get("results")
+    headline = results.get("headline") if isinstance(results, dict) else None
+    first = headline.get("score") if isinstance(headline, dict) else None
     scores = value.get("scores")
     if not isinstance(scores, dict):
         old = value.get("score")
         scores = {"score": old} if isinstance(old, dict) else {}
+    first = first if first in scores else next(iter(scores), None)
     for name, score in scores.items():
         worth = score.get("value") if isinstance(score, dict) else score
         parts = worth if isinstance(worth, dict) else {"": worth}
@@ -129,8 +135,9 @@ def scores_of(value: dict[str, Any], session: str, at: str, report: ImportReport
                 report.skip("a score that is no number", f"{at}#{channel}")
                 continue
             yield SeenReward(
-                session=session, key=f"score:{channel}", value=number, name=channel, at=at, by="inspect"
-            )
+                session=session, key=f"score:{channel}", value=number, at=at, by=f"inspect {name}",
+                name=None if channel == first else channel,
+            )  # fmt: skip
 
 
 def _number(value: Any) -> float | None:

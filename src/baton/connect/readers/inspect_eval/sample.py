@@ -76,7 +76,7 @@ def sample_of(value: dict[str, Any], about: dict[str, Any], at: str, report: Imp
     reader = _Sample(session, at, contents, report)
     yield from reader.events(value.get("events") or [])
     yield from reader.ends(value)
-    yield from scores_of(value, session, at, report)
+    yield from scores_of(value, about, session, at, report)
 
 
 class _Sample:

@@ -28,6 +28,7 @@ class _Log(Struct):
     version: Any = None
     status: Any = None
     eval: Any = None
+    results: Any = None
     samples: list[Raw] | None = None
 
 
@@ -106,7 +107,7 @@ def _plain(path: Path, report: ImportReport) -> Iterator[Seen]:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}.") from None
     try:
         log = msgspec.json.decode(content, type=_Log)
-        about = {"eval": log.eval, "status": log.status, "version": log.version}
+        about = {"eval": log.eval, "status": log.status, "version": log.version, "results": log.results}
         samples: Iterator[Any] = (msgspec.json.decode(raw) for raw in log.samples or ())
     except _BAD:
         report.skip(CUT, str(path))
