@@ -175,7 +175,29 @@ def test_traces_of_training_are_run_again_for_measures(
 ) -> None:
     capsys.readouterr()
     assert main(["measure", str(runs["dr-mas"]), "--trace", "after-0", "--replay"]) == 0
-    assert "was not made by `baton run`" not in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert "was not made by `baton run`" not in said.out
+    assert "counted together" not in said.err  # one was asked for
+
+
+@pytest.mark.parametrize("command", [("credit", "--estimator", "shapley"), ("advise",)])
+def test_a_strangers_training_run_is_run_again_only_with_leave(
+    command: tuple[str, ...],
+    runs: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(runs["dr-mas"], run)
+    recipe = run / "recipe.toml"
+    recipe.write_text(recipe.read_text().replace("[task]\nname = ", "[task]\nname = 'strange_task:T' # ", 1))
+    (tmp_path / "strange_task.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    capsys.readouterr()
+    name, *more = command
+    assert main([name, str(run), *more]) == 2
+    assert "If you trust it, type: --trust" in capsys.readouterr().err
 
 
 def test_a_training_run_is_sealed_whole_or_refused_with_what_to_type(

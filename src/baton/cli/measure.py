@@ -91,6 +91,7 @@ def run(args: argparse.Namespace) -> int:
     if args.gold is not None:
         check_gold_keys(args.gold, given, {reading.trace.trace_id for reading in team})
     team = _chosen(team, args.trace)
+    _tell_parts(team)
     _check_tools(args, team)
     rerun = _Reruns(paths, trust=args.trust).of
     safety = None
@@ -161,14 +162,18 @@ def _readings(
             f"baton measure: {count(forks, 'fork')} left out: a fork is no rollout of its own. Give forks alone to "
             "measure them.",
         )
-    parts = Counter(part_of_training(trace) or "of no training run" for trace in counted)
-    if len(parts) > 1:
-        told = ", ".join(f"{num:,} {part}" for part, num in parts.items())
-        remark(f"baton measure: counted together: {told}. To measure some alone, type: --trace ID")
     return [
         MeasuredTrace(trace, _known(trace, gold_of(given or {}, trace.trace_id), trust=trust), meaning)
         for trace in counted
     ]
+
+
+def _tell_parts(team: Sequence[MeasuredTrace]) -> None:
+    """Say so where rollouts of training and measurements of it are counted together."""
+    parts = Counter(part_of_training(reading.trace) or "of no training run" for reading in team)
+    if len(parts) > 1:
+        told = ", ".join(f"{num:,} {part}" for part, num in parts.items())
+        remark(f"baton measure: counted together: {told}. To measure some alone, type: --trace ID")
 
 
 def _known(trace: Trace, given: dict[str, Any], *, trust: bool) -> Gold | None:
