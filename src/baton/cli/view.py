@@ -143,6 +143,7 @@ def _fork(at: Path, trace: Trace, change: Change, policies: dict[str, str], trus
         calls_run=usage.calls_run,
         calls_reused=usage.calls_reused,
         tokens_run=usage.tokens_run,
+        estimated_run=usage.estimated_run,
         tokens_reused=usage.tokens_reused,
         invalidated=made.invalidated,
     )

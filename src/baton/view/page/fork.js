@@ -23,7 +23,7 @@ export function forkForm(scene, i, found, { open }) {
     state.textContent = "Running the team again; only what depends on the change is done anew…";
     try {
       const made = await post("fork", model.place, { at: model.ids[i], ...change });
-      state.textContent = `${count(made.calls_run, "call")} (${number(made.tokens_run)} tokens) ran again, ${number(made.calls_reused)} were reused; ${count(made.invalidated.length, "event")} changed.`;
+      state.textContent = `${count(made.calls_run, "call")} (${made.estimated_run ? "~" : ""}${number(made.tokens_run)} tokens) ran again, ${number(made.calls_reused)} were reused; ${count(made.invalidated.length, "event")} changed.`;
       open(made.id);
     } catch (error) {
       state.className = "bad";

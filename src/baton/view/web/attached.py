@@ -59,6 +59,8 @@ class ForkMade(Struct, frozen=True, kw_only=True):
     calls_run: int
     calls_reused: int
     tokens_run: int
+    estimated_run: int
+    """Of the tokens that ran, those that nobody counted."""
     tokens_reused: int
     invalidated: tuple[str, ...]
 
