@@ -21,6 +21,8 @@ FILES = {
     "mast.md": ("mast-ag2.json", "ag2.json"),
     "magentic-one.md": ("magentic-one-console.txt", "console_log.txt"),
     "messages.md": ("messages.json", "talk.json"),
+    "claude-code.md": ("claude-code-2.1.325-agents", "my-project"),
+    "codex.md": ("codex-0.166.0-v2", "sessions"),
 }
 
 
@@ -40,7 +42,7 @@ def test_a_page_is_what_it_does(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     golden, name = FILES[page]
-    shutil.copy(GOLDEN / golden, tmp_path / name)
+    (shutil.copytree if (GOLDEN / golden).is_dir() else shutil.copy)(GOLDEN / golden, tmp_path / name)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
     typed(DOCS / page)

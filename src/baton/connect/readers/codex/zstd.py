@@ -23,8 +23,8 @@ def unpacked(packed: IO[bytes], plain: IO[bytes], path: Path) -> None:
         break
     if opened is None:
         raise UsageError(
-            f"{path} is packed with zstd, which this Python cannot unpack. Type: pip install zstandard "
-            f"(or: zstd -d {path.name}, and import the .jsonl)."
+            f"{path} is packed with zstd, which this Python cannot unpack. Type: pip install "
+            f"'baton-rl[zstd]' (or: zstd -d {path.name}, and import the .jsonl)."
         )
     try:
         stream = opened()
