@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baton.connect.assemble import assemble
+from baton.connect.assembly.agent_lines import NO_CALL, OPEN_CALL
 from baton.connect.assembly.causal import TIMED
 from baton.connect.assembly.links import AGGREGATED, RECEIVED
 from baton.connect.import_report import ImportReport
@@ -169,6 +170,31 @@ def test_what_contradicts_itself_is_mended_and_told() -> None:
     assert report.places["an agent's parent is not there: the agent stands as a root"] == ["f:3"]
     spawn = next(e for e in trace.events if e.type == "spawn" and e.to == "w")
     assert (spawn.agent, spawn.inferred) == ("x", True)
+
+
+def test_results_find_their_calls() -> None:
+    """A result that names its call has it, whatever a result without a name would have taken; nothing is lost."""
+    report = ImportReport()
+    (trace,) = assemble(
+        [
+            event("c1", "a", "tool_call", 1, tool="x"),
+            event("c2", "a", "tool_call", 2, tool="x"),
+            event("nameless", "a", "tool_result", 3, tool="x"),
+            event("r2", "a", "tool_result", 4, tool="y", after=(Link("c2", "tool_dependency"),)),
+            event("again", "a", "tool_result", 5, tool="x", after=(Link("c2", "tool_dependency"),)),
+            event("alone", "a", "tool_result", 6, tool="x"),
+        ],
+        report,
+    )
+    assert validate(trace) == []
+    source = {e.id: e.extra["source"] for e in trace.events}
+    answers = {source[e.dst]: (source[e.src], e.why) for e in trace.edges if e.type == "tool_dependency"}
+    assert answers["nameless"] == ("c1", OPEN_CALL)
+    assert answers["r2"] == ("c2", None)
+    assert answers["alone"] == ("alone/call", NO_CALL)
+    assert {e.extra["source"]: e.type for e in trace.events}["again"] == "orchestrator_decision"
+    assert [e.tool for e in trace.events if e.extra["source"] == "r2"] == ["x"]
+    assert len(report.mended) == 2
 
 
 def test_nothing_that_json_cannot_hold_gets_into_a_trace() -> None:

@@ -29,6 +29,7 @@ from baton.trace.trace import Trace
 _DEEPEST = 8
 _LOOKED_AT = 100_000
 _NO_KIND = "a file of no kind that is known"
+_STUMBLES = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 _NOT_DATA = frozenset((IMPORTED, ".DS_Store"))
 
 
@@ -94,7 +95,14 @@ class Importing:
         for source, places in _by_source(found):
             assembler = Assembler(source.kind, report, contents, live=live)
             for place in places:
-                assembler.see(source.read(place, report))
+                try:
+                    assembler.see(source.read(place, report))
+                except _STUMBLES as error:  # what was seen until there is kept
+                    what = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+                    report.skip(
+                        f"the rest of a file, which the reader of {source.kind} cannot read ({what})",
+                        str(place),
+                    )
             for trace in assembler.traces():
                 events += len(trace.events)
                 if self.out is None:

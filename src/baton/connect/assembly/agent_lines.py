@@ -35,6 +35,8 @@ class AgentLines:
         """Key of an agent -> places of its events, in its own order."""
         self.answers: dict[int, int] = {}
         """Place of a tool's result -> place of its call, where that is the same agent's."""
+        self.answered_by: dict[int, int] = {}
+        """The same, also where that is another's."""
         self.first_of_call: dict[str, int] = {}
         """Key of a call -> place of the first event that it said."""
         self.events = [gathered.events[key] for key in sorted(gathered.events)]
@@ -164,17 +166,23 @@ class AgentLines:
     def _find_answers(self) -> None:
         """Join every tool's result to its call."""
         answered: set[int] = set()
+        named = {
+            place: self._call_of(event)
+            for place, event in enumerate(self.events)
+            if event.type == "tool_result"
+        }
+        taken = set(named.values())  # no result that names none gets one of these
         for agent in sorted(self.of):
             open_calls: dict[int, str | None] = {}
             line: list[int] = []
             for place in self.of[agent]:
                 event = self.events[place]
-                if event.type == "tool_call":
+                if event.type == "tool_call" and place not in taken:
                     open_calls[place] = event.tool
                 if event.type != "tool_result":
                     line.append(place)
                     continue
-                call = self._call_of(event)
+                call = named[place]
                 if call is not None and call in answered:
                     self.report.mend(
                         "a second result of one tool call: kept as an event of its own", event.at
@@ -184,12 +192,22 @@ class AgentLines:
                     continue
                 if call is None:
                     call = self._open_call(place, event, open_calls, line)
+                self._go_by_call(place, call)
                 answered.add(call)
                 open_calls.pop(call, None)
                 if self.events[call].agent == agent:
                     self.answers[place] = call
                 line.append(place)
             self.of[agent] = line
+
+    def _go_by_call(self, result: int, call: int) -> None:
+        """A result is of the tool that was called, whatever it calls it."""
+        self.answered_by[result] = call
+        own, called = self.events[result], self.events[call].tool
+        if own.tool is None or called is None or own.tool == called:
+            return
+        self.report.mend("a result names another tool than its call: it goes by the call", own.at)
+        self.events[result] = replace(own, tool=called)
 
     def _call_of(self, result: SeenEvent) -> int | None:
         for link in result.after:

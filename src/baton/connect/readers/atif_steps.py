@@ -112,7 +112,7 @@ class _Steps:
 
     def _step(self, place: int, step: dict[str, Any], last: bool) -> Iterator[Seen]:
         number = step.get("step_id")
-        number = number if type(number) is int else place + 1
+        number = number if type(number) is int and abs(number) < 1 << 53 else place + 1
         key = f"{self.of.key}:{self.of.segment}:{number}"
         order = (float(self.of.segment), float(number))
         at = f"{self.of.at}#{number}"
@@ -184,7 +184,8 @@ class _Steps:
             call = key
             yield self._call(key, order, at, t, step, text)
         results = _results(step)
-        uses = [each for each in step.get("tool_calls") or () if isinstance(each, dict)]
+        told = step.get("tool_calls")
+        uses = [each for each in (told if isinstance(told, list) else ()) if isinstance(each, dict)]
         mark = mark_of(step)
         spawned = {
             as_text(result.get("source_call_id"))
@@ -383,4 +384,7 @@ def _ids(value: Any) -> tuple[int, ...] | None:
 def _reals(value: Any) -> tuple[float, ...] | None:
     if not isinstance(value, list) or not all(type(each) in (int, float) for each in value):
         return None
-    return tuple(map(float, value))
+    try:
+        return tuple(map(float, value))
+    except OverflowError:
+        return None

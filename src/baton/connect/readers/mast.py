@@ -69,7 +69,11 @@ def _dataset_row(value: dict[str, Any], at: str, report: ImportReport) -> Iterat
     )
     kept = {name: value[name] for name in ("llm_name", "benchmark_name") if name in value}
     yield from _run(
-        run, at, report, {**kept, "mast_annotation": value.get("mast_annotation")}, as_text(value["mas_name"])
+        run,
+        at,
+        report,
+        {**kept, "mast_annotation": value.get("mast_annotation")},
+        as_text(value.get("mas_name")),
     )
 
 

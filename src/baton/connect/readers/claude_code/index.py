@@ -319,6 +319,9 @@ def _bill(
     parts: CallParts, fresh: float | None, made: float | None, read: float | None, out: float | None
 ) -> None:
     """Take the highest of each count: an answer's parts repeat its bill as far as it was known."""
+    fresh, made, read, out = (
+        n if n is not None and 0 <= n < 1 << 53 else None for n in (fresh, made, read, out)
+    )
     known = [part for part in (fresh, made, read) if part is not None]
     if known:
         parts.prompt_tokens = max(parts.prompt_tokens or 0, int(sum(known)))

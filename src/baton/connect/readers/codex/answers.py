@@ -42,7 +42,7 @@ class CodexAnswer(Struct):
 
 
 def whole(count: int | float | None) -> int | None:
-    return None if count is None else int(count)
+    return int(count) if count is not None and 0 <= count < 1 << 53 else None
 
 
 def difference(total: CodexUsage, before: CodexUsage | None) -> CodexUsage:

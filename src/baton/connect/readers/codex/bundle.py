@@ -20,6 +20,7 @@ from baton.connect.seen import Seen, SeenAgent, SeenSession
 from baton.errors import CorruptError
 
 MANIFEST = "manifest.json"
+_LAST = 1 << 53  # past it, a number is none that a clock or a counter gave
 _INPUTS = frozenset({"message", "agent_message", "function_call_output", "custom_tool_call_output"})
 Step = tuple[str, str, CodexItem, Where]
 """Thread, type of entry, what it says, where."""
@@ -187,8 +188,11 @@ class _Log:
     def steps(self, event: CodexEvent) -> Iterator[Step]:
         payload = event.payload
         thread = payload.thread_id or event.thread_id or self.root
-        t = None if event.wall_time_unix_ms is None else event.wall_time_unix_ms / 1000
-        where = Where((self.began, float(event.seq or 0)), t, f"trace.jsonl seq {event.seq}")
+        ms, seq = event.wall_time_unix_ms, event.seq or 0
+        t = ms / 1000 if ms is not None and 0 <= ms < _LAST else None
+        where = Where(
+            (self.began, float(min(max(seq, -1), _LAST))), t, f"trace.jsonl seq {seq if seq < _LAST else '?'}"
+        )
         if payload.type == "thread_started":
             meta = decoded(_METAS, _content(self.folder, payload.metadata_payload)) or ThreadMeta()
             self.team.add(*_member(thread, meta, payload.agent_path, self.root))
@@ -276,5 +280,5 @@ def _content(folder: Path, pointer: Pointer | None) -> bytes:
         return b""  # a bundle points into itself
     try:
         return path.read_bytes()
-    except OSError:
+    except (OSError, ValueError):  # it is not there, or no path at all
         return b""

@@ -36,6 +36,7 @@ from baton.connect.readers.codex.entries import (
 from baton.connect.readers.codex.zstd import unpacked
 from baton.connect.readers.iso_time import seconds
 
+_LAST = 1 << 53  # past it, a number is none that a clock or a counter gave
 _ID = re.compile(r"([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})")
 _V7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-")
 ITEM_TYPES = frozenset({
@@ -190,7 +191,7 @@ def looked_at(path: Path, pages: Pages, report: ImportReport) -> Rollout | None:
         t = seconds(head.timestamp)
         key = (
             (float(head.ordinal), 0.0)
-            if head.ordinal is not None
+            if head.ordinal is not None and abs(head.ordinal) < _LAST
             else (-1.0, float(_RANK.get(head.type or "", 2)))
         )
         rollout.places.append(CodexPlace(key, t, start, start + len(line), number, old))

@@ -170,8 +170,8 @@ class Thread:
         usage = answer.usage or CodexUsage()
         extra: dict[str, Any] = {}
         for name in ("cached_input_tokens", "reasoning_output_tokens"):
-            if getattr(usage, name) is not None:
-                extra[name] = int(getattr(usage, name))
+            if (count := whole(getattr(usage, name))) is not None:
+                extra[name] = count
         if answer.response:
             extra["response_id"] = answer.response
         yield SeenCall(

@@ -56,8 +56,9 @@ class SampleContents:
 
     def messages(self, event: dict[str, Any]) -> list[Any]:
         """The prompt of a model event, whole."""
-        found = list(event.get("input") or ())
-        for span in event.get("input_refs") or ():
+        own, refs = event.get("input"), event.get("input_refs")
+        found = list(own) if isinstance(own, list) else []
+        for span in refs if isinstance(refs, list) else ():
             if isinstance(span, list) and len(span) == 2 and all(type(end) is int for end in span):
                 found += self.pool[span[0] : span[1]]
             elif type(span) is int and 0 <= span < len(self.pool):

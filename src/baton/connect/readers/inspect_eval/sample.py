@@ -55,9 +55,10 @@ def sample_of(value: dict[str, Any], about: dict[str, Any], at: str, report: Imp
     )
     contents = SampleContents(value)
     asked = value.get("input")
-    task = (
-        asked if isinstance(asked, str) else "\n".join(text_of(each.get("content")) for each in asked or ())
+    parts = (
+        [each.get("content") for each in asked if isinstance(each, dict)] if isinstance(asked, list) else []
     )
+    task = asked if isinstance(asked, str) else "\n".join(map(text_of, parts))
     target = value.get("target")
     versions = run.get("packages")
     version = versions.get("inspect_ai") if isinstance(versions, dict) else None
@@ -102,7 +103,11 @@ class _Sample:
         self.count = 0
         self.stopped = False
 
-    def events(self, events: list[Any], inside: str | None = None) -> Iterator[Seen]:
+    def events(self, events: Any, inside: str | None = None) -> Iterator[Seen]:
+        if not isinstance(events, list):
+            self.report.read()
+            self.report.skip("events that are no list", self.at)
+            return
         for place, event in enumerate(events):
             self.report.read()
             if not isinstance(event, dict) or not isinstance(event.get("event"), str):
