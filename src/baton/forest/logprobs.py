@@ -148,8 +148,11 @@ def edge_logprobs(
     head = model.get_output_embeddings()
     hidden = hidden_states(model, layout, num_edges=len(batch.edge))
     device = hidden.device
-    source = torch.from_numpy(batch.layout.parent[batch.edge]).to(device)
-    target = torch.from_numpy(batch.layout.ids[batch.edge]).to(device, torch.long)
+    both = np.stack((batch.layout.parent[batch.edge], batch.layout.ids[batch.edge])).astype(np.int64)
+    edges = torch.from_numpy(both)
+    if device.type == "cuda":
+        edges = edges.pin_memory()  # does not wait for the layers
+    source, target = edges.to(device, non_blocking=True)
     temperature = None
     if (batch.temperature != 1).any():
         temperature = torch.from_numpy(batch.temperature).to(device)

@@ -19,11 +19,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cache
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from msgspec import Struct, structs
+from numpy.typing import NDArray
 from torch import Tensor
 
 from baton import registry
@@ -322,9 +323,9 @@ def tokens_of(
 ) -> Tokens:
     """From edges to tokens. `new`, `reference` and `entropy` are on the batch's edges."""
     # Few transfers and no question to the device: on a GPU each would wait for the pass to be done.
-    of, sequence = torch.from_numpy(np.stack((batch.of, batch.sequence))).to(new.device)
+    of, sequence = _sent(np.stack((batch.of, batch.sequence)), new.device)
     reals = np.stack((batch.sampler, batch.advantage, batch.weight))
-    sampler, advantage, weight = torch.from_numpy(reals).to(new.device, new.dtype)
+    sampler, advantage, weight = _sent(reals, new.device).to(new.dtype)
     here = new[of]
     if not against_now and np.isnan(batch.sampler).any():
         raise TraceError(
@@ -338,11 +339,16 @@ def tokens_of(
         advantage=advantage,
         weight=weight,
         sequence=sequence,
-        stale=torch.from_numpy(batch.stale).to(new.device),
+        stale=_sent(batch.stale, new.device),
         whole=batch.whole,
         reference=None if reference is None else reference[of],
         entropy=None if entropy is None else entropy[of],
     )
+
+
+def _sent(values: NDArray[Any], device: torch.device) -> Tensor:
+    found = torch.from_numpy(values)
+    return found.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else found.to(device)
 
 
 def correction_of(tokens: Tokens, kind: Correction, low: float, high: float) -> Tensor:

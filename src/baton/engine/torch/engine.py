@@ -180,7 +180,8 @@ class TorchEngine:
             try:
                 with turn(self.model.device), self._changed:
                     self._batch.clear()
-                    self.model.eval()
+                    if self.model.training:
+                        self.model.eval()
             finally:
                 with self._changed:
                     self._holds -= 1

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from itertools import accumulate
 from typing import Any
 
@@ -85,13 +85,21 @@ class Decoder:
         return found
 
     def _made_of(self, token: int) -> bytes:
-        if not self._piece(token):
+        if token in self._special:
             return b""
         assert self._backend is not None
-        name, alphabet = self._backend.id_to_token(token), _alphabet()
-        if all(char in alphabet for char in name):
-            return bytes(alphabet[char] for char in name)
-        return str(name).encode()  # an added token, which stands for itself
+        name = self._backend.id_to_token(token) or ""
+        try:
+            return bytes(map(_alphabet().__getitem__, name))
+        except KeyError:
+            return str(name).encode()  # an added token, which stands for itself
+
+    @cached_property
+    def _special(self) -> frozenset[int]:
+        """Tokens that stand for nothing in a text."""
+        assert self._backend is not None
+        added = self._backend.get_added_tokens_decoder()
+        return frozenset(number for number, each in added.items() if each.special)
 
     def _piece(self, token: int) -> str:
         piece = self._pieces.get(token)

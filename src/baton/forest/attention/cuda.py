@@ -116,12 +116,12 @@ class Below:
             cut, every = np.insert(cut, begun, gaps), np.insert(every, begun, 0)
             cut, every = np.append(cut, num - last[-1]), np.append(every, 0)
         else:
-            self.queries = torch.from_numpy(there).to(device)
+            self.queries = _sent(there, device)
             # Every token has at most one chain of each level above it.
             self.query_table = _table(num, there, np.repeat(level, sizes), np.arange(len(there)), device)
         self.segments = Segments(cut, every, False, device)
         copied = _numbers(np.repeat(start, pieces), np.repeat(stop, pieces))
-        self.keys: Places = torch.from_numpy(copied).to(device)
+        self.keys: Places = _sent(copied, device)
         if len(pieces) == 1 == pieces[0]:
             self.keys = slice(int(start[0]), int(stop[0]))
         # Of a chain, longer parts come first: so a token's places fill its line of the table from the left.
@@ -198,7 +198,7 @@ def _both(k: Tensor, v: Tensor, places: Places) -> tuple[Tensor, Tensor]:
 
 
 def _bounds(sizes: Longs, device: torch.device) -> Tensor:
-    return torch.from_numpy(np.concatenate(([0], np.cumsum(sizes))).astype(np.int32)).to(device)
+    return _sent(np.concatenate(([0], np.cumsum(sizes))).astype(np.int32), device)
 
 
 def _numbers(start: Longs, stop: Longs) -> Longs:
@@ -213,4 +213,10 @@ def _table(num: int, token: Longs, column: Longs, place: Longs, device: torch.de
     """num x columns: the place of a token in each column; -1: none."""
     table = np.full((num, int(column.max()) + 1), -1, np.int32)
     table[token, column] = place
-    return torch.from_numpy(table).to(device)
+    return _sent(table, device)
+
+
+def _sent(values: NDArray[Any], device: torch.device) -> Tensor:
+    """Without waiting for what the device is at."""
+    found = torch.from_numpy(values)
+    return found.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else found

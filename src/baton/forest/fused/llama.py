@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -151,8 +152,12 @@ class Layer(NamedTuple):
         """Of transformers' layer; raises `NotPlain` where it is not what a Llama has by itself."""
         if not _is_plain_layer(layer):
             raise NotPlain
+        now = _signature(layer)
+        before, made = _made.get(layer, (None, None))
+        if made is not None and before == now:
+            return made
         attention, mlp = layer.self_attn, layer.mlp
-        return cls(
+        made = cls(
             Product([attention.q_proj, attention.k_proj, attention.v_proj]),
             Product([attention.o_proj]),
             Product([mlp.gate_proj, mlp.up_proj]),
@@ -162,6 +167,8 @@ class Layer(NamedTuple):
             attention.scaling,
             (*heads, attention.head_dim),
         )
+        _made[layer] = _signature(layer), made  # weights may have moved beside each other
+        return made
 
     def run(
         self, ops: ModuleType, current: Attends, rotation: tuple[Tensor, Tensor], x: Tensor, h: Tensor | None
@@ -172,6 +179,26 @@ class Layer(NamedTuple):
         learned = *self.out.learned, *self.gate_up.learned, *self.down.learned
         x, h = _After.apply(ops, self, x, attended, self.second.weight, *learned)  # type: ignore[no-untyped-call]  # torch's
         return x, h
+
+
+_made: WeakKeyDictionary[nn.Module, tuple[Any, Layer]] = WeakKeyDictionary()
+"""What layers were made of when they last took part: a small model's update is bound by what the host does."""
+
+
+def _signature(layer: Any) -> list[Any]:
+    """What `Layer.of` depends on: which modules there are, where their weights are, and which adapter is active."""
+    attention, mlp = layer._modules["self_attn"]._modules, layer._modules["mlp"]._modules
+    found: list[Any] = [id(layer._modules[name]) for name in ("input_layernorm", "post_attention_layernorm")]
+    for each in (*map(attention.__getitem__, _ATTENTION), *map(mlp.__getitem__, _MLP)):
+        weight = each._modules.get("base_layer", each)._parameters["weight"]
+        own = each.__dict__
+        found += [id(each), weight.data_ptr(), weight.requires_grad]
+        found += [own.get("_disable_adapters"), *own.get("_active_adapter", ())]
+    return found
+
+
+_ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
+_MLP = ("gate_proj", "up_proj", "down_proj")
 
 
 class _Before(torch.autograd.Function):
@@ -287,21 +314,20 @@ def is_llama(model: Any) -> bool:
 
 
 def _is_plain_layer(layer: Any) -> bool:
-    attention, mlp = layer.self_attn, layer.mlp
-    norms = layer.input_layernorm, layer.post_attention_layernorm
+    modules = layer._modules
+    attention, mlp = modules["self_attn"], modules["mlp"]
+    norms = modules["input_layernorm"], modules["post_attention_layernorm"]
     if any(map(_hooked, (layer, attention, mlp))) or not all(map(_is_norm, norms)):
         return False
     if getattr(mlp.config, "hidden_act", "") != "silu":
         return False
-    joined = (
-        (attention.q_proj, attention.k_proj, attention.v_proj),
-        (attention.o_proj,),
-        (mlp.gate_proj, mlp.up_proj),
-        (mlp.down_proj,),
-    )
+    q, k, v, o = map(attention._modules.__getitem__, _ATTENTION)
+    gate, up, down = map(mlp._modules.__getitem__, _MLP)
     # Of products that become one, all have adapters or none has.
-    alike = all(len({hasattr(each, "factors") for each in products}) == 1 for products in joined)
-    return alike and all(_is_product(each) for products in joined for each in products)
+    alike = all(
+        len({hasattr(each, "factors") for each in products}) == 1 for products in ((q, k, v), (gate, up))
+    )
+    return alike and all(map(_is_product, (q, k, v, o, gate, up, down)))
 
 
 def _is_norm(norm: Any) -> bool:
@@ -309,10 +335,10 @@ def _is_norm(norm: Any) -> bool:
 
 
 def _is_product(layer: Any) -> bool:
-    base = _base(layer)
+    base = layer._modules.get("base_layer", layer)
     if type(base) is not nn.Linear or _hooked(base) or (layer is not base and not hasattr(layer, "factors")):
         return False
-    return getattr(base, "bias", None) is None and bool(base.weight.is_contiguous())
+    return base._parameters.get("bias") is None and base._parameters["weight"].is_contiguous()
 
 
 def _hooked(layer: nn.Module) -> bool:
