@@ -1,6 +1,7 @@
 """`plain` as Triton kernels: one launch and one pass over memory for each of its functions.
 
-Numbers are rounded where the model's own operations round; sums are in float32.
+Numbers are rounded where the model's own operations round; sums are in float32. What changes from pass to pass (tokens,
+levels, pieces) is an argument that nothing is compiled for.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def norm(x: Tensor, h: Tensor | None, weight: Tensor, eps: float) -> tuple[Tenso
     return total, out, scales
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def _norm_backward(
     grad, more, x, weight, scales, out, sums, rows,
     size: tl.constexpr, block: tl.constexpr, added: tl.constexpr, weighed: tl.constexpr,
@@ -292,10 +293,10 @@ def chosen_backward(
     return logits
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tokens", "others", "columns"])
 def _join(
-    out, lse, more, more_lse, table, joined, totals, tokens, others,
-    heads: tl.constexpr, size: tl.constexpr, columns: tl.constexpr, rows: tl.constexpr, wide: tl.constexpr,
+    out, lse, more, more_lse, table, joined, totals, tokens, others, columns,
+    heads: tl.constexpr, size: tl.constexpr, rows: tl.constexpr, wide: tl.constexpr,
 ):  # fmt: skip
     token = tl.program_id(0).to(tl.int64)
     h = tl.arange(0, rows)
@@ -331,14 +332,14 @@ def join(out: Tensor, lse: Tensor, more: Tensor, more_lse: Tensor, table: Tensor
     joined, totals = torch.empty_like(out), torch.empty_like(lse)
     rows, wide = triton.next_power_of_2(heads), triton.next_power_of_2(size)
     _join[(tokens,)](
-        out, lse, more, more_lse, table, joined, totals, tokens, len(more), heads, size, table.shape[1],
+        out, lse, more, more_lse, table, joined, totals, tokens, len(more), table.shape[1], heads, size,
         rows, wide, num_warps=_warps(rows * wide),
     )  # fmt: skip
     return joined, totals
 
 
 @triton.jit
-def _add_row(out, more, table, token, size, columns: tl.constexpr, block: tl.constexpr):
+def _add_row(out, more, table, token, size, columns, block: tl.constexpr):
     at = tl.arange(0, block)
     real = at < size
     first = tl.load(table + token * columns)
@@ -351,10 +352,10 @@ def _add_row(out, more, table, token, size, columns: tl.constexpr, block: tl.con
         tl.store(out + token * size + at, wide.to(out.dtype.element_ty), mask=real)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["columns_q", "columns_k"])
 def _add_parts(
-    dq, dk, dv, more_q, more_k, more_v, queries, keys, size_q, size_k,
-    columns_q: tl.constexpr, columns_k: tl.constexpr, block_q: tl.constexpr, block_k: tl.constexpr,
+    dq, dk, dv, more_q, more_k, more_v, queries, keys, size_q, size_k, columns_q, columns_k,
+    block_q: tl.constexpr, block_k: tl.constexpr,
 ):  # fmt: skip
     token = tl.program_id(0).to(tl.int64)
     which = tl.program_id(1)
