@@ -338,7 +338,8 @@ def _is_product(layer: Any) -> bool:
     base = layer._modules.get("base_layer", layer)
     if type(base) is not nn.Linear or _hooked(base) or (layer is not base and not hasattr(layer, "factors")):
         return False
-    return base._parameters.get("bias") is None and base._parameters["weight"].is_contiguous()
+    weight = base._parameters["weight"]
+    return base._parameters.get("bias") is None and weight is not None and weight.is_contiguous()
 
 
 def _hooked(layer: nn.Module) -> bool:
