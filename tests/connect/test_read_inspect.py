@@ -197,3 +197,24 @@ def test_repeated_handoffs_are_one_agent_and_nested_agents_are_concluded(tmp_pat
     by_id = {call.agent: (call.prompt_tokens, call.completion_tokens) for call in trace.calls[:2]}
     assert by_id == {"lead": (7, 2), "critic": (3, 1)}
     assert report.skipped == {"an event that had not finished": 1, "a score that is no number": 1}
+
+
+def test_the_form_of_2024_with_a_transcript(tmp_path: Path) -> None:
+    events = [
+        {"event": "input", "input": "typed by hand"},
+        model("m", None, "tc://h", total_tokens=5, output_tokens=2),
+    ]
+    old = sample(events=None, uuid=None, transcript={"events": events, "content": {"h": "the long answer"}})
+    log = {
+        "version": 2,
+        "status": "success",
+        "eval": {"run_id": "r", "task": "t", "task_id": "k"},
+        "samples": [old],
+    }
+    path = tmp_path / "log.json"
+    path.write_text(json.dumps(log))
+    assert InspectSource().recognises(path)
+    (trace,), _ = read(path)
+    assert answer_of(trace) == "the long answer"
+    assert [event.type for event in trace.events] == ["human_intervention", "orchestrator_decision"]
+    assert trace.trace_id == "inspect-k-s-1"

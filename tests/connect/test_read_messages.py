@@ -137,6 +137,31 @@ def test_anthropics_blocks(tmp_path: Path) -> None:
     assert trace.calls[1].finish_reason == "end_turn"
 
 
+def test_items_of_responses(tmp_path: Path) -> None:
+    items = [
+        {"role": "user", "content": "add"},
+        {"type": "reasoning", "summary": []},
+        {"type": "function_call", "call_id": "x", "name": "add", "arguments": '{"a": 1}'},
+        {"type": "function_call", "call_id": "y", "name": "add", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "y", "output": "0"},
+        {"type": "function_call_output", "call_id": "x", "output": "1"},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "1"}]},
+    ]
+    (trace,), report = read(
+        write(tmp_path / "items.json", json.dumps({"task_id": 3, "traj": items, "reward": 1.0}))
+    )
+    assert acts(trace) == [
+        ("tool_call", "add", '{"a": 1}'),
+        ("tool_call", "add", "{}"),
+        ("tool_result", "add", "0"),
+        ("tool_result", "add", "1"),
+        ("orchestrator_decision", None, "1"),
+    ]
+    assert report.skipped == {"an entry that is no message": 1}
+    assert [reward.value for reward in trace.rewards] == [1.0]
+    assert trace.header.meta["row"] == {"task_id": 3, "reward": 1.0}
+
+
 def test_sharegpt(tmp_path: Path) -> None:
     row = {
         "conversations": [

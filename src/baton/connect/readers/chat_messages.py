@@ -1,4 +1,4 @@
-"""Messages of chat models as files hold them: OpenAI's and Anthropic's forms and ShareGPT's, read as one.
+"""Messages of chat models as files hold them: OpenAI's two forms, Anthropic's and ShareGPT's, read as one.
 
 Invariant: nothing is made up. A text that is no text is kept as JSON; a tool call without an id has none.
 """
@@ -71,7 +71,7 @@ def chat_message(value: Any) -> ChatMessage | None:
         return None
     role = value.get("role", value.get("from"))
     if not isinstance(role, str):
-        return None
+        return _item(value)
     content = value.get("content", value.get("value"))
     kind = ROLES.get(role.lower(), role.lower())
     name = value.get("name")
@@ -101,6 +101,18 @@ def chat_message(value: Any) -> ChatMessage | None:
         usage=usage if isinstance(usage, dict) else None,
         finish_reason=_text_or_none(value.get("finish_reason", value.get("stop_reason"))),
     )
+
+
+def _item(value: dict[str, Any]) -> ChatMessage | None:
+    """An item of OpenAI's Responses that is no message: a call, its output, reasoning."""
+    kind, id_ = value.get("type"), _text_or_none(value.get("call_id"))
+    if kind in ("function_call", "custom_tool_call"):
+        arguments = as_text(value.get("arguments", value.get("input", {})))
+        use = ChatToolUse(id_, as_text(value.get("name")) or "unnamed", arguments)
+        return ChatMessage(role="assistant", uses=(use,))
+    if kind in ("function_call_output", "custom_tool_call_output"):
+        return ChatMessage(role="tool", answers=(ChatToolAnswer(id_, None, text_of(value.get("output"))),))
+    return None
 
 
 def text_of(content: Any) -> str:

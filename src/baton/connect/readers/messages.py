@@ -1,7 +1,7 @@
 """Plain lists of chat messages: OpenAI's, Anthropic's and ShareGPT's forms, as JSON or JSON Lines.
 
 A file is one conversation (a list of messages, or one message to a line) or many (a list of conversations, or one to a
-line; an object that holds its list under `messages`, `conversations` or `conversation`). Each is one session.
+line; an object that holds its list, under `messages`, `conversations`, `traj` and the like). Each is one session.
 
 What is read: an assistant's message is a call and what it led to; a tool's message is the result of the call it
 names; a person's word after the first, which is the task, is a human intervention. Messages of several names are a
@@ -21,13 +21,23 @@ from baton.connect.readers.chat_messages import ChatMessage, ChatToolUse, as_tex
 from baton.connect.readers.group_chat import ChatEntry, group_chat
 from baton.connect.readers.json_documents import JsonDocument, documents, first_document
 from baton.connect.readers.place_names import any_of, digest, files_of, session_of
-from baton.connect.seen import Link, Seen, SeenAgent, SeenCall, SeenEvent, SeenSession
+from baton.connect.seen import Link, Seen, SeenAgent, SeenCall, SeenEvent, SeenReward, SeenSession
 
 ENDINGS: Final = (".json", ".jsonl", ".ndjson")
 LAST_WORD: Final = "the conversation ends with it"
 BY_ORDER: Final = "results without ids are taken in the order of the calls"
 ONE_MORE: Final = "another speaker goes on with the same conversation"
-_LISTS = ("messages", "conversations", "conversation")
+_LISTS = (
+    "messages",
+    "conversations",
+    "conversation",
+    "traj",
+    "dialog",
+    "dialogue",
+    "chat",
+    "prompt",
+    "items",
+)
 _IDS = ("id", "conversation_id", "session_id", "trace_id", "uuid", "instance_id")
 
 
@@ -56,6 +66,7 @@ def _is_message(value: Any) -> bool:
     return isinstance(value, dict) and (
         ("role" in value and ("content" in value or "tool_calls" in value))
         or ("from" in value and "value" in value)
+        or value.get("type") in ("function_call", "function_call_output")
     )
 
 
@@ -73,7 +84,8 @@ def _messages_of(value: Any) -> list[Any] | None:
     for name in _LISTS:
         found = value.get(name)
         if isinstance(found, list) and found and _is_message(found[0]):
-            return found
+            answer = value.get("completion") if name == "prompt" else None
+            return [*found, *answer] if isinstance(answer, list) else found
     return None
 
 
@@ -103,10 +115,12 @@ def _file(path: Path, report: ImportReport) -> Iterator[Seen]:
             report.join("a conversation that stands twice in its file")
             continue
         names.add(session)
-        meta = (
-            {} if isinstance(row.value, list) else {k: v for k, v in row.value.items() if v is not messages}
-        )
+        meta = {} if isinstance(row.value, list) else {k: v for k, v in row.value.items() if not _is_talk(v)}
         yield from _conversation(messages, session, row.at, meta, report)
+
+
+def _is_talk(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and _is_message(value[0])
 
 
 def _session(path: Path, row: JsonDocument, messages: list[Any]) -> str:
@@ -133,6 +147,8 @@ def _conversation(
             messages.append((place, message))
     task = next((message.text for _, message in messages if message.role == "user"), None)
     yield SeenSession(session=session, key=session, at=at, task=task, meta={"row": meta} if meta else {})
+    if type(meta.get("reward")) in (int, float):
+        yield SeenReward(session=session, key="reward", value=float(meta["reward"]), at=at, by="messages")
     speakers = [_speaker(values[place], message) for place, message in messages]
     if len({name for name in speakers if name is not None}) > 1 and not any(m.uses for _, m in messages):
         said = [

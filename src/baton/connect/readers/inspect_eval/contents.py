@@ -11,7 +11,7 @@ from baton.connect.import_report import ImportReport
 from baton.connect.readers.chat_messages import as_text, count_of, text_of
 from baton.connect.seen import Seen, SeenReward
 
-_MARK = "attachment://"
+_MARKS = ("attachment://", "tc://")
 _LETTERS: Final = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
 """Inspect's own words for scores."""
 
@@ -32,7 +32,9 @@ class SampleContents:
     """Resolves what stands elsewhere in the sample."""
 
     def __init__(self, sample: dict[str, Any]) -> None:
-        attached = sample.get("attachments")
+        transcript = sample.get("transcript")  # before October 2024
+        self.transcript: dict[str, Any] = transcript if isinstance(transcript, dict) else {}
+        attached = sample.get("attachments") or self.transcript.get("content")
         self.attached: dict[str, Any] = attached if isinstance(attached, dict) else {}
         data = sample.get("events_data")
         pool = data.get("messages") if isinstance(data, dict) else None
@@ -40,11 +42,9 @@ class SampleContents:
 
     def text(self, text: str) -> str:
         """The text, with what is attached put in its place."""
-        if _MARK not in text:
+        if not text.startswith(_MARKS):
             return text
-        if text.startswith(_MARK) and text.removeprefix(_MARK) in self.attached:
-            return as_text(self.attached[text.removeprefix(_MARK)])
-        return text
+        return as_text(self.attached.get(text.partition("://")[2], text))
 
     def resolved(self, value: Any) -> Any:
         """A value, with attached texts in it put in their place."""

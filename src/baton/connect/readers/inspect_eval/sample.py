@@ -27,7 +27,7 @@ LAST_WORD: Final = "the agent's last answer"
 OUTPUT: Final = "the sample's output, after the last thing its agent did"
 _QUIET = frozenset(
     (
-        "state", "store", "sample_init", "step", "info", "logger", "input", "sandbox", "subtask", "score",
+        "state", "store", "sample_init", "step", "info", "logger", "sandbox", "subtask", "score",
         "score_edit", "interrupt", "checkpoint", "anchor", "branch",
     )
 )  # fmt: skip
@@ -51,7 +51,8 @@ def sample_of(value: dict[str, Any], about: dict[str, Any], at: str, report: Imp
     run = about.get("eval")
     run = run if isinstance(run, dict) else {}
     session = as_text(value.get("uuid")) or "-".join(
-        as_text(part) for part in (run.get("eval_id"), value.get("id"), value.get("epoch"))
+        as_text(part)
+        for part in (run.get("eval_id") or run.get("task_id"), value.get("id"), value.get("epoch"))
     )
     contents = SampleContents(value)
     asked = value.get("input")
@@ -75,7 +76,11 @@ def sample_of(value: dict[str, Any], about: dict[str, Any], at: str, report: Imp
         },
     )  # fmt: skip
     reader = _Sample(session, at, contents, report)
-    yield from reader.events(value.get("events") or [])
+    events = value.get("events") or contents.transcript.get("events") or []
+    if not events:
+        report.read()
+        report.skip("a sample whose events were not kept", at)
+    yield from reader.events(events)
     yield from reader.ends(value)
     yield from scores_of(value, about, session, at, report)
 
@@ -132,6 +137,10 @@ class _Sample:
             yield from self._model(event, place, inside)
         elif kind == "tool":
             yield from self._tool(event, place, inside)
+        elif kind == "input":
+            agent = inside or self._agent_of(event)
+            yield from self._agent(agent)
+            yield self._seen(event, place, agent, "human_intervention", content=as_text(event.get("input")))
         elif kind == "sample_limit":
             agent = inside or self._agent_of(event)
             yield from self._agent(agent)

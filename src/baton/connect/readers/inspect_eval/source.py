@@ -13,7 +13,7 @@ from baton.connect.import_report import ImportReport
 from baton.connect.readers.chat_messages import as_text
 from baton.connect.readers.inspect_eval.sample import sample_of
 from baton.connect.readers.inspect_eval.zip_entries import ZipEntry, entries_by_head, unpacked, zip_entries
-from baton.connect.readers.json_documents import CUT, HEAD_BYTES, head_of, mended
+from baton.connect.readers.json_documents import CUT, head_of, mended
 from baton.connect.readers.place_names import any_of, files_of
 from baton.connect.seen import Seen
 from baton.errors import CorruptError, UsageError
@@ -55,7 +55,7 @@ def _is_mine(path: Path) -> bool:
     head = head_of(path)
     if head[:4] == b"PK\x03\x04":
         return path.suffix == ".eval" or b"_journal/start.json" in head or b"header.json" in head
-    return head[:1] == b"{" and b'"eval"' in head and b'"eval_id"' in head[:HEAD_BYTES]
+    return head[:1] == b"{" and all(word in head for word in (b'"eval"', b'"status"', b'"run_id"', b'"task"'))
 
 
 def _zipped(path: Path, report: ImportReport) -> Iterator[Seen]:
