@@ -2,13 +2,15 @@
 
 The agent that is asked is the root. An agent whose turn runs inside a tool of another is a spawn of that one; it is
 known by its stream, so a sub-agent on a persistent stream is one through all delegations. A sub-agent in the
-background returns when its turn ends, not when its tool answers.
+background returns when its turn ends, not when its tool answers. In a network, a channel is one run: envelopes are
+messages to all whom they reach, and the turns that they lead to are their receivers'.
 """
 
 from __future__ import annotations
 
 from contextvars import ContextVar
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 from uuid import uuid4
 
@@ -27,7 +29,7 @@ class _Turn:
         self.above = above
         self.tool = tool
         self.child: str | None = None
-        self.opened = now()
+        self.in_channel = False  # what it says goes out as an envelope
 
 
 _inside: ContextVar[_Turn | None] = ContextVar("baton_ag2_inside", default=None)
@@ -46,6 +48,10 @@ class Ag2Recorder(LiveRecorder):
         one_at_a_time("ag2", self)
         agent = framework_module("ag2", "ag2").Agent
         self._patches.wrap(agent, "_turn_scope", self._around_scope)
+        if find_spec("ag2.network") is not None:
+            hub = import_module("ag2.network.hub.core").Hub
+            self._patches.wrap(hub, "post_envelope", self._around_post)
+            self._patches.wrap(hub, "_transition_channel", self._around_transition)
 
     def detach(self) -> None:
         self._patches.undo()
@@ -67,9 +73,81 @@ class Ag2Recorder(LiveRecorder):
 
         return turn_scope
 
+    def _around_post(self, method: Any) -> Any:
+        recorder = self
+
+        async def post_envelope(hub: Any, envelope: Any) -> Any:
+            key = uuid4().hex  # its own id comes when it is accepted, and by then others may have answered
+            recorder.posts(hub, envelope, key)
+            try:
+                return await method(hub, envelope)
+            except BaseException as error:
+                recorder.posts(hub, envelope, key, _status(error))
+                raise
+
+        return post_envelope
+
+    @guarded
+    def posts(self, hub: Any, envelope: Any, key: str, status: Any = None) -> None:
+        """An envelope in a channel of the network: what is said goes to all whom it reaches."""
+        channel = hub._channels.get(envelope.channel_id)
+        if channel is None:
+            return
+        telling = self._channel(envelope.channel_id)
+        names = {each.agent_id: hub._passports[each.agent_id].name for each in channel.participants}
+        keys = {id_: telling.agent(f"{envelope.channel_id}/{name}", name) for id_, name in names.items()}
+        sender = keys.get(envelope.sender_id)
+        if envelope.event_type in ("ag2.msg.text", "ag2.packet") and sender is not None:
+            words = envelope.event_data.get("text") or envelope.event_data.get("body")
+            telling.asked(None if telling.last_call(sender) else words)
+            route = envelope.event_data.get("routing") or {}
+            target = f"{envelope.channel_id}/{names.get(route.get('target'), route.get('target'))}"
+            call = telling.last_call(sender)
+            if target in telling.known:
+                telling.hand_over(key, sender, target, words, call=call, status=status)
+                return
+            reached = [keys[id_] for id_ in envelope.audience or keys if id_ in keys]
+            to = reached[0] if len(reached) == 1 else None
+            telling.message(key, sender, to, words, call=call, among=reached, status=status)
+
+    def _around_transition(self, method: Any) -> Any:
+        recorder = self
+
+        async def transition(hub: Any, channel_id: str, *args: Any, **kwargs: Any) -> Any:
+            result = await method(hub, channel_id, *args, **kwargs)
+            recorder.closes(hub, channel_id)
+            return result
+
+        return transition
+
+    @guarded
+    def closes(self, hub: Any, channel_id: str) -> None:
+        """A channel that has ended is a run that has; whoever opened it stops it."""
+        channel = hub._channels.get(channel_id)
+        if channel is None or not channel.is_terminal():
+            return
+        telling, opener = self._channel(channel_id), hub._passports[channel.creator_id].name
+        agent = telling.agent(f"{channel_id}/{opener}", opener)
+        telling.stop(f"{channel_id}/stop", agent, channel.close_reason or channel.state.value)
+        telling.finish()
+        self.forget(telling.session)
+
+    def _channel(self, channel_id: str) -> Telling:
+        telling, new = self.telling(f"channel-{channel_id}")
+        if new:
+            telling.begin(channel=channel_id)
+        return telling
+
     @guarded
     def turn_begins(self, agent: Any, event: Any, context: Any) -> _Turn:
         inside = _inside.get()
+        channel = context.dependencies.get("ag2.network.channel")
+        if inside is None and channel is not None:
+            number = channel.metadata.channel_id
+            telling = self._channel(number)
+            turn = _Turn(telling, telling.agent(f"{number}/{agent.name}", agent.name), None)
+            turn.in_channel = True
+            return turn
         telling = inside.telling if inside is not None else self.telling(uuid4().hex)[0]
         key = f"{agent.name}@{context.stream.id}"
         task = _words(event)
@@ -89,7 +167,7 @@ class Ag2Recorder(LiveRecorder):
 
     @guarded
     def turn_ends(self, turn: _Turn | None, answer: Any, status: Any = None) -> None:
-        if turn is None:
+        if turn is None or turn.in_channel:
             return
         telling, call = turn.telling, turn.telling.last_call(turn.agent)
         if turn.above is not None:
