@@ -52,7 +52,7 @@ def test_a_team_with_delegation_by_tools(tmp_path: Path) -> None:
         ("scout", "return", "lead", "x it is"),
         ("scout-2", "return", "lead", "y it is"),
         ("lead", "aggregate", None, None),
-        ("lead", "orchestrator_decision", None, None),
+        ("lead", "orchestrator_decision", None, "both"),
     }
     assert [e.why for e in trace.events if e.inferred] == [
         "the first answer after several agents had returned"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from baton.connect.readers import SOURCES
 from baton.testing.check_sources import check_source
 
@@ -56,3 +58,8 @@ def test_messages_one_to_a_line(tmp_path: Path) -> None:
     talk = json.loads((GOLDEN / "messages.json").read_text())
     (tmp_path / "talk.jsonl").write_text("\n".join(map(json.dumps, talk)))
     check_source(SOURCES["messages"], tmp_path / "talk.jsonl", bears=("cut",))
+
+
+@pytest.mark.parametrize("place", sorted(GOLDEN.glob("otlp-*.jsonl")), ids=lambda place: place.stem)
+def test_otlp(place: Path) -> None:
+    check_source(SOURCES["otlp"], place)

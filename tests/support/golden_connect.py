@@ -15,13 +15,14 @@ from baton.connect.readers.inspect_eval.source import InspectSource
 from baton.connect.readers.magentic_one import MagenticOneSource
 from baton.connect.readers.mast import MastSource
 from baton.connect.readers.messages import MessagesSource
+from baton.connect.readers.otlp.reader import OtlpSource
 from baton.connect.readers.who_and_when import WhoAndWhenSource
 from baton.connect.source import Source
 
 HERE = Path(__file__).parents[1] / "golden" / "connect"
 SOURCES: list[Source] = [
     AtifSource(), InspectSource(), WhoAndWhenSource(), MastSource(), MagenticOneSource(), MessagesSource(),
-    ClaudeCode(), Codex(),
+    ClaudeCode(), Codex(), OtlpSource(),
 ]  # fmt: skip
 PLACES = sorted(
     path

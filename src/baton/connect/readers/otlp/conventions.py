@@ -202,6 +202,11 @@ def handed_to(span: OtelSpan) -> str | None:
     )
 
 
+def hands_over(span: OtelSpan) -> bool:
+    """Whether a tool passes control, even where its arguments, which say to whom, were kept out of the span."""
+    return _HANDOFF.match(tool_name(span)) is not None and not is_ours(span)
+
+
 def task_of(span: OtelSpan) -> str | None:
     """What an agent was asked, out of its own span."""
     a = span.attributes
@@ -249,6 +254,8 @@ def answer_of(span: OtelSpan) -> str | None:
     if is_ours(span):
         return said[-1].text if "gen_ai.output.messages" in a and said else None
     found = next((m.text for m in reversed(said) if m.role == "assistant" and m.text), None)
+    if found is None and isinstance(a.get("output.value"), str):
+        found = a["output.value"]
     return None if found is None else _worded(found, ("answer", "output", "result", "response"))
 
 

@@ -166,32 +166,37 @@ def _read_json(path: Path, report: ImportReport) -> Iterator[OtelSpan | LogRecor
             report.read()
             report.skip("an entry that is no span and no request", f"{at}: {error}")
             continue
+        if not found:
+            report.read()
+            report.skip("an entry without any span", at)
         report.read(len(found))
         yield from found
 
 
 def _values(path: Path) -> Iterator[tuple[str, bytes]]:
-    """The JSON values of a file, each with its place: a line each, or over several lines."""
+    """The JSON values of a file, each with its place: a line each, or over several lines of which the first begins at
+    the margin and the others do not, but for the last."""
     with _opened(path) as file:
-        first = 0
+        first, size = 0, 0
         waiting: list[bytes] = []
-        size = 0
         for number, line in enumerate(file, start=1):
             stripped = line.strip()
-            if not waiting and (not stripped or stripped == b","):
-                continue
-            if not waiting and _is_whole(stripped):
-                yield f"{path.name}:{number}", stripped
-                continue
+            begins = line[:1] in (b"{", b"[")
+            if waiting and (begins or not stripped):
+                yield f"{path.name}:{first}", b"".join(waiting)
+                waiting, size = [], 0
             if not waiting:
+                if not stripped or stripped == b",":
+                    continue
+                if not begins or _is_whole(stripped):
+                    yield f"{path.name}:{number}", stripped
+                    continue
                 first = number
             waiting.append(line)
             size += len(line)
             if size > _MOST_VALUE_BYTES:
                 raise CorruptError(f"{path} holds a JSON value of more than {_MOST_VALUE_BYTES:,} bytes.")
-            if line[:1] in (b"}", b"]") or (
-                line[:1] not in (b" ", b"\t", b"{", b"[") and _is_whole(stripped)
-            ):
+            if line[:1] in (b"}", b"]"):
                 yield f"{path.name}:{first}", b"".join(waiting)
                 waiting, size = [], 0
         if waiting:

@@ -16,6 +16,7 @@ from baton.connect.readers.otlp.conventions import (
     agent_name,
     conversation,
     handed_to,
+    hands_over,
     is_ours,
     named_agent,
     task_of,
@@ -115,6 +116,9 @@ class SpanTeam:
         last = before[-1] if before else None
         if run.how == "root" and _in_frame(node) and last is not None and _followed(last, run):
             last.ends, run.how, run.by, run.why = "handover", "handover", last.actor, FOLLOWED
+            run.tool = _passing(last.node)
+            if run.tool is not None:
+                run.tool.spawns.append(node)
         self._add(run)
         if tool is not None:
             tool.spawns.append(node)
@@ -245,6 +249,12 @@ def _tool_above(node: SpanNode) -> SpanNode | None:
     return above if above is not None and above.kind is Kind.TOOL else None
 
 
+def _passing(node: SpanNode) -> SpanNode | None:
+    """The tool by which an agent passed control, where it does not say to whom."""
+    tools = [child for child in node.children if child.kind is Kind.TOOL and hands_over(child.span)]
+    return tools[-1] if tools and not tools[-1].spawns else None
+
+
 def _followed(last: InvokedAgent, run: InvokedAgent) -> bool:
     return last.actor is not run.actor and last.node.end <= run.node.start and last.ends != "handover"
 
@@ -283,11 +293,13 @@ def _plain(name: str) -> str:
     return "".join(c if c.isalnum() else "_" for c in name.lower())
 
 
-def task_of_trace(team: SpanTeam) -> str | None:
-    """What the first root was asked."""
+def task_of_trace(team: SpanTeam, nodes: list[SpanNode]) -> str | None:
+    """What was asked first: by a frame, of a run, or else in the first prompt of all."""
     for run in team.runs.values():  # a workflow may not say it; then whoever it asks first was asked it
         frame = run.node.above(Kind.TEAM)
         asked = None if frame is None else task_of(frame.span)
         if asked or (asked := task_of(run.node.span)):
             return asked
-    return None
+    first = next((node for node in nodes if node.kind is Kind.MODEL), None)
+    told = [] if first is None else talk_of(first.span).told
+    return next((message.text for message in told if message.role == "user"), None)

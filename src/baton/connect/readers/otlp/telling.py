@@ -85,7 +85,7 @@ def _session(session: str, tree: SpanTree, team: SpanTeam) -> SeenSession:
         key=session,
         at=first.at,
         system=", ".join(scopes) or "OpenTelemetry",
-        task=task_of_trace(team),
+        task=task_of_trace(team, tree.nodes),
         started=min(node.start for node in tree.nodes) / 1e9 if tree.timed else None,
         finished=False if waits else True if whole else None,
         meta=meta,
@@ -101,6 +101,7 @@ class _Telling:
         self.team = team
         self.due: dict[str, dict[str, EdgeType]] = {}
         self.last_call: dict[str, str] = {}
+        self.last_words: dict[str, str | None] = {}
         self.asked: dict[tuple[str, str], str] = {}  # (agent, id of a tool use) -> the call that asked for it
         self.open: dict[
             str, list[tuple[AskedTool, str]]
@@ -203,6 +204,8 @@ class _Telling:
         span, node = run.node.span, run.node
         wrong = failure(span)
         said = answer_of(span)
+        if said is None and wrong is None:
+            said = self.last_words.get(run.actor.key)
         if said is None and run.tool is not None and run.how != "handover" and wrong is None:
             said = tool_result(run.tool.span)
         known: dict[str, Any] = {
@@ -251,6 +254,7 @@ class _Telling:
                 self.asked[agent, use.id] = node.key
             self.open.setdefault(agent, []).append((use, node.key))
         self.last_call[agent] = node.key
+        self.last_words[agent] = next((m.text for m in grown.said if m.text and not m.uses), None)
         yield SeenCall(
             session=self.session, key=node.key, at=span.at, agent=agent, order=self._order(node.start),
             t=self._seconds(node.start), duration_s=self._lasted(node), policy=model_name(span),
@@ -298,6 +302,7 @@ class _Telling:
         assert node.actor is not None
         event = self._event(
             "message", node, key, to=run.actor.key, decision="delegate", content=message_of(node.span),
+            why=run.why,
             call=self._asker(node.actor, node), extra={"tool_call_id": tool_id} if tool_id else {},
         )  # fmt: skip
         self._owe(run.actor.key, key, "message")

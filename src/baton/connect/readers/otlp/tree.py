@@ -12,12 +12,14 @@ from baton.connect.import_report import ImportReport
 from baton.connect.readers.otlp.conventions import (
     Kind,
     agent_identity,
+    agent_name,
     graph_node,
     is_unnamed_frame,
     kind_of,
     tool_name,
     usage,
     was_sent,
+    workflow_name,
 )
 from baton.connect.readers.otlp.span import OtelSpan
 
@@ -132,7 +134,9 @@ class SpanTree:
     def _look_closer(self, report: ImportReport) -> None:
         """What only a span's neighbours tell: frames that look like agents, steps that are agents, what came twice."""
         for node in reversed(self.nodes):
-            if node.kind is Kind.AGENT and is_unnamed_frame(node.span) and _frames_named(node):
+            if (node.kind is Kind.AGENT and is_unnamed_frame(node.span) and _frames_named(node)) or (
+                node.kind is Kind.WORKFLOW and _frames_its_namesake(node)
+            ):
                 node.kind = Kind.TEAM
         for node in self.nodes:
             if node.kind is Kind.CHAIN:
@@ -194,6 +198,18 @@ def _frames_named(node: SpanNode) -> bool:
         if child.kind is Kind.AGENT and not is_unnamed_frame(child.span):
             return True
         if child.kind is Kind.CHAIN or child.kind is Kind.NONE:
+            waiting += child.children
+    return False
+
+
+def _frames_its_namesake(node: SpanNode) -> bool:
+    """ADK's runner makes a workflow around an agent, under the agent's name; that is nobody else."""
+    waiting = list(node.children)
+    while waiting:
+        child = waiting.pop()
+        if child.kind is Kind.AGENT and agent_name(child.span) == workflow_name(node.span):
+            return True
+        if child.kind in (Kind.CHAIN, Kind.NONE):
             waiting += child.children
     return False
 
