@@ -1,26 +1,6 @@
-"""The chain of entries: each names its parent, and stands where that puts it. And the bytes it is read from."""
+"""The chain of entries: each names its parent, and stands where that puts it."""
 
 from __future__ import annotations
-
-import mmap
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-
-
-@contextmanager
-def mapped(path: Path) -> Iterator[mmap.mmap | bytes]:
-    """The file's bytes, of which the system loads what is looked at."""
-    with path.open("rb") as file:
-        try:
-            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except ValueError:  # an empty file cannot be mapped
-            yield b""
-            return
-        try:
-            yield content
-        finally:
-            content.close()
 
 
 class EntryChain:

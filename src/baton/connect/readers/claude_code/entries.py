@@ -23,9 +23,32 @@ class ClaudeUsage(Struct, gc=False):
     output_tokens: int | float | None = None
 
 
+class HeadBlock(Struct, gc=False):
+    """A part of a message without what it says."""
+
+    type: str | None = None
+    name: str | None = None
+    is_error: bool | None = None
+
+
+class AgentNote(Struct, gc=False):
+    """Whether the program notes an agent beside a tool's result."""
+
+    agentId: Raw = Raw(b"")
+    agent_id: Raw = Raw(b"")
+
+
+class ProgressNote(Struct, gc=False):
+    """A sign of life; of an agent, with its id."""
+
+    type: str | None = None
+    agentId: str | None = None
+
+
 class HeadMessage(Struct, gc=False):
     """An answer without its words."""
 
+    content: str | list[HeadBlock] | None = None
     id: str | None = None
     model: str | None = None
     usage: ClaudeUsage | None = None
@@ -47,9 +70,9 @@ class Head(Struct, gc=False):
     version: str | None = None
     requestId: str | None = None
     message: HeadMessage | None = None
-    toolUseResult: Raw = Raw(b"")
+    toolUseResult: AgentNote | str | list[Raw] | int | float | bool | None = None
     parentToolUseID: str | None = None
-    data: Raw = Raw(b"")
+    data: ProgressNote | str | list[Raw] | int | float | bool | None = None
 
 
 class Block(Struct, gc=False):
@@ -163,13 +186,6 @@ class SpawnResult(Struct, gc=False):
     retrieval_status: str | None = None
 
 
-class ClaudeProgress(Struct, gc=False):
-    """A sign of life; of an agent, with its id."""
-
-    type: str | None = None
-    agentId: str | None = None
-
-
 class Meta(Struct, gc=False):
     """`agent-<id>.meta.json`: who started the agent, and by which call."""
 
@@ -203,7 +219,6 @@ ENTRIES: msgspec.json.Decoder[ClaudeEntry] = decoder(ClaudeEntry)
 SPAWN_INPUTS: msgspec.json.Decoder[SpawnInput] = decoder(SpawnInput)
 SEND_INPUTS: msgspec.json.Decoder[SendInput] = decoder(SendInput)
 SPAWN_RESULTS: msgspec.json.Decoder[SpawnResult] = decoder(SpawnResult)
-PROGRESS: msgspec.json.Decoder[ClaudeProgress] = decoder(ClaudeProgress)
 METAS: msgspec.json.Decoder[Meta] = decoder(Meta)
 JOURNALS: msgspec.json.Decoder[JournalEntry] = decoder(JournalEntry)
 INBOXES: msgspec.json.Decoder[list[InboxLetter]] = decoder(list[InboxLetter])

@@ -10,7 +10,6 @@ Invariant: the index of a file whose lines were shuffled or doubled is the index
 
 from __future__ import annotations
 
-import mmap
 from collections import Counter
 from pathlib import Path
 
@@ -18,15 +17,16 @@ import msgspec
 from msgspec import Struct, field
 
 from baton.connect.import_report import ImportReport
-from baton.connect.readers.claude_code.chain import EntryChain, mapped
+from baton.connect.readers.claude_code.chain import EntryChain
 from baton.connect.readers.claude_code.entries import (
     HEADS,
-    PROGRESS,
     SEND_INPUTS,
     SPAWN_INPUTS,
     SPAWN_RESULTS,
+    AgentNote,
     Block,
     Head,
+    ProgressNote,
     SendInput,
     SpawnInput,
     decoded,
@@ -128,8 +128,8 @@ class _Found(Struct, gc=False):
     start: int
     end: int
     t: float | None
-    looks: bool
-    """Whether it names agents, so that it is looked into before the rest."""
+    names: bytes | None
+    """The line itself, if it names agents: it is looked into before the rest."""
 
 
 class Indexer:
@@ -155,9 +155,8 @@ class Indexer:
         found: list[_Found] = []
         notes: Counter[str] = Counter()
         decode, link = HEADS.decode, chain.add
-        with mapped(path) as content:
+        with path.open("rb", buffering=1 << 20) as lines:
             start = read = 0
-            lines = iter(content.readline, b"") if isinstance(content, mmap.mmap) else iter(())
             for number, line in enumerate(lines, 1):
                 end = start + len(line)
                 try:
@@ -176,19 +175,19 @@ class Indexer:
                         link(head.uuid, head.parentUuid, t)
                     kind = head.type
                     if kind == "assistant":
-                        looks = b'"Task"' in line or b'"Agent"' in line or b'"SendMessage' in line
-                        found.append(_Found(head, number, start, end, t, looks))
+                        found.append(_Found(head, number, start, end, t, line if _asks(head) else None))
                     elif kind == "user":
-                        found.append(_Found(head, number, start, end, t, _names_agents(head, line)))
+                        names = line if _names_agents(head, line) else None
+                        found.append(_Found(head, number, start, end, t, names))
                     elif self._is_read(head, line):
-                        found.append(_Found(head, number, start, end, t, False))
+                        found.append(_Found(head, number, start, end, t, None))
                     else:
                         notes[kind or "None"] += 1
                 start = end
-            self.report.read(read)
-            self._left_out(notes)
-            chain.settle()
-            self._place(found, chain, (file, agent, session, forced), content)
+        self.report.read(read)
+        self._left_out(notes)
+        chain.settle()
+        self._place(found, chain, (file, agent, session, forced))
 
     def _left_out(self, notes: Counter[str]) -> None:
         for kind, times in notes.items():
@@ -206,18 +205,20 @@ class Indexer:
             return head.subtype == "compact_boundary"
         if kind == "queue-operation":
             return b'"enqueue"' in line and b"<task-notification>" in line
-        if kind == "progress" and head.parentToolUseID and b'"agent_progress"' in line:
-            note = decoded(PROGRESS, head.data)
-            if note is not None and note.agentId and head.sessionId:
-                self.session(head.sessionId).children.setdefault(head.parentToolUseID, note.agentId)
+        note = head.data
+        if isinstance(note, ProgressNote) and note.type == "agent_progress":
+            self._sign_of_life(head, note)
         return False
+
+    def _sign_of_life(self, head: Head, note: ProgressNote) -> None:
+        if note.agentId and head.parentToolUseID and head.sessionId:
+            self.session(head.sessionId).children.setdefault(head.parentToolUseID, note.agentId)
 
     def _place(
         self,
         found: list[_Found],
         chain: EntryChain,
         where: tuple[int, str | None, str, bool],
-        content: mmap.mmap | bytes,
     ) -> None:
         file, file_agent, file_session, forced = where
         sides: dict[str, str] = {}
@@ -244,12 +245,10 @@ class Indexer:
                 index.first[row.agent] = row.t
             if head.type == "assistant":
                 self._answer(index, head, row)
-                if one.looks:
-                    self._asks(index, row, content[row.start : row.end])
-            elif one.looks or (
-                head.type == "user" and head.parentUuid is None and row.agent.startswith("side:")
-            ):
-                self._result(index, head, row, content[row.start : row.end])
+                if one.names is not None:
+                    self._asks(index, row, one.names)
+            elif one.names is not None:
+                self._result(index, head, row, one.names)
 
     def _answer(self, index: SessionIndex, head: Head, row: ClaudeRow) -> None:
         message = head.message
@@ -282,7 +281,6 @@ class Indexer:
 
     def _result(self, index: SessionIndex, head: Head, row: ClaudeRow, line: bytes) -> None:
         """The agent a result names, which the spawn must know before it is told."""
-        note = bytes(head.toolUseResult)
         opening = row.agent.startswith("side:") and head.parentUuid is None
         entry = entry_of(line)
         if entry is None or entry.message is None:
@@ -292,6 +290,7 @@ class Indexer:
             text = said if isinstance(said, str) else "".join(b.text or "" for b in said or ())
             index.roots.setdefault(row.agent, text)
             return
+        note = bytes(entry.toolUseResult)
         told = decoded(SPAWN_RESULTS, note) if note.startswith(b"{") else None
         for block in said if isinstance(said, list) else ():
             if block.type != "tool_result" or block.tool_use_id is None:
@@ -305,14 +304,26 @@ class Indexer:
                 index.refused.add(block.tool_use_id)
 
 
+_NAMED = SPAWNING | SENDING
+
+
+def _asks(head: Head) -> bool:
+    """Whether an answer starts agents or writes to them."""
+    said = head.message.content if head.message is not None else None
+    return isinstance(said, list) and any(block.name in _NAMED for block in said)
+
+
 def _names_agents(head: Head, line: bytes) -> bool:
-    """Whether a user's entry may say which agent a call started, or that it started none."""
-    if b'"tool_result"' not in line:
-        return False
-    if b"agentId: " in line or b'"is_error":true' in line or b'"is_error": true' in line:
+    """Whether a user's entry may say which agent a call started or that it started none, or opens a side chain."""
+    said = head.message.content if head.message is not None else None
+    if not isinstance(said, list) or not any(block.type == "tool_result" for block in said):
+        return bool(head.isSidechain)
+    if any(block.is_error for block in said):
         return True
-    note = bytes(head.toolUseResult)
-    return b'"agentId"' in note or b'"agent_id"' in note
+    note = head.toolUseResult
+    if isinstance(note, AgentNote):
+        return bool(bytes(note.agentId) or bytes(note.agent_id))
+    return b"agentId: " in line
 
 
 def _bill(
