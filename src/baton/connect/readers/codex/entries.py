@@ -89,6 +89,20 @@ class CodexItem(Struct, gc=False):
     kind: Raw = Raw(b"")
 
 
+class PayloadHead(Struct, gc=False):
+    """What the first look at a payload needs."""
+
+    type: str | None = None
+    name: str | None = None
+
+
+class Envelope(Struct, gc=False):
+    """A line with what it says."""
+
+    type: str | None = None
+    payload: CodexItem | None = None
+
+
 class SessionMeta(Struct, gc=False):
     """The first line: which thread, and who started it."""
 
@@ -165,6 +179,8 @@ class Notification(Struct, gc=False):
 
 LINES = msgspec.json.Decoder(Line, strict=False)
 ITEMS = msgspec.json.Decoder(CodexItem, strict=False)
+PAYLOADS = msgspec.json.Decoder(PayloadHead, strict=False)
+ENVELOPES = msgspec.json.Decoder(Envelope, strict=False)
 METAS = msgspec.json.Decoder(SessionMeta, strict=False)
 SOURCES = msgspec.json.Decoder(FromSubAgent, strict=False)
 AGENT_ARGUMENTS = msgspec.json.Decoder(AgentArguments, strict=False)

@@ -21,9 +21,11 @@ from msgspec import Struct, field
 
 from baton.connect.import_report import ImportReport
 from baton.connect.readers.codex.entries import (
+    ENVELOPES,
     ITEMS,
     LINES,
     METAS,
+    PAYLOADS,
     SOURCES,
     CodexItem,
     FromSubAgent,
@@ -33,6 +35,7 @@ from baton.connect.readers.codex.entries import (
     ThreadSpawn,
     decoded,
 )
+from baton.connect.readers.codex.team import OF_THE_TEAM
 from baton.connect.readers.codex.zstd import unpacked
 from baton.connect.readers.iso_time import seconds
 
@@ -47,6 +50,10 @@ ITEM_TYPES = frozenset({
 LINE_TYPES = frozenset({
     "session_meta", "response_item", "event_msg", "turn_context", "compacted", "token_usage_record", "world_state",
     "inter_agent_communication", "inter_agent_communication_metadata", "security_risk_score",
+})  # fmt: skip
+_OF_OTHERS = frozenset({
+    "function_call", "function_call_output", "task_complete", "user_message", "item_completed",
+    "collab_agent_spawn_end", "sub_agent_activity",
 })  # fmt: skip
 _RANK = {"session_meta": 0, "turn_context": 1, "response_item": 2, "token_usage_record": 3}
 _LOOKS = 20  # lines in which a file must show what it is
@@ -63,6 +70,8 @@ class CodexPlace(Struct, gc=False):
     end: int
     line: int
     old: bool = False
+    looks: str | None = None
+    """Of what may tell of other threads, its type: it is looked at before any thread is told."""
 
 
 class Rollout(Struct):
@@ -165,18 +174,18 @@ def looked_at(path: Path, pages: Pages, report: ImportReport) -> Rollout | None:
     numbered: set[tuple[int, str | None]] = set()
     same: set[int] = set()
     metas: list[SessionMeta] = []
+    read = 0
     for number, (start, line) in enumerate(pages.lines(), 1):
         if line.isspace():
             continue
-        report.read()
-        at = f"{path.name}:{number}"
+        read += 1
         try:
             head = LINES.decode(line)
         except msgspec.ValidationError:
-            report.skip("an entry of a form that is not known", at)
+            report.skip("an entry of a form that is not known", f"{path.name}:{number}")
             continue
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            report.skip("a line that is not JSON", at)
+            report.skip("a line that is not JSON", f"{path.name}:{number}")
             continue
         if _is_double(head, line, numbered, same):
             report.join("an entry that is there twice")
@@ -186,7 +195,7 @@ def looked_at(path: Path, pages: Pages, report: ImportReport) -> Rollout | None:
             metas.append(meta)
         old = not bytes(head.payload)
         if meta is None and not (head.type in (ITEM_TYPES if old else LINE_TYPES) or head.record_type):
-            report.skip(f"a type of entry that is not known ({str(head.type)[:40]})", at)
+            report.skip(f"a type of entry that is not known ({str(head.type)[:40]})", f"{path.name}:{number}")
             continue
         t = seconds(head.timestamp)
         key = (
@@ -194,13 +203,24 @@ def looked_at(path: Path, pages: Pages, report: ImportReport) -> Rollout | None:
             if head.ordinal is not None and abs(head.ordinal) < _LAST
             else (-1.0, float(_RANK.get(head.type or "", 2)))
         )
-        rollout.places.append(CodexPlace(key, t, start, start + len(line), number, old))
+        looks = _looks(head, line if old else head.payload)
+        rollout.places.append(CodexPlace(key, t, start, start + len(line), number, old, looks))
+    report.read(read)
     if not rollout.places:
         return None
     _order(rollout)
     if _take(rollout, metas):
         rollout.own_from = _own_from(rollout, pages)
     return rollout
+
+
+def _looks(head: Line, payload: bytes | msgspec.Raw) -> str | None:
+    if head.type == "turn_context":
+        return None
+    told = decoded(PAYLOADS, payload)
+    if told is None or told.type not in _OF_OTHERS:
+        return None
+    return told.type if told.type != "function_call" or told.name in OF_THE_TEAM else None
 
 
 def _named(path: Path) -> str:
@@ -271,12 +291,12 @@ def _own_from(rollout: Rollout, pages: Pages) -> int:
 
 def item_of(line: bytes, place: CodexPlace) -> tuple[str, CodexItem] | None:
     """What a line says and of which type it is, in the old form and in the new."""
+    if not place.old:
+        whole = decoded(ENVELOPES, line)
+        return None if whole is None or whole.payload is None else (whole.type or "", whole.payload)
     head = decoded(LINES, line)
     if head is None:
         return None
-    if not place.old:
-        item = decoded(ITEMS, head.payload)
-        return None if item is None else (head.type or "", item)
     if head.type in ITEM_TYPES:
         item = decoded(ITEMS, line)
         return None if item is None else ("response_item", item)

@@ -123,11 +123,9 @@ def _tell(looked: list[tuple[Rollout, Pages]], report: ImportReport) -> Iterator
     for rollout, _ in looked:
         if rollout.thread not in team.members:
             team.add(*_member(rollout))
-    for rollout, pages in looked:
-        for place in rollout.places[rollout.own_from :]:
-            told = item_of(pages.at(place), place)
-            if told is not None:
-                team.look(rollout.thread, *told, place.t or 0.0)
+    _look(looked, team, results=False)
+    if team.asked:
+        _look(looked, team, results=True)
     team.settle()
     version = max((rollout.meta.cli_version or "" for rollout, _ in looked), default="")
     yield SeenSession(
@@ -153,6 +151,16 @@ def _tell(looked: list[tuple[Rollout, Pages]], report: ImportReport) -> Iterator
         yield from thread.finish()
 
 
+def _look(looked: list[tuple[Rollout, Pages]], team: CodexTeam, *, results: bool) -> None:
+    """What threads tell of each other: first all but results of calls, then those."""
+    for rollout, pages in looked:
+        for place in rollout.places[rollout.own_from :]:
+            if place.looks is not None and (place.looks == "function_call_output") == results:
+                told = item_of(pages.at(place), place)
+                if told is not None:
+                    team.look(rollout.thread, *told, place.t or 0.0)
+
+
 def _member(rollout: Rollout) -> tuple[Member, str | None]:
     meta, spawn = rollout.meta, spawn_of(rollout.meta)
     nickname = meta.agent_nickname or spawn.agent_nickname
@@ -167,13 +175,14 @@ def _member(rollout: Rollout) -> tuple[Member, str | None]:
 
 
 def _life(thread: Thread, rollout: Rollout, file: int, pages: Pages, report: ImportReport) -> Iterator[Seen]:
+    name = rollout.path.name
     for number, place in enumerate(rollout.places):
         if number < rollout.own_from:
-            report.skip("a copy of another thread's history", f"{rollout.path.name}:{place.line}")
+            report.skip("a copy of another thread's history", f"{name}:{place.line}")
             continue
         told = item_of(pages.at(place), place)
         order = (2.0 * file + 1, place.key[0]) if place.key[0] >= 0 else (2.0 * file, float(number))
-        where = Where(order, place.t, f"{rollout.path.name}:{place.line}")
+        where = Where(order, place.t, f"{name}:{place.line}")
         if told is None:
             report.skip("an entry of a form that is not known", where.at)
         elif told[0] not in ("session_meta", "session"):
