@@ -89,14 +89,14 @@ class CodexItem(Struct, gc=False):
     kind: Raw = Raw(b"")
 
 
-class PayloadHead(Struct, gc=False):
+class RolloutPayloadHead(Struct, gc=False):
     """What the first look at a payload needs."""
 
     type: str | None = None
     name: str | None = None
 
 
-class Envelope(Struct, gc=False):
+class RolloutEnvelope(Struct, gc=False):
     """A line with what it says."""
 
     type: str | None = None
@@ -179,8 +179,8 @@ class Notification(Struct, gc=False):
 
 LINES = msgspec.json.Decoder(Line, strict=False)
 ITEMS = msgspec.json.Decoder(CodexItem, strict=False)
-PAYLOADS = msgspec.json.Decoder(PayloadHead, strict=False)
-ENVELOPES = msgspec.json.Decoder(Envelope, strict=False)
+PAYLOADS = msgspec.json.Decoder(RolloutPayloadHead, strict=False)
+ENVELOPES = msgspec.json.Decoder(RolloutEnvelope, strict=False)
 METAS = msgspec.json.Decoder(SessionMeta, strict=False)
 SOURCES = msgspec.json.Decoder(FromSubAgent, strict=False)
 AGENT_ARGUMENTS = msgspec.json.Decoder(AgentArguments, strict=False)
