@@ -24,6 +24,7 @@ FIGURES = {
         "build graph", "first cone", "cone, half the trace", "cone of about 100 events", "critical path",
         "resident", "growth",
     ),
+    ("connect.py",): ("one session of", "claude-code", "read and assembled", "imported into a folder"),
     ("runtime.py", "--no-peers"): ("journal on", "memory", "resume", "fork", "sandbox"),
 }  # fmt: skip
 

@@ -87,7 +87,7 @@ class Importing:
     def once(self, *, live: bool = False) -> Imported:
         """Read everything there is now. `live`: a session that does not say that it ended is still going on."""
         report = self.report = ImportReport()
-        found = found_in(self.places, report, self._source)
+        found = found_in(self.places, report, self._source, empty=live)
         contents = Contents(report, redact=self._redact, keep_payloads=self._payloads)
         traces: list[Trace] = []
         files: dict[Path, bool] = {}
@@ -110,7 +110,7 @@ class Importing:
                 else:
                     path = self.out / f"{trace.trace_id}.jsonl"
                     files[path] = write_if_other(path, trace)
-        if self.out is not None and files:
+        if self.out is not None and (files or live):  # what is followed can be watched from the start
             write_report(self.out, report)
         return Imported(
             report=report,
@@ -142,9 +142,12 @@ def find_source(kind: str) -> Source:
 
 
 def found_in(
-    places: Sequence[Path], report: ImportReport, source: Source | None = None
+    places: Sequence[Path], report: ImportReport, source: Source | None = None, *, empty: bool = False
 ) -> list[tuple[Source, Path]]:
-    """What there is to read, with whatever reads it. A folder that is none itself is looked into."""
+    """What there is to read, with whatever reads it. A folder that is none itself is looked into.
+
+    `empty`: there may be nothing yet.
+    """
     if source is not None:
         for place in places:
             if not place.exists():
@@ -156,7 +159,7 @@ def found_in(
         if not place.exists():
             raise UsageError(f"there is no {place}. Give a file or a folder that is there.")
         own = list(_looked_into(place, sources, report, 0))
-        if not own:
+        if not own and not empty:
             kinds = ", ".join(registry.names("source")) or "none"
             raise UsageError(
                 f"{place} is of no kind that is known, nor is anything in it. Known are: {kinds}. "
@@ -230,6 +233,7 @@ def _holds(path: Path, chunks: Iterable[bytes]) -> bool:
 
 def write_report(out: Path, report: ImportReport) -> None:
     told = msgspec.json.format(msgspec.json.encode(report.as_dict(), order="deterministic"), indent=2) + b"\n"
+    out.mkdir(parents=True, exist_ok=True)
     path = out / IMPORTED
     if not path.is_file() or path.read_bytes() != told:
         with atomic_file(path) as file:

@@ -144,7 +144,7 @@ def seconds_of(duration: float | None, report: ImportReport, at: str) -> float |
     if not isinstance(duration, int | float) or not 0 <= duration < LAST_TIME:
         report.mend("a duration that is none was left out", at)
         return None
-    return float(duration)
+    return micro(duration)
 
 
 def micro(seconds: float) -> float:

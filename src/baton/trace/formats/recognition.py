@@ -104,7 +104,7 @@ def stores_in(directory: Path) -> list[Path]:
 def _detect_directory(place: Path) -> str:
     if any(place.glob("*.parquet")):
         return "parquet"
-    if (place / IMPORTED).is_file() and any(place.glob("*.jsonl")):
+    if (place / IMPORTED).is_file():
         return "jsonl"
     if stores_in(place):  # there may be shards beside it: `read_all` reads both
         return "sqlite"
