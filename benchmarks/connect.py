@@ -124,13 +124,71 @@ def otlp(entries: int, text: str) -> Iterator[dict[str, Any]]:
         yield {"resourceSpans": [{"resource": {}, "scopeSpans": [{"scope": scope, "spans": spans}]}]}
 
 
+def atif(entries: int, text: str) -> Iterator[dict[str, Any]]:
+    """Trajectories of 40 steps, one a line; a step is a call, its tool call and the result."""
+
+    def step(n: int, text: str) -> dict[str, Any]:
+        use = {"tool_call_id": f"c{n}", "function_name": "shell", "arguments": {"command": f"{n}"}}
+        result = {"source_call_id": f"c{n}", "content": f"{n} {text}"}
+        return {
+            "step_id": n, "timestamp": _clock(n), "source": "agent", "message": f"{n}", "tool_calls": [use],
+            "observation": {"results": [result]}, "metrics": {"prompt_tokens": 100, "completion_tokens": 10},
+        }  # fmt: skip
+
+    for start in range(0, entries, 40):
+        first = {"step_id": 1, "source": "user", "message": f"task {start}"}
+        steps = [first, *(step(n, text) for n in range(2, min(40, entries - start) + 1))]
+        agent = {"name": "a", "version": "1", "model_name": "m"}
+        yield {"schema_version": "ATIF-v1.8", "session_id": f"s{start}", "agent": agent, "steps": steps}
+
+
+def who_and_when(entries: int, text: str) -> Iterator[dict[str, Any]]:
+    """Runs of 40 entries, one a line."""
+    speakers = ("Orchestrator (thought)", "Orchestrator (-> WebSurfer)", "WebSurfer")
+    for start in range(0, entries, 40):
+        said = [
+            {"role": speakers[n % 3], "content": f"{n} {text}"}
+            for n in range(start, min(start + 40, entries))
+        ]
+        yield {
+            "question": "q",
+            "question_ID": f"q{start}",
+            "mistake_step": "3",
+            "ground_truth": "x",
+            "history": said,
+        }
+
+
+def inspect(entries: int, text: str) -> Iterator[dict[str, Any]]:
+    """One log: a sample in which an agent answers and calls tools."""
+    events: list[dict[str, Any]] = [{"event": "span_begin", "id": "A", "type": "agent", "name": "a"}]
+    for n in range(1, entries):
+        base = {"uuid": f"u{n}", "span_id": "A", "timestamp": _clock(n)}
+        if n % 2:
+            use = {"id": f"c{n}", "function": "shell", "arguments": {"command": f"{n}"}}
+            message = {"role": "assistant", "content": f"{n} {text}", "tool_calls": [use]}
+            output = {"choices": [{"message": message}], "usage": {"total_tokens": 110, "output_tokens": 10}}
+            events.append({**base, "event": "model", "model": "m", "input": [], "output": output})
+        else:
+            call = {"id": f"c{n - 1}", "function": "shell", "arguments": {"command": f"{n}"}}
+            events.append({**base, "event": "tool", **call, "result": f"{n} {text}"})
+    sample = {"id": 1, "epoch": 1, "uuid": "s", "input": "q", "target": "t", "events": events}
+    yield {"version": 2, "status": "success", "eval": {"run_id": "r", "task": "t"}, "samples": [sample]}
+
+
 MAKERS: dict[str, Callable[[int, str], Iterator[dict[str, Any]]]] = {
     "claude-code": claude_code,
     "codex": codex,
     "messages": messages,
+    "atif": atif,
+    "inspect": inspect,
+    "who-and-when": who_and_when,
     "otlp": otlp,
 }
-_NAMES = {"codex": "rollout-2026-11-16T11-46-06-01a1e42d-c22b-7603-a0e8-52f9072b4daa.jsonl"}
+_NAMES = {
+    "codex": "rollout-2026-11-16T11-46-06-01a1e42d-c22b-7603-a0e8-52f9072b4daa.jsonl",
+    "inspect": "log.json",
+}
 
 
 def made(folder: Path, kind: str, entries: int, text: str) -> Path:
