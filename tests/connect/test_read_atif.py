@@ -148,6 +148,9 @@ def test_a_trial_folder_of_harbor_brings_its_reward(tmp_path: Path) -> None:
     shutil.copy(GOLDEN / "atif-1.4.json", tmp_path / "agent" / "trajectory.json")
     result = {"trial_name": "t", "verifier_result": {"rewards": {"reward": 0.5, "style": 1}}}
     (tmp_path / "result.json").write_text(json.dumps(result))
+    for number in range(40):  # a job's folder is full of other JSON
+        (tmp_path / f"{number}.json").write_text('{"config": 1}')
+    assert AtifSource().recognises(tmp_path)
     (trace,), _ = read(tmp_path)
     assert [(reward.channel, reward.value) for reward in trace.rewards] == [("shared", 0.5), ("style", 1.0)]
 

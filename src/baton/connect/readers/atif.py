@@ -36,7 +36,7 @@ class AtifSource:
     about = "ATIF trajectories (Harbor's trajectory.json), 1.0 to 1.8"
 
     def recognises(self, place: Path) -> bool:
-        return any_of(place, _is_mine, (".json", ".jsonl"), most=12)
+        return any_of(place, _is_mine, (".json", ".jsonl"), most=12, likely="trajectory*.json")
 
     def read(self, place: Path, report: ImportReport) -> Iterator[Seen]:
         taken: set[Path] = set()

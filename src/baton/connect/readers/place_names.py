@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,14 @@ def files_of(place: Path, endings: tuple[str, ...]) -> Iterator[Path]:
         raise UsageError(f"{place} is not there. Give a file, or a folder of them.")
 
 
-def any_of(place: Path, is_mine: Callable[[Path], bool], endings: tuple[str, ...], most: int = 4) -> bool:
-    """Whether a file, or one of the first few of a folder, is of a kind."""
+def any_of(
+    place: Path, is_mine: Callable[[Path], bool], endings: tuple[str, ...], most: int = 4, likely: str = ""
+) -> bool:
+    """Whether a file, or one of the first few of a folder, is of a kind; those first whose names are `likely`."""
     if not place.is_dir():
         return place.is_file() and is_mine(place)
+    if likely and any(is_mine(path) for path in islice(place.rglob(likely), most)):
+        return True
     seen = 0
     for path in place.rglob("*"):
         if path.suffix in endings and path.is_file():

@@ -39,7 +39,7 @@ class InspectSource:
     about = "Inspect's logs: .eval, or .json (inspect log dump)"
 
     def recognises(self, place: Path) -> bool:
-        return any_of(place, _is_mine, _ENDINGS)
+        return any_of(place, _is_mine, _ENDINGS, likely="*.eval")
 
     def read(self, place: Path, report: ImportReport) -> Iterator[Seen]:
         for path in files_of(place, _ENDINGS):
