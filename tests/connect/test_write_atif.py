@@ -173,3 +173,35 @@ def test_a_trace_without_payloads_is_written_and_says_nothing(tmp_path: Path) ->
     assert Counter(e.type for e in read.events if not e.inferred) == Counter(
         e.type for e in recorded().events
     )
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"type": "explode"},
+        {"type": "spawn", "event": 7},
+        {"type": "message", "event": "e", "decision": "rule"},
+        {"event": "e", "type": "message", "seq": 10**40},
+        {"event": "e", "type": "message", "after": [["x"]]},
+        {"event": "e", "type": "message", "status": "fine", "tokens": -4},
+        {"prompt": {}},
+        {"rewards": [{"value": "1"}]},
+        [],
+        "x",
+        3,
+    ],
+)
+def test_marks_of_a_stranger_are_not_believed(lie: Any, tmp_path: Path) -> None:
+    """What Baton puts beside ATIF is checked when it comes back: a lie is none, and the file is read as ATIF."""
+
+    def damaged(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: lie if key == "baton" else damaged(each) for key, each in value.items()}
+        return [damaged(each) for each in value] if isinstance(value, list) else value
+
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps(damaged(atif_document(recorded()))))
+    report = ImportReport()
+    for trace in assemble(AtifSource().read(path, report), report):
+        assert validate(trace) == []
+        assert len(trace.calls) >= 3

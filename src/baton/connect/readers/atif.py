@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from baton.connect.import_report import ImportReport
-from baton.connect.readers.atif_steps import AtifTrajectory, mark_of, steps_of
+from baton.connect.readers.atif_marks import agent_mark, run_mark
+from baton.connect.readers.atif_steps import AtifTrajectory, steps_of
 from baton.connect.readers.chat_messages import as_text
 from baton.connect.readers.json_documents import documents, first_document
 from baton.connect.readers.place_names import any_of, digest, files_of
@@ -141,7 +142,7 @@ class _Run:
         main = self.trajectory(root, self.path, self.at, None, {})
         yield SeenSession(
             session=self.session, key=self.session, at=self.at, system=system or None, task=main.task(),
-            topology=mark_of(root).get("topology"), finished=mark_of(root).get("finished"),
+            topology=run_mark(root).topology, finished=run_mark(root).finished,
             meta={"atif": kept},
         )  # fmt: skip
         yield from self.walk(main, 0)
@@ -193,12 +194,15 @@ class _Run:
             key = _id_of(document)
             if key is None or f"{key}\0{0}" in self.done or not isinstance(document.get("steps"), list):
                 continue
-            mark = mark_of(document.get("agent") or {})
+            about = document.get("agent")
+            mark = agent_mark(about) if isinstance(about, dict) else None
             prefix = trajectory.key.rpartition("/")[0]
-            parent = f"{prefix}/{mark['parent']}" if mark.get("parent") else None if mark else trajectory.key
+            parent = trajectory.key
+            if mark is not None:
+                parent = None if mark.parent is None else f"{prefix}/{mark.parent}"
             at = f"{trajectory.at}#{key}"
             found = self.trajectory(document, trajectory.path, at, parent, trajectory.inner)
-            yield from self.walk(found.unnamed() if not mark else found, depth + 1)
+            yield from self.walk(found.unnamed() if mark is None else found, depth + 1)
 
     def _continue(self, trajectory: AtifTrajectory, path: Path, depth: int) -> Iterator[Seen]:
         self.taken.add(path)
@@ -225,16 +229,13 @@ class _Run:
 
     def rewards(self) -> Iterator[Seen]:
         """What Harbor's verifier gave, where the trajectory lies in a trial's folder."""
-        for number, reward in enumerate(_dicts(mark_of(self.root).get("rewards"))):
-            if reward.get("unit") in ("team", "agent", "role") and isinstance(
-                reward.get("value"), int | float
-            ):
-                target = as_text(reward.get("target"))
-                key = f"{self.session}/{target}" if reward["unit"] == "agent" else target
+        for number, reward in enumerate(run_mark(self.root).rewards):
+            if reward.unit in ("team", "agent", "role"):
+                key = f"{self.session}/{reward.target}" if reward.unit == "agent" else reward.target
                 yield SeenReward(
-                    session=self.session, key=f"reward:{number}", value=float(reward["value"]), at=self.at,
-                    family=reward.get("family", "shared"), unit=reward["unit"], name=reward.get("name"),
-                    target=None if reward["unit"] == "team" else key, by=reward.get("by"),
+                    session=self.session, key=f"reward:{number}", value=reward.value, at=self.at,
+                    family=reward.family, unit=reward.unit, name=reward.name, by=reward.by,
+                    target=None if reward.unit == "team" else key,
                 )  # fmt: skip
         result = _result_beside(self.path)
         if result is not None:

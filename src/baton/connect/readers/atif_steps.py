@@ -9,6 +9,14 @@ from typing import Any, Final
 from msgspec import Struct, structs
 
 from baton.connect.import_report import ImportReport
+from baton.connect.readers.atif_marks import (
+    EventMark,
+    agent_mark,
+    call_mark,
+    event_mark,
+    has_mark,
+    prompt_mark,
+)
 from baton.connect.readers.chat_messages import as_text, count_of, seconds_of, text_of
 from baton.connect.seen import Link, Seen, SeenAgent, SeenCall, SeenEvent
 
@@ -17,8 +25,6 @@ LAST_STEP: Final = "the last step of the trajectory"
 ONE_CALL: Final = "the step made one tool call, and its result names none"
 IN_ORDER: Final = "as many results as tool calls, and none names its call"
 NO_TOOL: Final = "a result that answers no tool call: it stands in the next prompt"
-MARK: Final = "baton"
-"""Name of Baton's own entry among the `extra` of a step."""
 _MAX_ID = 2**31 - 1
 _AFTER_ALL = 1e18  # where an agent's return stands in its life
 
@@ -61,9 +67,10 @@ def steps_of(
     agent = trajectory.document.get("agent")
     agent = agent if isinstance(agent, dict) else {}
     name = as_text(agent.get("name")) or None
+    marked = agent_mark(agent)
     yield SeenAgent(
         session=trajectory.session, key=trajectory.key, name=name, parent=trajectory.parent, at=trajectory.at,
-        role=mark_of(agent).get("role"), why=trajectory.why,
+        role=None if marked is None else marked.role, why=trajectory.why,
     )  # fmt: skip
     reader = _Steps(trajectory, agent, find, report)
     steps = trajectory.document["steps"]
@@ -81,7 +88,9 @@ def steps_of(
             report.join("steps copied for context, which were recorded elsewhere")
             reader.prompt.append((as_text(step.get("source")), text_of(step.get("message"))))
         else:
-            yield from reader.step(place, step, place == last)
+            reader.step(place, step, place == last)
+            yield from reader.seen
+            reader.seen.clear()
 
 
 class _Steps:
@@ -98,6 +107,7 @@ class _Steps:
         self.model = as_text(agent.get("model_name")) or None
         self.find = find
         self.report = report
+        self.seen: list[Seen] = []
         self.prompt: list[tuple[str, str]] = []
         self.call: str | None = None
         self.asked = trajectory.segment > 0
@@ -105,12 +115,12 @@ class _Steps:
         self.coming: list[str] = []  # returns of this step, which what is beside them does not wait for
         self.returned: list[str] = []  # returns that the next event waits for
 
-    def step(self, place: int, step: dict[str, Any], last: bool) -> Iterator[Seen]:
-        yield from self._step(place, step, last)
+    def step(self, place: int, step: dict[str, Any], last: bool) -> None:
+        self._step(place, step, last)
         self.returned += self.coming
         self.coming.clear()
 
-    def _step(self, place: int, step: dict[str, Any], last: bool) -> Iterator[Seen]:
+    def _step(self, place: int, step: dict[str, Any], last: bool) -> None:
         number = step.get("step_id")
         number = number if type(number) is int and abs(number) < 1 << 53 else place + 1
         key = f"{self.of.key}:{self.of.segment}:{number}"
@@ -119,12 +129,12 @@ class _Steps:
         t = seconds_of(step.get("timestamp"))
         text = text_of(step.get("message"))
         source = step.get("source")
-        mark = mark_of(step)
-        if mark.get("prompt"):
-            self.prompt.append((as_text(mark["prompt"]), text))
+        mark = event_mark(step)
+        if mark is None and (shown := prompt_mark(step)) is not None:
+            self.prompt.append((shown.prompt, text))
             return
         if source == "agent":
-            yield from self._agent(key, order, at, t, step, text, last)
+            self._agent(key, order, at, t, step, text, last)
             return
         if source not in ("user", "system"):
             self.report.skip("a step whose source is not known", at)
@@ -133,20 +143,20 @@ class _Steps:
         context = step.get("extra")
         context = context.get("context_management") if isinstance(context, dict) else None
         observed = _results(step)
-        if mark.get("type"):
-            yield self._marked(mark, (*order, 0.0), at, t, content=text)
+        if mark is not None:
+            self.seen.append(self._marked(mark, (*order, 0.0), at, t, content=text))
         elif source == "user" and self.asked:
-            yield self._event(key, order, at, t, "human_intervention", content=text)
+            self.seen.append(self._event(key, order, at, t, "human_intervention", content=text))
         elif source == "system" and (context is not None or observed):
             extra = {"context_management": context} if context is not None else {}
             if isinstance(context, dict) and context.get("boundary") == "replace":
                 self.call = None  # what comes does not grow from what was said before
-            yield self._event(
+            self.seen.append(self._event(
                 key, order, at, t, "orchestrator_decision", content=text, decision="none", extra=extra,
                 after=self._due(),
-            )  # fmt: skip
+            ))  # fmt: skip
         self.asked = self.asked or source == "user"
-        yield from self._observe(order, at, t, {}, observed, None)
+        self._observe(order, at, t, {}, observed, None)
 
     def _due(self) -> tuple[Link, ...]:
         due = tuple(Link(key, "return") for key in self.returned)
@@ -161,32 +171,29 @@ class _Steps:
         )
 
     def _marked(
-        self, mark: dict[str, Any], order: tuple[float, ...], at: str, t: float | None, **more: Any
+        self, mark: EventMark, order: tuple[float, ...], at: str, t: float | None, **more: Any
     ) -> SeenEvent:
         """An event that Baton wrote, as it was."""
-        links = (link for link in mark.get("after") or () if isinstance(link, list) and len(link) == 3)
         return SeenEvent(
-            session=self.of.session, key=f"event:{as_text(mark.get('event'))}", agent=self.of.key,
-            type=mark["type"], order=(float(mark["seq"]),) if type(mark.get("seq")) is int else order,
-            t=t if t is not None else mark.get("t"), duration_s=mark.get("duration_s"), to=mark.get("to"),
-            tool=mark.get("tool"), decision=mark.get("decision"), status=mark.get("status"),
-            tokens=mark.get("tokens"), trusted=mark.get("trusted"), why=mark.get("why"),
-            media_type=as_text(mark.get("media_type")) or "text/plain", extra=mark.get("extra") or {}, at=at,
-            after=tuple(Link(f"event:{key}", type_, why) for key, type_, why in links), **more,
+            session=self.of.session, key=f"event:{mark.event}", agent=self.of.key, type=mark.type,
+            order=order if mark.seq is None else (float(mark.seq),), t=mark.t if t is None else t,
+            duration_s=mark.duration_s, to=mark.to, tool=mark.tool, decision=mark.decision, status=mark.status,
+            tokens=mark.tokens, trusted=mark.trusted, why=mark.why, media_type=mark.media_type, extra=mark.extra,
+            after=tuple(Link(f"event:{key}", type_, why) for key, type_, why in mark.after), at=at, **more,
         )  # fmt: skip
 
     def _agent(
         self, key: str, order: tuple[float, ...], at: str, t: float | None, step: dict[str, Any], text: str,
         last: bool,
-    ) -> Iterator[Seen]:  # fmt: skip
+    ) -> None:  # fmt: skip
         call = None
         if step.get("llm_call_count") != 0:
             call = key
-            yield self._call(key, order, at, t, step, text)
+            self.seen.append(self._call(key, order, at, t, step, text))
         results = _results(step)
         told = step.get("tool_calls")
         uses = [each for each in (told if isinstance(told, list) else ()) if isinstance(each, dict)]
-        mark = mark_of(step)
+        mark = event_mark(step)
         spawned = {
             as_text(result.get("source_call_id"))
             for result in results
@@ -198,42 +205,36 @@ class _Steps:
             tool = as_text(use.get("function_name")) or "unnamed"
             event = f"{key}/{number}"
             opened[id_] = event, tool
-            inner = mark_of(use)
-            if inner.get("type"):
-                opened[id_] = f"event:{as_text(inner.get('event'))}", tool
-                content = (
-                    (use.get("arguments") or {}).get("text") if inner.get("text") else use.get("arguments")
-                )
-                yield self._marked(
+            inner = event_mark(use)
+            if inner is not None:
+                opened[id_] = f"event:{inner.event}", tool
+                content = use.get("arguments")
+                if inner.text and isinstance(content, dict):
+                    content = content.get("text")
+                self.seen.append(self._marked(
                     inner, (*order, 0.0, float(number)), at, t, call=call,
-                    content=None if inner.get("empty") else as_text(content),
-                )  # fmt: skip
+                    content=None if inner.empty else as_text(content),
+                ))  # fmt: skip
                 continue
             if id_ in spawned:
                 continue
-            yield self._event(
+            self.seen.append(self._event(
                 event, (*order, 0.0, float(number)), at, t, "tool_call", tool=tool, call=call,
                 content=as_text(use.get("arguments", {})), media_type="application/json", after=self._due(),
                 extra={"tool_call_id": id_, **_extra(use)},
-            )  # fmt: skip
-        if mark.get("type"):
-            yield self._marked(
-                mark,
-                (*order, 0.0),
-                at,
-                t,
-                call=call,
-                content=as_text(mark["content"]) if "content" in mark else text,
-            )
-        elif not uses and not mark:
+            ))  # fmt: skip
+        if mark is not None:
+            said = text if mark.content is None else mark.content
+            self.seen.append(self._marked(mark, (*order, 0.0), at, t, call=call, content=said))
+        elif not uses:
             is_root = self.of.parent is None
             stops = last and is_root
-            yield self._event(
+            self.seen.append(self._event(
                 f"{key}/said", (*order, 0.0), at, t, "orchestrator_decision", content=text, call=call,
                 decision="stop" if stops else "continue", why=LAST_STEP if stops else None, after=self._due(),
                 extra=_extra(step),
-            )  # fmt: skip
-        yield from self._observe(order, at, t, opened, results, call, uses)
+            ))  # fmt: skip
+        self._observe(order, at, t, opened, results, call, uses)
 
     def _observe(
         self,
@@ -244,7 +245,7 @@ class _Steps:
         results: list[dict[str, Any]],
         call: str | None,
         uses: list[dict[str, Any]] | None = None,
-    ) -> Iterator[Seen]:
+    ) -> None:
         answered: set[str] = set()
         nameless = all(result.get("source_call_id") is None for result in results)
         matched = nameless and len(results) == len(opened)
@@ -255,13 +256,15 @@ class _Steps:
             why = None
             if result.get("source_call_id") is None and matched and not references:
                 id_, why = list(opened)[number], ONE_CALL if len(opened) == 1 else IN_ORDER
-            inner = mark_of(result)
-            if inner.get("type"):
-                yield self._marked(
-                    inner, (*order, 1.0, float(number)), at, t, content=None if inner.get("empty") else text
+            inner = event_mark(result)
+            if inner is not None:
+                self.seen.append(
+                    self._marked(
+                        inner, (*order, 1.0, float(number)), at, t, content=None if inner.empty else text
+                    )
                 )
                 continue
-            if references and any(mark_of(reference) for reference in references):
+            if references and any(map(has_mark, references)):
                 for reference in references:
                     self.find(reference)  # the spawn and the return are told by themselves
                 continue
@@ -270,17 +273,17 @@ class _Steps:
                     place for place, use in enumerate(uses or ()) if as_text(use.get("tool_call_id")) == id_
                 ]
                 task = uses[asked[0]] if asked and uses is not None else None
-                yield from self._spawns(
+                self._spawns(
                     order, at, t, asked[0] if asked else number, references, text, task, call, opened.get(id_)
                 )
             elif id_ in opened and id_ not in answered:
                 answered.add(id_)
                 event, tool = opened[id_]
-                yield self._event(
+                self.seen.append(self._event(
                     f"{event}/result", (*order, 1.0, float(number)), at, t, "tool_result", tool=tool,
                     content=text, after=(Link(event, "tool_dependency", why),),
                     extra={"tool_call_id": id_, **_extra(result)},
-                )  # fmt: skip
+                ))  # fmt: skip
                 self.prompt.append(("tool", text))
                 continue
             else:
@@ -292,7 +295,7 @@ class _Steps:
         self, order: tuple[float, ...], at: str, t: float | None, number: int,
         references: list[dict[str, Any]], text: str, task: dict[str, Any] | None, call: str | None,
         use: tuple[str, str] | None,
-    ) -> Iterator[Seen]:  # fmt: skip
+    ) -> None:  # fmt: skip
         for each, reference in enumerate(references):
             child = self.find(reference)
             if child is None:
@@ -301,18 +304,18 @@ class _Steps:
             if task is not None and use is not None:
                 about = {"tool": use[1], "tool_call_id": as_text(task.get("tool_call_id"))}
             times = self.sent[child] = self.sent.get(child, 0) + 1
-            yield self._event(
+            self.seen.append(self._event(
                 f"spawn:{child}" if times == 1 else f"again:{child}:{times}",
                 (*order, 0.0, float(number), float(each)), at, t, "spawn" if times == 1 else "message",
                 to=child, decision=None if times == 1 else "delegate", call=call, after=self._due(),
                 content=None if task is None else as_text(task.get("arguments", {})),
                 media_type="application/json", extra={**about, **_extra(reference)},
-            )  # fmt: skip
+            ))  # fmt: skip
             back = f"return:{child}" if times == 1 else f"return:{child}:{times}"
-            yield SeenEvent(
+            self.seen.append(SeenEvent(
                 session=self.of.session, key=back, agent=child, to=self.of.key, type="return",
                 order=(_AFTER_ALL, float(times)), content=text or None, at=at,
-            )  # fmt: skip
+            ))  # fmt: skip
             self.coming.append(back)
 
     def _call(
@@ -334,7 +337,7 @@ class _Steps:
         for word in ("reasoning_content", "reasoning_effort", "llm_call_count"):
             if step.get(word) is not None:
                 extra[word] = step[word]
-        kept = mark_of(metrics)
+        kept = call_mark(metrics)
         before, self.call = self.call, key
         prompt = tuple(self.prompt)
         self.prompt.clear()
@@ -344,16 +347,9 @@ class _Steps:
             prompt_tokens=count_of(metrics.get("prompt_tokens")),
             completion_tokens=count_of(metrics.get("completion_tokens")),
             prompt_ids=prompt_ids, completion_ids=completion_ids, logprobs=logprobs, extra=extra,
-            temperature=kept.get("temperature"), finish_reason=kept.get("finish_reason"),
-            duration_s=kept.get("duration_s"),
+            temperature=kept.temperature, finish_reason=kept.finish_reason,
+            duration_s=kept.duration_s,
         )  # fmt: skip
-
-
-def mark_of(value: dict[str, Any]) -> dict[str, Any]:
-    """What Baton put beside a step, tool call or result so that it can read it back whole."""
-    extra = value.get("extra")
-    mark = extra.get(MARK) if isinstance(extra, dict) else None
-    return mark if isinstance(mark, dict) else {}
 
 
 def _results(step: dict[str, Any]) -> list[dict[str, Any]]:
