@@ -197,7 +197,7 @@ class _Run:
             about = document.get("agent")
             mark = agent_mark(about) if isinstance(about, dict) else None
             prefix = trajectory.key.rpartition("/")[0]
-            parent = trajectory.key
+            parent: str | None = trajectory.key
             if mark is not None:
                 parent = None if mark.parent is None else f"{prefix}/{mark.parent}"
             at = f"{trajectory.at}#{key}"

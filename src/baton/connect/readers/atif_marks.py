@@ -99,7 +99,7 @@ def agent_mark(value: dict[str, Any]) -> AgentMark | None:
 def run_mark(value: dict[str, Any]) -> RunMark:
     if not has_mark(value):
         return RunMark()
-    found = _read(value, RunMark)
+    found: RunMark | None = _read(value, RunMark)
     if found is None:  # of another version, perhaps: what can be believed by itself
         topology = value["extra"][MARK].get("topology")
         return RunMark(topology=topology if topology in TOPOLOGIES else None)
