@@ -105,6 +105,26 @@ def test_lost_calls_are_charged(tmp_path: Path, server: PaidServer) -> None:
     assert main(["replay", str(tmp_path / "out")]) == 0
 
 
+@pytest.mark.parametrize("clock", ["virtual", "real"])
+def test_a_call_that_is_lost_twice_is_not_asked_beyond_the_limit(
+    tmp_path: Path, server: PaidServer, clock: str
+) -> None:
+    """The first loss, read again from the trace, let go of the call that the second one had to refuse."""
+    server.hangs = lambda agent, _: agent == "worker1"
+    words = run_words(server, "--clock", clock, "--set", "limits.calls=3", shards=1)
+    killed(tmp_path, *words, until=lambda: server.asked.total() == 2)
+    killed(tmp_path, "resume", "out", "--trust", until=lambda: server.asked.total() == 3)
+    server.hangs = lambda _agent, _time: False
+    assert main(["resume", str(tmp_path / "out"), "--trust"]) == 0
+    (trace,) = traces(tmp_path / "out")
+    assert server.asked.total() == 3
+    assert [event.extra.get("refused") for event in trace.events if "resumed" in event.extra] == [
+        None,
+        ["worker1:1"],
+    ]
+    assert main(["replay", str(tmp_path / "out")]) == 0
+
+
 @pytest.mark.parametrize("limit", [4000])
 def test_what_lost_calls_are_charged_is_named(
     tmp_path: Path, server: PaidServer, limit: int, capsys: pytest.CaptureFixture[str]

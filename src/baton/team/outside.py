@@ -104,8 +104,14 @@ class Outside:
         """None: the run is kept in memory alone."""
         self.lost = [] if self.ahead is None else self.ahead.lost(recording.trace.events if recording else ())
         """Calls that an earlier process began and never heard of again."""
+        self._refused = {
+            name
+            for event in (recording.resumed if recording else ())
+            for name in event.extra.get("refused", ())
+        }
+        """Calls that were lost, charged, and found no room to be asked again, before the run was cut off once more."""
         self._held: dict[str, Op] = {}
-        """Those of them that wait until they have been charged."""
+        """Those of both that wait until they have been charged."""
         self._tools: dict[str, dict[str, Op]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -134,7 +140,7 @@ class Outside:
         if self.live:
             if self._replicate:
                 op.work = _with_key(question, f"{question.request.sampling.key}/{self._replicate}")
-            if op.id in self.lost:
+            if op.id in self.lost or op.id in self._refused:
                 self._held[op.id] = op
             else:
                 self._driver.fresh(op)

@@ -393,6 +393,8 @@ class Lost(Struct, frozen=True):
     """Calls that were on their way when a run was cut off, once for each time."""
 
     names: tuple[str, ...]
+    recorded: bool = False
+    """Whether an earlier process has charged and told of them: what was lost since then is still to come."""
     named: bool = True
     """Whether the event says what they are charged; those of traces up to 0.2 do not."""
 

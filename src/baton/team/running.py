@@ -170,7 +170,7 @@ class Run:
         recording, names = self.writer.recording, self.state.outside.lost
         if recording is not None:
             for event in recording.resumed:
-                lost = Lost(tuple(event.extra[RESUMED]), named=CHARGED in event.extra)
+                lost = Lost(tuple(event.extra[RESUMED]), recorded=True, named=CHARGED in event.extra)
                 self.driver.recorded(Op("resumed", "", None, lost), *moment(event))
         if names:
             events = () if recording is None else recording.trace.events
@@ -208,7 +208,8 @@ class Run:
         root.causes = causes
         for name in dict.fromkeys(lost.names):
             agent = waiting.get(name)
-            if agent is not None and agent.op is not None:
+            lost_again = lost.recorded and name in state.outside.lost and name not in refused
+            if agent is not None and agent.op is not None and not lost_again:
                 state.outside.ask_again(agent.op, refused.get(name))
 
     def _count_time(self) -> asyncio.Task[None] | None:
