@@ -23,6 +23,7 @@ FILES = {
     "messages.md": ("messages.json", "talk.json"),
     "claude-code.md": ("claude-code-2.1.325-agents", "my-project"),
     "codex.md": ("codex-0.166.0-v2", "sessions"),
+    "otlp.md": ("otlp-pydantic-ai-2.62.0.jsonl", "spans.jsonl"),
 }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from connect_receiver import received, receiving, tokens
+from connect_receiver import page_is_true, received, receiving, tokens
 from connect_story import only_in, story
 
 only_in("agent_framework")
@@ -133,3 +133,7 @@ async def _program() -> None:
     writer, one, two = alone("writer", "draft"), alone("p1", "one"), alone("p2", "two")
     builder = WorkflowBuilder(start_executor=writer, name="press")
     await builder.add_fan_out_edges(writer, [one, two]).add_fan_in_edges([one, two], join).build().run("go")
+
+
+def test_the_page(tmp_path: Path) -> None:
+    page_is_true("agent-framework.md", tmp_path)

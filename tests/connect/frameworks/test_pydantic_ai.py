@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from connect_receiver import received, receiving, tokens
+from connect_receiver import page_is_true, received, receiving, tokens
 from connect_story import only_in, story
 
 only_in("pydantic_ai")
@@ -140,3 +140,7 @@ def test_the_decoder_agrees_with_opentelemetrys_own(tmp_path: Path) -> None:
             }
             assert plain == {key: values[key] for key in plain}
             assert set(our.attributes) == set(values)
+
+
+def test_the_page(tmp_path: Path) -> None:
+    page_is_true("pydantic-ai.md", tmp_path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from connect_receiver import received, receiving, tokens
+from connect_receiver import page_is_true, received, receiving, tokens
 from connect_story import only_in, story
 
 only_in("smolagents")
@@ -125,3 +125,7 @@ def test_code_that_calls_an_agent_is_a_spawn_of_the_call_in_its_step(tmp_path: P
     first = trace.events[0].call
     assert first is not None
     assert {e.call for e in trace.events if e.agent == "lead" and e.type in ("spawn", "tool_call")} == {first}
+
+
+def test_the_page(tmp_path: Path) -> None:
+    page_is_true("smolagents.md", tmp_path)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from connect_receiver import received, receiving, tokens
+from connect_receiver import page_is_true, received, receiving, tokens
 from connect_story import only_in, story
 
 only_in("strands")
@@ -152,3 +152,7 @@ def _check_team(told: dict[str, list[str]]) -> None:
         "gets lookup: found k5",
         "returns to lead: it is there\n",
     ]
+
+
+def test_the_page(tmp_path: Path) -> None:
+    page_is_true("strands.md", tmp_path)
