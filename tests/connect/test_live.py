@@ -75,6 +75,25 @@ def test_a_folder_of_recordings_is_read_by_every_command(
     capsys.readouterr()
 
 
+def test_a_journal_alone_is_imported_into_its_own_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A program that was killed before anything was assembled: the message says what to type, and that works."""
+    monkeypatch.chdir(tmp_path)
+    with Plain("runs/mine") as recorder:
+        recorder.work("one")
+    before = {path: path.read_bytes() for path in Path("runs/mine").glob("*.jsonl")}
+    for path in [*before, Path("runs/mine/import.json")]:
+        path.unlink()
+    assert main(["show", "runs/mine"]) == 2
+    command = capsys.readouterr().err.strip().partition("Type: baton ")[2]
+    assert command == "import runs/mine --out runs/mine"
+    assert main(command.split()) == 0
+    assert {path: path.read_bytes() for path in Path("runs/mine").glob("*.jsonl")} == before
+    assert main(["show", "runs/mine"]) == 0
+    capsys.readouterr()
+
+
 def test_it_is_there_while_the_program_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("baton.connect.live.recording._EVERY_S", 0.01)
     with Plain(tmp_path) as recorder:

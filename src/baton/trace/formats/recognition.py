@@ -114,6 +114,10 @@ def _detect_directory(place: Path) -> str:
     what = f"has {', '.join(inside[:3])}{', …' if len(inside) > 3 else ''}" if inside else "is empty"
     below = next((path for path in (place / "traces", *sorted(place.iterdir())) if _has_store(path)), None)
     instead = "Give one file in it." if below is None else f"Type: {below}"
+    if (
+        place / "journal"
+    ).is_dir():  # a program is recorded here, and was killed before the first trace was made
+        instead = f"Type: baton import {shlex.quote(str(place))} --out {shlex.quote(str(place))}"
     raise FormatError(f"{place} {what}: neither sealed shards (.parquet) nor a store (.db). {instead}")
 
 
