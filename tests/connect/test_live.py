@@ -246,3 +246,14 @@ def test_any_content_is_some_text() -> None:
     assert as_text(circle)[0] == "[[...]]"
     assert as_text(b"\xff")[0] == "�"
     assert text_of([{"type": "text", "text": "a"}, {"type": "image"}, None, "b"]) == "a\n[image]\nb"
+
+
+def test_a_run_that_ended_is_let_go_of(tmp_path: Path) -> None:
+    """A server that runs for months: what is kept in memory does not grow with the runs that have ended."""
+    with Plain(tmp_path) as recorder:
+        for number in range(50):
+            recorder.work(f"run {number}")
+            recorder.forget(f"run {number}")
+        recorder._assembling.advance()
+        assert recorder._tellings == {}
+        assert recorder._assembling._open == {}

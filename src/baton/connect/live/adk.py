@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from typing import Any, Self
 from uuid import uuid4
 
-from baton.connect.live.prompts import Growth, spoken
+from baton.connect.live.prompts import spoken
 from baton.connect.live.recording import LiveRecorder, framework_module, guarded
 from baton.connect.live.telling import Telling, now
 
@@ -52,7 +52,6 @@ class AdkRecorder(LiveRecorder):
 
     def prepare(self) -> None:
         self._runs: dict[str, _Run] = {}
-        self._growth = Growth()
 
     @guarded
     def run_begins(self, context: Any) -> None:
@@ -152,7 +151,7 @@ class AdkRecorder(LiveRecorder):
         system = getattr(request.config, "system_instruction", None)
         entries = [("system", str(system))] if system else []
         entries += [_entry(content) for content in request.contents]
-        parent, new = self._growth.grow(f"{run.telling.session}/{agent}", key, entries)
+        parent, new = run.telling.growth.grow(agent, key, entries)
         run.telling.call(
             key, agent, opened=now(), parent=parent, prompt=new, policy=request.model,
             temperature=getattr(request.config, "temperature", None),
@@ -168,7 +167,7 @@ class AdkRecorder(LiveRecorder):
         if key is None:
             return
         words, usage = _entry(response.content)[1], response.usage_metadata
-        self._growth.answered(key, words)
+        run.telling.growth.answered(key, words)
         failed = getattr(response, "error_code", None)
         run.telling.call(
             key, agent, completion=words, duration_s=now() - opened, prompt_tokens=_count(usage, "prompt_token_count"),

@@ -15,7 +15,7 @@ from typing import Any
 from uuid import uuid4
 
 from baton.connect.live.patching import Patches, no_longer, one_at_a_time
-from baton.connect.live.prompts import Growth, spoken, text_of
+from baton.connect.live.prompts import spoken, text_of
 from baton.connect.live.recording import LiveRecorder, framework_module, guarded
 from baton.connect.live.telling import Telling, now
 
@@ -42,7 +42,6 @@ class Ag2Recorder(LiveRecorder):
 
     def prepare(self) -> None:
         self._patches = Patches()
-        self._growth = Growth()
 
     def attach(self) -> None:
         one_at_a_time("ag2", self)
@@ -184,7 +183,7 @@ class Ag2Recorder(LiveRecorder):
         key = uuid4().hex
         entries = [("system", str(prompt)) for prompt in context.prompt]
         entries += [entry for event in events for entry in _entries(event)]
-        parent, new = self._growth.grow(f"{turn.telling.session}/{turn.agent}", key, entries)
+        parent, new = turn.telling.growth.grow(turn.agent, key, entries)
         turn.telling.call(key, turn.agent, opened=now(), parent=parent, prompt=new)
         return key, now()
 
@@ -194,7 +193,7 @@ class Ag2Recorder(LiveRecorder):
             return
         key, opened = asked
         words, usage = _said(response), response.usage
-        self._growth.answered(key, words)
+        turn.telling.growth.answered(key, words)
         turn.telling.call(
             key, turn.agent, completion=words, duration_s=now() - opened, policy=response.model,
             prompt_tokens=getattr(usage, "prompt_tokens", None),

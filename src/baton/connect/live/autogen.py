@@ -13,7 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 from baton.connect.live.patching import Patches, no_longer, one_at_a_time, with_value
-from baton.connect.live.prompts import Growth, spoken, text_of
+from baton.connect.live.prompts import spoken, text_of
 from baton.connect.live.recording import LiveRecorder, framework_module, guarded
 from baton.connect.live.telling import Telling, now
 
@@ -52,7 +52,6 @@ class AutoGenRecorder(LiveRecorder):
         self._scopes: dict[int, _Scope] = {}  # an agent or a manager's topic -> the run that it works in
         self._topics: dict[str, _Scope] = {}
         self._tools: dict[str, str] = {}  # key of a tool call that was a spawn -> the child
-        self._growth = Growth()
 
     def attach(self) -> None:
         one_at_a_time("autogen", self)
@@ -384,7 +383,7 @@ class AutoGenRecorder(LiveRecorder):
         scope, agent = here
         key = uuid4().hex
         entries = [_entry(message) for message in messages]
-        parent, new = self._growth.grow(f"{scope.telling.session}/{agent}", key, entries)
+        parent, new = scope.telling.growth.grow(agent, key, entries)
         arguments = getattr(client, "_create_args", None) or {}
         scope.telling.call(
             key, agent, opened=now(), parent=parent, prompt=new, policy=arguments.get("model"),
@@ -403,7 +402,7 @@ class AutoGenRecorder(LiveRecorder):
             else [(each.name, each.arguments) for each in result.content]
         )
         words = spoken(result.content if isinstance(result.content, str) else result.thought, calls)
-        self._growth.answered(key, words)
+        scope.telling.growth.answered(key, words)
         usage = result.usage
         counted = usage is not None and (usage.prompt_tokens or usage.completion_tokens)
         scope.telling.call(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from baton.connect.live.patching import Patches, no_longer, one_at_a_time
-from baton.connect.live.prompts import Growth, spoken, text_of
+from baton.connect.live.prompts import spoken, text_of
 from baton.connect.live.recording import LiveRecorder, framework_module, guarded
 from baton.connect.live.telling import Telling, now
 
@@ -47,7 +47,6 @@ class CrewAIRecorder(LiveRecorder):
         self._patches = Patches()
         self._open: dict[str, _Span] = {}
         self._calls: dict[str, tuple[_Span, float]] = {}
-        self._growth = Growth()
         self._hooks = {
             "crew_kickoff_started": self._lead_begins,
             "crew_kickoff_completed": self._lead_ends,
@@ -258,7 +257,7 @@ class CrewAIRecorder(LiveRecorder):
             else [{"role": "user", "content": event.messages}]
         )
         entries = [(str(each.get("role", "user")), text_of(each.get("content"))) for each in messages]
-        parent, new = self._growth.grow(f"{telling.session}/{span.agent}", event.call_id, entries)
+        parent, new = telling.growth.grow(span.agent, event.call_id, entries)
         telling.call(
             event.call_id, span.agent, opened=span.opened, parent=parent, prompt=new, policy=event.model,
             temperature=event.temperature,
@@ -276,7 +275,7 @@ class CrewAIRecorder(LiveRecorder):
             )  # fmt: skip
             return
         words, usage = _spoken(event.response), event.usage or {}
-        self._growth.answered(event.call_id, words)
+        telling.growth.answered(event.call_id, words)
         telling.call(
             event.call_id, span.agent, completion=words, duration_s=now() - span.opened,
             prompt_tokens=_count(usage, "prompt_tokens", "input_tokens", "prompt_token_count"),

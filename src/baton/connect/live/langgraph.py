@@ -15,7 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from baton.connect.live.langgraph_messages import entry_of, final_text, gotos, said_by, sends, usage_of
-from baton.connect.live.prompts import Growth, spoken
+from baton.connect.live.prompts import spoken
 from baton.connect.live.recording import LiveRecorder, framework_module, guarded
 from baton.connect.live.telling import Telling, as_text, now
 
@@ -73,7 +73,6 @@ class LangGraphRecorder(LiveRecorder):
         self._threads: dict[
             str, tuple[str, str]
         ] = {}  # a thread that was interrupted -> its session and root
-        self._growth = Growth()
 
     # Chains: graphs, nodes, and what is neither.
 
@@ -436,7 +435,7 @@ class LangGraphRecorder(LiveRecorder):
         telling = self._telling(run)
         telling.asked(next((text for speaker, text in entries if speaker == "user"), None))
         run.agent = self._actor(run)
-        parent, new = self._growth.grow(f"{telling.session}/{run.agent}", run.id, entries)
+        parent, new = telling.growth.grow(run.agent, run.id, entries)
         telling.call(
             run.id, run.agent, opened=run.opened, parent=parent, prompt=new, policy=run.metadata.get("ls_model_name"),
             temperature=run.metadata.get("ls_temperature"),
@@ -451,7 +450,7 @@ class LangGraphRecorder(LiveRecorder):
         message = getattr(first, "message", None)
         text, calls = said_by(message) if message is not None else (first.text, [])
         words = spoken(text, [(name, arguments) for name, arguments, _ in calls])
-        self._growth.answered(run.id, words)
+        telling.growth.answered(run.id, words)
         for _, _, call_id in calls:
             if call_id:
                 self._said[telling.session, call_id] = (run.agent, run.id)
@@ -462,6 +461,7 @@ class LangGraphRecorder(LiveRecorder):
         if run.above is None:
             telling.stop(f"{run.id}/stop", run.agent, words, call=run.id)
             telling.finish()
+            self.forget(telling.session)
 
     @guarded
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:

@@ -15,7 +15,7 @@ from datetime import datetime
 from importlib import import_module
 from typing import Any
 
-from baton.connect.live.prompts import Growth, spoken, text_of
+from baton.connect.live.prompts import spoken, text_of
 from baton.connect.live.recording import LiveRecorder, framework_module, guarded
 from baton.connect.live.telling import Telling, now
 
@@ -62,7 +62,6 @@ class OpenAIAgentsRecorder(LiveRecorder):
         self._current: dict[tuple[str, str], str] = {}  # (trace, scope) -> the agent in control
         self._last: dict[str, tuple[str, Any, Any, str | None]] = {}
         """Trace -> of its last run, the agent, its final output, the status, the call that said it."""
-        self._growth = Growth()
         self._before: tuple[Any, Any] | None = None
 
     def attach(self) -> None:
@@ -108,8 +107,7 @@ class OpenAIAgentsRecorder(LiveRecorder):
         telling.finish()
         self.forget(session)
         self._spans.pop(session, None)
-        scopes = [key for key in self._current if key[0] == session]
-        self._growth.forget(f"{session}/{self._current.pop(scope)}" for scope in scopes)
+        self._current = {key: agent for key, agent in self._current.items() if key[0] != session}
 
     @guarded
     def on_span_start(self, span: Any) -> None:
@@ -267,7 +265,7 @@ class OpenAIAgentsRecorder(LiveRecorder):
         telling.asked(next((text for speaker, text in entries if speaker == "user"), None))
         turn.calls += 1
         turn.call = turn.id if turn.calls == 1 else f"{turn.id}:{turn.calls}"
-        parent, new = self._growth.grow(f"{telling.session}/{turn.agent}", turn.call, entries)
+        parent, new = telling.growth.grow(turn.agent, turn.call, entries)
         model = getattr(agent, "model", None)
         settings = getattr(agent, "model_settings", None)
         telling.call(
@@ -285,7 +283,7 @@ class OpenAIAgentsRecorder(LiveRecorder):
         usage = response.usage
         counted = usage is not None and (usage.total_tokens or usage.input_tokens or usage.output_tokens)
         text = spoken(*_said(response.output))
-        self._growth.answered(turn.call, text)
+        telling.growth.answered(turn.call, text)
         telling.call(
             turn.call, turn.agent, completion=text, duration_s=now() - turn.opened,
             prompt_tokens=usage.input_tokens if counted else None,

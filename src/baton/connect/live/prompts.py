@@ -35,11 +35,6 @@ class Growth:
         if completion:
             self._said[call] = completion
 
-    def forget(self, contexts: Iterable[str]) -> None:
-        for context in contexts:
-            call = self._last.pop(context, ("", ()))[0]
-            self._said.pop(call, None)
-
 
 def _without(said: str, rest: Entries) -> Entries:
     """What follows the answer, which may stand in the prompt as several entries (its text, each of its tool calls)."""

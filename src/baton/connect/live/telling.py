@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from baton.connect.live.prompts import Growth
 from baton.connect.seen import Link, Seen, SeenAgent, SeenCall, SeenEvent, SeenSession
 from baton.trace.vocabulary import Decision, EdgeType, EventType, Status, Topology
 
@@ -33,6 +34,7 @@ class Telling:
         self.system = system
         self.known: set[str] = set()
         """Keys of the agents that were told of."""
+        self.growth = Growth()
         self._count = 0
         self._asked = False
         self._due: dict[str, dict[str, EdgeType]] = {}
