@@ -109,17 +109,18 @@ class Gradients:
         if self.packed.check and chosen not in self._checked:
             check_forest(self.model, parts[0], chosen, self.packed.attention)
             self._checked.add(chosen)
-        value, computed = 0.0, 0
+        losses: list[Tensor] = []  # asked for at the end: the host packs a pass while a GPU computes the one before
+        computed = 0
         sums: dict[str, Tensor] = {}
         for part in parts:
             batch = pack(part, chosen, version=version, least=least)
             loss, watch = self._pass(batch, denominator)
-            value += loss
+            losses.append(loss)
             computed += batch.layout.num_tokens
             for name, number in watch.items():
                 sums[name] = sums[name] + number if name in sums else number
         return UpdateReport(
-            loss=value,
+            loss=sum(map(float, losses)),
             num_tokens=num_tokens,
             num_row_tokens=num_row_tokens,
             num_computed=computed,
@@ -128,7 +129,7 @@ class Gradients:
             means={name: float(number) / num_tokens for name, number in sums.items()},
         )
 
-    def _pass(self, batch: PackedBatch, denominator: float) -> tuple[float, dict[str, Tensor]]:
+    def _pass(self, batch: PackedBatch, denominator: float) -> tuple[Tensor, dict[str, Tensor]]:
         current = make_pass(batch.layout, self.model.dtype, self.model.device, self.packed.attention)
         reference = None
         if self.loss.kl:
@@ -140,7 +141,7 @@ class Gradients:
             tokens = tokens_of(batch, new, against_now=against_now, reference=reference, entropy=entropy)
             loss, watch = total(tokens, self.loss, denominator)
             loss.backward()  # type: ignore[no-untyped-call]  # torch's
-        return float(loss.detach()), watch
+        return loss.detach(), watch
 
     @torch.no_grad()
     def row_logprobs(self, model: Any, rows: Sequence[Row]) -> NDArray[np.float64]:
