@@ -109,7 +109,8 @@ class Gradients:
         if self.packed.check and chosen not in self._checked:
             check_forest(self.model, parts[0], chosen, self.packed.attention)
             self._checked.add(chosen)
-        losses: list[Tensor] = []  # asked for at the end: the host packs a pass while a GPU computes the one before
+        # Asked for at the end: the host packs a pass while a GPU computes the one before.
+        losses: list[Tensor] = []
         computed = 0
         sums: dict[str, Tensor] = {}
         for part in parts:
