@@ -136,6 +136,26 @@ def test_a_folder_is_looked_into_and_twice_changes_nothing(
     assert [place.path for place in find_places([out])] == [out]
 
 
+def test_a_file_that_a_folders_reader_does_not_know_is_told(tmp_path: Path) -> None:
+    class Folders(Notes):
+        """Takes folders whole, and passes over what it does not know."""
+
+        def recognises(self, place: Path) -> bool:
+            inside = place.glob("*.jsonl") if place.is_dir() else (place,)
+            return any(Notes.recognises(self, path) for path in inside)
+
+        def read(self, place: Path, report: ImportReport) -> Iterator[Seen]:
+            for path in sorted(place.glob("*.jsonl")):
+                if Notes.recognises(self, path):
+                    yield from Notes.read(self, path, report)
+
+    registry._registered["source"]["notes"] = Folders
+    written(tmp_path / "a.jsonl", range(2))
+    (tmp_path / "b.jsonl").write_text('{"another": "program"}\n')
+    report = import_traces(tmp_path).report
+    assert report.places["a file of no kind that is known"] == [str(tmp_path / "b.jsonl")]
+
+
 def test_what_has_grown_replaces_its_trace_and_nothing_else(tmp_path: Path) -> None:
     source, out = written(tmp_path / "a.jsonl", range(3)), tmp_path / "out"
     written(tmp_path / "b.jsonl", range(2), run="other")

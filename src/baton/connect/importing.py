@@ -175,6 +175,8 @@ def _looked_into(
     readers = recognised(place, sources)
     # A folder that several kinds lay claim to holds files of several kinds.
     if readers and (len(readers) == 1 or not place.is_dir() or depth == _DEEPEST):
+        if place.is_dir():
+            _tell_strangers(place, readers[0], report)
         yield readers[0], place
     elif place.is_dir() and depth < _DEEPEST:
         for child in sorted(place.iterdir()):
@@ -182,6 +184,16 @@ def _looked_into(
                 yield from _looked_into(child, sources, report, depth + 1)
     elif depth:
         report.skip(_NO_KIND, str(place))
+
+
+def _tell_strangers(folder: Path, reader: Source, report: ImportReport) -> None:
+    """Of a folder of separate files that one reader takes whole: the files that it does not know."""
+    files = sorted(folder.glob("*.jsonl"))
+    known = {path for path in files if recognised(path, [reader])}
+    if known:
+        for path in files:
+            if path not in known:
+                report.skip(_NO_KIND, str(path))
 
 
 def recognised(place: Path, sources: Iterable[Source]) -> list[Source]:
