@@ -114,7 +114,7 @@ class Trace(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def position(self) -> dict[str, int]:
         """Event id -> index into `events`."""
-        return dict(zip([event.id for event in self.events], range(len(self.events)), strict=True))
+        return {event.id: index for index, event in enumerate(self.events)}
 
     @cached_property
     def call_by_id(self) -> dict[str, Call]:

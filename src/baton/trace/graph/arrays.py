@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from functools import cached_property
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -46,17 +46,12 @@ def edge_endpoints(trace: Trace) -> tuple[Indices, Indices]:
         raise TraceError(_repeated(trace))
     edges = trace.edges
     try:
-        src = _positions(position, [edge.src for edge in edges])
-        dst = _positions(position, [edge.dst for edge in edges])
+        # By way of lists: a comprehension reads attributes faster than attrgetter.
+        src = np.array([position[edge.src] for edge in edges], np.int32)
+        dst = np.array([position[edge.dst] for edge in edges], np.int32)
     except KeyError:
         raise TraceError(_unknown(trace)) from None
     return src, dst
-
-
-def _positions(position: dict[str, int], ids: list[str]) -> Indices:
-    # Of the ways to look up many keys of a dict this is the fastest, from two keys on.
-    found = itemgetter(*ids)(position) if len(ids) > 1 else [position[each] for each in ids]
-    return np.array(found, np.int32)
 
 
 def _join_on_hashes(trace: Trace) -> tuple[Indices, Indices] | None:
