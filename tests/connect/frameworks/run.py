@@ -63,7 +63,7 @@ def tested(name: str, more: list[str]) -> str:
 QUIET = {
     "OPENAI_AGENTS_DISABLE_TRACING": "0",  # the recorder is a processor of it; the exporter is taken away in the tests
     "OPENAI_API_KEY": "none", "CREWAI_DISABLE_TELEMETRY": "true", "CREWAI_DISABLE_TRACKING": "true",
-    "CREWAI_TRACING_ENABLED": "false", "OTEL_SDK_DISABLED": "true", "LANGCHAIN_TRACING_V2": "false",
+    "CREWAI_TRACING_ENABLED": "false", "LANGCHAIN_TRACING_V2": "false",
     "LANGSMITH_TRACING": "false", "DO_NOT_TRACK": "1", "ANONYMIZED_TELEMETRY": "false",
 }  # fmt: skip
 
