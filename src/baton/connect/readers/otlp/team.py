@@ -31,6 +31,8 @@ BY_NAME = "its agent's span never came: an attribute names the agent"
 GOES_ON = "its prompt goes on from its earlier run"
 FOLLOWED = "it ran next in the same frame, and no span says who passed control"
 
+_SHORTEST_GROWN = 2  # a question and its answer: what goes on has a further one
+
 
 class Actor(Struct):
     """One agent."""
@@ -69,6 +71,10 @@ class SpanTeam:
         self.runs: dict[str, InvokedAgent] = {}
         """Id of an agent's span -> its run."""
         self._in_scope: dict[str, list[InvokedAgent]] = {}
+        self._delegated: dict[tuple[str, str | None], list[InvokedAgent]] = {}
+        self._talks: dict[tuple[str, str, str], InvokedAgent] = {}
+        """(spawner, agent, conversation) -> the first run in it."""
+        self._named: dict[str, Actor] = {}
         self._handovers: dict[tuple[str, str], list[SpanNode]] = {}
         for node in tree.nodes:
             if node.merged is None and node.kind is Kind.TOOL and (target := handed_to(node.span)):
@@ -150,25 +156,23 @@ class SpanTeam:
 
     def _same(self, node: SpanNode, earlier: list[InvokedAgent], delegated: bool) -> InvokedAgent | None:
         """An earlier run of the very same agent. One that works for another begins anew, unless it goes on."""
-        alike = [run for run in earlier if _same_agent(run.node, node)]
         if not delegated:
-            return alike[0] if alike else None
+            return next((run for run in earlier if _same_agent(run.node, node)), None)
         own = conversation(node.span)
-        for run in alike:
-            other = conversation(run.node.span)
-            if own is not None and other is not None:
-                if own == other and not _shares_conversation(node, own):
-                    return run
-            elif run.node.end <= node.start and _grows(run.node, node):
+        if own is not None:
+            by = self._above(node)
+            known = None if by is None else self._talks.get((by.key, agent_identity(node.span), own))
+            return None if _shares_conversation(node, own) else known
+        told = _first_prompt(node)
+        if len(told) <= _SHORTEST_GROWN:
+            return None
+        for run in earlier:
+            if run.node.end <= node.start and _same_agent(run.node, node) and _grows(run.node, told):
                 return run
         return None
 
     def _of_spawner(self, by: Actor | None, name: str | None) -> list[InvokedAgent]:
-        return [
-            run
-            for run in self.runs.values()
-            if run.by is by and run.actor.name == name and run.how != "handover"
-        ]
+        return [] if by is None else self._delegated.get((by.key, name), [])
 
     def _place(self, node: SpanNode) -> None:
         """Who acts in a span that is no agent's."""
@@ -185,7 +189,7 @@ class SpanTeam:
         top = node.top()
         name = named_agent(node.span)
         if name is not None:
-            known = next((a for a in self.actors.values() if a.name == name and a.why != BY_NAME), None)
+            known = self._named.get(name)
             why = None if is_ours(node.span) else BY_NAME
             return known or self._actor(f"{top.missing or ''}/{name}", name, node, why=why)
         if top.missing is not None:
@@ -211,6 +215,12 @@ class SpanTeam:
 
     def _add(self, run: InvokedAgent, scope: str | None = None) -> None:
         self.runs[run.node.key] = run
+        if run.actor.name is not None:
+            self._named.setdefault(run.actor.name, run.actor)
+        if run.by is not None and run.how != "handover":
+            self._delegated.setdefault((run.by.key, run.actor.name), []).append(run)
+            if (own := conversation(run.node.span)) is not None:
+                self._talks.setdefault((run.by.key, agent_identity(run.node.span), own), run)
         run.node.actor = run.actor.key
         self._in_scope.setdefault(_scope(run.node) if scope is None else scope, []).append(run)
 
@@ -271,10 +281,10 @@ def _shares_conversation(node: SpanNode, own: str) -> bool:
     return above is not None and conversation(above.span) == own
 
 
-def _grows(earlier: SpanNode, later: SpanNode) -> bool:
-    """Whether the later run's first prompt begins with what the earlier one was told and said."""
-    first, then = _first_prompt(earlier), _first_prompt(later)
-    return bool(first) and len(then) > len(first) + 1 and then[: len(first)] == first
+def _grows(earlier: SpanNode, told: list[Message]) -> bool:
+    """Whether a prompt begins with what an earlier run was told, and goes on after what that one said."""
+    first = _first_prompt(earlier)
+    return bool(first) and len(told) > len(first) + 1 and told[: len(first)] == first
 
 
 def _first_prompt(node: SpanNode) -> list[Message]:

@@ -108,6 +108,12 @@ class _Telling:
         ] = {}  # agent -> tool uses that no span without an id took, and their call
         self.counted: set[str] = set()  # agents of which a call's tokens are known
         self.growth = PromptGrowth()
+        self.inner: dict[str, list[SpanNode]] = {}  # call -> what another instrumentation saw of it
+        for node in tree.nodes:
+            if node.merged is not None and node.kind is Kind.MODEL:
+                self.inner.setdefault(node.merged.key, []).append(node)
+        self.by_name = {actor.name: actor.key for actor in reversed(team.actors.values())}
+        self.begun: set[str] = set()  # roots that have run
 
     def tell(self) -> Iterator[Seen]:
         for node, begins in self._moments():
@@ -139,7 +145,7 @@ class _Telling:
         """An event that Baton wrote: it says itself what it is."""
         a = node.span.attributes
         to = a.get("baton.event.to")
-        receiver = next((actor.key for actor in self.team.actors.values() if actor.name == to), None)
+        receiver = None if to is None else self.by_name.get(to)
         links = [Link(f"{one}/return", "aggregate") for _, one in node.span.links if one in self.team.runs]
         known = _ours(a)
         return self._event(
@@ -178,9 +184,8 @@ class _Telling:
         elif run.by is not None and run.how != "handover":
             known["call"] = self._named(run.by.key, run.actor.name) or _beside(run.node)
         if run.how == "root":
-            again = any(
-                other.actor is run.actor and other.node.start < run.node.start for other in self._roots()
-            )
+            again = run.actor.key in self.begun
+            self.begun.add(run.actor.key)
             if again and task is not None:
                 yield self._event("human_intervention", run.node, f"{run.node.key}/asked", content=task)
             return
@@ -194,9 +199,6 @@ class _Telling:
         key = f"{run.node.key}/{run.how}"
         yield self._event(kind, run.node, key, agent=run.by.key, extra=extra, **known)
         self._owe(run.actor.key, key, "spawn" if kind == "spawn" else "message")
-
-    def _roots(self) -> Iterator[InvokedAgent]:
-        return (run for run in self.team.runs.values() if run.how == "root")
 
     def _end(self, run: InvokedAgent) -> Iterator[Seen]:
         if run.ends in ("handover", "pause", "open"):
@@ -240,9 +242,8 @@ class _Telling:
     def _call(self, node: SpanNode) -> Iterator[Seen]:
         span, agent = node.span, node.actor
         assert agent is not None
-        inner = [child for child in self.tree.nodes if child.merged is node] if node.children else []
         told, said = usage(span)
-        for other in inner:
+        for other in self.inner.get(node.key, ()):
             more = usage(other.span)
             told, said = (told if told is not None else more[0]), (said if said is not None else more[1])
         if told is not None or said is not None:
