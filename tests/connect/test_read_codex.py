@@ -243,3 +243,11 @@ def test_files_without_numbers_bear_shuffling_where_dates_tell_them_apart(tmp_pa
     assert stamp(3) in text
     path.write_text(text)
     check_source(Codex(), path)
+
+
+def test_a_bundle_beside_its_rollouts_is_not_told_again(tmp_path: Path) -> None:
+    shutil.copytree(V1, tmp_path / "sessions")
+    shutil.copytree(BUNDLE, tmp_path / "bundles")
+    (trace,), report = imported(Codex(), tmp_path)
+    assert counts(trace) == counts(one(V1))
+    assert report.skipped["a bundle of a session whose rollouts are here and tell it"] == 2

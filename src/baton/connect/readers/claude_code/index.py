@@ -310,16 +310,23 @@ _NAMED = SPAWNING | SENDING
 def _asks(head: Head) -> bool:
     """Whether an answer starts agents or writes to them."""
     said = head.message.content if head.message is not None else None
-    return isinstance(said, list) and any(block.name in _NAMED for block in said)
+    if isinstance(said, list):
+        for block in said:  # a loop: `any` of a generator costs more than all of it
+            if block.name in _NAMED:
+                return True
+    return False
 
 
 def _names_agents(head: Head, line: bytes) -> bool:
     """Whether a user's entry may say which agent a call started or that it started none, or opens a side chain."""
     said = head.message.content if head.message is not None else None
-    if not isinstance(said, list) or not any(block.type == "tool_result" for block in said):
+    answers = False
+    for block in said if isinstance(said, list) else ():
+        if block.is_error:
+            return True
+        answers = answers or block.type == "tool_result"
+    if not answers:
         return bool(head.isSidechain)
-    if any(block.is_error for block in said):
-        return True
     note = head.toolUseResult
     if isinstance(note, AgentNote):
         return bool(bytes(note.agentId) or bytes(note.agent_id))

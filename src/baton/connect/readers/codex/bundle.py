@@ -125,10 +125,16 @@ def bundles(folder: Path) -> Iterator[Path]:
             yield path.parent
 
 
+def root_of(folder: Path) -> str:
+    """The thread that a bundle's session begins with, by which the session is named."""
+    manifest = decoded(_MANIFESTS, (folder / MANIFEST).read_bytes()) or CodexManifest()
+    return manifest.root_thread_id or manifest.rollout_id or folder.name
+
+
 def read_bundle(folder: Path, report: ImportReport) -> Iterator[Seen]:
     manifest = decoded(_MANIFESTS, (folder / MANIFEST).read_bytes()) or CodexManifest()
     events = _events(folder / (manifest.raw_event_log or "trace.jsonl"), report)
-    root = manifest.root_thread_id or manifest.rollout_id or folder.name
+    root = root_of(folder)
     team = CodexTeam(session=root, mark=f"/{(manifest.trace_id or folder.name)[:8]}")
     log = _Log(folder, team, root, float(manifest.started_at_unix_ms or 0.0), report)
     steps = [step for event in events for step in log.steps(event)]

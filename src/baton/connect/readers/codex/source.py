@@ -12,7 +12,7 @@ from pathlib import Path
 
 from baton.connect.import_report import ImportReport
 from baton.connect.readers.codex.answers import Where
-from baton.connect.readers.codex.bundle import MANIFEST, bundles, is_bundle, read_bundle
+from baton.connect.readers.codex.bundle import MANIFEST, bundles, is_bundle, read_bundle, root_of
 from baton.connect.readers.codex.entries import SessionMeta
 from baton.connect.readers.codex.rollout import Pages, Rollout, first_meta, item_of, looked_at, spawn_of
 from baton.connect.readers.codex.team import CodexTeam, Member
@@ -43,12 +43,18 @@ class Codex:
             raise UsageError(
                 f"{place} is not there. Type the path of a rollout, of a folder of them, or of a bundle."
             )
+        told: set[str] = set()
+        for paths in _sessions(place):
+            for seen in _read_session(paths, report):
+                told.add(seen.session)
+                yield seen
         folder = place.parent if place.name == MANIFEST else place
         if folder.is_dir():
             for bundle in [folder] if is_bundle(folder) else list(bundles(folder)):
-                yield from read_bundle(bundle, report)
-        for paths in _sessions(place):
-            yield from _read_session(paths, report)
+                if root_of(bundle) in told:
+                    report.skip("a bundle of a session whose rollouts are here and tell it", bundle.name)
+                else:
+                    yield from read_bundle(bundle, report)
 
 
 def _rollouts(folder: Path) -> Iterator[Path]:
