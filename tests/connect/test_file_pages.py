@@ -65,7 +65,7 @@ def test_rows_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     typed(DOCS / "rows.md")
 
 
-@pytest.mark.parametrize("page", [*FILES, "rows.md"])
+@pytest.mark.parametrize("page", [*FILES, "rows.md", "../connect.md"])
 def test_links_lead_somewhere(page: str) -> None:
     text = (DOCS / page).read_text("utf-8")
     for link in re.findall(r"\]\((?!http)([^)#]+)", text):
