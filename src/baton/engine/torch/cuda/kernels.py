@@ -67,7 +67,12 @@ def silu_mul(both: Tensor) -> Tensor:
     return out
 
 
-@triton.jit(do_not_specialize=["layer", "columns"])
+# Tables of a pass begin wherever its number of rows puts them: a kernel for each alignment would be compiled anew, for
+# half a second, in the middle of a run.
+_TABLES = ["positions", "who", "index", "places", "caps", "lens", "counts", "which", "starts", "ends"]
+
+
+@triton.jit(do_not_specialize=["layer", "columns"], do_not_specialize_on_alignment=_TABLES)
 def _turn_and_keep(
     qkv, q_out, cos, sin, positions, who, index, anchor, places, caps, layer,
     heads: tl.constexpr, kv_heads: tl.constexpr, size: tl.constexpr, half: tl.constexpr, block: tl.constexpr,
@@ -149,7 +154,7 @@ def _look(
     return m, total, acc
 
 
-@triton.jit(do_not_specialize=["layer", "columns"])
+@triton.jit(do_not_specialize=["layer", "columns"], do_not_specialize_on_alignment=_TABLES)
 def _attend(
     q, out, part_out, part_max, part_sum, anchor, places, caps, lens, counts, which, starts, ends, index, layer, scale,
     heads: tl.constexpr, kv_heads: tl.constexpr, size: tl.constexpr, group: tl.constexpr,
