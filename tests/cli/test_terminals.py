@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import subprocess
@@ -36,6 +37,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         groups = ["--policy", "random", "--instances", "0:2", "--rollouts", "3", "--out", "groups"]
         assert main(["run", "game:spawn-bandit", *groups]) == 0
         assert main(["convert", "sum", "odd.jsonl"]) == 0
+        said = {"messages": [{"role": "user", "content": ODD * 3}, {"role": "assistant", "content": "Yes."}]}
+        Path("talk.jsonl").write_text(json.dumps(said) + "\n")
         text = Path("odd.jsonl").read_text("utf-8").splitlines()
         Path("odd.jsonl").write_text("\n".join(text[:-1]).replace("shard-sum-hierarchical-0", ODD) + "\n")
     finally:
@@ -49,7 +52,8 @@ SHOWN = [
     "show poor --prompts", "show poor --text", "show odd.jsonl", "export html sum --out sum.html", "stats sum",
     "stats sum poor", "stats groups", "convert sum again.jsonl", "reward sum --recipe parl --monitor",
     "reward odd.jsonl --recipe shared", "credit --list", "credit groups --estimator group",
-    "credit groups --partition", "measure sum", "measure groups", "recipes", "recipes dr-mas",
+    "credit groups --partition", "credit sum --estimator shapley", "import talk.jsonl --from messages --out seen",
+    "measure sum", "measure groups", "recipes", "recipes dr-mas",
     "recipes dr-mas --page", "game list", "game solve pandora", "game play pandora", "game regret groups",
     "game regret pandora", "game regret pandora --episodes 20", "advise sum --dynamic yes --bottleneck no",
     "corpus stats", "corpus list", "corpus list --excluded", "corpus show dr-mas", "corpus claims", "corpus cards",
@@ -57,8 +61,8 @@ SHOWN = [
     "corpus envelopes sum",
 ]  # fmt: skip
 SHOWN += [name for name in ("tasks",) if name in COMMANDS]
-CHANGES_PLACES = ("run", "fork", "export", "convert")
-NOT_ON_A_SCREEN = {"view", "train", "eval", "query", "seal", "completion", "sandbox", "init"}
+CHANGES_PLACES = ("run", "fork", "export", "convert", "import")
+NOT_ON_A_SCREEN = {"view", "receive", "train", "eval", "query", "seal", "completion", "sandbox", "init"}
 """Tested apart: they train, serve, draw by another library, print a file, or end as the machine is."""
 
 
