@@ -133,3 +133,10 @@ def test_every_root_export_has_a_line_in_the_api_page() -> None:
     page = (SRC.parents[1] / "docs" / "api.md").read_text()
     lines = {line.split("`")[1] for line in page.splitlines() if line.startswith("| `")}
     assert lines == set(baton.__all__)
+
+
+def test_files_of_tests_have_names_of_their_own() -> None:
+    """Two of one name cannot be collected together."""
+    places = sorted((Path(__file__).parent).rglob("test_*.py"))
+    twice = {path.name for path in places if sum(other.name == path.name for other in places) > 1}
+    assert not twice
