@@ -124,7 +124,7 @@ def test_more_of_a_run_that_had_ended_is_joined_to_it(tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 sys.path[:0] = sys.argv[2:]
-from test_live import Plain
+from test_live_recorders import Plain
 recorder = Plain(sys.argv[1])
 for number in range(40):
     recorder.work(f"run {number}", end=number % 2 == 0)
