@@ -50,7 +50,7 @@ def test_identity(folder: Path, traces: list[Trace]) -> None:
 
 @given(valid_traces(), st.randoms())
 def test_order_of_records_does_not_matter(folder: Path, trace: Trace, chance: random.Random) -> None:
-    first, *middle, last = encode_trace(trace)
+    first, *middle, last = b"".join(encode_trace(trace)).splitlines(keepends=True)
     chance.shuffle(middle)
     (folder / "x.jsonl").write_bytes(b"".join([first, *middle, last]))
     (back,) = read_jsonl(folder / "x.jsonl")
@@ -125,7 +125,7 @@ def test_a_payload_that_is_there_wins_over_one_withheld(tmp_path: Path) -> None:
 
 
 def test_no_end_line_is_an_unfinished_trace(tmp_path: Path) -> None:
-    lines = list(encode_trace(small_trace()))
+    lines = b"".join(encode_trace(small_trace())).splitlines(keepends=True)
     (tmp_path / "x.jsonl").write_bytes(b"".join(lines[:-1]) + b"".join(lines))
     first, second = read_jsonl(tmp_path / "x.jsonl")
     assert not first.finished
@@ -155,7 +155,7 @@ def _records(trace: Trace) -> list[object]:
 
 
 def test_lost_lines_are_noticed(tmp_path: Path) -> None:
-    lines = list(encode_trace(small_trace()))
+    lines = b"".join(encode_trace(small_trace())).splitlines(keepends=True)
     (tmp_path / "x.jsonl").write_bytes(b"".join(lines[:2] + lines[3:]))
     with pytest.raises(CorruptError, match="has 3 records of kind 'event'; the file holds 2"):
         list(read_jsonl(tmp_path / "x.jsonl"))

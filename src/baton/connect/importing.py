@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -21,7 +22,8 @@ from baton.connect.import_report import ImportReport
 from baton.connect.redaction import Redaction
 from baton.connect.source import Source
 from baton.errors import UsageError
-from baton.trace.formats.durable import atomic_file
+from baton.trace.formats.decoding import no_collection
+from baton.trace.formats.durable import atomic_file, clear_folder, sync_directory
 from baton.trace.formats.jsonl import encode_trace
 from baton.trace.formats.recognition import IMPORTED
 from baton.trace.trace import Trace
@@ -86,12 +88,18 @@ class Importing:
 
     def once(self, *, live: bool = False) -> Imported:
         """Read everything there is now. `live`: a session that does not say that it ended is still going on."""
+        with no_collection():
+            return self._read(live=live)
+
+    def _read(self, *, live: bool) -> Imported:
         report = self.report = ImportReport()
         found = found_in(self.places, report, self._source, empty=live)
         contents = Contents(report, redact=self._redact, keep_payloads=self._payloads)
         traces: list[Trace] = []
         files: dict[Path, bool] = {}
         events = 0
+        if self.out is not None:
+            clear_folder(self.out, ".jsonl")
         for source, places in _by_source(found):
             assembler = Assembler(source.kind, report, contents, live=live)
             for place in places:
@@ -109,7 +117,10 @@ class Importing:
                     traces.append(trace)
                 else:
                     path = self.out / f"{trace.trace_id}.jsonl"
-                    files[path] = write_if_other(path, trace)
+                    files[path] = write_if_other(path, trace, alone=False)
+        if self.out is not None and any(files.values()):
+            with suppress(OSError):  # not every file system can
+                sync_directory(self.out)
         if self.out is not None and (files or live):  # what is followed can be watched from the start
             write_report(self.out, report)
         return Imported(
@@ -226,12 +237,12 @@ def _files(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def write_if_other(path: Path, trace: Trace) -> bool:
-    """Whether the file was other than the trace: then it is the trace now."""
+def write_if_other(path: Path, trace: Trace, *, alone: bool = True) -> bool:
+    """Whether the file was other than the trace: then it is the trace now. `alone` as in `atomic_file`."""
     if _holds(path, encode_trace(trace)):
         return False
     path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_file(path) as file:
+    with atomic_file(path, alone=alone) as file:
         file.writelines(encode_trace(trace))
     return True
 

@@ -19,7 +19,8 @@ import json
 import os
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from contextlib import suppress
+from itertools import chain, islice
 from math import isfinite
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -41,6 +42,8 @@ Line = Header | Record | End
 Block = tuple[Sequence[int], list[Line], list[int]]  # line numbers, what those lines say, and their checksums
 
 _BLOCK_BYTES = 1 << 20
+_BATCH = 64  # records written at a time
+_LARGE = 1 << 16  # bytes of a payload
 _DECODER: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line, dec_hook=decode_hook)
 _ENCODER = msgspec.json.Encoder(enc_hook=encode_hook)
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
@@ -290,8 +293,22 @@ def encode_record(record: Header | Record | End) -> bytes:
     return line + b"\n"
 
 
+def encode_records(records: Iterable[Record]) -> Iterator[bytes]:
+    """Their lines, many at a time: one by one they take three times as long."""
+    left = iter(records)
+    while batch := list(islice(left, _BATCH)):
+        lines = b""
+        if not any(type(each) is Payload and each.data and len(each.data) > _LARGE for each in batch):
+            with suppress(TypeError, ValueError, RecursionError):
+                lines = _ENCODER.encode_lines(batch)
+        if lines and b"null" not in lines and len(lines) < MAX_LINE_BYTES:
+            yield lines
+        else:  # what is large, or may have to be refused, goes by itself
+            yield from map(encode_record, batch)
+
+
 def encode_trace(trace: Trace) -> Iterator[bytes]:
-    """A trace's lines, in the order that reads best: calls and payloads before what refers to them.
+    """A trace's lines, some at a time, in the order that reads best: calls and payloads before what refers to them.
 
     Costs and metrics stand on the end line, so an unfinished trace is written without.
     """
@@ -300,9 +317,11 @@ def encode_trace(trace: Trace) -> Iterator[bytes]:
     for kind, records in trace.by_kind().items():
         if records:
             counts[kind] = len(records)
-            for record in records:
-                yield (line := encode_record(record))
-                crc += line_crc(line)
+            for lines in encode_records(records):
+                yield lines
+                crc += sum(
+                    map(crc32, lines.split(b"\n"))
+                )  # behind the last newline is nothing, which sums to 0
     if trace.finished:
         yield encode_end(End(costs=trace.costs, metrics=trace.metrics, counts=counts), crc)
 
