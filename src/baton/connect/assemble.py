@@ -61,6 +61,7 @@ class Assembler:
             gathered.settle(report)
             contents.begin()
             lines = AgentLines(gathered, people_of(gathered, contents, report), report)
+            gathered.events.clear()  # they are let go of one by one as they are told
             ties = ties_of(lines)
             order = Order(lines, ties, logged=gathered.about().logged)
             built = Built(self.kind, gathered, lines, order, contents, report)

@@ -38,10 +38,13 @@ class Contents:
         self.keep_ids = redact is None
         """Token ids say what their text does, and no pattern finds anything in them."""
         self._names: dict[str, str] = {}
+        self._latest: tuple[str | None, str | None] = (None, None)
+        """The last text, and its address."""
 
     def begin(self) -> None:
         """The next trace."""
         self.payloads = {}
+        self._latest = (None, None)
 
     def payload(self, text: str | None, media_type: str = "text/plain") -> str | None:
         """The address of a text, which is kept under it."""
@@ -49,6 +52,8 @@ class Contents:
             return None
         if self._redact is not None:
             text = self._redact(text, self._report)
+        elif text == self._latest[0]:  # most often nothing: what a call says that acts
+            return self._latest[1]
         try:
             raw = text.encode()
         except UnicodeEncodeError:  # half of a pair
@@ -60,6 +65,7 @@ class Contents:
                 if self.keep_payloads and len(raw) < _PACK_FROM_BYTES
                 else self._packed(ref, raw, media_type)
             )
+        self._latest = (text, ref)
         return ref
 
     def _packed(self, ref: str, raw: bytes, media_type: str) -> Payload:

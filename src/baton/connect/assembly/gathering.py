@@ -139,6 +139,8 @@ def time_of(t: float | None, report: ImportReport, at: str) -> float | None:
 
 
 def seconds_of(duration: float | None, report: ImportReport, at: str) -> float | None:
+    if type(duration) is float and 0.0 <= duration < LAST_TIME:  # nearly always
+        return int(duration * 1e6 + 0.5) / 1e6
     if duration is None:
         return None
     if not isinstance(duration, int | float) or not 0 <= duration < LAST_TIME:

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from baton.connect.assembly.agent_lines import AgentLines
 from baton.connect.assembly.causal import Order
@@ -15,6 +16,7 @@ from baton.connect.assembly.gathering import micro, seconds_of
 from baton.connect.seen import SeenCall
 from baton.trace.log import common_prefix
 from baton.trace.records import Call, Floats, Ints, Sampling
+from baton.trace.vocabulary import Status
 
 A = TypeVar("A", Ints, Floats)
 
@@ -22,16 +24,15 @@ A = TypeVar("A", Ints, Floats)
 class JoinedCall(Struct):
     """One call, both ways."""
 
-    key: str
-    seen: SeenCall
     record: Call
-    context: Ints | None
-    """Prompt and completion, where they were recorded."""
-
     first: int
     """Place of the first event that it said."""
     tokens: int | None
     """What it is charged with: the counts that are known."""
+    status: Status | None
+    extra: dict[str, Any]
+    context: Ints | None = None
+    """Prompt and completion, where they were recorded."""
 
 
 class CallRecords:
@@ -47,58 +48,66 @@ class CallRecords:
         self._number = {key: number for number, key in enumerate(keys)}
         latest: dict[str, JoinedCall] = {}  # agent -> its last call
         for number, key in enumerate(keys, 1):
-            seen = lines.calls[key]
+            seen = lines.calls.pop(key)  # its words are let go of as they are kept
             said = self.by_key[key] = self._said(f"c{number}", seen, latest.get(seen.agent))
             latest[seen.agent] = said
         self.records = tuple(said.record for said in self.by_key.values())
 
     def _said(self, id_: str, seen: SeenCall, before: JoinedCall | None) -> JoinedCall:
-        lines, contents, report = self._lines, self._contents, self._lines.report
+        lines, contents = self._lines, self._contents
+        person = lines.people[seen.agent]
+        t = None if seen.t is None else max(0.0, micro(seen.t - self._zero))
+        duration = None if seen.duration_s is None else seconds_of(seen.duration_s, lines.report, seen.at)
+        asked = None if seen.prompt_tokens is None else self._count(seen.prompt_tokens, seen.at)
+        answered = None if seen.completion_tokens is None else self._count(seen.completion_tokens, seen.at)
+        more, context = self._rest(seen, before)
+        words = contents.payload(seen.completion)
+        record = Call(
+            id=id_, agent=person.id, policy=contents.name(seen.policy), completion_ref=words, prompt_tokens=asked,
+            completion_tokens=answered, t=t, duration_s=duration,
+        )  # fmt: skip
+        if person.role is not None:
+            more["role"] = person.role
+        if more:
+            record = replace(record, **more)
+        tokens = answered if asked is None else asked if answered is None else asked + answered
+        return JoinedCall(record, lines.first_of_call[seen.key], tokens, seen.status, seen.extra, context)
+
+    def _rest(self, seen: SeenCall, before: JoinedCall | None) -> tuple[dict[str, Any], Ints | None]:
+        """What few calls have, by field; and prompt and completion where they were recorded."""
+        contents, more = self._contents, dict[str, Any]()
         parent = None if seen.parent is None else self._parent(seen)
+        if parent is not None:
+            more["parent"] = parent.record.id
+        if seen.prompt is not None:
+            more["prompt_ref"] = self._prompt(seen.prompt)
+        if seen.temperature is not None:
+            more["sampling"] = _sampling(seen.temperature)
+        if seen.finish_reason is not None:
+            more["finish_reason"] = contents.name(seen.finish_reason)
+        if seen.prompt_ids is None and seen.completion_ids is None and seen.logprobs is None:
+            return more, None
+        return more, self._ids(seen, parent or before, more)
+
+    def _ids(self, seen: SeenCall, grown: JoinedCall | None, more: dict[str, Any]) -> Ints | None:
+        """Token ids into `more`, the prompt's from where it leaves what it grew from; all of them are given back."""
         whole = None if seen.prompt_ids is None else self._numbers(Ints, seen.prompt_ids, seen.at)
         completion = (
             None if seen.completion_ids is None else self._numbers(Ints, seen.completion_ids, seen.at)
         )
         logprobs = None if seen.logprobs is None else self._numbers(Floats, seen.logprobs, seen.at)
         if logprobs is not None and (completion is None or len(logprobs) != len(completion)):
-            report.mend("log-probabilities that do not fit their tokens were left out", seen.at)
+            self._lines.report.mend("log-probabilities that do not fit their tokens were left out", seen.at)
             logprobs = None
-        grown = parent or before
-        keep = 0
         if grown is not None and grown.context is not None and whole is not None:
             keep = common_prefix(grown.context, whole)
-        named = parent if parent is not None else grown if keep else None
-        person = lines.people[seen.agent]
-        duration = None if seen.duration_s is None else seconds_of(seen.duration_s, report, seen.at)
-        fields: dict[str, Any] = {
-            "role": person.role,
-            "policy": contents.name(seen.policy),
-            "parent": None if named is None else named.record.id,
-            "prompt_ids": None if whole is None else whole[keep:],
-            "completion_ids": completion,
-            "logprobs": logprobs,
-            "prompt_ref": None if seen.prompt is None else self._prompt(seen.prompt),
-            "completion_ref": contents.payload(seen.completion),
-            "prompt_tokens": self._count(seen.prompt_tokens, seen.at),
-            "completion_tokens": self._count(seen.completion_tokens, seen.at),
-            "sampling": None if seen.temperature is None else _sampling(seen.temperature),
-            "finish_reason": contents.name(seen.finish_reason),
-            "t": None if seen.t is None else max(0.0, micro(seen.t - self._zero)),
-            "duration_s": duration,
-        }
-        # What is at its default is not given: that takes half of the time.
-        known_fields = {name: value for name, value in fields.items() if value is not None}
-        record = Call(id=id_, agent=person.id, keep=keep, **known_fields)
-        context = None if whole is None or completion is None else whole + completion
-        known = [n for n in (record.prompt_tokens, record.completion_tokens) if n is not None]
-        return JoinedCall(
-            key=seen.key,
-            seen=seen,
-            record=record,
-            context=context,
-            first=lines.first_of_call[seen.key],
-            tokens=sum(known) if known else None,
-        )
+            if keep:
+                more["keep"], more["parent"] = keep, grown.record.id
+                more["prompt_ids"] = whole[keep:]
+        if whole is not None:
+            more.setdefault("prompt_ids", whole)
+        more["completion_ids"], more["logprobs"] = completion, logprobs
+        return None if whole is None or completion is None else whole + completion
 
     def _parent(self, seen: SeenCall) -> JoinedCall | None:
         parent = self.by_key.get(seen.parent or "")
