@@ -47,6 +47,7 @@ _BOOKKEEPING = frozenset({
     "progress", "queue-operation", "result", "saved_hook_context", "speculation-accept", "summary",
     "system", "tag", "task-summary", "tools-used", "worktree-state",
 })  # fmt: skip
+_COUNTED = 1 << 53  # past it, a number is none that a counter gave
 _NO_JSON = "a line that is not JSON"
 _OTHER_FORM = "an entry of a form that is not known"
 _UNKNOWN = "a type of entry that is not known"
@@ -138,7 +139,8 @@ class Indexer:
     def __init__(self, report: ImportReport) -> None:
         self.report = report
         self.sessions: dict[str, SessionIndex] = {}
-        self._uuids: set[tuple[str, str]] = set()
+        self._uuids: dict[str, set[str]] = {}
+        """Session -> its entries so far."""
 
     def session(self, key: str) -> SessionIndex:
         found = self.sessions.get(key)
@@ -223,26 +225,34 @@ class Indexer:
         file, file_agent, file_session, forced = where
         sides: dict[str, str] = {}
         inline = {f.head.uuid for f in found if f.head.isSidechain and not f.head.agentId and f.head.uuid}
+        settled, key, version = chain.settled, None, None
         for one in found:
             head = one.head
-            uuid = head.uuid or f"{file}:{one.line}"
-            index = self.session(file_session if forced else head.sessionId or file_session)
-            if head.uuid is not None:
-                if (index.key, uuid) in self._uuids:
-                    self.report.join(_TWICE)
-                    continue
-                self._uuids.add((index.key, uuid))
-            t, depth = chain.settled.get(uuid, (one.t or 0.0, 0))
+            own = file_session if forced else head.sessionId or file_session
+            if own != key:
+                key, version, index = own, None, self.session(own)
+                known, first = self._uuids.setdefault(own, set()), index.first
+            uuid = head.uuid
+            if uuid is None:
+                uuid = f"{file}:{one.line}"
+            elif uuid in known:
+                self.report.join(_TWICE)
+                continue
+            else:
+                known.add(uuid)
+            t, depth = settled.get(uuid) or (one.t or 0.0, 0)
             agent = head.agentId or file_agent
-            if agent is None and uuid in inline:
-                agent = _side(uuid, chain.parents, inline, sides)
-            row = ClaudeRow(t, depth, uuid, file, one.line, one.start, one.end, agent or MAIN)
+            if agent is None:
+                agent = _side(uuid, chain.parents, inline, sides) if uuid in inline else MAIN
+            row = ClaudeRow(t, depth, uuid, file, one.line, one.start, one.end, agent)
             index.rows.append(row)
             if forced:
-                index.listed.add(row.agent)
-            index.version = max(index.version or "", head.version or "") or None
-            if row.t and row.t < index.first.get(row.agent, float("inf")):
-                index.first[row.agent] = row.t
+                index.listed.add(agent)
+            if head.version != version:
+                version = head.version
+                index.version = max(index.version or "", version or "") or None
+            if t and (agent not in first or t < first[agent]):
+                first[agent] = t
             if head.type == "assistant":
                 self._answer(index, head, row)
                 if one.names is not None:
@@ -254,18 +264,20 @@ class Indexer:
         message = head.message
         if message is None:
             return
-        row.call = (
+        call = row.call = (
             f"{message.id}/{head.requestId}" if message.id and head.requestId else message.id or row.uuid
         )
-        parts = index.calls.get(row.call)
+        parts = index.calls.get(call)
         if parts is None:
-            parts = index.calls[row.call] = CallParts(t=row.t)
+            parts = index.calls[call] = CallParts(t=row.t)
             index.times.setdefault(row.agent, []).append(row.t)
         parts.parts += 1
-        parts.t = min(parts.t, row.t)
-        if message.usage is not None and message.model != "<synthetic>":
-            _bill(parts, message.usage.input_tokens, message.usage.cache_creation_input_tokens,
-                  message.usage.cache_read_input_tokens, message.usage.output_tokens)  # fmt: skip
+        if row.t < parts.t:
+            parts.t = row.t
+        usage = message.usage
+        if usage is not None and message.model != "<synthetic>":
+            _bill(parts, usage.input_tokens, usage.cache_creation_input_tokens,
+                  usage.cache_read_input_tokens, usage.output_tokens)  # fmt: skip
 
     def _asks(self, index: SessionIndex, row: ClaudeRow, line: bytes) -> None:
         """Calls that start agents or write to them."""
@@ -337,16 +349,16 @@ def _bill(
     parts: CallParts, fresh: float | None, made: float | None, read: float | None, out: float | None
 ) -> None:
     """Take the highest of each count: an answer's parts repeat its bill as far as it was known."""
-    fresh, made, read, out = (
-        n if n is not None and 0 <= n < 1 << 53 else None for n in (fresh, made, read, out)
-    )
-    known = [part for part in (fresh, made, read) if part is not None]
-    if known:
-        parts.prompt_tokens = max(parts.prompt_tokens or 0, int(sum(known)))
-    if read is not None:
-        parts.cached = max(parts.cached or 0, int(read))
-    if out is not None:
-        parts.completion_tokens = max(parts.completion_tokens or 0, int(out))
+    total = -1
+    for part in (fresh, made, read):
+        if part is not None and 0 <= part < _COUNTED:
+            total = max(total, 0) + part
+    if total >= 0 and (parts.prompt_tokens is None or total > parts.prompt_tokens):
+        parts.prompt_tokens = int(total)
+    if read is not None and 0 <= read < _COUNTED and read > (parts.cached or -1):
+        parts.cached = int(read)
+    if out is not None and 0 <= out < _COUNTED and out > (parts.completion_tokens or -1):
+        parts.completion_tokens = int(out)
 
 
 def _side(

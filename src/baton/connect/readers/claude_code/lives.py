@@ -8,7 +8,6 @@ output): it is one return unless the agent has worked in between.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -73,6 +72,8 @@ class ClaudeLife:
         self.answers: dict[str, ClaudeAnswer] = {}
         self.tools: dict[str, str] = {}
         self.opened = person.key == MAIN
+        self.told: list[Seen] = []
+        self.tell = self.told.append
         self.held: list[tuple[SeenCall, int]] = []
         self.latest: float | None = None
         self.called: dict[str, float] = {}
@@ -80,39 +81,40 @@ class ClaudeLife:
         if person.spawn is not None or person.why is not None:
             self.pending.append(Link(person.spawn or f"{person.key}/spawn", "spawn", person.why))
 
-    def entry(self, row: ClaudeRow, entry: ClaudeEntry) -> Iterator[Seen]:
-        yield from self._told(row, entry)
+    def entry(self, row: ClaudeRow, entry: ClaudeEntry) -> None:
+        """What an entry tells goes to `told`, a list: generators within generators take their time."""
+        self._told(row, entry)
         self.latest = row.t or self.latest
 
-    def _told(self, row: ClaudeRow, entry: ClaudeEntry) -> Iterator[Seen]:
+    def _told(self, row: ClaudeRow, entry: ClaudeEntry) -> None:
         if entry.type == "assistant":
-            yield from self._answered(row, entry)
+            self._answered(row, entry)
         elif entry.type == "user":
-            yield from self._heard(row, entry)
+            self._heard(row, entry)
         elif entry.type == "attachment" and entry.attachment is not None:
             if entry.attachment.messages is not None:
                 mail = [
                     ClaudeLetter(one.sender or "", (one.text or "").strip())
                     for one in entry.attachment.messages
                 ]
-                yield from self._letters(row, mail)
+                self._letters(row, mail)
                 return
             said = entry.attachment.prompt
             text = said if isinstance(said, str) else "".join(part.text or "" for part in said or ())
-            yield from self._words(row, text, 0)
+            self._words(row, text, 0)
         elif entry.type == "queue-operation":
             for notice in notices(result_text(entry.content)):
                 self._notice(row, notice.task, notice.result, notice.status, arrives=False)
         elif entry.type == "system":
             trigger = entry.compactMetadata.trigger if entry.compactMetadata else None
-            yield self._event(row, 0, f"{row.uuid}/compact", "orchestrator_decision", decision="none",
+            self._event(row, 0, f"{row.uuid}/compact", "orchestrator_decision", decision="none",
                               extra={"compaction": trigger or "unknown"})  # fmt: skip
 
-    def finish(self) -> Iterator[Seen]:
+    def finish(self) -> None:
         """Returns whose words are not in the agent's own transcript, or whose transcript is not there."""
         for given in self.lives.returns.get(self.person.key, ()):
             if not given.told:
-                yield msgspec.structs.replace(given.event, after=self._due())
+                self.tell(msgspec.structs.replace(given.event, after=self._due()))
         # Some versions write the counts that a started agent's stream began with, and never the last ones. Such an
         # agent has answers longer than their tokens can be; then none of its counts that no end stands beside is sure.
         begun = any(
@@ -125,12 +127,12 @@ class ClaudeLife:
             unsure = begun and call.finish_reason is None and call.completion_tokens is not None
             if unsure:
                 self.lives.report.join("counts of a stream's beginning, left out")
-            yield msgspec.structs.replace(call, completion_tokens=None) if unsure else call
+            self.tell(msgspec.structs.replace(call, completion_tokens=None) if unsure else call)
         self.held.clear()
 
     # What the agent says.
 
-    def _answered(self, row: ClaudeRow, entry: ClaudeEntry) -> Iterator[Seen]:
+    def _answered(self, row: ClaudeRow, entry: ClaudeEntry) -> None:
         message = entry.message
         if message is None or row.call is None:
             self.lives.report.skip("an answer without a message", self.lives.at(row))
@@ -158,15 +160,15 @@ class ClaudeLife:
             elif block.type in ("tool_use", "server_tool_use", "mcp_tool_use") and block.id is not None:
                 answer.tools += 1
                 answer.size += len(bytes(block.input))
-                yield from self._calls(row, place, block)
+                self._calls(row, place, block)
             elif block.tool_use_id is not None:  # a tool that the provider runs answers within the answer
-                yield from self._result(row, place, block, None)
+                self._result(row, place, block, None)
         parts = self.lives.index.calls.get(row.call)
         if parts is None or answer.parts >= parts.parts:
-            yield from self._complete(row, answer, parts or CallParts())
+            self._complete(row, answer, parts or CallParts())
             del self.answers[row.call]
 
-    def _complete(self, row: ClaudeRow, answer: ClaudeAnswer, parts: CallParts) -> Iterator[Seen]:
+    def _complete(self, row: ClaudeRow, answer: ClaudeAnswer, parts: CallParts) -> None:
         assert row.call is not None
         words = "\n".join(part for part in answer.said if part)
         extra: dict[str, Any] = {}
@@ -189,18 +191,18 @@ class ClaudeLife:
             finish_reason=answer.reason, status="failed" if answer.failed else None, extra=extra,
         )  # fmt: skip
         if self.person.key == MAIN:
-            yield call
+            self.tell(call)
         else:
             self.held.append((call, answer.size + len(words) + len(thought)))
         if answer.tools == 0 and (words or answer.failed):
-            yield from self._last_words(row, answer, words)
+            self._last_words(row, answer, words)
 
-    def _last_words(self, row: ClaudeRow, answer: ClaudeAnswer, words: str) -> Iterator[Seen]:
+    def _last_words(self, row: ClaudeRow, answer: ClaudeAnswer, words: str) -> None:
         """An answer that calls nothing: the main agent stops; another one returns, if its return arrives."""
         status: Status | None = "failed" if answer.failed else None
         if self.person.key == MAIN:
             decision: Decision = "continue" if answer.reason in ("max_tokens", "pause_turn") else "stop"
-            yield self._event(row, 99, f"{row.call}/words", "orchestrator_decision", decision=decision,
+            self._event(row, 99, f"{row.call}/words", "orchestrator_decision", decision=decision,
                               call=row.call, content=words, status=status)  # fmt: skip
             return
         times = self.lives.index.times.get(self.person.key, ())
@@ -210,18 +212,20 @@ class ClaudeLife:
                 own = (
                     words if words and words in given.words else given.words
                 )  # the program puts words around it
-                yield msgspec.structs.replace(
-                    given.event,
-                    call=row.call,
-                    after=self._due(),
-                    content=own,
-                    t=answer.begun or row.t or None,
+                self.tell(
+                    msgspec.structs.replace(
+                        given.event,
+                        call=row.call,
+                        after=self._due(),
+                        content=own,
+                        t=answer.begun or row.t or None,
+                    )
                 )
                 return
-        yield self._event(row, 99, f"{row.call}/words", "orchestrator_decision", decision="none", call=row.call,
+        self._event(row, 99, f"{row.call}/words", "orchestrator_decision", decision="none", call=row.call,
                           content=words, status=status)  # fmt: skip
 
-    def _calls(self, row: ClaudeRow, place: int, block: Block) -> Iterator[Seen]:
+    def _calls(self, row: ClaudeRow, place: int, block: Block) -> None:
         people, index = self.lives.people, self.lives.index
         assert block.id is not None
         name = block.name or "unknown"
@@ -229,45 +233,45 @@ class ClaudeLife:
         self.called[block.id] = row.t
         content = bytes(block.input).decode("utf-8", "replace") or "{}"
         if name in SENDING and block.id in index.sent:
-            yield from self._sends(row, place, block.id, index.sent[block.id].asked, content)
+            self._sends(row, place, block.id, index.sent[block.id].asked, content)
             return
         back = people.resumed.get(block.id)
         if back is not None:
             prompt = index.spawns[block.id].asked.prompt
-            yield self._event(row, place, block.id, "message", to=back if back in people.agents else None,
+            self._event(row, place, block.id, "message", to=back if back in people.agents else None,
                               decision="delegate", content=prompt, call=row.call)  # fmt: skip
             return
         child = people.started.get(block.id)
         if child is None and name not in SPAWNING:
-            yield self._event(row, place, block.id, "tool_call", tool=name, content=content,
+            self._event(row, place, block.id, "tool_call", tool=name, content=content,
                               media_type="application/json", call=row.call)  # fmt: skip
             return
         spawn = index.spawns.get(block.id)
         prompt = spawn.asked.prompt if spawn is not None else content
         person = people.agents.get(child) if child is not None else None
         mine = person is not None and person.spawn == block.id
-        yield self._event(
+        self._event(
             row, place, block.id, "spawn", to=child, content=prompt, call=row.call, tool=name,
             status="failed" if child is None else None, why=person.why if person and mine else None,
         )  # fmt: skip
 
-    def _sends(self, row: ClaudeRow, place: int, key: str, asked: SendInput, content: str) -> Iterator[Seen]:
+    def _sends(self, row: ClaudeRow, place: int, key: str, asked: SendInput, content: str) -> None:
         name = asked.to or asked.recipient
         receivers = self.lives.receivers(self.person.key, asked)
         extra: dict[str, Any] = {} if receivers or not name else {"to": name}
         words = words_of(asked)
         for number, receiver in enumerate(receivers or [None]):
-            yield self._event(row, place, key if number == 0 else f"{key}/{number}", "message", to=receiver,
+            self._event(row, place, key if number == 0 else f"{key}/{number}", "message", to=receiver,
                               content=content if words is None else words, call=row.call, extra=extra)  # fmt: skip
 
     # What reaches the agent.
 
-    def _heard(self, row: ClaudeRow, entry: ClaudeEntry) -> Iterator[Seen]:
+    def _heard(self, row: ClaudeRow, entry: ClaudeEntry) -> None:
         message = entry.message
         said = None if message is None else message.content
         if entry.isCompactSummary:
             text = said if isinstance(said, str) else "".join(part.text or "" for part in said or ())
-            yield self._event(row, 0, f"{row.uuid}/summary", "orchestrator_decision", decision="none", content=text,
+            self._event(row, 0, f"{row.uuid}/summary", "orchestrator_decision", decision="none", content=text,
                               extra={"compaction": "summary"})  # fmt: skip
             return
         if isinstance(said, str):
@@ -277,7 +281,7 @@ class ClaudeLife:
         words = []
         for place, block in enumerate(said or ()):
             if block.type == "tool_result" and block.tool_use_id is not None:
-                yield from self._result(row, place, block, told)
+                self._result(row, place, block, told)
             elif block.type == "text" and block.text:
                 words.append(block.text)
         if entry.isMeta:
@@ -289,11 +293,11 @@ class ClaudeLife:
                     self.lives.report.skip("a note of the program in the user's place", self.lives.at(row))
                 return
         if words:
-            yield from self._words(row, "\n".join(words), len(said or ()))
+            self._words(row, "\n".join(words), len(said or ()))
         elif not said:
             self.lives.report.skip("a user's entry that says nothing", self.lives.at(row))
 
-    def _result(self, row: ClaudeRow, place: int, block: Block, told: SpawnResult | None) -> Iterator[Seen]:
+    def _result(self, row: ClaudeRow, place: int, block: Block, told: SpawnResult | None) -> None:
         call = block.tool_use_id
         assert call is not None
         people = self.lives.people
@@ -322,19 +326,19 @@ class ClaudeLife:
             if task.status in _STATUS and self.tools.get(call) in (None, *_OUTPUT_TOOLS):
                 self._notice(row, task.task_id or "", task.result or task.output or text, task.status)
         key, begun = f"{call}/result", self.called.pop(call, None)
-        yield self._event(
+        self._event(
             row, place, key, "tool_result", tool=self.tools.get(call), content=text,
             status="failed" if block.is_error else None, after=(Link(call, "tool_dependency"),),
             t=begun, duration_s=max(0.0, row.t - begun) if begun and row.t else None,
         )  # fmt: skip
 
-    def _words(self, row: ClaudeRow, text: str, place: int) -> Iterator[Seen]:
+    def _words(self, row: ClaudeRow, text: str, place: int) -> None:
         kind = kind_of(text)
         if kind == "notice":
             for notice in notices(text):
                 self._notice(row, notice.task, notice.result, notice.status)
         elif kind == "letter":
-            yield from self._letters(row, letters(text))
+            self._letters(row, letters(text))
         elif kind == "program":
             self.lives.report.skip("a note of the program in the user's place", self.lives.at(row))
         elif not self.opened:
@@ -343,9 +347,9 @@ class ClaudeLife:
             return
         elif self.person.key == MAIN and not self.lives.asked_by_person and kind == "words":
             self.lives.asked_by_person = True
-            yield SeenSession(session=self.session, key=self.session, at=self.lives.at(row), task=text)
+            self.tell(SeenSession(session=self.session, key=self.session, at=self.lives.at(row), task=text))
         else:
-            yield self._event(row, place, f"{row.uuid}/person", "human_intervention", content=text,
+            self._event(row, place, f"{row.uuid}/person", "human_intervention", content=text,
                               status="cancelled" if kind == "interrupted" else None)  # fmt: skip
 
     def _mail(self, row: ClaudeRow) -> bool:
@@ -357,7 +361,7 @@ class ClaudeLife:
             self.pending.append(Link(letter[1], "message"))
         return bool(due)
 
-    def _letters(self, row: ClaudeRow, mail: list[ClaudeLetter]) -> Iterator[Seen]:
+    def _letters(self, row: ClaudeRow, mail: list[ClaudeLetter]) -> None:
         """Messages of a team as they arrive; told here only where the sender's transcript does not tell them."""
         sent = self.lives.mail.get(self.person.key, [])
         for number, letter in enumerate(mail):
@@ -371,12 +375,14 @@ class ClaudeLife:
             if sender is None or sender == self.person.key:  # somebody whose transcript is not here
                 sender = f"mate:{letter.sender}"
                 self.lives.people.names[letter.sender] = sender
-                yield SeenAgent(session=self.session, key=sender, at=self.lives.at(row), name=letter.sender)
+                self.tell(
+                    SeenAgent(session=self.session, key=sender, at=self.lives.at(row), name=letter.sender)
+                )
             decision: Decision = "delegate" if '"task_assignment"' in letter.text[:200] else "communicate"
-            yield SeenEvent(
+            self.tell(SeenEvent(
                 session=self.session, key=key, at=self.lives.at(row), agent=sender, type="message", t=row.t or None,
                 order=(row.t, 0.0, float(number)), to=self.person.key, content=letter.text, decision=decision,
-            )  # fmt: skip
+            ))  # fmt: skip
             self.pending.append(Link(key, "message"))
 
     def _notice(self, row: ClaudeRow, task: str, words: str, how: str, arrives: bool = True) -> None:
@@ -400,17 +406,23 @@ class ClaudeLife:
         type: EventType,
         *,
         after: tuple[Link, ...] = (),
+        t: float | None = None,
+        call: str | None = None,
+        content: str | None = None,
         **fields: Any,
-    ) -> SeenEvent:
-        """An event of this life; an act of the agent takes what it was waiting for, a result does not."""
-        if type != "tool_result":
+    ) -> None:
+        """Tell an event of this life; an act of the agent takes what it was waiting for, a result does not."""
+        if type != "tool_result" and self.pending:
             after += self._due()
-        t = fields.pop("t", None) or row.t or None
-        answer = self.answers.get(fields.get("call") or "")
-        if answer is not None and not answer.acted:
-            answer.acted = True
-            t = answer.begun or t  # what a call says first began when the call did
-        return SeenEvent(
-            session=self.session, key=key, at=self.lives.at(row), agent=self.person.key, type=type, t=t,
-            order=(row.t, float(row.depth), float(place)), after=after, **fields,
+        t = t or row.t or None
+        if call is not None:
+            answer = self.answers.get(call)
+            if answer is not None and not answer.acted:
+                answer.acted = True
+                t = answer.begun or t  # what a call says first began when the call did
+        self.tell(
+            SeenEvent(
+                session=self.session, key=key, at=self.lives.at(row), agent=self.person.key, type=type, t=t, call=call,
+                order=(row.t, float(row.depth), float(place)), after=after, content=content, **fields,
+            )
         )  # fmt: skip

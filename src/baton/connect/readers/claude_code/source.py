@@ -58,7 +58,7 @@ class ClaudeCode:
         told: set[tuple[str, str | None, str]] = set()
         for files in _sessions(place, report):
             for seen in _read_session(files, report):
-                if isinstance(seen, SeenEvent) and seen.type == "message":
+                if type(seen) is SeenEvent and seen.type == "message":
                     told.add((seen.session, seen.to, (seen.content or "").strip()))
                 yield seen
         yield from letters_of(place, report, told)
@@ -233,10 +233,14 @@ def _tell(index: SessionIndex, metas: dict[str, Meta], pages: _Pages, report: Im
             if entry is None:
                 report.skip("an entry of a form that is not known", lives.at(row))
                 continue
-            yield from life.entry(row, entry)
+            life.entry(row, entry)
+            if life.told:
+                yield from life.told
+                life.told.clear()
         if person.key in journal and rows.get(person.key):
             lives.gives_back(person.key, journal[person.key], "ok", rows[person.key][-1], {})
-        yield from life.finish()
+        life.finish()
+        yield from life.told
 
 
 def _journal(paths: list[Path]) -> dict[str, str]:

@@ -151,12 +151,16 @@ def read_bundle(folder: Path, report: ImportReport) -> Iterator[Seen]:
         threads[member.key] = Thread(team, member, report)
     for thread, kind, item, where in steps:
         if thread in threads:
+            life = threads[thread]
             if kind == "bill":
-                yield from threads[thread].bill(where, item.usage, None, item.response_id)
+                life.bill(where, item.usage, None, item.response_id)
             else:
-                yield from threads[thread].entry(where, kind, item)
-    for told in threads.values():
-        yield from told.finish()
+                life.entry(where, kind, item)
+            yield from life.told
+            life.told.clear()
+    for life in threads.values():
+        life.finish()
+        yield from life.told
 
 
 def _events(log: Path, report: ImportReport) -> list[CodexEvent]:

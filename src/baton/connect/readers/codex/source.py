@@ -154,7 +154,8 @@ def _tell(looked: list[tuple[Rollout, Pages]], report: ImportReport) -> Iterator
             thread = told_threads[rollout.thread] = Thread(team, team.members[rollout.thread], report)
         yield from _life(thread, rollout, file, pages, report)
     for thread in told_threads.values():
-        yield from thread.finish()
+        thread.finish()
+        yield from thread.told
 
 
 def _look(looked: list[tuple[Rollout, Pages]], team: CodexTeam, *, results: bool) -> None:
@@ -192,4 +193,7 @@ def _life(thread: Thread, rollout: Rollout, file: int, pages: Pages, report: Imp
         if told is None:
             report.skip("an entry of a form that is not known", where.at)
         elif told[0] not in ("session_meta", "session"):
-            yield from thread.entry(where, *told)
+            thread.entry(where, *told)
+            if thread.told:
+                yield from thread.told
+                thread.told.clear()

@@ -9,7 +9,6 @@ whose words are not known.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -54,6 +53,8 @@ class Thread:
         self.team = team
         self.member = member
         self.report = report
+        self.told: list[Seen] = []
+        self.tell = self.told.append
         self.model: str | None = None
         self.answer: CodexAnswer | None = None
         self.answers = 0
@@ -68,8 +69,9 @@ class Thread:
         self.last_words: tuple[CodexAnswer, str] | None = None
         self.pending: list[Link] = [Link(member.spawn, "spawn")] if member.spawn is not None else []
 
-    def entry(self, where: Where, kind: str, item: CodexItem) -> Iterator[Seen]:
-        yield from self._told(where, kind, item)
+    def entry(self, where: Where, kind: str, item: CodexItem) -> None:
+        """What an entry tells goes to `told`, a list: generators within generators take their time."""
+        self._told(where, kind, item)
         if kind == "turn_context" or item.type == "task_started" or self._reaches(kind, item):
             self.latest = where.t or self.latest
 
@@ -79,25 +81,25 @@ class Thread:
         said = item.type in ("message", "agent_message") and item.role != "assistant"
         return kind == "response_item" and (said or item.type in _OUTPUTS)
 
-    def _told(self, where: Where, kind: str, item: CodexItem) -> Iterator[Seen]:
+    def _told(self, where: Where, kind: str, item: CodexItem) -> None:
         if kind == "response_item":
-            yield from self._item(where, item)
+            self._item(where, item)
         elif kind == "turn_context":
             self.model = item.model or self.model
         elif kind == "token_usage_record":
-            yield from self.bill(where, item.usage, item.thread_token_usage, item.response_id)
+            self.bill(where, item.usage, item.thread_token_usage, item.response_id)
         elif kind == "event_msg" and item.type == "token_count":
             info = item.info
             if info is not None:
-                yield from self.bill(where, info.last_token_usage, info.total_token_usage, None)
+                self.bill(where, info.last_token_usage, info.total_token_usage, None)
         elif kind == "event_msg" and item.type == "task_complete":
-            yield from self.turn_done(where)
+            self.turn_done(where)
         elif kind == "event_msg" and item.type == "user_message":
-            yield from self._person(where, text_of(item.message))
+            self._person(where, text_of(item.message))
         elif kind == "event_msg" and item.item is not None and item.item.type == "UserMessage":
-            yield from self._person(where, text_of(item.item.content))
+            self._person(where, text_of(item.item.content))
         elif kind == "compacted":
-            yield self._event(
+            self._event(
                 where, f"{self.member.key}/compacted/{where.mark}", "orchestrator_decision", decision="none",
                 content=text_of(item.message) or None, extra={"compaction": "history"},
             )  # fmt: skip
@@ -111,29 +113,29 @@ class Thread:
 
     # What the model says.
 
-    def _item(self, where: Where, item: CodexItem) -> Iterator[Seen]:
+    def _item(self, where: Where, item: CodexItem) -> None:
         kind = item.type
         if kind == "message" and item.role == "assistant":
-            yield from self._open(where)
+            self._open(where)
             answer = self._now()
             answer.words.append(text_of(item.content))
             answer.last, answer.ended = where, where.t
         elif kind == "reasoning":
-            yield from self._open(where)
+            self._open(where)
             self._now().ended = where.t
         elif kind in _CALLS:
-            yield from self._open(where)
+            self._open(where)
             answer = self._now()
             answer.tools += 1
             answer.ended = where.t
             answer.goes_on |= kind not in _RUN_BY_PROVIDER
-            yield from self._calls(where, item, answer)
+            self._calls(where, item, answer)
         elif kind in _OUTPUTS:
             self._heard()
-            yield from self._output(where, item)
+            self._output(where, item)
         elif kind == "message":
             self._heard()
-            yield from self._words(where, item)
+            self._words(where, item)
         elif kind == "agent_message":
             self._heard()
             self._letter(where, item)
@@ -144,11 +146,11 @@ class Thread:
         if self.answer is not None:
             self.answer.heard = True
 
-    def _open(self, where: Where) -> Iterator[Seen]:
+    def _open(self, where: Where) -> None:
         """A new answer, if the one before has its bill or was followed by anything."""
         answer = self.answer
         if answer is None or answer.heard or answer.usage is not None:
-            yield from self.close()
+            self.close()
             self._begin(where, self._due())
 
     def _begin(self, where: Where, due: tuple[Link, ...]) -> CodexAnswer:
@@ -161,7 +163,7 @@ class Thread:
         assert self.answer is not None
         return self.answer
 
-    def close(self) -> Iterator[Seen]:
+    def close(self) -> None:
         """The answer is whole: nothing more will come of it."""
         answer, self.answer = self.answer, None
         if answer is None:
@@ -174,35 +176,35 @@ class Thread:
                 extra[name] = count
         if answer.response:
             extra["response_id"] = answer.response
-        yield SeenCall(
+        self.tell(SeenCall(
             session=self.team.session, key=answer.key, at=answer.where.at, agent=self.member.key,
             order=answer.where.order, t=answer.begun or answer.where.t, policy=answer.model, completion=words,
             duration_s=max(0.0, answer.ended - answer.begun) if answer.ended and answer.begun else None,
             prompt_tokens=whole(usage.input_tokens), completion_tokens=whole(usage.output_tokens), extra=extra,
-        )  # fmt: skip
+        ))  # fmt: skip
         if answer.goes_on or not words or answer.last is None:
             self.pending[:0] = answer.due
             return
         if self.member.parent is None:
-            yield self._event(answer.last, f"{answer.key}/words", "orchestrator_decision", decision="stop",
+            self._event(answer.last, f"{answer.key}/words", "orchestrator_decision", decision="stop",
                               call=answer.key, content=words, after=answer.due, t=answer.begun)  # fmt: skip
         else:
-            yield from self._drop_words()
+            self._drop_words()
             self.last_words = (answer, words)
 
-    def _drop_words(self) -> Iterator[Seen]:
+    def _drop_words(self) -> None:
         """Words of a started thread after which its turn went on: no return."""
         if self.last_words is not None:
             answer, words = self.last_words
             self.last_words = None
-            yield self._event(
+            self._event(
                 answer.last or answer.where, f"{answer.key}/words", "orchestrator_decision", decision="none",
                 call=answer.key, content=words, after=answer.due, t=answer.begun,
             )  # fmt: skip
 
     def bill(
         self, where: Where, last: CodexUsage | None, total: CodexUsage | None, response: str | None
-    ) -> Iterator[Seen]:
+    ) -> None:
         if total is not None and total == self.total and response is None:
             self.report.join("a bill that repeats the one before")
             return
@@ -212,14 +214,14 @@ class Thread:
         if last is None or not (last.input_tokens or last.output_tokens or last.total_tokens):
             return
         if self.answer is None or self.answer.usage is not None:
-            yield from self.close()  # a bill without an answer: what was said is not in the file
+            self.close()  # a bill without an answer: what was said is not in the file
             self._begin(where, ()).heard = True
         answer = self._now()
         answer.usage, answer.response = last, response
 
-    def turn_done(self, where: Where) -> Iterator[Seen]:
+    def turn_done(self, where: Where) -> None:
         """A turn has ended; of a started thread, this is its return."""
-        yield from self.close()
+        self.close()
         if self.member.parent is None:
             return
         gave = self.member.gave[self.gave] if self.gave < len(self.member.gave) else None
@@ -233,17 +235,17 @@ class Thread:
             answer, _ = self.last_words
             call, due, t = answer.key, answer.due, answer.begun or where.t
             self.last_words = None
-        yield SeenEvent(
+        self.tell(SeenEvent(
             session=self.team.session, key=gave.key, at=where.at, agent=self.member.key, type="return", t=t,
             order=where.order, to=self.member.parent, content=gave.words, call=call, status="ok",
             after=due + self._due(),
-        )  # fmt: skip
+        ))  # fmt: skip
 
-    def finish(self) -> Iterator[Seen]:
-        yield from self.close()
-        yield from self._drop_words()
+    def finish(self) -> None:
+        self.close()
+        self._drop_words()
 
-    def _calls(self, where: Where, item: CodexItem, answer: CodexAnswer) -> Iterator[Seen]:
+    def _calls(self, where: Where, item: CodexItem, answer: CodexAnswer) -> None:
         key = item.call_id or item.id or f"{answer.key}/{answer.tools}"
         name = item.name or {"local_shell_call": "shell"}.get(
             item.type or "", (item.type or "").removesuffix("_call")
@@ -262,32 +264,32 @@ class Thread:
             fields["t"] = answer.begun  # what a call says first began when the call did
         if item.type == "function_call" and name in SPAWNS:
             child = self.team.started.get(key)
-            yield self._event(where, key, "spawn", to=child, tool=name, content=said,
+            self._event(where, key, "spawn", to=child, tool=name, content=said,
                               status=None if child else "failed", **fields)  # fmt: skip
         elif item.type == "function_call" and name in SENDS:
             decision: Decision = "delegate" if name in ("followup_task", "assign_task") else "communicate"
-            yield self._event(where, key, "message", to=to, content=said, decision=decision, **fields)
+            self._event(where, key, "message", to=to, content=said, decision=decision, **fields)
         elif item.type == "function_call" and name in WAITS:
-            yield self._event(where, key, "orchestrator_decision", decision="wait", content=words, **fields)
+            self._event(where, key, "orchestrator_decision", decision="wait", content=words, **fields)
         elif item.type == "function_call" and name in ENDS and to is not None:
-            yield self._event(where, key, "despawn", to=to, tool=name, **fields)
+            self._event(where, key, "despawn", to=to, tool=name, **fields)
         elif item.type == "function_call" and name in RESUMES:
-            yield self._event(where, key, "orchestrator_decision", decision="continue", content=words,
+            self._event(where, key, "orchestrator_decision", decision="continue", content=words,
                               extra={"resumes": told.id or told.target}, **fields)  # fmt: skip
         else:
             kind = "application/json" if words[:1] in "{[" else "text/plain"
-            yield self._event(where, key, "tool_call", tool=name, content=words, media_type=kind, **fields)
+            self._event(where, key, "tool_call", tool=name, content=words, media_type=kind, **fields)
 
     # What reaches the thread.
 
-    def _output(self, where: Where, item: CodexItem) -> Iterator[Seen]:
+    def _output(self, where: Where, item: CodexItem) -> None:
         key = item.call_id or item.id or f"{where.mark}"
         words = text_of(item.output) or text_of(item.tools)
         name = self.tools.get(key)
         if name in WAITS:
             out = decoded(AGENT_OUTPUTS, words)
             for agent, status in (out.status if out and isinstance(out.status, dict) else {}).items():
-                yield from self._arrives(where, agent, bytes(status))
+                self._arrives(where, agent, bytes(status))
         if name in SPAWNS | SENDS | WAITS | ENDS | RESUMES:
             return
         failed = _EXIT.search(words[:400]) or (_EXIT.search(words[-200:]) if words[:1] == "{" else None)
@@ -298,38 +300,38 @@ class Thread:
             or words.startswith(("unsupported call", "aborted"))
         )
         begun = self.called.pop(key, None)
-        yield self._event(
+        self._event(
             where, f"{key}/result", "tool_result", tool=name, content=words, status="failed" if bad else None, t=begun,
             duration_s=max(0.0, where.t - begun) if begun and where.t else None, after=(Link(key, "tool_dependency"),),
         )  # fmt: skip
 
-    def _words(self, where: Where, item: CodexItem) -> Iterator[Seen]:
+    def _words(self, where: Where, item: CodexItem) -> None:
         words = text_of(item.content)
         notice = _NOTICE.search(words)
         if notice is not None:
             told = decoded(NOTIFICATIONS, notice.group(1))
             if told is not None:
-                yield from self._arrives(where, told.agent_id or told.agent_path, bytes(told.status))
+                self._arrives(where, told.agent_id or told.agent_path, bytes(told.status))
             return
         if item.role != "user" or _CONTEXT.match(words):
             self.report.skip("a note of the program in the user's place", where.at)
         elif self.member.speaks:
             self.report.skip("words that an entry of their own repeats", where.at)
         else:
-            yield from self._person(where, words)
+            self._person(where, words)
 
-    def _person(self, where: Where, words: str) -> Iterator[Seen]:
+    def _person(self, where: Where, words: str) -> None:
         """Somebody says something: the task, another agent, or a person."""
         if self._mail(where):
             return
         if not self.asked:
             self.asked = True  # the task, or what the spawn has told
             if self.member.parent is None:
-                yield SeenSession(session=self.team.session, key=self.team.session, at=where.at, task=words)
+                self.tell(
+                    SeenSession(session=self.team.session, key=self.team.session, at=where.at, task=words)
+                )
             return
-        yield self._event(
-            where, f"{self.member.key}/person/{where.mark}", "human_intervention", content=words
-        )
+        self._event(where, f"{self.member.key}/person/{where.mark}", "human_intervention", content=words)
 
     def _mail(self, where: Where) -> bool:
         """Whether another thread has sent what is said here."""
@@ -361,7 +363,7 @@ class Thread:
         before = [gave for gave in self.team.members[agent].gave if where.t is None or gave.t <= where.t]
         return before[-1] if before else None
 
-    def _arrives(self, where: Where, name: str | None, status: bytes) -> Iterator[Seen]:
+    def _arrives(self, where: Where, name: str | None, status: bytes) -> None:
         """How an agent stands: one that has completed has returned, which its own thread tells."""
         agent = self.team.find(name)
         held = decoded(_STATUSES, status) or {}
@@ -373,10 +375,10 @@ class Thread:
             given = Gave(f"{agent}{self.team.mark}/return/0", where.t or 0.0, words)
             self.team.members[agent].gave.append(given)
             bad: Status = "failed" if "errored" in held else "ok"
-            yield SeenEvent(
+            self.tell(SeenEvent(
                 session=self.team.session, key=given.key, at=where.at, agent=agent, type="return", t=where.t,
                 order=(0.0, where.t or 0.0), to=self.team.members[agent].parent, content=words, status=bad,
-            )  # fmt: skip
+            ))  # fmt: skip
         if given is not None:
             self._receive(given.key)
 
@@ -401,8 +403,10 @@ class Thread:
         after: tuple[Link, ...] = (),
         t: float | None = None,
         **fields: Any,
-    ) -> SeenEvent:
-        return SeenEvent(
-            session=self.team.session, key=key, at=where.at, agent=self.member.key, type=type, t=t or where.t,
-            order=where.order, after=after, **fields,
+    ) -> None:
+        self.tell(
+            SeenEvent(
+                session=self.team.session, key=key, at=where.at, agent=self.member.key, type=type, t=t or where.t,
+                order=where.order, after=after, **fields,
+            )
         )  # fmt: skip
