@@ -349,10 +349,10 @@ def _bill(
     parts: CallParts, fresh: float | None, made: float | None, read: float | None, out: float | None
 ) -> None:
     """Take the highest of each count: an answer's parts repeat its bill as far as it was known."""
-    total = -1
+    total = -1.0
     for part in (fresh, made, read):
         if part is not None and 0 <= part < _COUNTED:
-            total = max(total, 0) + part
+            total = max(total, 0.0) + part
     if total >= 0 and (parts.prompt_tokens is None or total > parts.prompt_tokens):
         parts.prompt_tokens = int(total)
     if read is not None and 0 <= read < _COUNTED and read > (parts.cached or -1):
