@@ -43,6 +43,8 @@ class ProgressNote(Struct, gc=False):
 
     type: str | None = None
     agentId: str | None = None
+    message: Raw = Raw(b"")
+    """The entry of the agent that it repeats, as far as a version repeats them."""
 
 
 class HeadMessage(Struct, gc=False):
@@ -138,6 +140,18 @@ class ClaudeEntry(Struct, gc=False):
     isApiErrorMessage: bool | None = None
 
 
+class Repeated(Struct, gc=False):
+    """What a sign of life repeats."""
+
+    message: ClaudeEntry | None = None
+
+
+class Echo(Struct, gc=False):
+    """A sign of life in a session's file that repeats an entry of an agent."""
+
+    data: Repeated | None = None
+
+
 class SpawnInput(Struct, gc=False):
     """Arguments of the tool that starts an agent (`Task`, later `Agent`)."""
 
@@ -216,6 +230,7 @@ def decoder(kind: Any) -> msgspec.json.Decoder[Any]:
 
 HEADS: msgspec.json.Decoder[Head] = decoder(Head)
 ENTRIES: msgspec.json.Decoder[ClaudeEntry] = decoder(ClaudeEntry)
+ECHOES: msgspec.json.Decoder[Echo] = decoder(Echo)
 SPAWN_INPUTS: msgspec.json.Decoder[SpawnInput] = decoder(SpawnInput)
 SEND_INPUTS: msgspec.json.Decoder[SendInput] = decoder(SendInput)
 SPAWN_RESULTS: msgspec.json.Decoder[SpawnResult] = decoder(SpawnResult)
@@ -226,8 +241,13 @@ TEAMS: msgspec.json.Decoder[ClaudeTeam] = decoder(ClaudeTeam)
 
 
 def entry_of(line: bytes) -> ClaudeEntry | None:
+    """An entry, or that which it repeats."""
     try:
-        return ENTRIES.decode(line)
+        entry = ENTRIES.decode(line)
+        if entry.type != "progress":
+            return entry
+        echo = ECHOES.decode(line)
+        return None if echo.data is None else echo.data.message
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 

@@ -52,6 +52,7 @@ _NO_JSON = "a line that is not JSON"
 _OTHER_FORM = "an entry of a form that is not known"
 _UNKNOWN = "a type of entry that is not known"
 _TWICE = "an entry that is there twice"
+_REPEATED = "an agent's entry that its transcript has and the session's file repeats"
 
 
 class ClaudeRow(Struct, gc=False):
@@ -117,6 +118,8 @@ class SessionIndex(Struct):
     """Agent -> its first entry."""
     listed: set[str] = field(default_factory=set)
     """Agents whose transcript lies in the session's own folder."""
+    echoed: set[str] = field(default_factory=set)
+    """Agents whose transcript is not there: known by what the session's file repeats of it."""
     roots: dict[str, str] = field(default_factory=dict)
     """Agent of an inline side chain -> the prompt that it opens with."""
 
@@ -133,6 +136,14 @@ class _Found(Struct, gc=False):
     """The line itself, if it names agents: it is looked into before the rest."""
 
 
+class _Echo(Struct, gc=False):
+    """An agent's entry as the session's file repeats it, with its place there."""
+
+    session: str
+    found: _Found
+    row: ClaudeRow
+
+
 class Indexer:
     """Goes through the files once and fills the sessions' indexes."""
 
@@ -141,6 +152,7 @@ class Indexer:
         self.sessions: dict[str, SessionIndex] = {}
         self._uuids: dict[str, set[str]] = {}
         """Session -> its entries so far."""
+        self._echoes: list[_Echo] = []
 
     def session(self, key: str) -> SessionIndex:
         found = self.sessions.get(key)
@@ -155,6 +167,7 @@ class Indexer:
         """
         chain = EntryChain()
         found: list[_Found] = []
+        echoes: list[tuple[_Found, Head]] = []
         notes: Counter[str] = Counter()
         decode, link = HEADS.decode, chain.add
         with path.open("rb", buffering=1 << 20) as lines:
@@ -183,6 +196,8 @@ class Indexer:
                         found.append(_Found(head, number, start, end, t, names))
                     elif self._is_read(head, line):
                         found.append(_Found(head, number, start, end, t, None))
+                    elif (echo := self._sign_of_life(head)) is not None:
+                        echoes.append((_Found(echo[0], number, start, end, t, echo[1]), head))
                     else:
                         notes[kind or "None"] += 1
                 start = end
@@ -190,6 +205,30 @@ class Indexer:
         self._left_out(notes)
         chain.settle()
         self._place(found, chain, (file, agent, session, forced))
+        for one, head in echoes:
+            note = head.data
+            assert isinstance(note, ProgressNote) and note.agentId is not None
+            t, depth = chain.settled.get(head.uuid or "", (one.t or 0.0, 0))
+            uuid = one.head.uuid or f"{file}:{one.line}"
+            row = ClaudeRow(t, depth, uuid, file, one.line, one.start, one.end, note.agentId)
+            self._echoes.append(_Echo(session if forced else head.sessionId or session, one, row))
+
+    def settle(self) -> None:
+        """After the last file: agents whose transcript was in none of them are told by what others repeat of it."""
+        told = {(index.key, row.agent) for index in self.sessions.values() for row in index.rows}
+        for echo in self._echoes:
+            index = self.session(echo.session)
+            if (index.key, echo.row.agent) in told:
+                self.report.join(_REPEATED)
+            elif echo.row.uuid in (known := self._uuids.setdefault(index.key, set())):
+                self.report.join(_TWICE)
+            else:
+                known.add(echo.row.uuid)
+                index.echoed.add(echo.row.agent)
+                index.rows.append(echo.row)
+                index.first[echo.row.agent] = min(echo.row.t, index.first.get(echo.row.agent, echo.row.t))
+                self._take(index, echo.found, echo.row)
+        self._echoes.clear()
 
     def _left_out(self, notes: Counter[str]) -> None:
         for kind, times in notes.items():
@@ -207,14 +246,21 @@ class Indexer:
             return head.subtype == "compact_boundary"
         if kind == "queue-operation":
             return b'"enqueue"' in line and b"<task-notification>" in line
-        note = head.data
-        if isinstance(note, ProgressNote) and note.type == "agent_progress":
-            self._sign_of_life(head, note)
         return False
 
-    def _sign_of_life(self, head: Head, note: ProgressNote) -> None:
-        if note.agentId and head.parentToolUseID and head.sessionId:
+    def _sign_of_life(self, head: Head) -> tuple[Head, bytes | None] | None:
+        """What a sign of life repeats of an agent's transcript: the entry, and its line if it names agents."""
+        note = head.data
+        if not isinstance(note, ProgressNote) or note.type != "agent_progress" or not note.agentId:
+            return None
+        if head.parentToolUseID and head.sessionId:
             self.session(head.sessionId).children.setdefault(head.parentToolUseID, note.agentId)
+        line = bytes(note.message)
+        echo = decoded(HEADS, line) if line.startswith(b"{") else None
+        if echo is None or echo.message is None or echo.type not in ("user", "assistant"):
+            return None
+        names = _asks(echo) if echo.type == "assistant" else _names_agents(echo, line)
+        return echo, line if names else None
 
     def _place(
         self,
@@ -253,12 +299,15 @@ class Indexer:
                 index.version = max(index.version or "", version or "") or None
             if t and (agent not in first or t < first[agent]):
                 first[agent] = t
-            if head.type == "assistant":
-                self._answer(index, head, row)
-                if one.names is not None:
-                    self._asks(index, row, one.names)
-            elif one.names is not None:
-                self._result(index, head, row, one.names)
+            self._take(index, one, row)
+
+    def _take(self, index: SessionIndex, one: _Found, row: ClaudeRow) -> None:
+        if one.head.type == "assistant":
+            self._answer(index, one.head, row)
+            if one.names is not None:
+                self._asks(index, row, one.names)
+        elif one.names is not None:
+            self._result(index, one.head, row, one.names)
 
     def _answer(self, index: SessionIndex, head: Head, row: ClaudeRow) -> None:
         message = head.message

@@ -36,6 +36,7 @@ from baton.connect.seen import Link, Seen, SeenAgent, SeenCall, SeenEvent, SeenS
 from baton.trace.vocabulary import Decision, EventType, Status
 
 _MOST_CHARACTERS = 12  # of one token, on average over an answer
+_TOO_LOW = "a count of output that its words belie, as its stream began with it: kept, and too low"
 _OUTPUT_TOOLS = frozenset({"TaskOutput", "AgentOutputTool", "AgentOutput"})
 _STATUS: dict[str, Status] = {
     "completed": "ok", "failed": "failed", "error": "failed", "killed": "cancelled", "stopped": "cancelled",
@@ -117,11 +118,9 @@ class ClaudeLife:
                 self.tell(msgspec.structs.replace(given.event, after=self._due()))
         # Some versions write the counts that a started agent's stream began with, and never the last ones. Such an
         # agent has answers longer than their tokens can be; then none of its counts that no end stands beside is sure.
-        begun = any(
-            call.finish_reason is None
-            and size > _MOST_CHARACTERS * (call.completion_tokens or 0) + _MOST_CHARACTERS
-            for call, size in self.held
-            if call.completion_tokens is not None
+        # What a session's file repeats of an agent has such counts alone.
+        begun = self.person.key in self.lives.index.echoed or any(
+            _belied(call, size) for call, size in self.held
         )
         for call, _ in self.held:
             unsure = begun and call.finish_reason is None and call.completion_tokens is not None
@@ -190,10 +189,13 @@ class ClaudeLife:
             completion_tokens=None if unbilled else parts.completion_tokens,
             finish_reason=answer.reason, status="failed" if answer.failed else None, extra=extra,
         )  # fmt: skip
+        size = answer.size + len(words) + len(thought)
         if self.person.key == MAIN:
+            if _belied(call, size):
+                self.lives.report.mend(_TOO_LOW, self.lives.at(first))
             self.tell(call)
         else:
-            self.held.append((call, answer.size + len(words) + len(thought)))
+            self.held.append((call, size))
         if answer.tools == 0 and (words or answer.failed):
             self._last_words(row, answer, words)
 
@@ -426,3 +428,9 @@ class ClaudeLife:
                 order=(row.t, float(row.depth), float(place)), after=after, content=content, **fields,
             )
         )  # fmt: skip
+
+
+def _belied(call: SeenCall, size: int) -> bool:
+    """Whether an answer without an end is longer than its tokens can be."""
+    most = _MOST_CHARACTERS * ((call.completion_tokens or 0) + 1)
+    return call.finish_reason is None and call.completion_tokens is not None and size > most

@@ -171,6 +171,7 @@ def _read_session(paths: list[Path], report: ImportReport) -> Iterator[Seen]:
                 metas[agent] = meta
         own.append(path)
         indexer.add(path, len(own) - 1, agent, _session_of(path), forced="subagents" in path.parts)
+    indexer.settle()
     pages = _Pages(own)
     try:
         for index in indexer.sessions.values():

@@ -1,0 +1,115 @@
+"""A session's file by itself: what it repeats of its agents' work, where their own transcripts are not beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from coder_files import Transcript, arrows, counts, imported
+
+from baton.connect.import_report import ImportReport
+from baton.connect.readers.claude_code.source import ClaudeCode
+from baton.testing.check_sources import check_source
+from baton.trace.trace import Trace
+
+ASKED = {"prompt": "look for it", "description": "scout", "subagent_type": "Explore"}
+
+
+def agents_own() -> Transcript:
+    """The transcript of the agent: two answers with three tools between them, words that no echo has."""
+    own = Transcript(agentId="a77", isSidechain=True)
+    own.clock = 2.1
+    own.user("look for it")
+    own.says("x", "I begin", out=1)
+    own.says("x", ("g1", "Grep", {"pattern": "q" * 90}), out=1)
+    own.says("x", ("g2", "Glob", {"pattern": "**/*.odd"}), out=1)
+    own.result("g1", "three lines")
+    own.result("g2", "nothing", error=True)
+    own.says("y", ("r1", "Read", {"file_path": "/z" * 60}), out=25)
+    own.result("r1", "its text")
+    own.says("z", "found", out=2)
+    return own
+
+
+def session(own: Transcript) -> Transcript:
+    """The session's file, with an echo of every entry of the agent that calls a tool or answers one."""
+    main = Transcript()
+    main.user("find it")
+    main.says("m1", ("t1", "Task", ASKED), out=400)
+    for line in own.lines:
+        content = line["message"]["content"]
+        if isinstance(content, str) or content[0]["type"] != "text":
+            main.clock = max(main.clock, 2.0)
+            echo(main, line)
+    told = {"status": "completed", "agentId": "a77", "content": [{"type": "text", "text": "found"}]}
+    main.clock = 30.0
+    main.result("t1", "found", toolUseResult=told)
+    main.says("m2", "here it is", out=5)
+    return main
+
+
+def echo(main: Transcript, line: dict[str, Any]) -> None:
+    inner = {key: line[key] for key in ("type", "message", "uuid", "timestamp")}
+    data = {"type": "agent_progress", "agentId": "a77", "message": inner, "normalizedMessages": []}
+    main.add("progress", data=data, parentToolUseID="t1", toolUseID="agent_msg_1", timestamp=line["timestamp"])
+
+
+def read(place: Path) -> tuple[Trace, ImportReport]:
+    traces, report = imported(ClaudeCode(), place)
+    assert len(traces) == 1
+    return traces[0], report
+
+
+def test_an_agent_without_a_transcript_is_known_by_its_echoes(tmp_path: Path) -> None:
+    trace, report = read(session(agents_own()).write(tmp_path / "s1.jsonl"))
+    assert arrows(trace, "spawn") == [("main", "scout")]
+    assert arrows(trace, "return") == [("scout", "main")]
+    called = [(event.agent, event.tool) for event in trace.events if event.type == "tool_call"]
+    assert called == [("scout", "Grep"), ("scout", "Glob"), ("scout", "Read")]
+    results = [(event.tool, event.status) for event in trace.events if event.type == "tool_result"]
+    assert sorted(results) == [("Glob", "failed"), ("Grep", "ok"), ("Read", "ok")]
+    # Two of its three answers are echoed, 123 tokens asked each; what they said is counted nowhere.
+    calls = [(call.prompt_tokens, call.completion_tokens) for call in trace.calls if call.agent == "scout"]
+    assert calls == [(123, None), (123, None)]
+    assert counts(trace)["in"] == 4 * 123 and counts(trace)["out"] == 405
+    assert not any(event.inferred for event in trace.events)
+    assert not any("progress" in reason for reason in report.skipped)
+
+
+def test_echoes_add_nothing_to_a_transcript(tmp_path: Path) -> None:
+    own = agents_own()
+    alone = tmp_path / "alone"
+    main = Transcript()
+    main.lines = [line for line in session(own).lines if line["type"] != "progress"]
+    main.write(alone / "s1.jsonl")
+    own.write(alone / "s1" / "subagents" / "agent-a77.jsonl")
+    both = tmp_path / "both"
+    session(own).write(both / "s1.jsonl")
+    own.write(both / "s1" / "subagents" / "agent-a77.jsonl")
+    without, _ = read(alone)
+    with_echoes, report = read(both)
+    assert counts(with_echoes) == counts(without) == {
+        "spawn": 1, "tool_call": 3, "tool_result": 3, "return": 1, "orchestrator_decision": 1, "calls": 5,
+        "in": 5 * 123, "out": 405,
+    }  # fmt: skip
+    assert report.joined["an agent's entry that its transcript has and the session's file repeats"] == 7
+
+
+def test_a_session_with_echoes_bears_shuffles_and_doubles(tmp_path: Path) -> None:
+    session(agents_own()).write(tmp_path / "s1.jsonl")
+    check_source(ClaudeCode(), tmp_path, bears=("shuffled", "doubled", "strange lines", "cut"))
+
+
+def test_an_output_count_that_its_words_belie_is_told(tmp_path: Path) -> None:
+    """Versions 2.0.74 to 2.1.52 end the main agent's answers with the count their stream began with."""
+    script = Transcript()
+    script.user("go")
+    script.says("a", ("t1", "Bash", {"command": "x" * 300}), out=2)
+    script.result("t1", "y")
+    script.says("b", "short", out=2)
+    script.says("c", "z" * 300, out=2, reason="end_turn")
+    trace, report = read(script.write(tmp_path / "s1.jsonl"))
+    assert [call.completion_tokens for call in trace.calls] == [2, 2, 2]
+    told = "a count of output that its words belie, as its stream began with it: kept, and too low"
+    assert report.mended == {told: 1}
+    assert report.places[told] == ["s1.jsonl:2"]
