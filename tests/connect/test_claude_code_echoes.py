@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -113,3 +114,29 @@ def test_an_output_count_that_its_words_belie_is_told(tmp_path: Path) -> None:
     told = "a count of output that its words belie, as its stream began with it: kept, and too low"
     assert report.mended == {told: 1}
     assert report.places[told] == ["s1.jsonl:2"]
+
+
+def test_what_the_program_tells_a_team_is_no_message_of_an_agent(tmp_path: Path) -> None:
+    """`system` writes to a lead that a teammate has gone: that is the teammate's end, and nobody's words."""
+    lead = Transcript(version="2.1.81")
+    lead.user("go")
+    lead.says("a", ("t1", "Agent", {"prompt": "be o'dea", "name": "o'dea", "team_name": "crew"}))
+    told = {"status": "teammate_spawned", "agent_id": "o'dea@crew"}
+    lead.result("t1", "Spawned successfully.", toolUseResult=told)
+    letter = '<teammate-message teammate_id="%s">\n%s\n</teammate-message>'
+    lead.user(letter % ("o'dea", "all is well"))
+    gone = '{"type":"teammate_terminated","message":"o\'dea has shut down."}'
+    lead.user(letter % ("system", gone))
+    lead.user(letter % ("system", '{"type":"another_note"}'))
+    lead.says("b", "done")
+    inbox = tmp_path / "teams" / "crew" / "inboxes" / "team-lead.json"
+    inbox.parent.mkdir(parents=True)
+    inbox.write_text(json.dumps([{"from": "system", "text": gone, "timestamp": "2026-03-01T12:00:05Z"}]))
+    (tmp_path / "teams" / "crew" / "config.json").write_text(json.dumps({"leadSessionId": "s1"}))
+    lead.write(tmp_path / "projects" / "p" / "s1.jsonl")
+    trace, report = read(tmp_path)
+    assert {event.agent for event in trace.events} == {"main", "o'dea"}
+    assert arrows(trace, "message") == [("o'dea", "main")]
+    assert arrows(trace, "despawn") == [("main", "o'dea")]
+    assert report.skipped["a note of the program in the user's place"] == 1
+    assert report.skipped["a note of the program in a team's inbox"] == 1

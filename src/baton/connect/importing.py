@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -31,6 +32,7 @@ from baton.trace.trace import Trace
 _DEEPEST = 8
 _LOOKED_AT = 100_000
 _NO_KIND = "a file of no kind that is known"
+_OTHER_KIND = "a file of another kind than was asked for"
 _STUMBLES = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 _NOT_DATA = frozenset((IMPORTED, ".DS_Store"))
 
@@ -163,6 +165,9 @@ def found_in(
         for place in places:
             if not place.exists():
                 raise UsageError(f"there is no {place}. Give a file or a folder that is there.")
+            if place.is_dir():
+                for path in _strangers(place, source):
+                    report.skip(_OTHER_KIND, str(path))
         return [(source, place) for place in places]
     sources = [find_source(kind) for kind in registry.names("source")]
     found: list[tuple[Source, Path]] = []
@@ -186,9 +191,14 @@ def _looked_into(
     readers = recognised(place, sources)
     # A folder that several kinds lay claim to holds files of several kinds.
     if readers and (len(readers) == 1 or not place.is_dir() or depth == _DEEPEST):
-        if place.is_dir():
-            _tell_strangers(place, readers[0], report)
         yield readers[0], place
+        if place.is_dir():
+            for path in _strangers(place, readers[0]):
+                others = recognised(path, sources)
+                if others:
+                    yield others[0], path
+                else:
+                    report.skip(_NO_KIND, str(path))
     elif place.is_dir() and depth < _DEEPEST:
         for child in sorted(place.iterdir()):
             if child.name not in _NOT_DATA and not child.name.startswith("."):
@@ -197,14 +207,19 @@ def _looked_into(
         report.skip(_NO_KIND, str(place))
 
 
-def _tell_strangers(folder: Path, reader: Source, report: ImportReport) -> None:
-    """Of a folder of separate files that one reader takes whole: the files that it does not know."""
-    files = sorted(folder.glob("*.jsonl"))
+def _strangers(folder: Path, reader: Source) -> Iterator[Path]:
+    """Of a folder that one reader takes: the files that it does not know, one by one or by a folder they are in."""
+    files = sorted(islice(folder.rglob("*.jsonl"), _LOOKED_AT))
     known = {path for path in files if recognised(path, [reader])}
-    if known:
-        for path in files:
-            if path not in known:
-                report.skip(_NO_KIND, str(path))
+    above = {parent for path in known for parent in path.parents}
+    whole: dict[Path, bool] = {}  # folders of which it knows no file and which it takes all the same
+    for path in files:
+        if path not in known:
+            parent = path.parent
+            if parent not in whole:
+                whole[parent] = parent not in above and bool(recognised(parent, [reader]))
+            if not whole[parent]:
+                yield path
 
 
 def recognised(place: Path, sources: Iterable[Source]) -> list[Source]:

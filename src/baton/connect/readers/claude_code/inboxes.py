@@ -9,6 +9,7 @@ from baton.connect.import_report import ImportReport
 from baton.connect.readers.claude_code.entries import INBOXES, TEAMS, decoded
 from baton.connect.readers.claude_code.index import MAIN
 from baton.connect.readers.claude_code.people import LEAD
+from baton.connect.readers.claude_code.texts import PROGRAM_SENDER
 from baton.connect.readers.iso_time import seconds
 from baton.connect.seen import Seen, SeenAgent, SeenEvent, SeenSession
 
@@ -31,6 +32,9 @@ def letters_of(place: Path, report: ImportReport, told: set[tuple[str, str | Non
         yield SeenAgent(session=session, key=to, name=None if to == MAIN else inbox.stem)
         for number, letter in enumerate(letters):
             report.read()
+            if letter.sender == PROGRAM_SENDER:
+                report.skip("a note of the program in a team's inbox", f"{inbox.name}:{number + 1}")
+                continue
             sender = _member(letter.sender or "unknown", team.name)
             t = seconds(letter.timestamp)
             text = letter.text or ""

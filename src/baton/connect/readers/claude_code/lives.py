@@ -31,7 +31,7 @@ from baton.connect.readers.claude_code.index import (
     ClaudeRow,
 )
 from baton.connect.readers.claude_code.people import SessionAgent
-from baton.connect.readers.claude_code.texts import ClaudeLetter, kind_of, letters, notices
+from baton.connect.readers.claude_code.texts import PROGRAM_SENDER, ClaudeLetter, gone_in, kind_of, letters, notices
 from baton.connect.seen import Link, Seen, SeenAgent, SeenCall, SeenEvent, SeenSession
 from baton.trace.vocabulary import Decision, EventType, Status
 
@@ -374,6 +374,13 @@ class ClaudeLife:
                 continue
             key = f"{row.uuid}/letter/{number}"
             sender = self.lives.people.find(letter.sender)
+            if sender is None and letter.sender == PROGRAM_SENDER:
+                gone = self.lives.people.find(gone_in(letter.text))
+                if gone is None or gone == self.person.key:
+                    self.lives.report.skip("a note of the program in the user's place", self.lives.at(row))
+                else:
+                    yield self._event(row, number, key, "despawn", to=gone, content=letter.text)
+                continue
             if sender is None or sender == self.person.key:  # somebody whose transcript is not here
                 sender = f"mate:{letter.sender}"
                 self.lives.people.names[letter.sender] = sender

@@ -39,6 +39,7 @@ _OF_THE_PROGRAM = ("acompact", "aprompt_suggestion", "aside_question", "asession
 """Agents that the program starts for itself: they repeat a conversation to shorten or to title it."""
 _LOOKS = 40  # lines in which a file must show what it is
 _OPEN = 64
+_JOURNAL = "journal.jsonl"
 
 
 class ClaudeCode:
@@ -50,13 +51,13 @@ class ClaudeCode:
     def recognises(self, place: Path) -> bool:
         if place.is_dir():
             return any(_shows(path) for path in islice(place.rglob("*.jsonl"), 16))
-        return place.suffix == ".jsonl" and _shows(place)
+        return place.suffix == ".jsonl" and (_is_journal(place) or _shows(place))
 
     def read(self, place: Path, report: ImportReport) -> Iterator[Seen]:
         if not place.exists():
             raise UsageError(f"{place} is not there. Type the path of a session file or of a folder of them.")
         told: set[tuple[str, str | None, str]] = set()
-        for files in _sessions(place, report):
+        for files in _sessions(place):
             for seen in _read_session(files, report):
                 if type(seen) is SeenEvent and seen.type == "message":
                     told.add((seen.session, seen.to, (seen.content or "").strip()))
@@ -83,12 +84,13 @@ def _shows(path: Path) -> bool:
     return False
 
 
-def _transcripts(folder: Path, report: ImportReport | None = None) -> Iterator[Path]:
-    for path in sorted(folder.rglob("*.jsonl")):
-        if _shows(path):
-            yield path
-        elif report is not None:
-            report.skip("a file that is no transcript of Claude Code", path.name)
+def _is_journal(path: Path) -> bool:
+    """Whether it is the journal of a workflow, which is read with the agents beside it."""
+    return path.name == _JOURNAL and "workflows" in path.parts and any(path.parent.glob("agent-*.jsonl"))
+
+
+def _transcripts(folder: Path) -> Iterator[Path]:
+    return (path for path in sorted(folder.rglob("*.jsonl")) if _shows(path))
 
 
 def _session_of(path: Path) -> str:
@@ -113,10 +115,10 @@ def _says(path: Path, other: str) -> str:
     return other
 
 
-def _sessions(place: Path, report: ImportReport) -> Iterator[list[Path]]:
+def _sessions(place: Path) -> Iterator[list[Path]]:
     """The files of each session."""
     if place.is_dir():
-        found = list(_transcripts(place, report))
+        found = list(_transcripts(place))
         beside = place.with_name(place.name + ".jsonl")
         if beside.is_file():  # the folder of one session, named after its file
             found.insert(0, beside)
@@ -124,7 +126,7 @@ def _sessions(place: Path, report: ImportReport) -> Iterator[list[Path]]:
         found = [place]
         if not place.name.startswith("agent-"):
             folder = place.with_suffix("")
-            found += _transcripts(folder, report) if folder.is_dir() else ()
+            found += _transcripts(folder) if folder.is_dir() else ()
             mine = _session_of(place)
             found += [
                 path for path in sorted(place.parent.glob("agent-*.jsonl")) if _session_of(path) == mine
@@ -249,7 +251,7 @@ def _journal(paths: list[Path]) -> dict[str, str]:
     found: dict[str, str] = {}
     for folder in sorted({path.parent for path in paths if "workflows" in path.parts}):
         try:
-            lines = (folder / "journal.jsonl").read_bytes().splitlines()
+            lines = (folder / _JOURNAL).read_bytes().splitlines()
         except OSError:
             continue
         for line in lines:

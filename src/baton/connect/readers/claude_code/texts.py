@@ -22,6 +22,9 @@ _PROGRAM = (
     "This session is being continued from a previous conversation",
 )
 _FROM_ANOTHER = "Another Claude session sent a message:"
+PROGRAM_SENDER = "system"
+"""Who a letter is from that the program itself writes to a team."""
+_GONE = re.compile(r'"teammate_terminated".*?"message"\s*:\s*"(.+?) has shut down')
 _AGENT_ID = re.compile(r"\bagentId: ([\w@.-]+)")
 
 Kind = Literal["notice", "letter", "program", "interrupted", "command", "words"]
@@ -63,6 +66,12 @@ def kind_of(text: str) -> Kind:
     if start.startswith("[Request interrupted by user"):
         return "interrupted"
     return "words"
+
+
+def gone_in(text: str) -> str | None:
+    """The teammate that has ended, as the program's own letter says."""
+    match = _GONE.search(text)
+    return match.group(1) if match else None
 
 
 def notices(text: str) -> list[Notice]:
