@@ -59,3 +59,22 @@ def test_a_file_is_named_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert main(["import", str(tmp_path / "in"), "--out", str(tmp_path / "out"), "--json"]) == 0
     skipped = json.loads(capsys.readouterr().out)["report"]["skipped"]
     assert skipped == {STRANGER: 1}
+
+
+def test_what_one_file_loses_stands_before_what_every_file_loses(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    claude = Transcript("s9")
+    claude.user("go")
+    for kind in ("mode", "summary", "system", "tag", "last-prompt", "ai-title", "agent-name"):
+        claude.add(kind)
+        claude.add(kind)
+    claude.says("a", "gone")
+    path = claude.write(tmp_path / "in" / "s9.jsonl")
+    path.write_bytes(path.read_bytes() + b"{ torn\n")
+    (tmp_path / "in" / "strange.jsonl").write_text('{"display":"go"}\n')
+    assert main(["import", str(tmp_path / "in"), "--out", str(tmp_path / "out")]) == 0
+    skipped = [line for line in capsys.readouterr().out.splitlines() if "skipped" in line]
+    assert "strange.jsonl" in skipped[0] or "strange.jsonl" in skipped[1]
+    assert "s9.jsonl:17" in skipped[0] or "s9.jsonl:17" in skipped[1]
+    assert "more reasons; all with: --json" in skipped[-1]

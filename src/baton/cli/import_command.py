@@ -116,9 +116,12 @@ def _lines(report: ImportReport) -> Iterator[Line]:
 
 
 def _part(title: str, counts: Counter[str], places: dict[str, list[str]]) -> Iterator[Line]:
-    for number, (reason, times) in enumerate(counts.most_common()):
+    # What is left out of every file says less than what is left out of one.
+    told = sorted(counts.most_common(), key=lambda one: one[0].startswith("a note of the program"))
+    for number, (reason, times) in enumerate(told):
         if number == _LISTED:
-            yield [(f"  {title:<9} and {len(counts) - _LISTED} more reasons; all with: --json", "dim")]
+            more = count(len(counts) - _LISTED, "more reason")
+            yield [(f"  {title:<9} and {more}; all with: --json", "dim")]
             return
         where = ", ".join(map(printable, places.get(reason, ())[:2]))
         yield [
