@@ -52,7 +52,9 @@ def session(own: Transcript) -> Transcript:
 def echo(main: Transcript, line: dict[str, Any]) -> None:
     inner = {key: line[key] for key in ("type", "message", "uuid", "timestamp")}
     data = {"type": "agent_progress", "agentId": "a77", "message": inner, "normalizedMessages": []}
-    main.add("progress", data=data, parentToolUseID="t1", toolUseID="agent_msg_1", timestamp=line["timestamp"])
+    main.add(
+        "progress", data=data, parentToolUseID="t1", toolUseID="agent_msg_1", timestamp=line["timestamp"]
+    )
 
 
 def read(place: Path) -> tuple[Trace, ImportReport]:
@@ -72,7 +74,8 @@ def test_an_agent_without_a_transcript_is_known_by_its_echoes(tmp_path: Path) ->
     # Two of its three answers are echoed, 123 tokens asked each; what they said is counted nowhere.
     calls = [(call.prompt_tokens, call.completion_tokens) for call in trace.calls if call.agent == "scout"]
     assert calls == [(123, None), (123, None)]
-    assert counts(trace)["in"] == 4 * 123 and counts(trace)["out"] == 405
+    assert counts(trace)["in"] == 4 * 123
+    assert counts(trace)["out"] == 405
     assert not any(event.inferred for event in trace.events)
     assert not any("progress" in reason for reason in report.skipped)
 
@@ -140,3 +143,20 @@ def test_what_the_program_tells_a_team_is_no_message_of_an_agent(tmp_path: Path)
     assert arrows(trace, "despawn") == [("main", "o'dea")]
     assert report.skipped["a note of the program in the user's place"] == 1
     assert report.skipped["a note of the program in a team's inbox"] == 1
+
+
+def test_what_an_editor_adds_is_not_what_a_person_says(tmp_path: Path) -> None:
+    script = Transcript()
+    opened = (
+        "<ide_opened_file>The user opened the file /a.md. This may or may not be related.</ide_opened_file>"
+    )
+    chosen = "<ide_selection>The user selected lines 2 to 3:\nx < y\n</ide_selection>"
+    for text in ("mend <b>it</b>", "and this", ""):
+        blocks = [{"type": "text", "text": part} for part in (opened, chosen, text) if part]
+        script.add("user", message={"role": "user", "content": blocks})
+        script.says(f"a{text}", "done", reason="end_turn")
+    trace, report = read(script.write(tmp_path / "s1.jsonl"))
+    assert trace.header.task_id == "mend <b>it</b>"
+    said = [trace.text(event.content_ref) for event in trace.events if event.type == "human_intervention"]
+    assert said == ["and this"]
+    assert report.skipped["a note of the program in the user's place"] == 1

@@ -207,7 +207,8 @@ class Indexer:
         self._place(found, chain, (file, agent, session, forced))
         for one, head in echoes:
             note = head.data
-            assert isinstance(note, ProgressNote) and note.agentId is not None
+            assert isinstance(note, ProgressNote)
+            assert note.agentId is not None
             t, depth = chain.settled.get(head.uuid or "", (one.t or 0.0, 0))
             uuid = one.head.uuid or f"{file}:{one.line}"
             row = ClaudeRow(t, depth, uuid, file, one.line, one.start, one.end, note.agentId)

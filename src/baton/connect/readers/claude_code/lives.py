@@ -31,7 +31,15 @@ from baton.connect.readers.claude_code.index import (
     ClaudeRow,
 )
 from baton.connect.readers.claude_code.people import SessionAgent
-from baton.connect.readers.claude_code.texts import PROGRAM_SENDER, ClaudeLetter, gone_in, kind_of, letters, notices
+from baton.connect.readers.claude_code.texts import (
+    PROGRAM_SENDER,
+    ClaudeLetter,
+    gone_in,
+    kind_of,
+    letters,
+    notices,
+    spoken,
+)
 from baton.connect.seen import Link, Seen, SeenAgent, SeenCall, SeenEvent, SeenSession
 from baton.trace.vocabulary import Decision, EventType, Status
 
@@ -335,7 +343,8 @@ class ClaudeLife:
         )  # fmt: skip
 
     def _words(self, row: ClaudeRow, text: str, place: int) -> None:
-        kind = kind_of(text)
+        text = spoken(text)
+        kind = kind_of(text) if text else "program"
         if kind == "notice":
             for notice in notices(text):
                 self._notice(row, notice.task, notice.result, notice.status)
@@ -379,7 +388,7 @@ class ClaudeLife:
                 if gone is None or gone == self.person.key:
                     self.lives.report.skip("a note of the program in the user's place", self.lives.at(row))
                 else:
-                    yield self._event(row, number, key, "despawn", to=gone, content=letter.text)
+                    self._event(row, number, key, "despawn", to=gone, content=letter.text)
                 continue
             if sender is None or sender == self.person.key:  # somebody whose transcript is not here
                 sender = f"mate:{letter.sender}"

@@ -11,6 +11,8 @@ _NOTICE = re.compile(r"<task-notification>(.*?)</task-notification>", re.DOTALL)
 _TEAMMATE = re.compile(r"<teammate-message\s+([^>]*)>(.*?)</teammate-message>", re.DOTALL)
 _ATTRIBUTE = re.compile(r'(\w+)="([^"]*)"')
 _REMINDER = re.compile(r"<system-reminder>.*?</system-reminder>", re.DOTALL)
+_EDITOR = re.compile(r"\s*<(ide_\w+)>.*?</\1>\s*", re.DOTALL)
+"""What an editor adds to a person's words: the file that is open, the lines that are chosen."""
 _PROGRAM = (
     "<local-command-stdout>",
     "<local-command-stderr>",
@@ -66,6 +68,13 @@ def kind_of(text: str) -> Kind:
     if start.startswith("[Request interrupted by user"):
         return "interrupted"
     return "words"
+
+
+def spoken(text: str) -> str:
+    """A text without what an editor put before it."""
+    while text.lstrip().startswith("<ide_") and (added := _EDITOR.match(text)) is not None:
+        text = text[added.end() :]
+    return text
 
 
 def gone_in(text: str) -> str | None:
