@@ -160,4 +160,4 @@ def test_the_limit_that_is_named_would_let_the_call_through(
 def test_a_training_run_is_not_resumed_as_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "recipe.toml").touch()
     assert main(["resume", str(tmp_path)]) == 2
-    assert f"baton train --resume {tmp_path}" in " ".join(capsys.readouterr().err.split())
+    assert f"baton train --resume --out {tmp_path}" in " ".join(capsys.readouterr().err.split())

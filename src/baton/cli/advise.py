@@ -6,6 +6,8 @@ import argparse
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from itertools import count as count_from
 from pathlib import Path
 
 import msgspec
@@ -21,7 +23,7 @@ from baton.compose.runs import traces_at
 from baton.compose.trust import recipe_in
 from baton.corpus.advice import QUESTIONS, ROLES, Advice, AdviceAnswers, advise
 from baton.errors import UsageError, nearest
-from baton.trace.formats.durable import naming
+from baton.trace.formats.durable import atomic_file
 from baton.trace.formats.recognition import run_beside
 from baton.trace.trace import Trace, drawn
 from baton.view.terminal.corpus_tables import named
@@ -68,8 +70,8 @@ def run(args: argparse.Namespace) -> int:
     advice = advise(answers)
     draft = _draft(traces, advice, args) if traces else None
     if draft is not None and place is not None:
-        with naming(place), place.open("x", encoding="utf-8") as file:
-            file.write(draft.toml)
+        with atomic_file(place) as file:  # whole or not there: the same words can be typed again
+            file.write(draft.toml.encode())
     following = train_line(advice.recipe) if draft is None else _following(draft, args)
     if args.json:
         return print_json({"answers": readings, "advice": advice, "drafted": draft, "type": following})
@@ -107,11 +109,16 @@ def _following(draft: DraftedRecipe, args: argparse.Namespace) -> str:
     """What to type next: keep the recipe, fill it in, or train by it."""
     if args.out is None:
         return f"{shlex.join(['baton', 'advise', *args.paths])} --out advised.toml"
-    name = Path(args.out).stem
-    train = shlex.join(
-        ["baton", "train", args.out, "--out", f"runs/{name}", *(["--trust"] if draft.trust else [])]
-    )
+    out = _free(Path("runs") / Path(args.out).stem)
+    train = shlex.join(["baton", "train", args.out, "--out", str(out), *(["--trust"] if draft.trust else [])])
     return f"fill in what is missing, then: {train}" if draft.missing else train
+
+
+def _free(place: Path) -> Path:
+    """A folder where nothing is yet, for training refuses one that holds runs."""
+    trained = place.with_name(f"{place.name}-trained")
+    numbered = (place.with_name(f"{trained.name}-{n}") for n in count_from(2))
+    return next(each for each in chain((place, trained), numbered) if not each.exists())
 
 
 def _draft_lines(draft: DraftedRecipe, place: Path | None, following: str) -> Iterator[Line]:

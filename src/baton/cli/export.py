@@ -7,6 +7,7 @@ that have credits.
 from __future__ import annotations
 
 import argparse
+import shlex
 from pathlib import Path
 
 from baton.cli import add_repeated, add_trace
@@ -99,8 +100,8 @@ def _rows(args: argparse.Namespace, out: Path) -> int:
     credited = [trace for trace in traces if trace.credits]
     if not credited:
         raise UsageError(
-            f"{args.path}: no trace in there has credits, which rows are made of. Type: baton credit {args.path} "
-            "--estimator group --out credited.jsonl, then export credited.jsonl."
+            f"{args.path}: no trace in there has credits, which rows are made of. Type: baton credit "
+            f"{shlex.quote(args.path)} --estimator group --out credited.jsonl, then export credited.jsonl."
         )
     out.parent.mkdir(parents=True, exist_ok=True)
     count = write_rows(training_rows(credited, estimator=args.estimator), args.format, out)

@@ -22,8 +22,9 @@ from baton.team.intervene import BarAgent, Drop, Force, Intervention, Replace
 from baton.trace.formats import format_of_name, write
 from baton.trace.formats.sqlite.store_read import list_traces
 from baton.trace.outcome import estimated_tokens
+from baton.trace.trace import Trace
 from baton.view.terminal.run_lines import describe
-from baton.view.text import tokens_said
+from baton.view.text import printable, tokens_said
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "  baton fork runs/sum --at worker2#2 --replace 0 --out runs/sum-fork\n"
         '  baton fork runs/sum --at orchestrator#1 --do "stop I do not know" --out stopped.jsonl\n'
         "  baton fork runs/sum --bar worker3 --out without.jsonl\n"
-        '  baton fork runs/flagship --trace after-0 --at orchestrator#1 --do "stop" --out trained.jsonl'
+        '  baton fork runs/flagship --trace after-0 --at orchestrator#1 --do "stop none" --out trained.jsonl'
     )
     add_trace(parser, "a trace that `baton run` or `baton train` made")
     parser.add_argument("--at", metavar="EVENT", help="the event that is different (see `baton show`)")
@@ -72,6 +73,8 @@ def run(args: argparse.Namespace) -> int:
     write(made.trace, out)
     for said in uncounted_usage([team]):
         remark(f"baton fork: {said}")
+    if args.do is not None:
+        _tell_if_invalid(made.trace, args.at, args.do)
     usage = made.usage
     kept = usage.tokens_reused and estimated_tokens(trace)
     ran, reused = tokens_said(usage.tokens_run, usage.estimated_run), tokens_said(usage.tokens_reused, kept)
@@ -86,6 +89,14 @@ def run(args: argparse.Namespace) -> int:
     say(f"changed  {len(made.invalidated)} of {len(trace.events)} events: {_some(made.invalidated)}")
     say(f"fork     {made.trace.trace_id} in {out}")
     return 0
+
+
+def _tell_if_invalid(made: Trace, at: str, do: str) -> None:
+    """An action that was not open there changed nothing but the turn: before and after then compare something else."""
+    event = next((event for event in made.events if event.id == at), None)
+    if event is not None and event.status == "invalid":
+        why = printable(made.text(event.content_ref) or "it was invalid")
+        remark(f"baton fork: {printable(do)!r} was not done at {at}: {why}")
 
 
 def _check_free(out: Path, trace_id: str) -> None:

@@ -111,6 +111,7 @@ def _roles(traces: Sequence[Trace]) -> Reading:
         return Reading(answer="debate", why=f"the topology is debate in {debates} of {_count(traces)}")
     answered, words = 0, 0
     roles: set[str] = set()
+    leading = {_role_of(trace).get(agent) for trace in traces for agent in _leads(trace)}
     for trace in traces:
         role_of = _role_of(trace)
         leads = _leads(trace)
@@ -121,7 +122,10 @@ def _roles(traces: Sequence[Trace]) -> Reading:
             for (a, b), n in sent.items()
             if (b, a) in sent and role_of.get(a) == role_of.get(b or "") is not None
         )
-        roles |= {role for agent, role in role_of.items() if agent not in leads}
+        # One that leads elsewhere, and worked alone here, is below nobody.
+        roots = Lineage.of(trace).roots
+        alone = {agent for agent in roots if role_of.get(agent) in leading}
+        roles |= {role for agent, role in role_of.items() if agent not in leads | alone}
     if words and answered / words >= _DEBATED:
         return Reading(
             answer="debate",

@@ -58,7 +58,9 @@ def store_to_resume(place: str) -> Path:
     path = store_path(place)
     if not path.exists():
         if (Path(place) / "recipe.toml").is_file():
-            raise UsageError(f"{place} is a training run. Type: baton train --resume {shlex.quote(place)}")
+            raise UsageError(
+                f"{place} is a training run. Type: baton train --resume --out {shlex.quote(place)}"
+            )
         raise UsageError(f"there is no run in {place}: {path} does not exist.")
     if other := _other_than_store(path):
         store = str(path.with_suffix(".db"))

@@ -6,6 +6,7 @@ trusts the file (`baton.compose.trust`); what is given here as an object needs n
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -216,9 +217,10 @@ def go_on(
     recipe = _recipe(out, changes, trust=trust)
     steps = told.get("steps")
     if told["status"] == "finished" and isinstance(steps, int) and recipe.train.steps <= steps:
+        named = shlex.quote(str(out))
         raise UsageError(
-            f"the run in {out} is finished: all {steps} steps are done. Type: baton eval {out}, to measure "
-            f"it again; or go on: baton train --resume --out {out} --set train.steps={2 * steps}"
+            f"the run in {out} is finished: all {steps} steps are done. Type: baton eval {named}, to measure "
+            f"it again; or go on: baton train --resume --out {named} --set train.steps={2 * steps}"
         )
     if not (folder.checkpoints / "latest").exists():
         folder.forget_after(-1)

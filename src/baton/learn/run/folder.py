@@ -55,7 +55,8 @@ class Folder:
         """Refuse a folder that holds a run, before anything is computed."""
         if (self.path / "run.json").exists():
             raise UsageError(
-                f"{self.path} holds a run already. Type: baton train --resume --out {self.path}, or give another --out."
+                f"{self.path} holds a run already. Type: baton train --resume --out {shlex.quote(str(self.path))}, or "
+                "give another --out."
             )
         # `baton replay` and others would look for this run's traces in such stores.
         if stores := stores_in(self.path):
@@ -90,7 +91,8 @@ class Folder:
         place = self.path / "run.json"
         if not place.is_file():
             raise UsageError(
-                f"{self.path} holds no training run: it has no run.json. Type: baton train RECIPE --out {self.path}"
+                f"{self.path} holds no training run: it has no run.json. Type: baton train RECIPE --out "
+                f"{shlex.quote(str(self.path))}"
             )
         try:
             found = json.loads(place.read_bytes())

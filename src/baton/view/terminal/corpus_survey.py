@@ -23,7 +23,7 @@ from baton.corpus import (
 )
 from baton.view.terminal.corpus_tables import counted, named
 from baton.view.terminal.fitting import Line
-from baton.view.text import count
+from baton.view.text import count, printable
 
 _ONE_BY_ONE = 4
 _MARKS = {"direct": "●", "indirect": "○", "none": "–"}
@@ -119,12 +119,12 @@ def envelope_lines(traces: Sequence[PlacedTrace]) -> list[Line]:
         lines.append([(f"{each.name:<20}{team:>12}{length:>18}  {each.role}, {source}", "")])
         lines += named("", f"{each.about}. {each.boundary}", "dim")
     if len(traces) <= _ONE_BY_ONE:
-        return lines + [line for each in traces for line in ([], *_placed(each, each.trace_id))]
+        return lines + [line for each in traces for line in ([], *_placed(each, printable(each.trace_id)))]
     longest = max(traces, key=lambda each: each.steps)
     largest = max(traces, key=lambda each: each.sub_agents or 0)
     lines += [[], [(count(len(traces), "trace"), "bold")]]
-    lines += _placed(largest, f"the largest team, {largest.trace_id}")
-    return lines + _placed(longest, f"the longest, {longest.trace_id}")
+    lines += _placed(largest, f"the largest team, {printable(largest.trace_id)}")
+    return lines + _placed(longest, f"the longest, {printable(longest.trace_id)}")
 
 
 def _placed(trace: PlacedTrace, title: str) -> list[Line]:

@@ -9,6 +9,7 @@ It is no signature: whoever rewrites files, manifest and directory name together
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path
@@ -78,7 +79,9 @@ def shards(directory: str | Path) -> list[Path]:
         return [folder]
     found = sorted(filter(is_shard, folder.iterdir()))
     if not found:
-        raise FormatError(f"{folder} holds no sealed traces. Type: baton seal STORE.db {folder}")
+        raise FormatError(
+            f"{folder} holds no sealed traces. Type: baton seal STORE.db {shlex.quote(str(folder))}"
+        )
     return found
 
 
