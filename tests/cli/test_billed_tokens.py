@@ -85,6 +85,21 @@ def test_a_small_bill_is_not_refused_for_the_letters_of_its_prompt(tmp_path: Pat
     assert trace.costs["tokens"] == 13 * len(server.books) == server.billed
 
 
+def test_a_limit_that_is_not_spent_says_what_was_wanted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """'limits.tokens=40 was reached' beside '0 tokens' is no reason."""
+    with billing_server(lambda *_: {"prompt_tokens": 10, "completion_tokens": 3}) as server:
+        trace = run(tmp_path, server.policy, "--set", "limits.tokens=40")
+    assert not server.books
+    (asked,) = {event.extra["asked"] for event in trace.events if "budget" in event.extra}
+    said = " ".join(capsys.readouterr().err.split())
+    assert (
+        f"counts in full before it is sent: the first refused wanted {asked:,.0f}, 0 were used. For more"
+        in said
+    )
+
+
 @pytest.mark.parametrize("clock", ["virtual", "real"])
 def test_a_huge_bill_ends_the_spending(
     clock: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

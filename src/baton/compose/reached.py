@@ -71,7 +71,17 @@ def _sentence(
         more = f" and {len(cut) - _NAMED:,} more" if len(cut) > _NAMED else ""
         parts.append(f"{', '.join(cut[:_NAMED])}{more} cut off")
     said = f": {', '.join(parts)}" if parts else ""
-    return f"{what}{where}{said}."
+    return f"{what}{where}{said}.{_wanted(resource, limit, events[0][1])}"
+
+
+def _wanted(resource: str, limit: float, first: Event) -> str:
+    """Why tokens ran out before they were spent: a call counts in full before it is sent."""
+    used, asked = float(first.extra.get("used", 0)), float(first.extra.get("asked", 0))
+    if resource != "tokens" or used >= limit or not asked:
+        return ""
+    others = ", and others were under way" if used + asked <= limit else ""
+    told = f"the first refused wanted {asked:,.0f}, {used:,.0f} were used{others}"
+    return f" A call counts in full before it is sent: {told}."
 
 
 def _refused(event: Event) -> str:
