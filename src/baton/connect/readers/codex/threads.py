@@ -25,7 +25,17 @@ from baton.connect.readers.codex.entries import (
     decoded,
     text_of,
 )
-from baton.connect.readers.codex.team import ENDS, RESUMES, SENDS, SPAWNS, WAITS, CodexTeam, Gave, Member
+from baton.connect.readers.codex.team import (
+    ENDS,
+    OF_THE_TEAM,
+    RESUMES,
+    SENDS,
+    SPAWNS,
+    WAITS,
+    CodexTeam,
+    Gave,
+    Member,
+)
 from baton.connect.seen import Link, Seen, SeenCall, SeenEvent, SeenSession
 from baton.trace.vocabulary import Decision, EventType, Status
 
@@ -44,6 +54,11 @@ _NOTICE = re.compile(r"<subagent_notification>\s*(\{.*\})\s*</subagent_notificat
 _FINAL = re.compile(r"Message Type: (\w+).*?\nPayload:\n", re.DOTALL)
 _STATUSES = msgspec.json.Decoder(dict[str, Any])
 _EXIT = re.compile(r'(?:Process exited with code|Exit code:|"exit_code":) ?(\d+)')
+
+
+def _exit(words: str) -> re.Match[str] | None:
+    """Where it is said how a command ended; all forms of it hold these letters, which are found sooner."""
+    return _EXIT.search(words) if "xit" in words else None
 
 
 class Thread:
@@ -254,31 +269,34 @@ class Thread:
         self.called[key] = where.t
         words = text_of(item.arguments) or text_of(item.input) or text_of(item.action)
         after, answer.due = answer.due, ()
-        told = AgentArguments()
-        if item.type == "function_call" and name in SPAWNS | SENDS | WAITS | ENDS | RESUMES:
-            told = decoded(AGENT_ARGUMENTS, words) or told
+        t = answer.begun if answer.tools == 1 else None  # what a call says first began when the call did
+        fields: dict[str, Any] = {"call": answer.key, "after": after, "t": t}
+        if item.type != "function_call" or name not in OF_THE_TEAM:
+            self._tool(where, key, name, words, fields)
+            return
+        told = decoded(AGENT_ARGUMENTS, words) or AgentArguments()
         said = told.message or "".join(part.text or "" for part in told.items or ()) or None
         to = self.team.find(told.target or told.id)
-        fields: dict[str, Any] = {"call": answer.key, "after": after}
-        if answer.tools == 1:
-            fields["t"] = answer.begun  # what a call says first began when the call did
-        if item.type == "function_call" and name in SPAWNS:
+        if name in SPAWNS:
             child = self.team.started.get(key)
             self._event(where, key, "spawn", to=child, tool=name, content=said,
                               status=None if child else "failed", **fields)  # fmt: skip
-        elif item.type == "function_call" and name in SENDS:
+        elif name in SENDS:
             decision: Decision = "delegate" if name in ("followup_task", "assign_task") else "communicate"
             self._event(where, key, "message", to=to, content=said, decision=decision, **fields)
-        elif item.type == "function_call" and name in WAITS:
+        elif name in WAITS:
             self._event(where, key, "orchestrator_decision", decision="wait", content=words, **fields)
-        elif item.type == "function_call" and name in ENDS and to is not None:
+        elif name in ENDS and to is not None:
             self._event(where, key, "despawn", to=to, tool=name, **fields)
-        elif item.type == "function_call" and name in RESUMES:
+        elif name in RESUMES:
             self._event(where, key, "orchestrator_decision", decision="continue", content=words,
                               extra={"resumes": told.id or told.target}, **fields)  # fmt: skip
         else:
-            kind = "application/json" if words[:1] in "{[" else "text/plain"
-            self._event(where, key, "tool_call", tool=name, content=words, media_type=kind, **fields)
+            self._tool(where, key, name, words, fields)
+
+    def _tool(self, where: Where, key: str, name: str, words: str, fields: dict[str, Any]) -> None:
+        kind = "application/json" if words[:1] in "{[" else "text/plain"
+        self._event(where, key, "tool_call", tool=name, content=words, media_type=kind, **fields)
 
     # What reaches the thread.
 
@@ -290,9 +308,9 @@ class Thread:
             out = decoded(AGENT_OUTPUTS, words)
             for agent, status in (out.status if out and isinstance(out.status, dict) else {}).items():
                 self._arrives(where, agent, bytes(status))
-        if name in SPAWNS | SENDS | WAITS | ENDS | RESUMES:
+        if name in OF_THE_TEAM:
             return
-        failed = _EXIT.search(words[:400]) or (_EXIT.search(words[-200:]) if words[:1] == "{" else None)
+        failed = _exit(words[:400]) or (_exit(words[-200:]) if words[:1] == "{" else None)
         bad = failed is not None and failed.group(1) != "0"
         bad = (
             bad

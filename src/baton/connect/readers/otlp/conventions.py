@@ -277,11 +277,15 @@ _USAGE_DETAILS = (
     "gen_ai.usage.reasoning.output_tokens", "llm.token_count.prompt_details.cache_read",
     "llm.token_count.completion_details.reasoning", "gen_ai.provider.name", "gen_ai.system", "gen_ai.response.id",
 )  # fmt: skip
+_ANY_DETAIL = frozenset(_USAGE_DETAILS)
+_COUNTED = 1 << 53  # past it, a number is none that a counter gave
 
 
 def details(span: OtelSpan) -> dict[str, Any]:
     """What else is known of a call, under the source's own names."""
     a = span.attributes
+    if _ANY_DETAIL.isdisjoint(a):
+        return {}
     return {name: a[name] for name in _USAGE_DETAILS if a.get(name) not in (None, 0, "")}
 
 
@@ -359,7 +363,10 @@ def _value(a: dict[str, Any], *names: str) -> Any:
 
 def _count(a: dict[str, Any], *names: str) -> int | None:
     for name in names:
-        found = _number(a.get(name))
+        value = a.get(name)
+        if type(value) is int and 0 <= value < _COUNTED:
+            return value
+        found = _number(value)
         if found is not None and found >= 0 and found == int(found):
             return int(found)
     return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -21,6 +22,7 @@ from baton.connect.readers.otlp.span import LogRecord, OtelSpan, SpanEvent, Unre
 _GROUPS = ("resourceSpans", "resource_spans", "batches")
 _LOGS = ("resourceLogs", "resource_logs")
 _SCOPES = ("scopeSpans", "scope_spans", "instrumentationLibrarySpans")
+_HEX = re.compile(r"[0-9a-f]{16}(?:[0-9a-f]{16})?")
 _DIGITS = frozenset("0123456789abcdef")
 
 
@@ -199,7 +201,7 @@ def hex_id(value: Any) -> str:
     """An id in lower-case hex, whatever it was written in; empty where there is none."""
     if not isinstance(value, str) or not value:
         return ""
-    if len(value) in (16, 32) and _DIGITS.issuperset(value):
+    if _HEX.fullmatch(value):
         return value if value.strip("0") else ""
     plain = value.lower().removeprefix("0x")
     if _DIGITS.issuperset(plain):

@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -52,6 +52,8 @@ class Message(Struct, frozen=True):
 
     def shown(self) -> str:
         """Its text and what it asks for, as one text: tools as `name({arguments})`, a line each."""
+        if not self.uses:
+            return self.text
         asked = (f"{use.name}({use.arguments})" for use in self.uses)
         return "\n".join((*((self.text,) if self.text else ()), *asked))
 
@@ -88,7 +90,11 @@ def talk_of(span: OtelSpan) -> Talk:
     a = span.attributes
     told, said = a.get("gen_ai.input.messages"), a.get("gen_ai.output.messages")
     if told is not None or said is not None:
-        return _instructed(a, Talk(messages(told), messages(said), _finish(a, parsed(said))))
+        answer = parsed(said)
+        list_said = messages(
+            said if isinstance(answer, str) else answer
+        )  # a text is not taken for JSON twice
+        return _instructed(a, Talk(messages(told), list_said, _finish(a, answer)))
     for event in span.events:
         if event.name == _DETAILS:
             own = event.attributes
@@ -337,8 +343,3 @@ def _word(value: Any) -> str | None:
 
 def _first(item: dict[str, Any], *names: str) -> Any:
     return next((item[name] for name in names if item.get(name) is not None), None)
-
-
-def tool_uses(said: Iterable[Message]) -> Iterator[AskedTool]:
-    for message in said:
-        yield from message.uses

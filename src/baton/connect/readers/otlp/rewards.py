@@ -11,6 +11,7 @@ from baton.connect.readers.otlp.tree import SpanNode
 from baton.connect.seen import SeenReward
 from baton.trace.vocabulary import CreditUnit
 
+SCORE = "gen_ai.evaluation.score.value"
 _EVENT = "gen_ai.evaluation.result"
 
 
@@ -19,12 +20,12 @@ def rewards_of(session: str, node: SpanNode) -> Iterator[SeenReward]:
     for place, event in enumerate(node.span.events):
         if event.name == _EVENT:
             yield from _reward(session, node, f"{node.key}/{place}", event.attributes)
-    if "gen_ai.evaluation.score.value" in node.span.attributes:
+    if SCORE in node.span.attributes:
         yield from _reward(session, node, node.key, node.span.attributes)
 
 
 def _reward(session: str, node: SpanNode, key: str, a: dict[str, Any]) -> Iterator[SeenReward]:
-    value = a.get("gen_ai.evaluation.score.value")
+    value = a.get(SCORE)
     try:
         number = float(str(value))
     except ValueError:

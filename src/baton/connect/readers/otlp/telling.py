@@ -27,8 +27,8 @@ from baton.connect.readers.otlp.conventions import (
     usage,
 )
 from baton.connect.readers.otlp.growth import PromptGrowth
-from baton.connect.readers.otlp.messages import AskedTool, Message, parsed, tool_uses
-from baton.connect.readers.otlp.rewards import rewards_of
+from baton.connect.readers.otlp.messages import AskedTool, Message, parsed
+from baton.connect.readers.otlp.rewards import SCORE, rewards_of
 from baton.connect.readers.otlp.span import OtelSpan
 from baton.connect.readers.otlp.team import BY_NAME, NO_PARENT, InvokedAgent, SpanTeam, task_of_trace
 from baton.connect.readers.otlp.tree import SpanNode, SpanTree
@@ -138,7 +138,7 @@ class _Telling:
                 )
             elif begins:
                 yield from self._fan_in(node)
-            if begins:
+            if begins and (node.span.events or SCORE in node.span.attributes):
                 yield from rewards_of(self.session, node)
 
     def _own_event(self, node: SpanNode) -> SeenEvent:
@@ -250,7 +250,7 @@ class _Telling:
             self.counted.add(agent)
         grown = self.growth.grow(agent, node.key, span)
         wrong = failure(span)
-        for use in tool_uses(grown.said):
+        for use in [use for message in grown.said for use in message.uses]:
             if use.id:
                 self.asked[agent, use.id] = node.key
             self.open.setdefault(agent, []).append((use, node.key))
@@ -310,7 +310,7 @@ class _Telling:
         return event
 
     def _passes(self, node: SpanNode) -> bool:
-        return any(self.team.runs[child.key].how == "handover" for child in node.spawns)
+        return bool(node.spawns) and any(self.team.runs[child.key].how == "handover" for child in node.spawns)
 
     def _fan_in(self, node: SpanNode) -> Iterator[Seen]:
         """A step that several others are linked to puts together what they gave."""
@@ -362,13 +362,16 @@ class _Telling:
     ) -> SeenEvent:  # fmt: skip
         who = agent or node.actor
         assert who is not None
-        links = {link.key: link for link in (*(Link(k, e) for k, e in self.due.pop(who, {}).items()), *after)}
+        due = self.due.pop(who, None)
+        if due:
+            links = {link.key: link for link in (*(Link(k, e) for k, e in due.items()), *after)}
+            after = tuple(links.values())
         at = node.end if late else node.start
         if type == "tool_call":
             known["duration_s"] = self._lasted(node)
         return SeenEvent(
             session=self.session, key=key, at=node.span.at, agent=who, type=type, order=self._order(at),
-            t=self._seconds(at), after=tuple(links.values()), **known,
+            t=self._seconds(at), after=after, **known,
         )  # fmt: skip
 
     def _owe(self, agent: str, key: str, edge: EdgeType) -> None:
@@ -397,7 +400,7 @@ def _ours(a: dict[str, Any]) -> dict[str, Any]:
 def _completion(span: OtelSpan, said: list[Message]) -> str | None:
     if is_ours(span):  # what it asks for stands in its text already
         return said[0].text if said and "llm.output_messages.0.message.content" in span.attributes else None
-    return "\n".join(m.shown() for m in said) if said else None
+    return "\n".join([m.shown() for m in said]) if said else None
 
 
 def _beside(node: SpanNode) -> str | None:
@@ -410,4 +413,6 @@ def _beside(node: SpanNode) -> str | None:
 
 
 def _media_type(text: str | None) -> str:
-    return "application/json" if text is not None and isinstance(parsed(text), dict | list) else "text/plain"
+    if not text or text[0] not in "[{":
+        return "text/plain"
+    return "application/json" if isinstance(parsed(text), dict | list) else "text/plain"

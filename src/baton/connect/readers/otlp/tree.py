@@ -35,6 +35,7 @@ class SpanNode:
         "children",
         "depth",
         "end",
+        "key",
         "kind",
         "merged",
         "missing",
@@ -47,6 +48,7 @@ class SpanNode:
 
     def __init__(self, span: OtelSpan, kind: Kind) -> None:
         self.span = span
+        self.key = span.span_id
         self.kind = kind
         self.parent: SpanNode | None = None
         self.children: list[SpanNode] = []
@@ -65,10 +67,6 @@ class SpanNode:
         """Whether it is nobody else's run, whatever its name."""
         self.why: str | None = None
         """Why it was taken for an agent, where no convention says so."""
-
-    @property
-    def key(self) -> str:
-        return self.span.span_id
 
     def above(self, *kinds: Kind) -> SpanNode | None:
         """The nearest node above of these kinds; what tells of the same thing as another is passed."""
