@@ -13,6 +13,7 @@ import pytest
 
 from baton.connect.assemble import assemble
 from baton.connect.import_report import ImportReport
+from baton.connect.readers import zstd
 from baton.connect.readers.inspect_eval import zip_entries as zips
 from baton.connect.readers.inspect_eval.source import InspectSource
 from baton.errors import CorruptError, UsageError
@@ -82,15 +83,15 @@ def test_a_json_log_gives_the_same(tmp_path: Path) -> None:
 
 
 def test_zstd_missing_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(zips, "_ZSTDS", {})
+    monkeypatch.setattr(zstd, "_WAYS", {})
     with pytest.raises(UsageError, match=r"packed with zstd.*Type: pip install"):
         read(LOG)
 
 
-@pytest.mark.parametrize("name", list(zips._ZSTDS))
+@pytest.mark.parametrize("name", list(zstd._WAYS))
 def test_every_module_that_knows_zstd(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     pytest.importorskip(name, exc_type=ImportError)
-    monkeypatch.setattr(zips, "_ZSTDS", {name: zips._ZSTDS[name]})
+    monkeypatch.setattr(zstd, "_WAYS", {name: zstd._WAYS[name]})
     assert len(read(LOG)[0]) == 1
 
 

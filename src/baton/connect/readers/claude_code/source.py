@@ -40,6 +40,7 @@ _OF_THE_PROGRAM = ("acompact", "aprompt_suggestion", "aside_question", "asession
 _LOOKS = 40  # lines in which a file must show what it is
 _OPEN = 64
 _JOURNAL = "journal.jsonl"
+_HELD_BYTES = 64 << 20
 
 
 class ClaudeCode:
@@ -143,6 +144,7 @@ class _Pages:
     def __init__(self, paths: list[Path]) -> None:
         self.paths = paths
         self._open: dict[int, mmap.mmap] = {}
+        self._seen = 0
 
     def line(self, row: ClaudeRow) -> bytes:
         page = self._open.get(row.file)
@@ -151,6 +153,13 @@ class _Pages:
                 self._open.pop(next(iter(self._open))).close()
             with self.paths[row.file].open("rb") as file:
                 page = self._open[row.file] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self._seen += row.end - row.start
+        if (
+            self._seen > _HELD_BYTES
+        ):  # what was looked at stays in memory otherwise, as long as the file is open
+            self._seen = 0
+            if hasattr(page, "madvise"):
+                page.madvise(mmap.MADV_DONTNEED)
         return page[row.start : row.end]
 
     def close(self) -> None:

@@ -36,8 +36,8 @@ from baton.connect.readers.codex.entries import (
     decoded,
 )
 from baton.connect.readers.codex.team import OF_THE_TEAM
-from baton.connect.readers.codex.zstd import unpacked
 from baton.connect.readers.iso_time import seconds
+from baton.connect.readers.zstd import unpacked_pieces
 
 _LAST = 1 << 53  # past it, a number is none that a clock or a counter gave
 _ID = re.compile(r"([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})")
@@ -108,7 +108,7 @@ class Pages:
             plain = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the pages
             try:
                 with self._file as packed:
-                    unpacked(packed, plain, path)
+                    plain.writelines(unpacked_pieces(packed, str(path)))
                 plain.flush()
             except BaseException:
                 plain.close()

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable, Iterator
-from importlib import import_module
+from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Final
 
 from msgspec import Struct
 
+from baton.connect.readers.zstd import unpacked_pieces
 from baton.errors import CorruptError, UsageError
-from baton.installed import install_hint
 
 MAX_ENTRY_BYTES: Final = 4 * 2**30
 """No entry is unpacked to more than this."""
@@ -128,7 +128,7 @@ def unpacked(file: IO[bytes], entry: ZipEntry) -> bytes:
         elif entry.method == _DEFLATED:
             content = zlib.decompressobj(-15).decompress(packed, entry.size + 1)
         elif entry.method == _ZSTD:
-            content = zstd()(packed, entry.size)
+            content = _from_zstd(packed, entry)
         else:
             raise CorruptError(
                 f"entry {entry.name} is packed by method {entry.method}; 0, 8 and 93 are known."
@@ -144,35 +144,11 @@ def unpacked(file: IO[bytes], entry: ZipEntry) -> bytes:
     return content
 
 
-def zstd() -> Callable[[bytes, int], bytes]:
-    """What unpacks zstd here: (packed, size) -> content."""
-    for name, found in _ZSTDS.items():
-        try:
-            return found(import_module(name))
-        except ImportError:
-            continue
-    raise UsageError(
-        f"this log is packed with zstd, and no module that reads it is installed. Type: {install_hint('zstd')}"
-    )
-
-
-def _whole(module: Any) -> Callable[[bytes, int], bytes]:
-    return lambda packed, _: bytes(module.decompress(packed))
-
-
-def _zstandard(module: Any) -> Callable[[bytes, int], bytes]:
-    return lambda packed, size: bytes(
-        module.ZstdDecompressor().decompress(packed, max_output_size=max(size, 1))
-    )
-
-
-def _arrow(module: Any) -> Callable[[bytes, int], bytes]:
-    return lambda packed, size: bytes(module.decompress(packed, decompressed_size=size, codec="zstd"))
-
-
-_ZSTDS: Final[dict[str, Callable[[Any], Callable[[bytes, int], bytes]]]] = {
-    "compression.zstd": _whole,
-    "backports.zstd": _whole,
-    "zstandard": _zstandard,
-    "pyarrow": _arrow,
-}
+def _from_zstd(packed: bytes, entry: ZipEntry) -> bytes:
+    """No more than a piece beyond its declared size."""
+    content = bytearray()
+    for piece in unpacked_pieces(BytesIO(packed), f"entry {entry.name}"):
+        content += piece
+        if len(content) > entry.size:
+            break
+    return bytes(content)
