@@ -37,12 +37,14 @@ class Assembler:
 
     def see(self, sightings: Iterable[Seen]) -> None:
         sessions = self._sessions
+        gathered: Gathered | None = None
         with no_collection():
             for seen in sightings:
-                gathered = sessions.get(seen.session)
-                if gathered is None:
-                    gathered = sessions[seen.session] = Gathered(seen.session)
-                if not gathered.see(seen):
+                session = seen.session
+                if gathered is None or session is not gathered.session:
+                    gathered = sessions.get(session) or sessions.setdefault(session, Gathered(session))
+                before = gathered.of[type(seen)].setdefault(seen.key, seen)
+                if before is not seen and not gathered.sees_more(before, seen):
                     self.report.join("entries that say what was known")
 
     def traces(self) -> Iterator[Trace]:

@@ -24,7 +24,7 @@ LAST_TIME = 1e11  # seconds since 1970: past it, milliseconds were given for sec
 class Gathered:
     """What is known of one session so far."""
 
-    __slots__ = ("again", "agents", "calls", "events", "rewards", "session", "sessions")
+    __slots__ = ("again", "agents", "calls", "events", "of", "rewards", "session", "sessions")
 
     def __init__(self, session: str) -> None:
         self.session = session
@@ -33,15 +33,16 @@ class Gathered:
         self.calls: dict[str, SeenCall] = {}
         self.events: dict[str, SeenEvent] = {}
         self.rewards: dict[str, SeenReward] = {}
+        self.of: dict[type, dict[str, Any]] = {
+            SeenSession: self.sessions, SeenAgent: self.agents, SeenCall: self.calls, SeenEvent: self.events,
+            SeenReward: self.rewards,
+        }  # fmt: skip
+        """By kind."""
         self.again: dict[tuple[type, str], list[Seen]] = {}
         """Kind and key -> further sightings of it, that say something else."""
 
-    def see(self, seen: Seen) -> bool:
-        """Whether it says something that was not known."""
-        known: dict[str, Any] = self.of(type(seen))
-        before = known.setdefault(seen.key, seen)
-        if before is seen:
-            return True
+    def sees_more(self, before: Seen, seen: Seen) -> bool:
+        """Whether a further sighting of a thing says something that was not known."""
         if before == seen:
             return False
         others = self.again.setdefault((type(seen), seen.key), [])
@@ -50,19 +51,10 @@ class Gathered:
         others.append(seen)
         return True
 
-    def of(self, kind: type) -> dict[str, Any]:
-        if kind is SeenEvent:
-            return self.events
-        if kind is SeenCall:
-            return self.calls
-        if kind is SeenAgent:
-            return self.agents
-        return self.sessions if kind is SeenSession else self.rewards
-
     def settle(self, report: ImportReport) -> None:
         """Put together what was seen more than once."""
         for (kind, key), others in self.again.items():
-            known = self.of(kind)
+            known = self.of[kind]
             known[key] = merged([known[key], *others])
             report.join("sightings of one thing", len(others))
         self.again.clear()

@@ -47,6 +47,8 @@ def _said(lines: AgentLines) -> list[Tie]:
                 lines.report.mend(f"an event depends on {what}: the dependency was left out", event.at)
             elif lines.events[src].type == "tool_call" and lines.answered_by.get(dst, src) != src:
                 lines.report.mend("a result answers several calls: it goes with the first", event.at)
+            elif len(event.after) == 1 and link.type != "spawn":  # nothing says the same again
+                ties.append(Tie(src, dst, link.type, link.why))
             elif (src, dst, link.type) not in known:
                 known.add((src, dst, link.type))
                 ties.append(Tie(src, dst, link.type, link.why))
