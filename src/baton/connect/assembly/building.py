@@ -136,10 +136,11 @@ class Built:
                 and seen.decision is None
                 and seen.why is None
                 and seen.trusted is None
-                and not seen.extra
                 and place not in changed
             ):
                 call, tokens, duration, status = self._charged(place, seen, extra)
+                if seen.extra:
+                    extra = self.contents.properties(seen.extra) | extra
                 made.append(
                     Event(
                         id=ids[place], t=t, type=seen.type, agent=names[seen.agent], seq=seq, role=roles[seen.agent],
@@ -158,7 +159,8 @@ class Built:
                 to = receiver_of(self.lines, seen)
             if to is not None:
                 fields["to"] = names[to]
-            fields["role"] = roles[to] if type_ == "spawn" and to is not None else roles[seen.agent]
+            if (role := roles[to] if type_ == "spawn" and to is not None else roles[seen.agent]) is not None:
+                fields["role"] = role
             self._tell_more(fields, place, seen)
             if place in went_on:
                 fields["extra"]["went_on"] = True
@@ -195,13 +197,13 @@ class Built:
         """What not every event has."""
         if (decision := seen.decision or _DECISION.get(fields["type"])) is not None:
             fields["decision"] = decision
-        fields["content_ref"] = self.contents.payload(seen.content, seen.media_type)
-        fields["call"], fields["tokens"], fields["duration_s"], status = self._charged(
-            place, seen, fields["extra"]
-        )
-        fields["tool"] = self.contents.name(seen.tool)
-        if status is not None:
-            fields["status"] = status
+        ref = self.contents.payload(seen.content, seen.media_type)
+        call, tokens, duration, status = self._charged(place, seen, fields["extra"])
+        more = (
+            ("content_ref", ref), ("call", call), ("tokens", tokens), ("duration_s", duration), ("status", status),
+            ("tool", self.contents.name(seen.tool)),
+        )  # fmt: skip
+        fields.update(pair for pair in more if pair[1] is not None)
         if seen.trusted is not None:
             fields["trusted"] = seen.trusted
         if seen.why is not None:

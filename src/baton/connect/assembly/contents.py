@@ -98,7 +98,15 @@ class Contents:
         """`extra` and `meta`: what JSON can hold and a store can read back. Without payloads, no text."""
         if not given:
             return {}
-        found = {self.text(str(key)): self._value(value, 0) for key, value in given.items()}
+        found: dict[str, Any] = {}
+        plain = self._redact is None
+        for key, value in given.items():
+            if type(key) is not str or not plain or not key.isascii():
+                key = self.text(str(key))
+            if plain and type(value) is str and value.isascii():  # as most are
+                found[key] = value
+            else:
+                found[key] = self._value(value, 0)
         if self.keep_payloads:
             return found
         return {key: value for key, value in found.items() if isinstance(value, bool | int | float)}
