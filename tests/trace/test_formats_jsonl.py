@@ -16,7 +16,7 @@ from strategies import arbitrary_traces, valid_traces
 from baton.errors import CorruptError, FormatError, TraceError, UsageError
 from baton.trace import Edge, Event, Floats, Header, Payload, Trace
 from baton.trace.formats import jsonl
-from baton.trace.formats.jsonl import encode_trace, read_jsonl, write_jsonl
+from baton.trace.formats.jsonl import encode_record, encode_records, encode_trace, read_jsonl, write_jsonl
 from baton.trace.formats.jsonl_writer import JsonlWriter
 from baton.trace.records import Call
 
@@ -46,6 +46,29 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_identity(folder: Path, traces: list[Trace]) -> None:
     write_jsonl(traces, folder / "x.jsonl")
     assert list(read_jsonl(folder / "x.jsonl")) == traces
+
+
+def test_lines_written_many_at_a_time_are_those_written_one_by_one() -> None:
+    texts = ["", "null", "né\u2028\n", "x" * 70_000, *(f"text {n}" * n for n in range(150))]
+    payloads = [Payload.of(text) for text in texts]
+    payloads.append(Payload(ref="large", size=200_000, data=bytes(200_000)))
+    events = [event(n, extra={"word": "null" if n == 130 else n}) for n in range(200)]
+    for records in (payloads, events, events[:64], events[:1]):
+        whole = b"".join(encode_records(records))
+        assert whole == b"".join(map(encode_record, records))
+        assert whole.count(b"\n") == len(records)
+    trace = structs.replace(small_trace(), events=tuple(events), payloads={p.ref: p for p in payloads})
+    *lines, last = b"".join(encode_trace(trace)).splitlines()
+    plain = {name: value for name, value in json.loads(last).items() if name != "crc"}
+    end = json.dumps(plain, separators=(",", ":")).encode()
+    assert json.loads(last)["crc"] == sum(map(zlib.crc32, [*lines, end])) % 2**32
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), object()])
+def test_one_record_that_cannot_be_written_among_many_is_named(bad: object) -> None:
+    events = [event(n, extra={"x": bad if n == 70 else 1.0}) for n in range(100)]
+    with pytest.raises(TraceError, match="event 'e70'"):
+        b"".join(encode_records(events))
 
 
 @given(valid_traces(), st.randoms())
