@@ -9,8 +9,10 @@ from typing import Any
 from coder_files import Transcript, arrows, counts, imported
 
 from baton.connect.import_report import ImportReport
+from baton.connect.importing import import_traces
 from baton.connect.readers.claude_code.source import ClaudeCode
 from baton.testing.check_sources import check_source
+from baton.trace.formats.files import read_all
 from baton.trace.trace import Trace
 
 ASKED = {"prompt": "look for it", "description": "scout", "subagent_type": "Explore"}
@@ -160,3 +162,23 @@ def test_what_an_editor_adds_is_not_what_a_person_says(tmp_path: Path) -> None:
     said = [trace.text(event.content_ref) for event in trace.events if event.type == "human_intervention"]
     assert said == ["and this"]
     assert report.skipped["a note of the program in the user's place"] == 1
+
+
+def test_without_payloads_an_agent_is_not_called_by_what_was_said(tmp_path: Path) -> None:
+    """What a call says its agent is for names the agent, and is the model's words: then its role does."""
+    script = Transcript()
+    script.user("go")
+    secret = "read the mail of o'dea"
+    calls = [
+        (f"t{n}", "Task", {"prompt": "p", "description": secret, "subagent_type": role, **more})
+        for n, (role, more) in enumerate([("Explore", {}), ("Explore", {}), (None, {"name": "ann"})])
+    ]
+    script.says("a", *calls)
+    script.says("b", "done", reason="end_turn")
+    place = script.write(tmp_path / "s1.jsonl")
+    with_words = import_traces(place).traces[0]
+    assert arrows(with_words, "spawn") == [("main", secret), ("main", f"{secret}-2"), ("main", "ann")]
+    done = import_traces(place, payloads=False, out=tmp_path / "out")
+    assert "o'dea" not in "".join(path.read_text() for path in (tmp_path / "out").iterdir())
+    kept = next(iter(read_all(done.files[0])))
+    assert arrows(kept, "spawn") == [("main", "Explore"), ("main", "Explore-2"), ("main", "ann")]

@@ -58,6 +58,8 @@ class SeenAgent(Sighting, tag="agent", frozen=True, kw_only=True):
 
     name: str | None = None
     """What a person calls it; the trace's id is this where it is unique, else this and a number."""
+    words: str | None = None
+    """What was said that it is for: it is called by that where it has no name, and where words may be kept."""
     role: str | None = None
     parent: str | None = None
     """Key of the agent that brought it to life; None: nobody is named."""

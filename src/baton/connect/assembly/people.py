@@ -39,7 +39,10 @@ def people_of(gathered: Gathered, contents: Contents, report: ImportReport) -> d
     people: dict[str, Person] = {}
     for key in keys:
         seen = gathered.agents.get(key)
-        name = contents.name(seen.name or seen.role) if seen is not None else None
+        name = None
+        if seen is not None:
+            words = seen.words if contents.keep_payloads else None
+            name = contents.name(seen.name or words or seen.role)
         name = name or contents.name(key) or "agent"
         id_ = name
         while id_ in taken:

@@ -20,7 +20,9 @@ class SessionAgent(Struct, kw_only=True):
     """One agent of the session."""
 
     key: str
-    name: str
+    name: str | None
+    words: str | None = None
+    """What the call that started it says it is for."""
     role: str | None = None
     parent: str | None = None
     spawn: str | None = None
@@ -78,7 +80,7 @@ def people_of(index: SessionIndex, metas: dict[str, Meta], opening: Callable[[st
         meta = metas.get(agent, Meta())
         known = (agent in metas or agent in index.listed) and opening(agent) != _WARMING
         people.agents[agent] = SessionAgent(
-            key=agent, name=meta.name or meta.description or meta.agentType or agent, role=meta.agentType,
+            key=agent, name=meta.name, words=meta.description, role=meta.agentType,
             parent=(meta.parentAgentId or MAIN) if known else None, born=index.first[agent],
             why=_NO_CALL if known else None,
         )  # fmt: skip
@@ -119,12 +121,12 @@ def _start(
 ) -> None:
     asked, meta = spawn.asked, metas.get(child, Meta())
     role = asked.subagent_type or meta.agentType
-    name = asked.name or meta.name or asked.description or meta.description or role or child
     people.started[spawn.call] = child
     if child not in people.agents:
         people.agents[child] = SessionAgent(
-            key=child, name=name, role=role, parent=spawn.by, spawn=spawn.call, born=spawn.t, why=why
-        )
+            key=child, name=asked.name or meta.name, words=asked.description or meta.description, role=role,
+            parent=spawn.by, spawn=spawn.call, born=spawn.t, why=why,
+        )  # fmt: skip
     people.names.setdefault(child, child)
     if asked.name:
         people.names.setdefault(asked.name, child)

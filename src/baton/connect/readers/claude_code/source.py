@@ -273,7 +273,8 @@ def _journal(paths: list[Path]) -> dict[str, str]:
 def _births(index: SessionIndex, person: SessionAgent) -> Iterable[Seen]:
     """The agent, and its spawn where no call tells it."""
     yield SeenAgent(
-        session=index.key, key=person.key, name=person.name, role=person.role, parent=person.parent, why=person.why
+        session=index.key, key=person.key, name=person.name, words=person.words, role=person.role, parent=person.parent,
+        why=person.why,
     )  # fmt: skip
     if person.why is not None and person.spawn is None:
         yield SeenEvent(
