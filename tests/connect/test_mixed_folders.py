@@ -78,3 +78,19 @@ def test_what_one_file_loses_stands_before_what_every_file_loses(
     assert "strange.jsonl" in skipped[0] or "strange.jsonl" in skipped[1]
     assert "s9.jsonl:17" in skipped[0] or "s9.jsonl:17" in skipped[1]
     assert "more reasons; all with: --json" in skipped[-1]
+
+
+def test_a_wrong_kind_is_told_with_the_right_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    claude = Transcript("s9")
+    claude.user("go")
+    claude.says(
+        "a", ("t1", "Task", {"prompt": "p", "description": "d"}), ("t2", "Bash", {}), ("t3", "Ls", {})
+    )
+    path = claude.write(tmp_path / "s9.jsonl")
+    out = str(tmp_path / "out")
+    assert main(["import", str(path), "--from", "codex", "--out", out]) == 1
+    assert "By its content it is claude-code: leave --from codex out." in capsys.readouterr().out
+    assert main(["import", str(path), "--out", out]) == 0
+    assert main(["show", out]) == 0
+    shown = capsys.readouterr().out
+    assert "finished, and nobody gave an answer: 1 agent and 2 tool calls had not come back" in shown

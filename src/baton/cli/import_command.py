@@ -13,7 +13,7 @@ from baton import registry
 from baton.cli import add_repeated
 from baton.cli.printing import print_json, remark, say
 from baton.connect.import_report import ImportReport
-from baton.connect.importing import Imported, Importing, follow
+from baton.connect.importing import Imported, Importing, follow, kinds_of
 from baton.errors import UsageError
 from baton.view.terminal.fitting import Line
 from baton.view.terminal.live import live_line
@@ -74,6 +74,10 @@ def run(args: argparse.Namespace) -> int:
             return 0
         imported = importing.once()
     tell(imported)
+    if not imported.files and args.from_ and not args.json:
+        looks = dict.fromkeys(kind for place in importing.places for kind in kinds_of(place))
+        if looks and args.from_ not in looks:
+            say(f"By its content it is {', '.join(looks)}: leave --from {printable(args.from_)} out.")
     return 0 if imported.files else 1
 
 
@@ -91,7 +95,8 @@ def _document(imported: Imported) -> dict[str, object]:
 def _say(imported: Imported, out: Path, seconds: float) -> None:
     report = imported.report
     if not imported.files:
-        say(f"{report.entries:,} entries read, and no trace in them.")
+        read = f"{report.entries:,} {'entry' if report.entries == 1 else 'entries'}"
+        say(f"{read} read, and no trace in them.")
     else:
         kinds = ", ".join(imported.kinds)
         same = "" if imported.changed else ", all of which were there already"

@@ -147,6 +147,11 @@ class Importing:
         return "\n".join(told)
 
 
+def kinds_of(place: Path) -> list[str]:
+    """What a file or folder looks like."""
+    return [source.kind for source in recognised(place, map(find_source, registry.names("source")))]
+
+
 def find_source(kind: str) -> Source:
     """The reader of a kind, or of `module:attr`."""
     found = registry.resolve("source", kind)

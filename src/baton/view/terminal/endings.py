@@ -28,10 +28,20 @@ def why_ended(trace: Trace) -> str:
         return f"unfinished: it breaks off after {printable(last.id)}, at {moment(last.t)}"
     end = _end(trace)
     if end is None:
-        return "finished, and nobody gave an answer"
+        return f"finished, and nobody gave an answer{_left_open(trace)}"
     if end.status == "forced":
         return f"{printable(end.agent)} was forced to stop: {_why(end)}"
     return f"{printable(end.agent)} {'stopped' if end.decision == 'stop' else 'gave the last answer'}"
+
+
+def _left_open(trace: Trace) -> str:
+    """What was still at work when a trace ended without an answer: a log that was cut off shows by it."""
+    answered = {edge.src for edge in trace.edges if edge.type == "tool_dependency"}
+    calls = sum(event.type == "tool_call" and event.id not in answered for event in trace.events)
+    started = {event.to for event in trace.events if event.type == "spawn" and event.status == "ok"}
+    agents = len(started - {event.agent for event in trace.events if event.type == "return"} - {None})
+    work = [count(n, what) for n, what in ((agents, "agent"), (calls, "tool call")) if n]
+    return f": {' and '.join(work)} had not come back" if work else ""
 
 
 def how_it_went(trace: Trace) -> str:
