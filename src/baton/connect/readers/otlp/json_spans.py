@@ -44,6 +44,10 @@ def spans_of(value: Any, at: str) -> Iterator[OtelSpan | LogRecord]:
             yield from _of_resource(group, at)
         for group in _objects(logs or [], "resourceLogs"):
             yield from _logs_of_resource(group, at)
+    elif "name" not in value and isinstance(
+        value.get("spans"), list
+    ):  # a run that holds its spans (any-agent)
+        yield from spans_of(value["spans"], at)
     elif "name" in value and ("context" in value or "attributes" in value or "parent_id" in value):
         yield _single(value, at)
     elif not any(name in value for name in ("partialSuccess", "resourceMetrics")):
@@ -127,10 +131,12 @@ def _single(value: dict[str, Any], at: str) -> OtelSpan:
     code = status.get("status_code") if isinstance(status, dict) else status
     said = status.get("description") if isinstance(status, dict) else value.get("status_message")
     resource = value.get("resource") or {}
+    parent = value.get("parent")
+    parent = parent if isinstance(parent, dict) else {}
     return OtelSpan(
         hex_id(context.get("trace_id") or value.get("trace_id")),
         span_id,
-        hex_id(value.get("parent_id") or value.get("parent_span_id")) or None,
+        hex_id(value.get("parent_id") or value.get("parent_span_id") or parent.get("span_id")) or None,
         str(value.get("name") or ""),
         _iso(value.get("start_time")),
         _iso(value.get("end_time")),
@@ -144,7 +150,7 @@ def _single(value: dict[str, Any], at: str) -> OtelSpan:
             for link in _objects(value.get("links") or [], "links")
             if isinstance(link.get("context"), dict)
         ],
-        code == "ERROR",
+        str(code).upper() == "ERROR",
         str(said or ""),
         resource.get("attributes") or {} if isinstance(resource, dict) else {},
         "",
@@ -199,6 +205,8 @@ def _any(value: Any) -> Any:
 
 def hex_id(value: Any) -> str:
     """An id in lower-case hex, whatever it was written in; empty where there is none."""
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:  # as the SDK holds them
+        return f"{value:016x}" if value < 1 << 64 else f"{value:032x}"
     if not isinstance(value, str) or not value:
         return ""
     if _HEX.fullmatch(value):
