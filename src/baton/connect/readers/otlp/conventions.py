@@ -80,7 +80,7 @@ def kind_of(span: OtelSpan) -> Kind:
         return Kind.EVENT
     operation = a.get("gen_ai.operation.name")
     if operation is not None:
-        return _OPERATIONS.get(operation, Kind.NONE)
+        return _OPERATIONS.get(str(operation), Kind.NONE)
     kind = a.get("openinference.span.kind")
     if kind is not None:
         return _OPENINFERENCE.get(str(kind).upper(), Kind.NONE)

@@ -56,9 +56,9 @@ def spans_of(value: Any, at: str) -> Iterator[OtelSpan | LogRecord]:
 
 
 def _of_resource(group: dict[str, Any], at: str) -> Iterator[OtelSpan]:
-    resource = _attributes((group.get("resource") or {}).get("attributes"))
+    resource = _attributes(_object(group.get("resource"), "resource").get("attributes"))
     for scoped in _objects(_first(group, _SCOPES) or [], "scopeSpans"):
-        named = scoped.get("scope") or scoped.get("instrumentationLibrary") or {}
+        named = _object(scoped.get("scope") or scoped.get("instrumentationLibrary"), "scope")
         scope = " ".join(str(named[key]) for key in ("name", "version") if named.get(key))
         for span in _objects(scoped.get("spans") or [], "spans"):
             yield _span(span, resource, scope, at)
@@ -68,7 +68,7 @@ def _span(value: dict[str, Any], resource: dict[str, Any], scope: str, at: str) 
     get = value.get
     span_id = hex_id(get("spanId") or get("span_id"))
     trace_id = hex_id(get("traceId") or get("trace_id"))
-    status = get("status") or {}
+    status = _object(get("status"), "status")
     links = get("links")
     events = get("events")
     return OtelSpan(
@@ -170,6 +170,15 @@ def _flattened(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield prefix, value
 
 
+def _object(value: Any, name: str) -> dict[str, Any]:
+    """An object that may be absent."""
+    if not value:
+        return {}
+    if not isinstance(value, dict):
+        raise Unreadable(f"a {name} that is no object")
+    return value
+
+
 def _attributes(pairs: Any) -> dict[str, Any]:
     if not pairs:
         return {}
@@ -180,8 +189,8 @@ def _attributes(pairs: Any) -> dict[str, Any]:
         for pair in pairs:
             value = pair["value"]
             text = value.get("stringValue")
-            found[pair["key"]] = text if text is not None else _any(value)
-    except (KeyError, TypeError, AttributeError):
+            found[str(pair["key"])] = text if text is not None else _any(value)
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError):
         raise Unreadable("attributes that are no list of {key, value}") from None
     return found
 
@@ -222,24 +231,32 @@ def hex_id(value: Any) -> str:
 
 def _nanos(value: Any) -> int:
     try:
-        return int(value or 0)
-    except (TypeError, ValueError):
+        found = int(value or 0)
+    except (TypeError, ValueError, OverflowError):
         raise Unreadable(f"a time {value!r:.40} where nanoseconds are expected") from None
+    return _within(found)
+
+
+def _within(nanos: int) -> int:
+    """OTLP's times are 64-bit: what is beyond is no time."""
+    if not 0 <= nanos < 2**64:
+        raise Unreadable("a time that is no number of 64 bits")
+    return nanos
 
 
 def _iso(value: Any) -> int:
     if not value:
         return 0
     if isinstance(value, int | float):
-        return int(value) if value > 1e15 else int(value * 1e9)
+        return _nanos(value if value > 1e15 else value * 1e9)
     try:
         moment = datetime.fromisoformat(str(value))
-    except ValueError:
+    except (ValueError, OverflowError):
         raise Unreadable(f"a time {value!r:.40} where an ISO date is expected") from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     since = moment - datetime(1970, 1, 1, tzinfo=UTC)
-    return (since.days * 86_400 + since.seconds) * 1_000_000_000 + since.microseconds * 1000
+    return _within((since.days * 86_400 + since.seconds) * 1_000_000_000 + since.microseconds * 1000)
 
 
 def _objects(values: Any, name: str) -> list[dict[str, Any]]:
