@@ -251,3 +251,17 @@ def test_a_bundle_beside_its_rollouts_is_not_told_again(tmp_path: Path) -> None:
     (trace,), report = imported(Codex(), tmp_path)
     assert counts(trace) == counts(one(V1))
     assert report.skipped["a bundle of a session whose rollouts are here and tell it"] == 2
+
+
+def test_a_bill_that_only_the_total_shows_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "rollout-t1.jsonl"
+    path.write_text(rollout(
+        META, CONTEXT, said("user", "sum it"), said("assistant", "on it"), tokens((100, 7), (100, 7)),
+        said("user", "go on"), said("assistant", "more"), tokens((450, 40), (150, 13)),
+        said("user", "and"), said("assistant", "last"), tokens((500, 41), (50, 1)),
+    ))  # fmt: skip
+    traces, report = imported(Codex(), path)
+    assert (counts(traces[0])["in"], counts(traces[0])["out"]) == (300, 21)
+    told = "a total grew by more than its last bill: a bill between is not in the file, nor counted"
+    assert report.mended == {told: 1}
+    assert report.places[told] == ["rollout-t1.jsonl:8"]

@@ -61,6 +61,9 @@ def _exit(words: str) -> re.Match[str] | None:
     return _EXIT.search(words) if "xit" in words else None
 
 
+_MORE_THAN_BILLED = "a total grew by more than its last bill: a bill between is not in the file, nor counted"
+
+
 class Thread:
     """Reads one thread front to back."""
 
@@ -226,6 +229,10 @@ class Thread:
         before, self.total = self.total, total
         if last is None and total is not None:
             last = difference(total, before)
+        elif last is not None and total is not None and before is not None:
+            grown = (total.total_tokens or 0) - (before.total_tokens or 0)
+            if grown > (last.total_tokens or 0):
+                self.report.mend(_MORE_THAN_BILLED, where.at)
         if last is None or not (last.input_tokens or last.output_tokens or last.total_tokens):
             return
         if self.answer is None or self.answer.usage is not None:
