@@ -110,3 +110,24 @@ def test_a_traces_name_forges_no_line(tmp_path: Path, capsys: pytest.CaptureFixt
     out = capsys.readouterr().out
     assert "\x1b" not in out
     assert not any(line.startswith("Type: curl") for line in out.splitlines())
+
+
+def test_one_of_a_thing_is_counted_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tight = ("--set", "limits.tokens=3", "--out", tmp_path / "run")
+    assert "took 1 agent, 0 calls, 2 events, 0 tokens" in printed(capsys, "run", "shard-sum", *tight)
+    (tmp_path / "other.jsonl").write_text('{"messages": 3}\n')
+    given = ("--from", "otlp", "--out", tmp_path / "traces")
+    assert "1 entry read, and no trace in" in printed(
+        capsys, "import", tmp_path / "other.jsonl", *given, code=1
+    )
+
+
+@pytest.mark.parametrize("most", ["0", "-3"])
+def test_a_receiver_that_could_take_nothing_is_refused(
+    most: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was taken for 1, without a word."""
+    out = tmp_path / "spans"
+    said = printed(capsys, "receive", "--out", out, "--max-megabytes", most, code=2)
+    assert f"--max-megabytes is {most}; expected 1 or more." in said
+    assert not out.exists()

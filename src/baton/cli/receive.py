@@ -10,6 +10,7 @@ from pathlib import Path
 
 from baton.cli.printing import remark, say
 from baton.connect.receive import DEFAULT_PORT, ReceiveLimits, Receiver
+from baton.errors import UsageError
 from baton.view.terminal.live import live_line
 from baton.view.text import count
 
@@ -45,7 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     out = Path(args.out)
-    limits = ReceiveLimits(body_bytes=max(1, args.max_megabytes) * 2**20)
+    if args.max_megabytes < 1:
+        raise UsageError(f"--max-megabytes is {args.max_megabytes}; expected 1 or more.")
+    limits = ReceiveLimits(body_bytes=args.max_megabytes * 2**20)
     receiver = Receiver(out, host=args.host, port=args.port, limits=limits)
     stopping = threading.Event()
     before = {one: signal.signal(one, lambda *_: stopping.set()) for one in (signal.SIGINT, signal.SIGTERM)}

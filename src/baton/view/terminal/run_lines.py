@@ -28,7 +28,7 @@ def describe(trace: Trace) -> str:
     agents = 1 + sum(e.type == "spawn" for e in trace.events)
     costs = trace.costs
     lines.append(
-        f"took     {agents} agents, {len(trace.calls)} calls, {len(trace.events)} events, "
+        f"took     {count(agents, 'agent')}, {count(len(trace.calls), 'call')}, {count(len(trace.events), 'event')}, "
         f"{spent(trace)}, {costs.get('wall_clock_s', 0):.2f} s on the team's clock"
     )
     return "\n".join(lines)
@@ -79,7 +79,8 @@ def at_work(run: Any) -> Callable[[float], str]:
         alive, steps = len(run.state.active), len(run.writer.calls)
         tokens = int(run.state.budget.used("tokens"))
         return (
-            f"{alive} agents at work, {steps:,} calls, {tokens:,} tokens, {len(run.writer.events):,} events, "
+            f"{count(alive, 'agent')} at work, {count(steps, 'call')}, {count(tokens, 'token')}, "
+            f"{count(len(run.writer.events), 'event')}, "
             f"{seconds:.0f} s ({tokens / seconds:,.0f} tokens/s)"
         )
 
