@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 from pathlib import Path
 
@@ -131,3 +132,17 @@ def test_a_receiver_that_could_take_nothing_is_refused(
     said = printed(capsys, "receive", "--out", out, "--max-megabytes", most, code=2)
     assert f"--max-megabytes is {most}; expected 1 or more." in said
     assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    "words", [("export", "html"), ("reward", "--recipe", "shared"), ("export", "atif")], ids=" ".join
+)
+def test_a_device_or_a_pipe_is_not_replaced_by_a_file(
+    words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--force --out /dev/null`, typed by root, put a file where the device was."""
+    run, pipe = made(tmp_path / "run"), tmp_path / "pipe.jsonl"
+    os.mkfifo(pipe)
+    said = printed(capsys, *words, run, "--out", pipe, "--force", code=2)
+    assert f"{pipe} is neither a file nor a folder" in said
+    assert pipe.is_fifo()

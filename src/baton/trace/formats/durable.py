@@ -201,6 +201,9 @@ def atomic_file(path: str | os.PathLike[str], *, alone: bool = True) -> Iterator
     `sync_directory` after.
     """
     target = Path(path)
+    if target.exists() and not target.is_file() and not target.is_dir():
+        # A rename would put a file where /dev/null was.
+        raise UsageError(f"{target} is neither a file nor a folder, and is not replaced. Give another place.")
     try:
         if alone:
             clear_left(target)
