@@ -156,6 +156,19 @@ def test_a_file_that_a_folders_reader_does_not_know_is_told(tmp_path: Path) -> N
     assert report.places["a file of no kind that is known"] == [str(tmp_path / "b.jsonl")]
 
 
+def test_what_a_killed_import_left_is_cleared_and_nothing_else(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    left, mine = out / ".notes-gone.jsonl.abc123.part", out / ".film.part"
+    left.write_bytes(b"half")
+    mine.write_bytes(b"somebody's own")
+    found = written(tmp_path / "1.jsonl", range(3))
+    assert import_traces(found, out=out).changed == 1
+    assert not left.exists()
+    assert mine.read_bytes() == b"somebody's own"
+    assert sorted(path.suffix for path in out.iterdir()) == [".json", ".jsonl", ".part"]
+
+
 def test_what_has_grown_replaces_its_trace_and_nothing_else(tmp_path: Path) -> None:
     source, out = written(tmp_path / "a.jsonl", range(3)), tmp_path / "out"
     written(tmp_path / "b.jsonl", range(2), run="other")
