@@ -292,3 +292,11 @@ def test_mistakes_are_one_line(
     assert error.count("\n") == 1
     with pytest.raises(UsageError):
         import_traces()
+
+
+def test_a_trace_of_batons_own_is_said_to_be_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "our own.jsonl"
+    with baton.Recorder(path, task_id="t") as team:
+        team.agent("lead").stop("done")
+    assert main(["import", str(path), "--out", str(tmp_path / "out")]) == 2
+    assert f"Type: baton show '{path}'" in capsys.readouterr().err

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
+from shlex import quote
 
 import msgspec
 from msgspec import Struct
@@ -181,6 +182,10 @@ def found_in(
             raise UsageError(f"there is no {place}. Give a file or a folder that is there.")
         own = list(_looked_into(place, sources, report, 0))
         if not own and not empty:
+            if _is_own(place):
+                raise UsageError(
+                    f"{place} is a trace of Baton's own already. Type: baton show {quote(str(place))}"
+                )
             kinds = ", ".join(registry.names("source")) or "none"
             raise UsageError(
                 f"{place} is of no kind that is known, nor is anything in it. Known are: {kinds}. "
@@ -188,6 +193,14 @@ def found_in(
             )
         found += own
     return found
+
+
+def _is_own(place: Path) -> bool:
+    """Whether a file begins as JSON Lines of Baton's do."""
+    if not place.is_file():
+        return False
+    with place.open("rb") as file:
+        return file.read(200).startswith(b'{"kind":"trace",')
 
 
 def _looked_into(
