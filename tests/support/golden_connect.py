@@ -44,7 +44,11 @@ def golden_outline(place: Path) -> str:
     traces = assemble(source.read(place, report), report, kind=source.kind)
     told = report.as_dict()
     told.pop("places")
-    lines = [f"# {name}: {value}" for name, value in told.items() if value]
+    by_reason = {
+        name: dict(sorted(value.items())) if isinstance(value, dict) else value
+        for name, value in told.items()
+    }
+    lines = [f"# {name}: {value}" for name, value in by_reason.items() if value]
     return "\n".join([*lines, *map(outline, traces)])
 
 
