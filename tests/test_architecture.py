@@ -21,20 +21,23 @@ ARROWS: dict[str, set[str]] = {
     "engine": {"trace", "team"},
     "reward": {"trace"},
     "credit": {"trace", "team"},
-    "learn": {"trace", "team", "engine", "games", "tasks", "credit", "reward", "measure", "forest"},
+    "learn": {"trace", "team", "engine", "games", "tasks", "credit", "reward", "measure", "forest", "serve"},
     "measure": {"trace", "team"},
     "connect": {"trace"},
+    "serve": {"trace", "team", "engine", "connect"},
     "compose": {
-        "trace", "team", "engine", "games", "tasks", "reward", "credit", "measure", "forest", "learn", "corpus",
+        "trace", "team", "engine", "games", "tasks", "reward", "credit", "measure", "forest", "serve", "learn",
+        "corpus",
     },
     "view": {"trace", "measure", "corpus", "compose"},
     "corpus": set(),
     "testing": {
-        "trace", "team", "engine", "games", "tasks", "reward", "credit", "learn", "measure", "connect", "compose",
+        "trace", "team", "engine", "games", "tasks", "reward", "credit", "learn", "measure", "connect", "serve",
+        "compose",
     },
     "cli": {
-        "trace", "team", "engine", "games", "tasks", "reward", "credit", "learn", "measure", "connect", "view",
-        "corpus", "compose",
+        "trace", "team", "engine", "games", "tasks", "reward", "credit", "learn", "measure", "connect", "serve",
+        "view", "corpus", "compose",
     },
 }  # fmt: skip
 
