@@ -7,7 +7,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from baton.errors import BatonError
-from baton.serve.exchange import Ask, Exchange, ChatMessage, Reply
+from baton.serve.exchange import Ask, Exchange, Reply, Utterance
 
 
 class Unanswerable(BatonError):
@@ -26,7 +26,7 @@ class GrownAsk(Struct, frozen=True, kw_only=True):
     before: Exchange
     choice: int
     """Which of its answers."""
-    new: tuple[ChatMessage, ...]
+    new: tuple[Utterance, ...]
     """What stands after that answer."""
 
 

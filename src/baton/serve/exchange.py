@@ -35,7 +35,7 @@ class ToolAsk(_Part, frozen=True, kw_only=True):
     """JSON as text, exactly as it was said: a model may say what is no JSON."""
 
 
-class ChatMessage(_Part, frozen=True, kw_only=True):
+class Utterance(_Part, frozen=True, kw_only=True):
     """One message of a conversation."""
 
     speaker: Literal["system", "user", "assistant", "tool"]
@@ -72,7 +72,7 @@ class Ask(_Part, frozen=True, kw_only=True):
 
     dialect: Dialect
     model: str
-    messages: tuple[ChatMessage, ...]
+    messages: tuple[Utterance, ...]
     tools: tuple[ToolOffer, ...] = ()
     tool_choice: str = "auto"
     """auto, none, required, or the name of a tool after `tool:`."""
@@ -102,7 +102,7 @@ class Alternative(_Part, frozen=True, kw_only=True):
 class ReplyChoice(_Part, frozen=True, kw_only=True):
     """One answer; an ask for n has n of them."""
 
-    message: ChatMessage
+    message: Utterance
     finish: Finish = "stop"
     stop: str | None = None
     """Which stop string ended it."""
