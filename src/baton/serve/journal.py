@@ -1,0 +1,284 @@
+"""The journal of a session: what was asked, answered and posted, each a line, on disk before anybody hears of it.
+
+Invariant: lines are only ever added, each by one write, and an answer's line is there before its first byte leaves. So
+killing the server loses no answer that a program has heard; a last line that was cut off was never acknowledged, and is
+taken away when the session goes on.
+
+A program repeats its conversation in every call. So messages and tools are written once, under their digests, and of a
+prompt that grew from an earlier exchange only the ids that are new: a session of n calls takes O(n) of disk.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct, field
+
+from baton.errors import CorruptError, UsageError
+from baton.serve.exchange import Ask, Exchange, Posted, Reply, ToolOffer, Utterance
+from baton.serve.session_keys import canonical_bytes, digest_of
+from baton.trace.records import Ints, decode_hook, encode_hook
+
+FOLDER = "sessions"
+SUFFIX = ".jsonl"
+
+
+class Line(Struct, tag_field="line", frozen=True, kw_only=True, omit_defaults=True):
+    """What all lines have in common: `line` tells them apart."""
+
+
+class AskedLine(Line, tag="asked", frozen=True, kw_only=True):
+    """An ask, before anybody answers it."""
+
+    exchange: Exchange
+    """Its ask without messages and tools."""
+    same: int = 0
+    """How many messages at the beginning are those of the exchange that it grows from."""
+    messages: tuple[str, ...]
+    """The others, by digest."""
+    tools: str
+    new_messages: dict[str, Utterance] = field(default_factory=dict)
+    new_tools: dict[str, tuple[ToolOffer, ...]] = field(default_factory=dict)
+
+
+class AnsweredLine(Line, tag="answered", frozen=True, kw_only=True):
+    """An answer, before the program hears it; `reply.prompt_ids` without the first `keep`."""
+
+    id: str
+    reply: Reply
+    duration_s: float
+
+
+class RefusedLine(Line, tag="refused", frozen=True, kw_only=True):
+    """No answer is given."""
+
+    id: str
+    why: str
+
+
+class RetriedLine(Line, tag="retried", frozen=True, kw_only=True):
+    """The program asked again for what it had not heard."""
+
+    id: str
+
+
+class HeardLine(Line, tag="heard", frozen=True, kw_only=True):
+    """The program read the whole answer."""
+
+    id: str
+
+
+class PostedLine(Line, tag="posted", frozen=True, kw_only=True):
+    """A reward, or the end."""
+
+    posted: Posted
+
+
+class SpansLine(Line, tag="spans", frozen=True, kw_only=True):
+    """An OTLP request of the session's program, as it came."""
+
+    signal: str
+    is_json: bool
+    body: bytes
+
+
+AnyLine = AskedLine | AnsweredLine | RefusedLine | RetriedLine | HeardLine | PostedLine | SpansLine
+
+_encoder = msgspec.json.Encoder(enc_hook=encode_hook)
+_decoder = msgspec.json.Decoder(AnyLine, dec_hook=decode_hook)
+
+
+class KeptSession:
+    """What a journal tells of a session."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.by_id: dict[str, Exchange] = {}
+        """In the order in which they were asked."""
+        self.heard: set[str] = set()
+        """Exchanges whose answer the program read to its end."""
+        self.posted: list[Posted] = []
+        self.spans: list[SpansLine] = []
+        self.digests: dict[str, list[str]] = {}
+        """Exchange -> digests of its messages."""
+        self.messages: dict[str, Utterance] = {}
+        self.tools: dict[str, tuple[ToolOffer, ...]] = {}
+
+    @property
+    def exchanges(self) -> list[Exchange]:
+        return list(self.by_id.values())
+
+    @property
+    def ended(self) -> Posted | None:
+        """What said that it ended; None: it goes on."""
+        return next((one for one in self.posted if one.ended), None)
+
+    def take(self, line: AnyLine) -> None:
+        """Add what a line tells."""
+        if isinstance(line, AskedLine):
+            self.messages |= line.new_messages
+            self.tools |= line.new_tools
+            told = [*self.digests_before(line.exchange)[: line.same], *line.messages]
+            self.digests[line.exchange.id] = told
+            ask = msgspec.structs.replace(
+                line.exchange.ask,
+                messages=tuple(self.messages[one] for one in told),
+                tools=self.tools[line.tools] if line.tools else (),
+            )
+            self.by_id[line.exchange.id] = msgspec.structs.replace(line.exchange, ask=ask)
+        elif isinstance(line, AnsweredLine):
+            before = self.by_id[line.id]
+            reply = self.whole(before, line.reply)
+            self.by_id[line.id] = msgspec.structs.replace(before, reply=reply, duration_s=line.duration_s)
+        elif isinstance(line, RefusedLine):
+            self.by_id[line.id] = msgspec.structs.replace(self.by_id[line.id], refused=line.why)
+        elif isinstance(line, RetriedLine):
+            before = self.by_id[line.id]
+            self.by_id[line.id] = msgspec.structs.replace(before, retries=before.retries + 1)
+        elif isinstance(line, HeardLine):
+            self.heard.add(line.id)
+        elif isinstance(line, PostedLine):
+            self.posted.append(line.posted)
+        else:
+            self.spans.append(line)
+
+    def digests_before(self, exchange: Exchange) -> list[str]:
+        """Those of the exchange that this one grows from."""
+        return self.digests.get(exchange.grows_from or "", [])
+
+    def whole(self, exchange: Exchange, reply: Reply) -> Reply:
+        """A reply with the whole prompt's ids again."""
+        if not reply.keep or reply.prompt_ids is None:
+            return reply
+        return msgspec.structs.replace(
+            reply, prompt_ids=self.kept_ids(exchange, reply.keep) + reply.prompt_ids
+        )
+
+    def kept_ids(self, exchange: Exchange, keep: int) -> Ints:
+        """The first ids of what an exchange grew from."""
+        before = self.by_id[exchange.grows_from or ""].reply
+        if before is None or before.prompt_ids is None:
+            raise KeyError(exchange.grows_from)
+        said = before.choices[exchange.choice].completion_ids or Ints()
+        return (before.prompt_ids + said)[:keep]
+
+
+class SessionJournal:
+    """The open journal of one session; one process at a time writes it."""
+
+    def __init__(self, path: Path) -> None:
+        """Goes on with a journal that is there."""
+        self.path = path
+        self.kept = read_session(path) if path.exists() else KeptSession(path.name.removesuffix(SUFFIX))
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        except OSError as error:
+            raise UsageError(
+                f"cannot write {str(path)!r}: {error.strerror}. Give a folder that can be written: --out DIR"
+            ) from None
+        self._size = _without_cut_line(self._file)
+
+    def asked(self, exchange: Exchange, messages: list[str], tools: str) -> None:
+        """`messages` and `tools` are the digests of the ask's."""
+        ask, kept = exchange.ask, self.kept
+        bare = msgspec.structs.replace(exchange, ask=msgspec.structs.replace(ask, messages=(), tools=()))
+        said = dict(zip(messages, ask.messages, strict=True))
+        before = kept.digests_before(exchange)
+        same = len(before) if before == messages[: len(before)] else 0
+        self._add(
+            AskedLine(
+                exchange=bare,
+                same=same,
+                messages=tuple(messages[same:]),
+                tools=tools,
+                new_messages={one: text for one, text in said.items() if one not in kept.messages},
+                new_tools={} if not tools or tools in kept.tools else {tools: ask.tools},
+            )
+        )
+
+    def answered(self, exchange: Exchange, reply: Reply, duration_s: float) -> Exchange:
+        """The exchange with its answer, on disk."""
+        bare = reply
+        if reply.keep and reply.prompt_ids is not None:
+            bare = msgspec.structs.replace(reply, prompt_ids=reply.prompt_ids[reply.keep :])
+        self._add(AnsweredLine(id=exchange.id, reply=bare, duration_s=duration_s))
+        return self.kept.by_id[exchange.id]
+
+    def refused(self, exchange: Exchange, why: str) -> None:
+        self._add(RefusedLine(id=exchange.id, why=why))
+
+    def retried(self, exchange: Exchange) -> None:
+        self._add(RetriedLine(id=exchange.id))
+
+    def heard(self, exchange: Exchange) -> None:
+        self._add(HeardLine(id=exchange.id))
+
+    def post(self, posted: Posted) -> None:
+        self._add(PostedLine(posted=posted))
+
+    def receive(self, signal: str, body: bytes, *, is_json: bool) -> None:
+        self._add(SpansLine(signal=signal, is_json=is_json, body=body))
+
+    def close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def _add(self, line: AnyLine) -> None:
+        """On disk first, then in memory. `OSError`: it is in neither."""
+        raw = _encoder.encode(line) + b"\n"
+        try:
+            written = os.write(self._file, raw)
+            if written != len(raw):
+                raise OSError(28, "No space left on device")
+        except OSError:
+            os.ftruncate(self._file, self._size)  # half a line would make the next one unreadable
+            raise
+        self._size += len(raw)
+        self.kept.take(line)
+
+
+def digests(ask: Ask) -> tuple[list[str], str]:
+    """Of each message, and of the tools together (empty: there are none)."""
+    tools = digest_of(canonical_bytes(ask.tools)) if ask.tools else ""
+    return [digest_of(canonical_bytes(one)) for one in ask.messages], tools
+
+
+def read_session(path: Path) -> KeptSession:
+    """What a journal tells; a last line that was cut off is not told."""
+    kept = KeptSession(path.name.removesuffix(SUFFIX))
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise UsageError(f"cannot read the session {str(path)!r}: {error.strerror}.") from None
+    for number, raw in enumerate(lines[:-1], start=1):
+        try:
+            kept.take(_decoder.decode(raw))
+        except (msgspec.DecodeError, UnicodeDecodeError, KeyError, IndexError) as error:
+            raise CorruptError(
+                f"line {number} of {str(path)!r} is no line of a session's journal: {error}."
+            ) from None
+    return kept
+
+
+def journal_path(out: Path, name: str) -> Path:
+    return out / FOLDER / f"{name}{SUFFIX}"
+
+
+def _without_cut_line(file: int) -> int:
+    """Takes away a last line that has no end; the size of the file then."""
+    size = os.lseek(file, 0, os.SEEK_END)
+    end = size
+    while end:
+        start = max(0, end - 65_536)
+        found = os.pread(file, end - start, start).rfind(b"\n")
+        if found >= 0:
+            end = start + found + 1
+            break
+        end = start
+    if end != size:
+        os.ftruncate(file, end)
+    return end
