@@ -17,7 +17,7 @@ from baton.serve.exchange import Ask, Reply, ReplyChoice, ToolAsk, ToolOffer, Ut
 from baton.serve.journal import journal_path, read_session
 from baton.serve.limits import SessionLimits
 from baton.serve.session_keys import session_of, telling_headers
-from baton.serve.sessions import Session
+from baton.serve.sessions import ProgramSession
 from baton.trace.records import Floats, Ints, Sampling
 
 
@@ -74,7 +74,7 @@ def ask_of(*texts: str, **given: object) -> Ask:
     return Ask(dialect="chat", model="m", messages=said, **given)  # type: ignore[arg-type]
 
 
-def heard_from(session: Session, ask: Ask, **headers: str) -> str:
+def heard_from(session: ProgramSession, ask: Ask, **headers: str) -> str:
     async def going() -> str:
         exchange = await session.ask(ask, {name.replace("_", "-"): value for name, value in headers.items()})
         session.heard(exchange)
@@ -85,7 +85,7 @@ def heard_from(session: Session, ask: Ask, **headers: str) -> str:
 
 
 def test_an_answer_is_on_disk_before_it_is_given(tmp_path: Path) -> None:
-    session = Session(tmp_path, "one", Drawing())
+    session = ProgramSession(tmp_path, "one", Drawing())
     said = heard_from(session, ask_of("where?"))
     kept = read_session(journal_path(tmp_path, "one"))
     (exchange,) = kept.exchanges
@@ -95,7 +95,7 @@ def test_an_answer_is_on_disk_before_it_is_given(tmp_path: Path) -> None:
 
 
 def test_what_is_read_again_is_what_was_there(tmp_path: Path) -> None:
-    session = Session(tmp_path, "one", Drawing())
+    session = ProgramSession(tmp_path, "one", Drawing())
     tools = (ToolOffer(name="look", parameters={"type": "object"}),)
     first = heard_from(session, ask_of("an ‮odd \x00 text", tools=tools))
     heard_from(session, ask_of("an ‮odd \x00 text", first, "and now?", tools=tools, n=3))
@@ -109,7 +109,7 @@ def test_what_is_read_again_is_what_was_there(tmp_path: Path) -> None:
 
 
 def test_a_conversation_takes_its_length_of_disk_and_not_its_square(tmp_path: Path) -> None:
-    session = Session(tmp_path, "long", Drawing())
+    session = ProgramSession(tmp_path, "long", Drawing())
     tools = (ToolOffer(name="look", description="x" * 20_000),)
     said, sizes = ["q" * 500], []
     for _ in range(40):
@@ -121,14 +121,14 @@ def test_a_conversation_takes_its_length_of_disk_and_not_its_square(tmp_path: Pa
 
 
 def test_the_same_question_asked_twice_is_two_draws(tmp_path: Path) -> None:
-    session = Session(tmp_path, "one", Drawing())
+    session = ProgramSession(tmp_path, "one", Drawing())
     assert heard_from(session, ask_of("roll")) != heard_from(session, ask_of("roll"))
     assert len({one.id for one in session.exchanges}) == 2
 
 
 def test_a_retry_is_no_second_draw(tmp_path: Path) -> None:
     backend = Drawing()
-    session = Session(tmp_path, "one", backend)
+    session = ProgramSession(tmp_path, "one", backend)
     first = heard_from(session, ask_of("roll"))
     assert heard_from(session, ask_of("roll"), x_stainless_retry_count="1") == first
     assert backend.draws == 1
@@ -138,7 +138,7 @@ def test_a_retry_is_no_second_draw(tmp_path: Path) -> None:
 def test_an_answer_nobody_heard_is_given_to_whoever_asks_again(tmp_path: Path) -> None:
     """As after a broken connection, by a client that does not say that it tries again."""
     backend = Drawing()
-    session = Session(tmp_path, "one", backend)
+    session = ProgramSession(tmp_path, "one", backend)
 
     async def going() -> tuple[str, str]:
         exchange = await session.ask(ask_of("roll"), {})
@@ -154,7 +154,7 @@ def test_an_answer_nobody_heard_is_given_to_whoever_asks_again(tmp_path: Path) -
 
 def test_a_client_that_leaves_does_not_take_the_answer_with_it(tmp_path: Path) -> None:
     backend = Drawing()
-    session = Session(tmp_path, "one", backend)
+    session = ProgramSession(tmp_path, "one", backend)
 
     async def going() -> str:
         backend.gate = asyncio.Event()
@@ -173,7 +173,7 @@ def test_a_client_that_leaves_does_not_take_the_answer_with_it(tmp_path: Path) -
 
 def test_two_who_wait_for_the_same_question_get_two_draws(tmp_path: Path) -> None:
     backend = Drawing()
-    session = Session(tmp_path, "one", backend)
+    session = ProgramSession(tmp_path, "one", backend)
 
     async def going() -> set[str]:
         backend.gate = asyncio.Event()
@@ -189,7 +189,7 @@ def test_two_who_wait_for_the_same_question_get_two_draws(tmp_path: Path) -> Non
 @pytest.mark.parametrize("cut", range(1, 400, 23))
 def test_a_killed_server_goes_on_where_it_was(tmp_path: Path, cut: int) -> None:
     """The journal is cut anywhere, as by a full disk or a kill in the middle of a write."""
-    session = Session(tmp_path, "one", Drawing())
+    session = ProgramSession(tmp_path, "one", Drawing())
     heard_from(session, ask_of("a"))
     path = journal_path(tmp_path, "one")
     whole = path.stat().st_size
@@ -198,7 +198,7 @@ def test_a_killed_server_goes_on_where_it_was(tmp_path: Path, cut: int) -> None:
     session.journal.close()
     os.truncate(path, max(whole, size - cut))
     backend = Drawing()
-    again = Session(tmp_path, "one", backend)
+    again = ProgramSession(tmp_path, "one", backend)
     said = heard_from(again, ask_of("b"))
     assert said
     kept = read_session(path)
@@ -210,7 +210,7 @@ def test_a_killed_server_goes_on_where_it_was(tmp_path: Path, cut: int) -> None:
 def test_keys_depend_on_what_is_asked_and_not_on_the_order(tmp_path: Path) -> None:
     def keys(name: str, order: list[str]) -> dict[str, str]:
         backend = Drawing()
-        session = Session(tmp_path, name, backend, seed="3", group="g")
+        session = ProgramSession(tmp_path, name, backend, seed="3", group="g")
 
         async def going() -> None:
             await asyncio.gather(*(session.ask(ask_of(one), {}) for one in order))
@@ -226,7 +226,7 @@ def test_keys_depend_on_what_is_asked_and_not_on_the_order(tmp_path: Path) -> No
 
 
 def test_streamed_or_not_it_is_the_same_question(tmp_path: Path) -> None:
-    session = Session(tmp_path, "one", Drawing())
+    session = ProgramSession(tmp_path, "one", Drawing())
     heard_from(session, ask_of("roll", stream=True))
     heard_from(session, ask_of("roll"))
     first, second = session.exchanges
@@ -242,7 +242,7 @@ def test_streamed_or_not_it_is_the_same_question(tmp_path: Path) -> None:
     ],
 )
 def test_a_limit_ends_the_session(tmp_path: Path, limits: SessionLimits, calls: int) -> None:
-    session = Session(tmp_path, "one", Drawing(), limits=limits)
+    session = ProgramSession(tmp_path, "one", Drawing(), limits=limits)
     told: list[Unanswerable] = []
 
     def ask_until_refused() -> int:
@@ -263,7 +263,7 @@ def test_a_limit_ends_the_session(tmp_path: Path, limits: SessionLimits, calls: 
 
 def test_an_answer_is_cut_at_the_tokens_that_are_left(tmp_path: Path) -> None:
     backend = Drawing()
-    session = Session(tmp_path, "one", backend, limits=SessionLimits(tokens=10))
+    session = ProgramSession(tmp_path, "one", backend, limits=SessionLimits(tokens=10))
     heard_from(session, ask_of("a", sampling=Sampling(max_tokens=100)))
     heard_from(session, ask_of("b"))
     assert [one.sampling.max_tokens for one in backend.asked] == [10, 7]
@@ -271,15 +271,15 @@ def test_an_answer_is_cut_at_the_tokens_that_are_left(tmp_path: Path) -> None:
 
 
 def test_limits_hold_over_a_restart(tmp_path: Path) -> None:
-    heard_from(Session(tmp_path, "one", Drawing(), limits=SessionLimits(calls=2)), ask_of("a"))
-    again = Session(tmp_path, "one", Drawing(), limits=SessionLimits(calls=2))
+    heard_from(ProgramSession(tmp_path, "one", Drawing(), limits=SessionLimits(calls=2)), ask_of("a"))
+    again = ProgramSession(tmp_path, "one", Drawing(), limits=SessionLimits(calls=2))
     heard_from(again, ask_of("b"))
     with pytest.raises(Unanswerable, match="2 calls"):
         heard_from(again, ask_of("c"))
 
 
 def test_a_goes_on_conversation_is_one_agent(tmp_path: Path) -> None:
-    session = Session(tmp_path, "one", Drawing(), limits=SessionLimits(agents=1))
+    session = ProgramSession(tmp_path, "one", Drawing(), limits=SessionLimits(agents=1))
     said = ["a"]
     for _ in range(4):
         said += [heard_from(session, ask_of(*said)), "more"]
@@ -289,13 +289,13 @@ def test_a_goes_on_conversation_is_one_agent(tmp_path: Path) -> None:
 @pytest.mark.parametrize("limits", [SessionLimits(calls=0), SessionLimits(seconds=-1.0)])
 def test_limits_that_are_none(tmp_path: Path, limits: SessionLimits) -> None:
     with pytest.raises(UsageError, match="more than 0"):
-        Session(tmp_path, "one", Drawing(), limits=limits)
+        ProgramSession(tmp_path, "one", Drawing(), limits=limits)
 
 
 def test_a_full_disk_is_told_and_nothing_half_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session = Session(tmp_path, "one", Drawing())
+    session = ProgramSession(tmp_path, "one", Drawing())
     heard_from(session, ask_of("a"))
     before = journal_path(tmp_path, "one").read_bytes()
     real = os.write
@@ -365,7 +365,7 @@ def test_tool_asks_travel_through_the_journal(tmp_path: Path) -> None:
 
     backend = Drawing()
     backend.reply = with_tools()  # type: ignore[method-assign,assignment]
-    session = Session(tmp_path, "one", backend)
+    session = ProgramSession(tmp_path, "one", backend)
     heard_from(session, ask_of("go"))
     (kept,) = read_session(journal_path(tmp_path, "one")).exchanges
     assert kept == session.exchanges[0]

@@ -25,11 +25,11 @@ FOLDER = "sessions"
 SUFFIX = ".jsonl"
 
 
-class Line(Struct, tag_field="line", frozen=True, kw_only=True, omit_defaults=True):
+class JournalLine(Struct, tag_field="line", frozen=True, kw_only=True, omit_defaults=True):
     """What all lines have in common: `line` tells them apart."""
 
 
-class AskedLine(Line, tag="asked", frozen=True, kw_only=True):
+class AskedLine(JournalLine, tag="asked", frozen=True, kw_only=True):
     """An ask, before anybody answers it."""
 
     exchange: Exchange
@@ -43,7 +43,7 @@ class AskedLine(Line, tag="asked", frozen=True, kw_only=True):
     new_tools: dict[str, tuple[ToolOffer, ...]] = field(default_factory=dict)
 
 
-class AnsweredLine(Line, tag="answered", frozen=True, kw_only=True):
+class AnsweredLine(JournalLine, tag="answered", frozen=True, kw_only=True):
     """An answer, before the program hears it; `reply.prompt_ids` without the first `keep`."""
 
     id: str
@@ -51,32 +51,32 @@ class AnsweredLine(Line, tag="answered", frozen=True, kw_only=True):
     duration_s: float
 
 
-class RefusedLine(Line, tag="refused", frozen=True, kw_only=True):
+class RefusedLine(JournalLine, tag="refused", frozen=True, kw_only=True):
     """No answer is given."""
 
     id: str
     why: str
 
 
-class RetriedLine(Line, tag="retried", frozen=True, kw_only=True):
+class RetriedLine(JournalLine, tag="retried", frozen=True, kw_only=True):
     """The program asked again for what it had not heard."""
 
     id: str
 
 
-class HeardLine(Line, tag="heard", frozen=True, kw_only=True):
+class HeardLine(JournalLine, tag="heard", frozen=True, kw_only=True):
     """The program read the whole answer."""
 
     id: str
 
 
-class PostedLine(Line, tag="posted", frozen=True, kw_only=True):
+class PostedLine(JournalLine, tag="posted", frozen=True, kw_only=True):
     """A reward, or the end."""
 
     posted: Posted
 
 
-class SpansLine(Line, tag="spans", frozen=True, kw_only=True):
+class SpansLine(JournalLine, tag="spans", frozen=True, kw_only=True):
     """An OTLP request of the session's program, as it came."""
 
     signal: str

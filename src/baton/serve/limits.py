@@ -30,7 +30,7 @@ class SessionLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return self
 
 
-class ServerLimits(Struct, frozen=True, kw_only=True):
+class ClientLimits(Struct, frozen=True, kw_only=True):
     """What clients may ask of the server."""
 
     body_bytes: int = 64 * 2**20

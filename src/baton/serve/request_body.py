@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from baton.connect.readers.zstd import unpacked_pieces
 from baton.errors import BatonError
 from baton.serve.backend import Unanswerable
-from baton.serve.limits import ServerLimits
+from baton.serve.limits import ClientLimits
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _PIECE = 1 << 18
 
 
-async def read_body(request: Request, limits: ServerLimits) -> bytes:
+async def read_body(request: Request, limits: ClientLimits) -> bytes:
     """The bytes that a client sent, unpacked. Raises `Unanswerable` where they are too many, too slow or broken."""
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > limits.body_bytes:
@@ -44,11 +44,11 @@ async def read_body(request: Request, limits: ServerLimits) -> bytes:
     return await asyncio.to_thread(_unpacked, bytes(body), packing, limits)
 
 
-def _too_large(limits: ServerLimits) -> Unanswerable:
+def _too_large(limits: ClientLimits) -> Unanswerable:
     return Unanswerable(f"the request has more than {limits.body_bytes:,} bytes.", status=413)
 
 
-def _unpacked(body: bytes, packing: str, limits: ServerLimits) -> bytes:
+def _unpacked(body: bytes, packing: str, limits: ClientLimits) -> bytes:
     """Piece by piece: a small body may hold a huge one."""
     found = bytearray()
     try:

@@ -27,7 +27,7 @@ ENDED = 410
 """HTTP's word for what was there and is no more: no client asks that again."""
 
 
-class Session:
+class ProgramSession:
     """One session, open for calls."""
 
     def __init__(
