@@ -195,7 +195,6 @@ def test_a_killed_server_goes_on_where_it_was(tmp_path: Path, cut: int) -> None:
     whole = path.stat().st_size
     heard_from(session, ask_of("b"))
     size = path.stat().st_size
-    session.journal.close()
     os.truncate(path, max(whole, size - cut))
     backend = Drawing()
     again = ProgramSession(tmp_path, "one", backend)

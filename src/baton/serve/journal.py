@@ -11,6 +11,9 @@ prompt that grew from an earlier exchange only the ids that are new: a session o
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -171,15 +174,17 @@ class SessionJournal:
     def __init__(self, path: Path) -> None:
         """Goes on with a journal that is there."""
         self.path = path
-        self.kept = read_session(path) if path.exists() else KeptSession(path.name.removesuffix(SUFFIX))
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         except OSError as error:
-            raise UsageError(
-                f"cannot write {str(path)!r}: {error.strerror}. Give a folder that can be written: --out DIR"
-            ) from None
-        self._size = _without_cut_line(self._file)
+            why = f"cannot write {str(path)!r}: {error.strerror}. Give a folder that can be written: --out DIR"
+            raise UsageError(why) from None
+        there = path.exists()
+        self.kept = read_session(path) if there else KeptSession(path.name.removesuffix(SUFFIX))
+        self._writing = threading.Lock()
+        if there:
+            with self._opened() as file:
+                _take_cut_line_away(file)
 
     def asked(self, exchange: Exchange, messages: list[str], tools: str) -> None:
         """`messages` and `tools` are the digests of the ask's."""
@@ -222,23 +227,27 @@ class SessionJournal:
     def receive(self, signal: str, body: bytes, *, is_json: bool) -> None:
         self._add(SpansLine(signal=signal, is_json=is_json, body=body))
 
-    def close(self) -> None:
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
-
     def _add(self, line: AnyLine) -> None:
         """On disk first, then in memory. `OSError`: it is in neither."""
         raw = _encoder.encode(line) + b"\n"
+        with self._writing, self._opened() as file:
+            size = os.fstat(file).st_size
+            try:
+                if os.write(file, raw) != len(raw):
+                    raise OSError(28, "No space left on device")
+            except OSError:
+                os.ftruncate(file, size)  # half a line would make the next one unreadable
+                raise
+            self.kept.take(line)
+
+    @contextmanager
+    def _opened(self) -> Iterator[int]:
+        """Opened for each line: sessions are many, and what a process may hold open is not."""
+        file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         try:
-            written = os.write(self._file, raw)
-            if written != len(raw):
-                raise OSError(28, "No space left on device")
-        except OSError:
-            os.ftruncate(self._file, self._size)  # half a line would make the next one unreadable
-            raise
-        self._size += len(raw)
-        self.kept.take(line)
+            yield file
+        finally:
+            os.close(file)
 
 
 def digests(ask: Ask) -> tuple[list[str], str]:
@@ -268,9 +277,9 @@ def journal_path(out: Path, name: str) -> Path:
     return out / FOLDER / f"{name}{SUFFIX}"
 
 
-def _without_cut_line(file: int) -> int:
-    """Takes away a last line that has no end; the size of the file then."""
-    size = os.lseek(file, 0, os.SEEK_END)
+def _take_cut_line_away(file: int) -> None:
+    """A last line that has no end was never acknowledged."""
+    size = os.fstat(file).st_size
     end = size
     while end:
         start = max(0, end - 65_536)
@@ -281,4 +290,3 @@ def _without_cut_line(file: int) -> int:
         end = start
     if end != size:
         os.ftruncate(file, end)
-    return end

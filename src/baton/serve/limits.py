@@ -37,6 +37,8 @@ class ClientLimits(Struct, frozen=True, kw_only=True):
     """Of one request, unpacked."""
     connections: int = 256
     """At once; further ones are asked to come back."""
+    sessions: int = 10_000
+    """Open at once."""
     seconds: float = 30.0
     """A client that sends nothing, or reads nothing, for so long is let go."""
 

@@ -137,7 +137,6 @@ class ProgramSession:
         for task in self._pending.values():
             task.cancel()
         await asyncio.gather(*self._pending.values(), return_exceptions=True)
-        self.journal.close()
 
     # -- answering --------------------------------------------------------------------------------
 
