@@ -90,6 +90,9 @@ class Ask(_Part, frozen=True, kw_only=True):
     stream: bool = False
     extra: dict[str, Any] = field(default_factory=dict)
     """Fields of the dialect that only an upstream of the same dialect understands, as they came."""
+    wording: dict[str, Any] = field(default_factory=dict)
+    """How the request put what the other fields say (cache marks, ids of items, parts of a text): it says nothing
+    new, may change when the same is asked again, and is kept so that an upstream can be sent the same."""
 
 
 class Alternative(_Part, frozen=True, kw_only=True):
@@ -130,6 +133,8 @@ class Reply(_Part, frozen=True, kw_only=True):
     completion_tokens: int | None = None
     """Of all choices together."""
     cached_tokens: int | None = None
+    thinking_tokens: int | None = None
+    """How many of the completion's were thought and not said."""
     estimated: bool = False
     rules: dict[str, str] = field(default_factory=dict)
     """By which rules the prompt was made and the answer read, such as {"thinking": "dropped", "tools": "hermes"}."""

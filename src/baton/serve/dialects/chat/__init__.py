@@ -1,0 +1,1 @@
+"""Chat Completions, as OpenAI and most other servers speak it."""

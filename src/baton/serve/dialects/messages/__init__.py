@@ -1,0 +1,1 @@
+"""Messages, Anthropic's dialect of content blocks."""

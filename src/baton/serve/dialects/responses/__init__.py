@@ -1,0 +1,1 @@
+"""Responses, OpenAI's dialect of items."""

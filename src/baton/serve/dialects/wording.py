@@ -1,0 +1,100 @@
+"""How a request put what its ask says, kept beside the ask so that the same request can be sent again.
+
+An ask has one form for what three dialects say in many: a text in one part or in three, a mark where a cache may end,
+an item's id. Such wording is kept for each field and each message whose plain writing differs from what came, with a
+digest of what it says. So a request that is sent on is the request that came; and where somebody changed the ask (a
+fork puts another answer into the conversation), what was changed is written plainly and the rest stays as it was.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from baton.serve.dialects.fields import without_nulls
+from baton.serve.exchange import Ask, Utterance
+
+Item = dict[str, Any]
+Write = Callable[[Sequence[Utterance]], list[Item]]
+"""Messages as the plain form of the dialect says them."""
+
+
+class Unit(Struct, frozen=True, kw_only=True):
+    """Items of a request that are read together, and the messages (one at least) they are read as."""
+
+    items: list[Item]
+    says: tuple[Utterance, ...]
+
+
+def digest(value: Any) -> str:
+    """A short name for what is said."""
+    return blake2b(msgspec.json.encode(value), digest_size=9).hexdigest()
+
+
+def worded_messages(units: Sequence[Unit], write: Write) -> list[dict[str, Any]]:
+    """The wording of every unit that is not written plainly; of all, where only all together give what came."""
+    came = [without_nulls(item) for unit in units for item in unit.items]
+    odd = [unit for unit in units if without_nulls(write(unit.says)) != without_nulls(unit.items)]
+    kept = [_kept(unit) for unit in odd]
+    said = [message for unit in units for message in unit.says]
+    if without_nulls(rewritten(said, kept, write)) == came:
+        return kept
+    return [_kept(unit) for unit in units]
+
+
+def _kept(unit: Unit) -> dict[str, Any]:
+    return {"says": digest(unit.says), "messages": len(unit.says), "items": unit.items}
+
+
+def rewritten(messages: Sequence[Utterance], kept: Sequence[Mapping[str, Any]], write: Write) -> list[Item]:
+    """The messages as items: in the wording that is kept for what they say, otherwise plainly."""
+    known: dict[tuple[int, str], deque[list[Item]]] = defaultdict(deque)
+    for each in kept:
+        known[each["messages"], each["says"]].append(each["items"])
+    items: list[Item] = []
+    sizes = sorted({size for size, _ in known}, reverse=True)
+    plain: list[Utterance] = []
+    place = 0
+    while place < len(messages):
+        found = None
+        for size in sizes:
+            if place + size <= len(messages):
+                found = known.get((size, digest(tuple(messages[place : place + size]))))
+                if found:
+                    break
+        if found:
+            items += write(plain) if plain else []
+            items += found.popleft()
+            plain, place = [], place + size
+        else:
+            plain.append(messages[place])
+            place += 1
+    return items + (write(plain) if plain else [])
+
+
+def worded_fields(
+    body: Mapping[str, Any], plain: Mapping[str, Any], ask: Ask, parts: Mapping[str, tuple[str, ...]]
+) -> dict[str, list[Any]]:
+    """For each field that is not written plainly: a digest of the parts of the ask it tells, and what came."""
+    names = [name for name in parts if without_nulls(body.get(name)) != without_nulls(plain.get(name))]
+    return {name: [_part(ask, parts[name]), body.get(name)] for name in names}
+
+
+def rewritten_fields(ask: Ask, plain: dict[str, Any], parts: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
+    """The plain fields, in the wording that is kept for what they say."""
+    fields = dict(plain)
+    for name, (says, value) in ask.wording.get("fields", {}).items():
+        if name in parts and _part(ask, parts[name]) == says:
+            fields.pop(name, None)
+            if value is not None:
+                fields[name] = value
+    return fields
+
+
+def _part(ask: Ask, names: tuple[str, ...]) -> str:
+    return digest([getattr(ask, name) for name in names])
