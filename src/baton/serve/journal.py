@@ -177,7 +177,9 @@ class SessionJournal:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            why = f"cannot write {str(path)!r}: {error.strerror}. Give a folder that can be written: --out DIR"
+            why = (
+                f"cannot write {str(path)!r}: {error.strerror}. Give a folder that can be written: --out DIR"
+            )
             raise UsageError(why) from None
         there = path.exists()
         self.kept = read_session(path) if there else KeptSession(path.name.removesuffix(SUFFIX))
