@@ -75,7 +75,7 @@ def digest_of(content: bytes) -> str:
 
 def ask_digest(ask: Ask, messages: list[str], tools: str) -> str:
     """What is asked, as twenty digits; messages and tools by their own. Streamed or not, it is the same ask."""
-    rest = msgspec.structs.replace(ask, messages=(), tools=(), stream=False)
+    rest = msgspec.structs.replace(ask, messages=(), tools=(), stream=False, wording={})
     return digest_of(canonical_bytes([rest, messages, tools]))
 
 

@@ -27,7 +27,7 @@ class BadAsk(Unanswerable):
         self.field = field
 
 
-class Refusal(Struct, frozen=True, kw_only=True):
+class DialectRefusal(Struct, frozen=True, kw_only=True):
     """An error as a dialect tells it."""
 
     status: int
@@ -61,7 +61,7 @@ class DialectCodec(Protocol):
 
     def refusal(
         self, why: str, *, status: int = 400, passing: bool = False, field: str | None = None
-    ) -> Refusal:
+    ) -> DialectRefusal:
         """An error in the dialect's shape; `passing`: the client may ask again."""
         ...
 

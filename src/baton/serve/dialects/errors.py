@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from baton.serve.dialects.codec import Refusal
+from baton.serve.dialects.codec import DialectRefusal
 
 _RETRYABLE = {408, 409, 429}
 _KINDS = {
@@ -26,15 +26,15 @@ def _kind(status: int) -> str:
     return _KINDS.get(status, "invalid_request_error" if status < 500 else "api_error")
 
 
-def openai_error(why: str, *, status: int, passing: bool, field: str | None) -> Refusal:
+def openai_error(why: str, *, status: int, passing: bool, field: str | None) -> DialectRefusal:
     """`{"error": {...}}`."""
     status = _status(status, passing)
     body: dict[str, Any] = {"message": why, "type": _kind(status), "param": field, "code": None}
-    return Refusal(status=status, headers=_headers(passing), body={"error": body})
+    return DialectRefusal(status=status, headers=_headers(passing), body={"error": body})
 
 
-def anthropic_error(why: str, *, status: int, passing: bool) -> Refusal:
+def anthropic_error(why: str, *, status: int, passing: bool) -> DialectRefusal:
     """`{"type": "error", "error": {...}}`."""
     status = _status(status, passing)
     body = {"type": "error", "error": {"type": _kind(status), "message": why}, "request_id": None}
-    return Refusal(status=status, headers=_headers(passing), body=body)
+    return DialectRefusal(status=status, headers=_headers(passing), body=body)

@@ -8,7 +8,7 @@ from typing import Any
 from baton.serve.dialects.chat.answer import read_body, write_body
 from baton.serve.dialects.chat.request import read_request, write_request
 from baton.serve.dialects.chat.stream import read_stream, write_stream
-from baton.serve.dialects.codec import Refusal, Resolve, nothing_kept
+from baton.serve.dialects.codec import DialectRefusal, Resolve, nothing_kept
 from baton.serve.dialects.errors import openai_error
 from baton.serve.exchange import Ask, Dialect, Exchange, Reply
 
@@ -33,7 +33,7 @@ class ChatCodec:
 
     def refusal(
         self, why: str, *, status: int = 400, passing: bool = False, field: str | None = None
-    ) -> Refusal:
+    ) -> DialectRefusal:
         return openai_error(why, status=status, passing=passing, field=field)
 
     def request_body(self, ask: Ask) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from baton.serve.dialects.codec import Refusal, Resolve, nothing_kept
+from baton.serve.dialects.codec import DialectRefusal, Resolve, nothing_kept
 from baton.serve.dialects.errors import anthropic_error
 from baton.serve.dialects.messages.answer import read_body, write_body
 from baton.serve.dialects.messages.request import read_request, request_headers, write_request
@@ -35,7 +35,7 @@ class MessagesCodec:
 
     def refusal(
         self, why: str, *, status: int = 400, passing: bool = False, field: str | None = None
-    ) -> Refusal:
+    ) -> DialectRefusal:
         return anthropic_error(why, status=status, passing=passing)
 
     def request_body(self, ask: Ask) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from baton.serve.dialects.codec import Refusal, Resolve, nothing_kept
+from baton.serve.dialects.codec import DialectRefusal, Resolve, nothing_kept
 from baton.serve.dialects.errors import openai_error
 from baton.serve.dialects.responses.answer import read_body, write_body
 from baton.serve.dialects.responses.request import read_request, write_request
@@ -31,7 +31,7 @@ class ResponsesCodec:
 
     def refusal(
         self, why: str, *, status: int = 400, passing: bool = False, field: str | None = None
-    ) -> Refusal:
+    ) -> DialectRefusal:
         return openai_error(why, status=status, passing=passing, field=field)
 
     def request_body(self, ask: Ask) -> dict[str, Any]:
