@@ -1,5 +1,6 @@
 """Responses: requests, answers, streams and errors."""
 
+# ruff: noqa: ARG002 -- each dialect needs a part of what all are given
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
