@@ -18,6 +18,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from baton.trace.records import Sampling
 from baton.trace.vocabulary import CreditUnit, Decision, EdgeType, EventType, RewardFamily, Status, Topology
 
 
@@ -83,6 +84,8 @@ class SeenCall(Sighting, tag="call", frozen=True, kw_only=True):
     duration_s: float | None = None
     policy: str | None = None
     """The model's name."""
+    policy_version: str | None = None
+    """Which weights."""
     parent: str | None = None
     """Key of the call whose prompt this one grows from; it may be another agent's (handoff)."""
     prompt: tuple[tuple[str, str], ...] | None = None
@@ -91,11 +94,19 @@ class SeenCall(Sighting, tag="call", frozen=True, kw_only=True):
     prompt_tokens: int | None = None
     """As billed, of the whole prompt, with what was read from a cache."""
     completion_tokens: int | None = None
+    estimated: bool = False
+    """Nobody counted: at least one of the two counts is an estimate."""
+    keep: int | None = None
+    """How many tokens of the parent's prompt and completion the prompt begins with."""
     prompt_ids: tuple[int, ...] | None = None
-    """The whole prompt."""
+    """The whole prompt; with `keep`, the rest of it."""
     completion_ids: tuple[int, ...] | None = None
     logprobs: tuple[float, ...] | None = None
+    token_ends: tuple[int, ...] | None = None
+    """For each completion token, the offset in `completion` where it ends."""
     temperature: float | None = None
+    sampling: Sampling | None = None
+    """All of how it was drawn, where more than the temperature is known."""
     finish_reason: str | None = None
     status: Status | None = None
     extra: dict[str, Any] = field(default_factory=dict)
@@ -123,6 +134,8 @@ class SeenEvent(Sighting, tag="event", frozen=True, kw_only=True):
     """None: what this type of event always is (a spawn decides to spawn)."""
     call: str | None = None
     """Key of the call that said it."""
+    span: tuple[int, int] | None = None
+    """Half-open range of that call's completion tokens."""
     tokens: int | None = None
     """Only for what no call carries."""
     status: Status | None = None

@@ -1,39 +1,40 @@
-"""From a session's exchanges to its orchestration trace."""
+"""From a session to its orchestration trace: who asked, who began whom, what was decided, with every token."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from baton.connect.assemble import assemble
-from baton.connect.seen import Seen, SeenAgent, SeenCall, SeenSession
+from baton.connect.assemble import Assembler
+from baton.connect.assembly.building import trace_id_of
+from baton.connect.import_report import ImportReport
 from baton.serve.exchange import Exchange, Posted
 from baton.serve.journal import SpansLine
-from baton.trace.trace import Trace
+from baton.serve.lineage.team import team_of
+from baton.serve.lineage.telling import sightings
+from baton.trace.trace import Header, Trace
+
+KIND = "serve"
 
 
 def session_trace(
     exchanges: Sequence[Exchange],
-    posted: Sequence[Posted],
-    spans: Sequence[SpansLine],  # noqa: ARG001
+    posted: Sequence[Posted] = (),
+    spans: Sequence[SpansLine] = (),  # noqa: ARG001
     *,
     name: str,
+    report: ImportReport | None = None,
 ) -> Trace:
-    """What happened in a session, as one trace."""
-    seen: list[Seen] = [
-        SeenSession(session=name, key=name, system="baton serve", finished=any(one.ended for one in posted)),
-        SeenAgent(session=name, key="main", name="main"),
-    ]
-    seen += [
-        SeenCall(
-            session=name,
-            key=one.id,
-            agent="main",
-            order=(one.number,),
-            t=one.begun,
-            policy=one.reply.policy,
-            completion=one.reply.choices[0].message.text,
-        )
-        for one in exchanges
-        if one.reply is not None
-    ]
-    return assemble(seen, kind="serve")[0]
+    """The trace of a session as far as it is known: unfinished until somebody said that it ended.
+
+    What was concluded and what could not be is counted in `report`. One pass over what the program sent and was sent:
+    time grows with that, and with nothing else.
+    """
+    told = ImportReport() if report is None else report
+    ended = any(one.ended for one in posted)
+    if not exchanges:
+        trace_id = trace_id_of(KIND, name)
+        return Trace(header=Header(trace_id=trace_id, task_id=trace_id, system="baton serve"), finished=ended)
+    assembler = Assembler(KIND, told, live=True)
+    assembler.see(sightings(name, team_of(exchanges), posted))
+    (trace,) = assembler.traces()
+    return trace

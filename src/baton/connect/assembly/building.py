@@ -136,6 +136,7 @@ class Built:
                 and seen.decision is None
                 and seen.why is None
                 and seen.trusted is None
+                and seen.span is None
                 and place not in changed
             ):
                 call, tokens, duration, status = self._charged(place, seen, extra)
@@ -206,6 +207,8 @@ class Built:
         fields.update(pair for pair in more if pair[1] is not None)
         if seen.trusted is not None:
             fields["trusted"] = seen.trusted
+        if seen.span is not None and call is not None:
+            fields["span"] = seen.span
         if seen.why is not None:
             fields["inferred"], fields["why"] = True, self._reason(seen.why)
         if seen.extra:

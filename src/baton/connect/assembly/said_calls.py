@@ -81,13 +81,17 @@ class CallRecords:
             more["parent"] = parent.record.id
         if seen.prompt is not None:
             more["prompt_ref"] = self._prompt(seen.prompt)
-        if seen.temperature is not None:
-            more["sampling"] = _sampling(seen.temperature)
+        if seen.temperature is not None or seen.sampling is not None:
+            more["sampling"] = seen.sampling or _sampling(seen.temperature)
+        if seen.policy_version is not None:
+            more["policy_version"] = contents.name(seen.policy_version)
+        if seen.estimated:
+            more["estimated"] = True
         if seen.finish_reason is not None:
             more["finish_reason"] = contents.name(seen.finish_reason)
         if seen.prompt_ids is None and seen.completion_ids is None and seen.logprobs is None:
             return more, None
-        return more, self._ids(seen, parent or before, more)
+        return more, self._ids(seen, parent if seen.keep else parent or before, more)
 
     def _ids(self, seen: SeenCall, grown: JoinedCall | None, more: dict[str, Any]) -> Ints | None:
         """Token ids into `more`, the prompt's from where it leaves what it grew from; all of them are given back."""
@@ -99,6 +103,12 @@ class CallRecords:
         if logprobs is not None and (completion is None or len(logprobs) != len(completion)):
             self._lines.report.mend("log-probabilities that do not fit their tokens were left out", seen.at)
             logprobs = None
+        more["completion_ids"], more["logprobs"] = completion, logprobs
+        if seen.token_ends is not None and completion is not None and len(seen.token_ends) == len(completion):
+            more["token_ends"] = self._numbers(Ints, seen.token_ends, seen.at)
+        if seen.keep:
+            self._keep(seen, grown, whole, more)
+            return None
         if grown is not None and grown.context is not None and whole is not None:
             keep = common_prefix(grown.context, whole)
             if keep:
@@ -106,8 +116,16 @@ class CallRecords:
                 more["prompt_ids"] = whole[keep:]
         if whole is not None:
             more.setdefault("prompt_ids", whole)
-        more["completion_ids"], more["logprobs"] = completion, logprobs
         return None if whole is None or completion is None else whole + completion
+
+    def _keep(
+        self, seen: SeenCall, grown: JoinedCall | None, rest: Ints | None, more: dict[str, Any]
+    ) -> None:
+        """A prompt that is told as what it adds to another needs that one."""
+        if grown is None or seen.parent is None or grown.record.prompt_ids is None:
+            self._lines.report.mend("token ids that go on from a call that is not there were left out", seen.at)
+        else:
+            more["keep"], more["parent"], more["prompt_ids"] = seen.keep, grown.record.id, rest
 
     def _parent(self, seen: SeenCall) -> JoinedCall | None:
         parent = self.by_key.get(seen.parent or "")

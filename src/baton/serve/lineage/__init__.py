@@ -1,0 +1,1 @@
+"""Who asked: from a session's exchanges to agents, their parents, and what passed between them."""

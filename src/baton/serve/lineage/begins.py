@@ -1,0 +1,279 @@
+"""What began each stretch of an agent's work: the tool that was asked for it, found by the words it was told.
+
+A stretch begins with an agent's first ask and with every later one that tells it something new from outside. What it is
+told is compared with the arguments of tools asked for before. Each tool begins one stretch, as long as there are tools
+left: so equal words said to several agents are shared out among the tools that said them, by order, and among those by
+whose result has whose answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from baton.serve.lineage.lives import HANDS_OVER, Life, Lives, Site
+from baton.serve.lineage.reading import Heard, plain, texts
+from baton.serve.lineage.words import EXACT, heard_in, likeness, values, windows
+
+WORD_FOR_WORD = "its task is, word for word, what this tool was asked"
+IN_TASK = "what this tool was asked stands in its task"
+BY_ANSWER = "its answer stands in the result of this tool, which was asked for before it began"
+ALONE = "it began and ended while this tool alone was waited for"
+SAME_WORDS = "one of several with the same words, shared out by order"
+SAME_WORDS_ANSWER = "one of several with the same words, told apart by their answers"
+SHARED = "the same tool began another conversation, too"
+PASSED = "its instruction follows a tool that passes control"
+_ENOUGH = 0.3
+_SURE = 0.6  # for a tool that has its result already
+_SCANNED = 48  # open tools that are all looked at; above it, only those with words in common
+
+
+class Stretch(Struct):
+    """From one thing that an agent was told to the next."""
+
+    life: int
+    place: int
+    """Of its first exchange."""
+    places: list[int]
+    told: tuple[str, ...]
+    """What it was told, by those who are not itself."""
+    first: bool
+    """It is the agent's first."""
+    site: Site | None = None
+    why: str | None = None
+    likeness: float = 0.0
+    tied: int = 1
+    """How many stretches and tools with the same words it was one of."""
+
+
+def stretches(lives: Lives) -> list[Stretch]:
+    """Of all agents, by their first exchange."""
+    found: list[Stretch] = []
+    for life in lives.all():
+        current: Stretch | None = None
+        for place in life.heard:
+            one = lives.heard[place]
+            said = _told(one, first=current is None)
+            if current is None or (said and _starts(one)):
+                current = Stretch(
+                    life=life.number, place=place, places=[], told=tuple(said), first=current is None
+                )
+                found.append(current)
+            current.places.append(place)
+    found.sort(key=lambda one: one.place)
+    return found
+
+
+def _told(one: Heard, *, first: bool) -> list[str]:
+    said = texts(one.talk if first else one.new, "user")
+    whole = " ".join(said)
+    return [*said, *([whole] if len(said) > 1 else [])]
+
+
+def _starts(one: Heard) -> bool:
+    """Whether an ask answers nothing that the agent itself asked for."""
+    return not any(message.speaker == "tool" for message in one.new)
+
+
+class Beginnings:
+    """Stretches and the tools that began them."""
+
+    def __init__(self, lives: Lives, found: list[Stretch]) -> None:
+        self.lives = lives
+        self.stretches = found
+        self.taken: dict[tuple[int, int], list[Stretch]] = {}
+        self._index = _Index(lives.sites)
+        for one in found:
+            self._begin(one)
+        self._untie()
+        for one in found:
+            if one.site is None and one.first:
+                self._by_answer(one)
+
+    def answer(self, one: Stretch, before: int | None = None) -> list[str]:
+        """What its last answer says, before some place; also in the arguments of a tool that ends it."""
+        heard = self.lives.heard
+        places = [place for place in one.places if before is None or place < before]
+        said = heard[places[-1]].said if places else None
+        if said is None:
+            return []
+        found = [plain(said.text)] if said.text else []
+        for use in said.uses:
+            found += [value for value in values(use.arguments) if value]
+        return found
+
+    def _begin(self, one: Stretch) -> None:
+        life = self.lives.at(one.life)
+        if one.first and life.from_life is not None:
+            return  # it was handed the conversation
+        parent = None if life.named is None else life.named.parent
+        best: tuple[tuple[float, ...], float, Site] | None = None
+        for site in self._candidates(one, life, parent):
+            fits = likeness(site.asked, one.told)
+            is_open = site.closed is None or site.closed > one.place
+            if fits < (_ENOUGH if is_open else _SURE) or (not is_open and not one.first and fits < EXACT):
+                continue
+            free = site.key not in self.taken
+            if not free and (fits < _SURE or not is_open):
+                continue
+            # Of equal ones the earliest that is free; of used ones the latest.
+            rank = (
+                float(fits >= _SURE), float(free), float(is_open), round(fits, 3), self._fits_name(site, life),
+                -site.place if free else site.place, -site.index,
+            )  # fmt: skip
+            if best is None or rank > best[0]:
+                best = (rank, fits, site)
+        if best is not None:
+            self._take(one, best[2], best[1])
+
+    def _take(self, one: Stretch, site: Site, fits: float) -> None:
+        one.site, one.likeness = site, fits
+        one.why = WORD_FOR_WORD if fits >= EXACT else IN_TASK
+        others = self.taken.setdefault(site.key, [])
+        if others:
+            one.why = f"{one.why}; {SHARED}"
+        others.append(one)
+
+    def _candidates(self, one: Stretch, life: Life, parent: str | None) -> Iterable[Site]:
+        for site in self._index.candidates(one):
+            asker = self.lives.at(site.life)
+            if asker is life or site.place >= one.place or HANDS_OVER.match(site.use.name):
+                continue
+            if parent is not None and (asker.named is None or asker.named.agent != parent):
+                continue
+            yield site
+
+    def _fits_name(self, site: Site, life: Life) -> float:
+        """Whether the tool, or one of its short arguments, names whom the instruction is for."""
+        system = self.lives.system(life).lower()
+        head = system[:400].replace("-", " ").replace("_", " ")
+        names = [site.use.name, *(value for value in site.asked if len(value) <= 40)]
+        parts = {
+            part for name in names for part in name.lower().replace("-", "_").replace(" ", "_").split("_")
+        }
+        return float(sum(len(part) > 2 and part in head.split() for part in parts))
+
+    def _untie(self) -> None:
+        """Among stretches with the same words, whose answer stands in whose tool's result decides; else order."""
+        groups: dict[tuple[str, ...], list[Stretch]] = {}
+        for one in self.stretches:
+            if one.site is not None and one.likeness >= _SURE and SHARED not in (one.why or ""):
+                groups.setdefault(one.told, []).append(one)
+        for same in groups.values():
+            if len(same) < 2:
+                continue
+            sites = sorted((one.site for one in same if one.site is not None), key=lambda site: site.key)
+            if not all(likeness(site.asked, same[0].told) >= _SURE for site in sites):
+                continue
+            self._share_out(same, sites)
+
+    def _share_out(self, same: list[Stretch], sites: list[Site]) -> None:
+        free = list(sites)
+        fixed: dict[int, Site] = {}
+        told_apart: set[int] = set()
+        for one in same:
+            if (own := self.lives.at(one.life).named) is not None and own.parent is not None:
+                assert one.site is not None
+                if one.site in free:
+                    free.remove(one.site)
+                fixed[one.place] = one.site
+        rest = [one for one in same if one.place not in fixed]
+        fits = {
+            (one.place, site.key): self._answered(one, site)
+            for one in rest for site in free
+        }  # fmt: skip
+        for one in rest:
+            good = [site for site in free if fits[one.place, site.key] >= EXACT]
+            rivals = [other for other in rest if other is not one and other.place not in fixed
+                      and any(fits[other.place, site.key] >= EXACT for site in good)]  # fmt: skip
+            if len(good) == 1 and not rivals:
+                fixed[one.place] = good[0]
+                told_apart.add(one.place)
+                free.remove(good[0])
+        for one in rest:
+            if one.place in fixed:
+                continue
+            good = [site for site in free if fits[one.place, site.key] > 0] or free
+            site = max(good, key=lambda site: (fits[one.place, site.key], -site.place, -site.index))
+            fixed[one.place] = site
+            free.remove(site)
+        for one in same:
+            site = fixed[one.place]
+            one.tied = len(same)
+            if one.place in told_apart:
+                one.why = f"{one.why}; {SAME_WORDS_ANSWER}"
+            elif any(not _same_moment(site, other) for other in sites if other is not site) or len(same) > 1:
+                one.why = f"{one.why}; {SAME_WORDS}"
+            one.site = site
+            self.taken[site.key] = [one]
+
+    def _answered(self, one: Stretch, site: Site) -> float:
+        """Whether what the stretch ended with stands in the tool's result; a result that came first rules it out."""
+        if site.closed is None or site.place >= one.place:
+            return 0.0
+        if site.result is None or site.closed <= one.place:
+            return 0.0
+        return heard_in(self.answer(one, site.closed), [plain(site.result.text)])
+
+    def _by_answer(self, one: Stretch) -> None:
+        """Nothing of what it was told was asked of a tool: did a tool that was waited for give its answer?"""
+        life = self.lives.at(one.life)
+        if life.from_life is not None:
+            return
+        parent = None if life.named is None else life.named.parent
+        waiting = [
+            site for site in self._candidates(one, life, parent)
+            if site.closed is not None and one.place < site.closed and not self.taken.get(site.key)
+        ]  # fmt: skip
+        fits = [(self._answered(one, site), site) for site in waiting]
+        good = [pair for pair in fits if pair[0] >= _SURE]
+        if good:
+            one.likeness, one.site = max(good, key=lambda pair: (pair[0], pair[1].place))
+            one.why = BY_ANSWER
+            self.taken.setdefault(one.site.key, []).append(one)
+        elif len(waiting) == 1 and one.places[-1] < (waiting[0].closed or 0) and self._nothing_else(one, waiting[0]):
+            one.site, one.why = waiting[0], ALONE
+            self.taken.setdefault(one.site.key, []).append(one)
+
+    def _nothing_else(self, one: Stretch, site: Site) -> bool:
+        """Whether nobody but this agent asked anything between the tool and its result."""
+        between = {self.lives.of[place] for place in range(site.place + 1, site.closed or site.place + 1)}
+        return {self.lives.at(number).number for number in between} == {self.lives.at(one.life).number}
+
+
+class _Index:
+    """Finds the tools whose arguments may stand in a text."""
+
+    def __init__(self, sites: list[Site]) -> None:
+        self._sites = sites
+        self._by_value: dict[str, list[int]] = {}
+        self._by_words: dict[str, list[int]] = {}
+        self._short: list[int] = []
+        for number, site in enumerate(sites):
+            for value in site.asked:
+                self._by_value.setdefault(value, []).append(number)
+                for window in windows(value):
+                    self._by_words.setdefault(window, []).append(number)
+
+    def candidates(self, one: Stretch) -> list[Site]:
+        found: set[int] = set()
+        near = [
+            number for number in range(len(self._sites) - 1, -1, -1)
+            if self._sites[number].place < one.place
+            and (self._sites[number].closed is None or (self._sites[number].closed or 0) > one.place)
+        ][:_SCANNED]  # fmt: skip
+        found.update(near)
+        for text in one.told:
+            found.update(self._by_value.get(text, ()))
+            for window in windows(text):
+                hits = self._by_words.get(window, ())
+                if len(hits) <= _SCANNED:
+                    found.update(hits)
+                else:
+                    found.update([n for n in hits if self._sites[n].place < one.place][-_SCANNED:])
+        return [self._sites[number] for number in sorted(found)]
+
+
+def _same_moment(one: Site, other: Site) -> bool:
+    return one.place == other.place

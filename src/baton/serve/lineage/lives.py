@@ -1,0 +1,284 @@
+"""From exchanges to agents: which of them one agent asked.
+
+In this order: the agent that a header or a span names; the conversation that an ask goes on from, under the same
+instruction; of a conversation that begins in the middle (its history was edited, cut, or written down in another way),
+the agent under the same instruction with most of its words. A conversation that nobody has answered yet begins a life
+of its own; `team` joins those again that turn out to be one agent's.
+
+A prefix that breaks is no new agent, and the same conversation under another instruction is another one: a handoff.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from msgspec import Struct, field
+
+from baton.serve.exchange import ToolAsk, Utterance
+from baton.serve.lineage.headers import Named
+from baton.serve.lineage.reading import Heard, alike, plain, texts
+from baton.serve.lineage.words import values
+
+HANDS_OVER = re.compile(r"^(?:transfer|hand_?off|hand_over|pass)(?:_back)?_to_(.+)$", re.IGNORECASE)
+GROWS = "its prompt goes on from that conversation under another instruction"
+EDITED = "its prompt has most of that conversation's words, in another form"
+AT_ONCE = "the same conversation goes on twice at the same time"
+MIDDLE = "its conversation begins in the middle, and no other has its words"
+_WORTH = 400  # characters of one message that count in a comparison
+_LATEST = 8  # lives that are remembered for a text
+_SHARE = 0.3
+
+
+class Site(Struct):
+    """A tool that a model asked for, as the place where something may have begun."""
+
+    place: int
+    """Of the exchange whose answer asks for it."""
+    index: int
+    use: ToolAsk
+    life: int
+    asked: tuple[str, ...]
+    closed: int | None = None
+    """Place of the exchange that tells its result; None: none does."""
+    result: Utterance | None = None
+    guessed: bool = False
+    """Nobody names the tool in the result: it is what came next."""
+
+    @property
+    def key(self) -> tuple[int, int]:
+        return (self.place, self.index)
+
+
+class Life(Struct):
+    """One agent."""
+
+    number: int
+    heard: list[int] = field(default_factory=list)
+    """Places of its exchanges."""
+    named: Named | None = None
+    why: str | None = None
+    """Why these exchanges are one agent's, or why it is another than the one it goes on from."""
+    from_life: int | None = None
+    """The agent whose conversation it took over."""
+    thread: int = 0
+    """The life that began the conversation it is in: the same for all who hand over to each other."""
+    into: int | None = None
+    """The life that this one turned out to be."""
+
+
+class Lives:
+    """All agents of a session, and the tools that they asked for."""
+
+    def __init__(self, heard: Sequence[Heard], known: dict[int, Named]) -> None:
+        self.heard = heard
+        self.known = known
+        self.lives: list[Life] = []
+        self.of: list[int] = []
+        """Place of an exchange -> its life."""
+        self.sites: list[Site] = []
+        self._by_id: dict[str, Site] = {}
+        self._open: dict[int, list[Site]] = {}
+        """Life -> sites of its last answer that have no result yet."""
+        self._next: dict[int, int] = {}
+        """Place -> the first exchange that went on from it."""
+        self._named: dict[str, int] = {}
+        self._words: dict[str, list[int]] = {}
+        for one in heard:
+            life = self._life_of(one)
+            self.of.append(life.number)
+            life.heard.append(one.place)
+            self._close(one, life.number)
+            self._ask(one, life.number)
+            self._remember(one, life.number)
+
+    def at(self, number: int) -> Life:
+        """The life, or what it turned out to be."""
+        life = self.lives[number]
+        while life.into is not None:
+            life = self.lives[life.into]
+        return life
+
+    def life(self, place: int) -> Life:
+        return self.at(self.of[place])
+
+    def all(self) -> list[Life]:
+        """Those that are somebody."""
+        return [life for life in self.lives if life.into is None]
+
+    def merge(self, one: Life, into: Life, why: str) -> None:
+        """It was the same agent."""
+        one.into = into.number
+        into.heard = sorted({*into.heard, *one.heard})
+        into.why = into.why or why
+
+    def system(self, life: Life) -> str:
+        return self.heard[life.heard[0]].system
+
+    def _new(self, one: Heard, named: Named | None = None) -> Life:
+        number = len(self.lives)
+        life = Life(number=number, named=named, thread=number)
+        self.lives.append(life)
+        return life
+
+    def _life_of(self, one: Heard) -> Life:
+        named = self.known.get(one.place)
+        if named is not None:
+            number = self._named.get(named.agent)
+            if number is None:
+                life = self._new(one, named)
+                self._named[named.agent] = life.number
+            else:
+                life = self.lives[number]
+            self._take_over(one, life)
+            return life
+        if one.before is not None:
+            return self._grown(one, self.lives[self.of[one.before]])
+        if not one.fresh:
+            return self._edited(one)
+        return self._handed(one) or self._new(one)
+
+    def _take_over(self, one: Heard, life: Life) -> None:
+        """A named agent that goes on in another's conversation was handed it, where a tool says so."""
+        if one.before is None or life.heard or life.named is None or life.named.parent is not None:
+            return
+        giver = self.lives[self.of[one.before]]
+        if giver is not life and self._passes(one.before):
+            life.from_life, life.thread = giver.number, giver.thread
+
+    def _passes(self, place: int) -> bool:
+        said = self.heard[place].said
+        return said is not None and any(HANDS_OVER.match(use.name) for use in said.uses)
+
+    def _grown(self, one: Heard, before: Life) -> Life:
+        assert one.before is not None
+        first = self._next.setdefault(one.before, one.place)
+        origin = self.heard[one.before]
+        same = alike(origin.system, one.system) and not (
+            self._passes(one.before) and origin.system == one.system and origin.tools != one.tools
+        )
+        if same:
+            twice = first != one.place and self._overlaps(self.heard[first], one)
+            if not twice:
+                return before
+            life = self._new(one)
+            life.why, life.from_life = AT_ONCE, before.number
+            return life
+        for other in reversed(self.lives):
+            if other.thread == before.thread and other is not before and alike(self.system(other), one.system):
+                return other
+        life = self._new(one)
+        life.why, life.from_life, life.thread = GROWS, before.number, before.thread
+        return life
+
+    def _overlaps(self, first: Heard, other: Heard) -> bool:
+        return first.ended > other.begun
+
+    def _edited(self, one: Heard) -> Life:
+        """A conversation in the middle: whose words are these?"""
+        votes: dict[int, int] = {}
+        whole = 0
+        for text in _all_texts(one.talk):
+            worth = min(len(text), _WORTH)
+            whole += worth
+            for number in self._words.get(text, ()):
+                votes[number] = votes.get(number, 0) + worth
+        ranked = sorted(votes, key=lambda number: (votes[number], self.lives[number].heard[-1]), reverse=True)
+        for number in ranked:
+            life = self.lives[number]
+            if votes[number] >= _SHARE * whole and alike(self.system(life), one.system):
+                life.why = life.why or EDITED
+                return life
+        for number in ranked:
+            life = self.lives[number]
+            if votes[number] >= _SHARE * whole:
+                for other in reversed(self.lives):  # handed back to somebody of the same conversation
+                    if other.thread == life.thread and alike(self.system(other), one.system):
+                        return other
+                made = self._new(one)
+                made.why, made.from_life, made.thread = EDITED, life.number, life.thread
+                return made
+        return self._handed(one) or self._middle(one)
+
+    def _middle(self, one: Heard) -> Life:
+        life = self._new(one)
+        life.why = MIDDLE
+        return life
+
+    def _handed(self, one: Heard) -> Life | None:
+        """Control that was passed by a tool, to somebody whose prompt tells the conversation in other words."""
+        waiting = [
+            number for number, sites in self._open.items()
+            if any(HANDS_OVER.match(site.use.name) for site in sites) and not alike(self.system(self.lives[number]), one.system)
+        ]  # fmt: skip
+        told = " ".join(texts(one.talk, "user"))
+        fitting = [number for number in waiting if self._first_words(number) in told]
+        if len(fitting) != 1:
+            return None
+        giver = self.lives[fitting[0]]
+        self._open.pop(giver.number)
+        for other in reversed(self.lives):
+            if other.thread == giver.thread and alike(self.system(other), one.system):
+                return other
+        life = self._new(one)
+        life.why, life.from_life, life.thread = EDITED, giver.number, giver.thread
+        return life
+
+    def _first_words(self, number: int) -> str:
+        first = self.heard[self.lives[number].heard[0]]
+        return next(iter(texts(first.talk, "user")), "")
+
+    def _close(self, one: Heard, number: int) -> None:
+        """Results that it tells."""
+        for message in one.new:
+            site = self._by_id.get(message.answers or "") if message.speaker == "tool" else None
+            if site is not None and site.closed is None:
+                site.closed, site.result = one.place, message
+        if one.before is not None or number in self._open:
+            left = [site for site in self._open.pop(number, []) if site.closed is None]
+            told = [message for message in one.new if message.speaker in ("user", "tool")]
+            after = _after_last_answer(told, one)
+            for place, site in enumerate(left):
+                site.closed = one.place
+                if after and not any(message.answers for message in after):
+                    site.result = after[min(place, len(after) - 1)]
+                    site.guessed = True
+
+    def _ask(self, one: Heard, number: int) -> None:
+        uses = () if one.said is None else one.said.uses
+        sites = [
+            Site(place=one.place, index=index, use=use, life=number, asked=values(use.arguments))
+            for index, use in enumerate(uses)
+        ]
+        self.sites += sites
+        if sites:
+            self._open[number] = sites
+        for site in sites:
+            self._by_id[site.use.id] = site
+
+    def _remember(self, one: Heard, number: int) -> None:
+        said = () if one.said is None else (one.said,)
+        for text in _all_texts((*one.new, *said)):
+            known = self._words.setdefault(text, [])
+            if number in known:
+                known.remove(number)
+            known.append(number)
+            if len(known) > _LATEST:
+                known.pop(0)
+
+
+def _all_texts(messages: Sequence[Utterance]) -> list[str]:
+    found: list[str] = []
+    for message in messages:
+        if text := plain(message.text):
+            found.append(text)
+        for use in message.uses:
+            found += [value for value in values(use.arguments) if len(value) > 3]
+    return found
+
+
+def _after_last_answer(told: list[Utterance], one: Heard) -> list[Utterance]:
+    """What was told after the last answer in the prompt."""
+    last = max((place for place, m in enumerate(one.talk) if m.speaker == "assistant"), default=-1)
+    kept = {id(message) for message in one.talk[last + 1 :]}
+    return [message for message in told if id(message) in kept]

@@ -1,0 +1,103 @@
+"""What agents are called: by whoever names them, by the tool that began them, or by their instruction.
+
+A role is a name that is the same in every session of a program, so that policies and rewards can be given by role; the
+agents of one instruction share it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from baton.serve.lineage.lives import HANDS_OVER, Life, Lives, Site
+
+if TYPE_CHECKING:
+    from baton.serve.lineage.team import Work
+
+_NAMED = re.compile(r"\b(?:agent|assistant|expert|specialist)? ?(?:named|called) ['\"`“]?([A-Za-z][\w-]{1,40})")
+_YOU_ARE = re.compile(
+    r"\b(?:[Yy]ou are|[Yy]ou're|[Aa]ct as)(?: the| a| an)? ((?:[A-Za-z][\w-]*)(?: [A-Za-z][\w-]*){0,3})"
+)
+_GENERIC = re.compile(
+    r"^(?:agent|task|spawn_agent|run_agent|delegate(?:_work|_task)?(?:_to_.*)?|new_task|dispatch_agent|call_agent|"
+    r"subagent|sub_agent|ask_question_to_coworker|delegate_work_to_coworker|send_message|sendmessage|send_input)$",
+    re.IGNORECASE,
+)
+_PREFIX = re.compile(r"^(?:ask|call|run|use|invoke|consult|query|delegate_to|ask_the|call_the)_(?:the_)?", re.IGNORECASE)
+_WHOSE = ("name", "agent_name", "agent", "coworker", "task_name", "nickname", "description", "to", "recipient")
+_KIND = ("subagent_type", "agent_type", "role", "type", "assistant_name")
+_STOPS = {"who", "that", "and", "with", "for", "in", "of", "to", "on", "at", "whose", "designed", "tasked", "helping"}
+_EMPTY = {"helpful assistant", "assistant", "helpful", "ai assistant", "agent", "helpful agent"}
+MAIN = "main"
+
+
+class Names:
+    """Name and role of each life."""
+
+    def __init__(self, lives: Lives) -> None:
+        self._lives = lives
+        self.name: dict[int, str] = {}
+        self.role: dict[int, str | None] = {}
+
+    def give(self, works: list[Work], parents: dict[int, tuple[int | None, str | None]]) -> None:
+        for work in works:
+            if not work.stretch.first:
+                continue
+            life = self._lives.at(work.stretch.life)
+            named = life.named
+            name = None if named is None else named.name
+            role = None if named is None else named.role
+            asked = self._asked(work, life)
+            by_instruction = _instructed(self._lives.system(life))
+            if name is None:
+                name = asked[0] or by_instruction or asked[1]
+            if role is None:
+                role = (name if named is not None and named.name else None) or asked[1] or by_instruction or name
+            if name is None and life.number not in parents:
+                name = MAIN
+            self.name[life.number] = name or "agent"
+            self.role[life.number] = role or self.name[life.number]
+
+    def _asked(self, work: Work, life: Life) -> tuple[str | None, str | None]:
+        """What the tool that began it calls it, and its kind."""
+        if work.how == "handover" and life.from_life is not None:
+            giver = self._lives.at(life.from_life)
+            before = [place for place in giver.heard if place < work.stretch.place]
+            said = self._lives.heard[before[-1]].said if before else None
+            for use in () if said is None else said.uses:
+                if found := HANDS_OVER.match(use.name):
+                    return found[1], found[1]
+        site = work.stretch.site
+        return (None, None) if site is None else _by_tool(site)
+
+
+def _by_tool(site: Site) -> tuple[str | None, str | None]:
+    try:
+        arguments: Any = json.loads(site.use.arguments)
+    except (ValueError, RecursionError):
+        arguments = None
+    given = arguments if isinstance(arguments, dict) else {}
+    name = next((given[key] for key in _WHOSE if isinstance(given.get(key), str) and 0 < len(given[key]) <= 60), None)
+    kind = next((given[key] for key in _KIND if isinstance(given.get(key), str) and 0 < len(given[key]) <= 60), None)
+    if _GENERIC.match(site.use.name):
+        return name or kind, kind
+    own = _PREFIX.sub("", site.use.name) or site.use.name
+    return own, own
+
+
+def _instructed(system: str) -> str | None:
+    head = system[:600]
+    found = _NAMED.search(head)
+    if found is not None:
+        return found[1]
+    found = _YOU_ARE.search(head)
+    if found is None:
+        return None
+    words: list[str] = []
+    for word in found[1].split():
+        if word.lower() in _STOPS:
+            break
+        words.append(word)
+    name = " ".join(words)
+    return None if not name or name.lower() in _EMPTY else name

@@ -1,0 +1,390 @@
+"""A session's team as sightings: every answer, what it asked for, what came back, and who began and heard whom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+from msgspec.structs import replace
+
+from baton.connect.live.prompts import spoken
+from baton.connect.seen import Link, Seen, SeenAgent, SeenCall, SeenEvent, SeenReward, SeenSession
+from baton.serve.exchange import Exchange, Posted, ReplyChoice, Utterance
+from baton.serve.lineage.lives import HANDS_OVER, Life, Site
+from baton.serve.lineage.reading import Heard, texts
+from baton.serve.lineage.team import PROGRAM, PROGRAM_KEY, Return, Team, Work
+from baton.serve.lineage.token_spans import answer_span, use_spans
+from baton.trace.log import common_prefix
+from baton.trace.records import Ints, Sampling
+from baton.trace.vocabulary import Decision, EventType, Status
+
+GUESSED = "no message names the tool: it is what the agent was told next"
+HEARD_BY_TEAM = "the first answer after several agents were heard"
+UNANSWERED = "no answer was written down"
+_TOLD, _SAID = 0.0, 1.0
+
+
+def sightings(name: str, team: Team, posted: Sequence[Posted]) -> Iterator[Seen]:
+    """Everything that a session tells."""
+    telling = _Telling(name, team)
+    ended = [one for one in posted if one.ended]
+    yield telling.session(ended[-1] if ended else None)
+    yield from telling.agents()
+    for one in team.lives.heard:
+        yield from telling.exchange(one)
+    yield from telling.end(ended[-1] if ended else None)
+    for number, post in enumerate(posted):
+        if post.reward is not None:
+            yield telling.reward(number, post)
+
+
+class _Telling:
+    """One session on its way into sightings."""
+
+    def __init__(self, name: str, team: Team) -> None:
+        self.name = name
+        self.team = team
+        self.heard = team.lives.heard
+        self.begins: dict[tuple[int, int], list[Work]] = {}
+        """Tool ask -> what it began."""
+        self.starts: dict[int, Work] = {}
+        """Place -> the stretch that begins there."""
+        self.returns: dict[int, list[tuple[Work, Return]]] = {}
+        self.arrive: dict[int, list[tuple[Work, Return]]] = {}
+        self.results: dict[int, list[Site]] = {}
+        self.last: dict[int, int] = {}
+        """Life -> place of its last exchange with ids, for prompts that break off and go on."""
+        for work in team.works:
+            self.starts[work.stretch.place] = work
+            if work.stretch.site is not None:
+                self.begins.setdefault(work.stretch.site.key, []).append(work)
+            if work.returns is not None:
+                self.returns.setdefault(work.returns.place, []).append((work, work.returns))
+                if work.returns.heard is not None:
+                    self.arrive.setdefault(work.returns.heard, []).append((work, work.returns))
+        for site in team.lives.sites:
+            if site.closed is not None and site.result is not None:
+                self.results.setdefault(site.closed, []).append(site)
+        self.final = self._final()
+
+    def _final(self) -> int | None:
+        """Place of the answer that ended the session's work: of who leads, or of whoever it handed over to."""
+        if self.team.leads:
+            return None
+        roots = [life for life in self.team.lives.all() if life.number not in self.team.parents]
+        places = [place for life in roots for place in life.heard if self._answers(place)]
+        last = max((place for life in roots for place in life.heard), default=-1)
+        return last if last in places else None
+
+    def _answers(self, place: int) -> bool:
+        said = self.heard[place].said
+        return said is not None and not said.uses
+
+    def session(self, ended: Posted | None) -> SeenSession:
+        first = self.heard[0] if self.heard else None
+        asked = [] if first is None else texts(first.talk, "user")
+        begun = [one.begun for one in self.heard if one.begun > 0]
+        meta: dict[str, Any] = {"dialects": sorted({one.exchange.ask.dialect for one in self.heard})}
+        rules = {name: rule for one in self.heard if one.exchange.reply for name, rule in one.exchange.reply.rules.items()}
+        if rules:
+            meta["rules"] = rules
+        if ended is not None and ended.answer is not None:
+            meta["answer"] = ended.answer
+        if ended is not None and ended.status is not None:
+            meta["status"] = ended.status
+        if self.team.unsure:
+            meta["unsure"] = {self.team.key(life): why for life, why in self.team.unsure.items()}
+        return SeenSession(
+            session=self.name, key=self.name, system="baton serve", task=asked[-1] if asked else None,
+            started=min(begun) if begun else None, finished=ended is not None, meta=meta,
+        )  # fmt: skip
+
+    def agents(self) -> Iterator[Seen]:
+        team = self.team
+        if team.leads:
+            yield SeenAgent(session=self.name, key=PROGRAM_KEY, name=PROGRAM_KEY, role=PROGRAM_KEY, why=PROGRAM)
+        for life in team.lives.all():
+            parent: str | None = None
+            why: str | None = None
+            if life.number in team.parents:
+                above, why = team.parents[life.number]
+                parent = team.key(above)
+            yield SeenAgent(
+                session=self.name, key=team.key(life.number), name=team.names.name[life.number],
+                role=team.names.role[life.number], parent=parent, why=why, at=self.heard[life.heard[0]].id,
+            )  # fmt: skip
+
+    def exchange(self, one: Heard) -> Iterator[Seen]:
+        life = self.team.lives.life(one.place)
+        agent = self.team.key(life.number)
+        start = self.starts.get(one.place)
+        if start is not None:
+            yield from self._begin(start, one, agent)
+        for site in self.results.get(one.place, ()):
+            yield from self._result(site, one)
+        yield from self._calls(one, life, agent)
+        if one.said is not None:
+            yield from self._acts(one, life, agent)
+
+    def _begin(self, work: Work, one: Heard, agent: str) -> Iterator[Seen]:
+        """What no tool ask tells: who was begun by the program, what a person said later."""
+        if work.how == "spawn" and work.stretch.site is None:
+            by = self.team.key(work.by)
+            yield self._event(
+                "spawn", f"{one.id}/spawn", by, one, (_TOLD, -1.0), to=agent, why=work.why, t=one.begun,
+                content="\n".join(texts(one.new, "user")) or None,
+            )  # fmt: skip
+        elif work.how == "told":
+            yield self._event(
+                "human_intervention", f"{one.id}/told", agent, one, (_TOLD, 0.0), t=one.begun,
+                content="\n".join(texts(one.new, "user")),
+            )  # fmt: skip
+
+    def _result(self, site: Site, one: Heard) -> Iterator[Seen]:
+        """A tool's result; that of a tool which began an agent is the agent's return."""
+        assert site.result is not None
+        if site.key in self.begins or HANDS_OVER.match(site.use.name):
+            return
+        asker = self.team.key(site.life)
+        why = GUESSED if site.guessed else None
+        yield self._event(
+            "tool_result", f"{self._use_key(site)}/result", asker, one, (_TOLD, 1.0 + site.index), t=one.begun,
+            tool=site.use.name, content=site.result.text, status="failed" if site.result.failed else None, why=why,
+            after=(Link(self._use_key(site), "tool_dependency", why),),
+        )  # fmt: skip
+
+    def _use_key(self, site: Site) -> str:
+        return f"{self.heard[site.place].id}/{site.index}"
+
+    def _calls(self, one: Heard, life: Life, agent: str) -> Iterator[Seen]:
+        exchange = one.exchange
+        reply = exchange.reply
+        known: dict[str, Any] = {
+            "session": self.name, "agent": agent, "at": one.id, "t": one.begun or None,
+            "order": (float(one.place), _SAID, 0.0), "duration_s": exchange.duration_s,
+            "parent": None if one.before is None else self._call_key(self.heard[one.before], one.choice),
+            "prompt": tuple((m.speaker, _words(m)) for m in self._prompt(one)),
+        }  # fmt: skip
+        extra: dict[str, Any] = {"exchange": one.id}
+        if exchange.retries:
+            extra["retries"] = exchange.retries
+        if reply is None:
+            refused = exchange.refused
+            yield SeenCall(
+                key=one.id, **known, policy=exchange.ask.model, finish_reason="error" if refused else None,
+                status="failed" if refused else "in_doubt", extra={**extra, "refused": refused or UNANSWERED},
+            )  # fmt: skip
+            return
+        if reply.rules:
+            extra["rules"] = reply.rules
+        if reply.cached_tokens is not None:
+            extra["cached_tokens"] = reply.cached_tokens
+        known |= self._prompt_ids(one, life)
+        for number, choice in enumerate(reply.choices):
+            alone = len(reply.choices) == 1
+            yield SeenCall(
+                key=self._call_key(one, number), **known, policy=reply.policy, policy_version=reply.policy_version,
+                completion=choice.said if choice.said is not None else _words(choice.message),
+                prompt_tokens=reply.prompt_tokens, estimated=reply.estimated,
+                completion_tokens=reply.completion_tokens if alone else _count(choice),
+                completion_ids=_numbers(choice.completion_ids), logprobs=_numbers(choice.logprobs),
+                token_ends=_numbers(choice.token_ends), sampling=self._drawn(exchange),
+                finish_reason=choice.finish, extra=extra,
+            )  # fmt: skip
+
+    def _drawn(self, exchange: Exchange) -> Sampling:
+        """How it was drawn; an exchange is a random stream of its own in its session."""
+        sampling = exchange.ask.sampling
+        return sampling if sampling.key is not None else replace(sampling, key=f"{self.name}/{exchange.id}")
+
+    def _prompt(self, one: Heard) -> tuple[Utterance, ...]:
+        """What is new in a prompt, with the instruction where it is another than before."""
+        if one.before is not None and self.heard[one.before].system == one.system:
+            return one.new
+        start = () if not one.system else (Utterance(speaker="system", text=one.system),)
+        return (*start, *(one.new if one.before is not None else one.talk))
+
+    def _call_key(self, one: Heard, choice: int) -> str:
+        return one.id if choice == 0 else f"{one.id}:{choice}"
+
+    def _prompt_ids(self, one: Heard, life: Life) -> dict[str, Any]:
+        """The prompt's ids from where they leave those of an earlier call: of the one it grows from, else of the
+        agent's last one."""
+        reply = one.exchange.reply
+        if reply is None or reply.prompt_ids is None:
+            return {}
+        before = one.before if one.before is not None else self.last.get(life.number)
+        self.last[life.number] = one.place
+        whole = reply.prompt_ids
+        origin = None if before is None else self.heard[before].exchange.reply
+        if before is not None and origin is not None and origin.prompt_ids is not None:
+            choice = one.choice if one.before is not None else 0
+            said = origin.choices[choice].completion_ids if choice < len(origin.choices) else None
+            keep = common_prefix(origin.prompt_ids + (said or Ints()), whole)
+            if keep:
+                parent = self._call_key(self.heard[before], choice)
+                return {"parent": parent, "keep": keep, "prompt_ids": tuple(whole[keep:])}
+        return {"prompt_ids": tuple(whole)}
+
+    def _acts(self, one: Heard, life: Life, agent: str) -> Iterator[Seen]:
+        """What an answer does."""
+        assert one.said is not None
+        reply = one.exchange.reply
+        choice = None if reply is None or one.taken >= len(reply.choices) else reply.choices[one.taken]
+        call = self._call_key(one, one.taken)
+        links = self._arrived(one)
+        at = 0.0
+        if len(links) > 1:
+            yield self._aggregate(one, agent, call, choice, links)
+            links = ()
+        spans = use_spans(choice) if choice is not None else [None] * len(one.said.uses)
+        for index, use in enumerate(one.said.uses):
+            at += 1
+            yield from self._use(one, agent, index, call, spans[index], links if at == 1 else ())
+        if not one.said.uses:
+            span = None if choice is None else answer_span(choice)
+            yield from self._answer(one, life, agent, call, span, links)
+
+    def _aggregate(
+        self, one: Heard, agent: str, call: str, choice: ReplyChoice | None, links: tuple[Link, ...]
+    ) -> SeenEvent:
+        """Several were heard at once. Its tokens are the words before the tools that are asked for; where the answer is
+        all there is, they are the answer's own event's."""
+        assert one.said is not None
+        speaks = bool(one.said.uses and one.said.text.strip())
+        fused = tuple(Link(link.key, "aggregate", HEARD_BY_TEAM) for link in links)
+        return self._event(
+            "aggregate", f"{one.id}/aggregate", agent, one, (_SAID, 0.0), call=call if speaks else None,
+            span=answer_span(choice) if speaks and choice is not None else None, why=HEARD_BY_TEAM,
+            content=one.said.text or None, after=(*links, *fused),
+        )  # fmt: skip
+
+    def _arrived(self, one: Heard) -> tuple[Link, ...]:
+        found = self.arrive.get(one.place, ())
+        return tuple(Link(f"{self.heard[back.place].id}/return", "return", back.why) for _, back in found)
+
+    def _use(
+        self, one: Heard, agent: str, index: int, call: str, span: tuple[int, int] | None, links: tuple[Link, ...]
+    ) -> Iterator[Seen]:  # fmt: skip
+        assert one.said is not None
+        use = one.said.uses[index]
+        key = f"{one.id}/{index}"
+        known: dict[str, Any] = {
+            "call": call, "span": span, "tool": use.name, "content": use.arguments, "media_type": _media(use.arguments),
+            "after": links, "extra": {"tool_call_id": use.id},
+        }  # fmt: skip
+        begun = self.begins.get((one.place, index), [])
+        at = (_SAID, 1.0 + index)
+        if begun:
+            for number, work in enumerate(begun):
+                more = known if number == 0 else {"content": None, "extra": {"tool_call_id": use.id}}
+                to = self.team.key(work.stretch.life)
+                type_: EventType = "spawn" if work.how == "spawn" else "message"
+                decision: Decision = "spawn" if work.how == "spawn" else "delegate"
+                if work.stretch.why is not None:
+                    more = {**more, "extra": {**more["extra"], "joined_by": work.stretch.why}}
+                yield self._event(
+                    type_, key if number == 0 else f"{key}/{number}", agent, one, (*at, float(number)), to=to,
+                    why=work.why, decision=decision, **more,
+                )  # fmt: skip
+            return
+        to = self._handed_to(one, use.name)
+        if to is not None:
+            yield self._event("message", key, agent, one, at, to=to[0], why=to[1], decision="delegate", **known)
+            return
+        yield self._event("tool_call", key, agent, one, at, **known)
+
+    def _handed_to(self, one: Heard, tool: str) -> tuple[str, str | None] | None:
+        """Whoever went on in the conversation after a tool that passes control."""
+        if not HANDS_OVER.match(tool):
+            return None
+        life = self.team.lives.life(one.place)
+        following = next(
+            (other for other in self.heard[one.place + 1 :] if self.team.lives.life(other.place).thread == life.thread),
+            None,
+        )
+        if following is None:
+            return None
+        taker = self.team.lives.life(following.place)
+        return None if taker is life else (self.team.key(taker.number), None if taker.named else taker.why)
+
+    def _answer(
+        self, one: Heard, life: Life, agent: str, call: str, span: tuple[int, int] | None, links: tuple[Link, ...]
+    ) -> Iterator[Seen]:  # fmt: skip
+        assert one.said is not None
+        known: dict[str, Any] = {"call": call, "span": span, "content": one.said.text, "after": links}
+        at = (_SAID, 1.0)
+        back = self.returns.get(one.place, [])
+        for number, (work, returned) in enumerate(back):
+            key = f"{one.id}/return" if number == 0 else f"{one.id}/return/{number}"
+            yield self._event("return", key, agent, one, at, to=self.team.key(work.by), why=returned.why, **known)
+        if back:
+            return
+        if one.place == self.final:
+            yield self._event("orchestrator_decision", f"{one.id}/stop", agent, one, at, decision="stop", **known)
+        else:
+            yield self._event("orchestrator_decision", f"{one.id}/answer", agent, one, at, decision="continue", **known)
+
+    def end(self, ended: Posted | None) -> Iterator[Seen]:
+        """How it ended, where no answer of the one who leads says it."""
+        if ended is None or not self.heard:
+            return
+        status: dict[str | None, Status] = {"cut": "forced", "failed": "failed"}
+        if self.team.leads or ended.status in ("cut", "failed"):
+            roots = [life for life in self.team.lives.all() if life.number not in self.team.parents]
+            agent = PROGRAM_KEY if self.team.leads or not roots else self.team.key(roots[0].number)
+            if not self.team.leads and self.final is not None:
+                return
+            last = self.heard[-1]
+            links = tuple(
+                Link(f"{self.heard[back.place].id}/return", "return", back.why)
+                for work in self.team.works
+                if (back := work.returns) is not None and back.heard is None
+            )
+            yield SeenEvent(
+                session=self.name, key="end", agent=agent, type="orchestrator_decision", decision="stop",
+                order=(float(len(self.heard)), 0.0), t=max(ended.at, last.ended) or None,
+                content=ended.answer if ended.answer is not None else _last_words(self.heard), after=links,
+                status=status.get(ended.status),
+            )  # fmt: skip
+
+    def reward(self, number: int, post: Posted) -> SeenReward:
+        assert post.reward is not None
+        known = {one.id for one in self.heard}
+        turn = post.target in known
+        unit: Literal["turn", "team"] = "turn" if turn else "team"
+        return SeenReward(
+            session=self.name, key=f"reward/{number}", value=post.reward, unit=unit,
+            target=post.target if turn else None, name=post.name,
+        )  # fmt: skip
+
+    def _event(
+        self, type_: EventType, key: str, agent: str, one: Heard, at: tuple[float, ...], *, t: float | None = None,
+        **known: Any,
+    ) -> SeenEvent:  # fmt: skip
+        when = t if t is not None else one.ended
+        return SeenEvent(
+            session=self.name, key=key, at=one.id, agent=agent, type=type_, order=(float(one.place), *at),
+            t=when or None, **known,
+        )  # fmt: skip
+
+
+def _last_words(heard: Sequence[Heard]) -> str | None:
+    return next((one.said.text for one in reversed(heard) if one.said is not None and not one.said.uses), None)
+
+
+def _words(message: Utterance) -> str:
+    return spoken(message.text, ((use.name, use.arguments) for use in message.uses))
+
+
+def _numbers(values: Any) -> Any:
+    return None if values is None else tuple(values)
+
+
+def _count(choice: ReplyChoice) -> int | None:
+    return None if choice.completion_ids is None else len(choice.completion_ids)
+
+
+def _media(arguments: str) -> str:
+    return "application/json" if arguments[:1] in ("{", "[") else "text/plain"
+
