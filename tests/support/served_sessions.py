@@ -30,7 +30,9 @@ def result(use: ToolAsk, text: str, **more: Any) -> Utterance:
 class Talk:
     """A conversation that grows."""
 
-    def __init__(self, played: Played, *messages: Utterance, tools: tuple[str, ...] = (), **headers: str) -> None:
+    def __init__(
+        self, played: Played, *messages: Utterance, tools: tuple[str, ...] = (), **headers: str
+    ) -> None:
         self.played = played
         self.messages = list(messages)
         self.tools = tools
@@ -78,7 +80,8 @@ class Played:
         prompt, ids = Ints(list(asked.encode())), Ints(list(said.encode()))
         keep = 0
         if before is not None:
-            assert before.reply is not None and before.reply.prompt_ids is not None
+            assert before.reply is not None
+            assert before.reply.prompt_ids is not None
             keep = len(before.reply.prompt_ids + (before.reply.choices[0].completion_ids or Ints()))
         made = Exchange(
             session=self.name, id=f"x{number}", number=number, headers=headers,
@@ -107,7 +110,8 @@ class Played:
 
 def _calls(message: Utterance) -> str:
     return "".join(
-        f'\n<tool_call>\n{{"name": "{use.name}", "arguments": {use.arguments}}}\n</tool_call>' for use in message.uses
+        f'\n<tool_call>\n{{"name": "{use.name}", "arguments": {use.arguments}}}\n</tool_call>'
+        for use in message.uses
     )
 
 

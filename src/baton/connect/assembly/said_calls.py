@@ -123,7 +123,9 @@ class CallRecords:
     ) -> None:
         """A prompt that is told as what it adds to another needs that one."""
         if grown is None or seen.parent is None or grown.record.prompt_ids is None:
-            self._lines.report.mend("token ids that go on from a call that is not there were left out", seen.at)
+            self._lines.report.mend(
+                "token ids that go on from a call that is not there were left out", seen.at
+            )
         else:
             more["keep"], more["parent"], more["prompt_ids"] = seen.keep, grown.record.id, rest
 

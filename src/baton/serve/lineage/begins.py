@@ -232,7 +232,11 @@ class Beginnings:
             one.likeness, one.site = max(good, key=lambda pair: (pair[0], pair[1].place))
             one.why = BY_ANSWER
             self.taken.setdefault(one.site.key, []).append(one)
-        elif len(waiting) == 1 and one.places[-1] < (waiting[0].closed or 0) and self._nothing_else(one, waiting[0]):
+        elif (
+            len(waiting) == 1
+            and one.places[-1] < (waiting[0].closed or 0)
+            and self._nothing_else(one, waiting[0])
+        ):
             one.site, one.why = waiting[0], ALONE
             self.taken.setdefault(one.site.key, []).append(one)
 

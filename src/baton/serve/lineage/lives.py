@@ -80,6 +80,8 @@ class Lives:
         self._by_id: dict[str, Site] = {}
         self._open: dict[int, list[Site]] = {}
         """Life -> sites of its last answer that have no result yet."""
+        self._passing: dict[int, None] = {}
+        """Lives whose last answer passes control."""
         self._next: dict[int, int] = {}
         """Place -> the first exchange that went on from it."""
         self._named: dict[str, int] = {}
@@ -115,7 +117,7 @@ class Lives:
     def system(self, life: Life) -> str:
         return self.heard[life.heard[0]].system
 
-    def _new(self, one: Heard, named: Named | None = None) -> Life:
+    def _new(self, named: Named | None = None) -> Life:
         number = len(self.lives)
         life = Life(number=number, named=named, thread=number)
         self.lives.append(life)
@@ -126,7 +128,7 @@ class Lives:
         if named is not None:
             number = self._named.get(named.agent)
             if number is None:
-                life = self._new(one, named)
+                life = self._new(named)
                 self._named[named.agent] = life.number
             else:
                 life = self.lives[number]
@@ -136,7 +138,7 @@ class Lives:
             return self._grown(one, self.lives[self.of[one.before]])
         if not one.fresh:
             return self._edited(one)
-        return self._handed(one) or self._new(one)
+        return self._handed(one) or self._new()
 
     def _take_over(self, one: Heard, life: Life) -> None:
         """A named agent that goes on in another's conversation was handed it, where a tool says so."""
@@ -161,13 +163,17 @@ class Lives:
             twice = first != one.place and self._overlaps(self.heard[first], one)
             if not twice:
                 return before
-            life = self._new(one)
+            life = self._new()
             life.why, life.from_life = AT_ONCE, before.number
             return life
         for other in reversed(self.lives):
-            if other.thread == before.thread and other is not before and alike(self.system(other), one.system):
+            if (
+                other.thread == before.thread
+                and other is not before
+                and alike(self.system(other), one.system)
+            ):
                 return other
-        life = self._new(one)
+        life = self._new()
         life.why, life.from_life, life.thread = GROWS, before.number, before.thread
         return life
 
@@ -195,22 +201,23 @@ class Lives:
                 for other in reversed(self.lives):  # handed back to somebody of the same conversation
                     if other.thread == life.thread and alike(self.system(other), one.system):
                         return other
-                made = self._new(one)
+                made = self._new()
                 made.why, made.from_life, made.thread = EDITED, life.number, life.thread
                 return made
-        return self._handed(one) or self._middle(one)
+        return self._handed(one) or self._middle()
 
-    def _middle(self, one: Heard) -> Life:
-        life = self._new(one)
+    def _middle(self) -> Life:
+        life = self._new()
         life.why = MIDDLE
         return life
 
     def _handed(self, one: Heard) -> Life | None:
         """Control that was passed by a tool, to somebody whose prompt tells the conversation in other words."""
         waiting = [
-            number for number, sites in self._open.items()
-            if any(HANDS_OVER.match(site.use.name) for site in sites) and not alike(self.system(self.lives[number]), one.system)
-        ]  # fmt: skip
+            number
+            for number in self._passing
+            if number in self._open and not alike(self.system(self.lives[number]), one.system)
+        ]
         told = " ".join(texts(one.talk, "user"))
         fitting = [number for number in waiting if self._first_words(number) in told]
         if len(fitting) != 1:
@@ -220,7 +227,7 @@ class Lives:
         for other in reversed(self.lives):
             if other.thread == giver.thread and alike(self.system(other), one.system):
                 return other
-        life = self._new(one)
+        life = self._new()
         life.why, life.from_life, life.thread = EDITED, giver.number, giver.thread
         return life
 
@@ -251,8 +258,11 @@ class Lives:
             for index, use in enumerate(uses)
         ]
         self.sites += sites
+        self._passing.pop(number, None)
         if sites:
             self._open[number] = sites
+            if any(HANDS_OVER.match(use.name) for use in uses):
+                self._passing[number] = None
         for site in sites:
             self._by_id[site.use.id] = site
 

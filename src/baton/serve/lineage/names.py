@@ -15,7 +15,9 @@ from baton.serve.lineage.lives import HANDS_OVER, Life, Lives, Site
 if TYPE_CHECKING:
     from baton.serve.lineage.team import Work
 
-_NAMED = re.compile(r"\b(?:agent|assistant|expert|specialist)? ?(?:named|called) ['\"`“]?([A-Za-z][\w-]{1,40})")
+_NAMED = re.compile(
+    r"\b(?:agent|assistant|expert|specialist)? ?(?:named|called) ['\"`“]?([A-Za-z][\w-]{1,40})"
+)
 _YOU_ARE = re.compile(
     r"\b(?:[Yy]ou are|[Yy]ou're|[Aa]ct as)(?: the| a| an)? ((?:[A-Za-z][\w-]*)(?: [A-Za-z][\w-]*){0,3})"
 )
@@ -24,10 +26,37 @@ _GENERIC = re.compile(
     r"subagent|sub_agent|ask_question_to_coworker|delegate_work_to_coworker|send_message|sendmessage|send_input)$",
     re.IGNORECASE,
 )
-_PREFIX = re.compile(r"^(?:ask|call|run|use|invoke|consult|query|delegate_to|ask_the|call_the)_(?:the_)?", re.IGNORECASE)
-_WHOSE = ("name", "agent_name", "agent", "coworker", "task_name", "nickname", "description", "to", "recipient")
+_PREFIX = re.compile(
+    r"^(?:ask|call|run|use|invoke|consult|query|delegate_to|ask_the|call_the)_(?:the_)?", re.IGNORECASE
+)
+_WHOSE = (
+    "name",
+    "agent_name",
+    "agent",
+    "coworker",
+    "task_name",
+    "nickname",
+    "description",
+    "to",
+    "recipient",
+)
 _KIND = ("subagent_type", "agent_type", "role", "type", "assistant_name")
-_STOPS = {"who", "that", "and", "with", "for", "in", "of", "to", "on", "at", "whose", "designed", "tasked", "helping"}
+_STOPS = {
+    "who",
+    "that",
+    "and",
+    "with",
+    "for",
+    "in",
+    "of",
+    "to",
+    "on",
+    "at",
+    "whose",
+    "designed",
+    "tasked",
+    "helping",
+}
 _EMPTY = {"helpful assistant", "assistant", "helpful", "ai assistant", "agent", "helpful agent"}
 MAIN = "main"
 
@@ -53,7 +82,9 @@ class Names:
             if name is None:
                 name = asked[0] or by_instruction or asked[1]
             if role is None:
-                role = (name if named is not None and named.name else None) or asked[1] or by_instruction or name
+                role = (
+                    (name if named is not None and named.name else None) or asked[1] or by_instruction or name
+                )
             if name is None and life.number not in parents:
                 name = MAIN
             self.name[life.number] = name or "agent"
@@ -78,8 +109,12 @@ def _by_tool(site: Site) -> tuple[str | None, str | None]:
     except (ValueError, RecursionError):
         arguments = None
     given = arguments if isinstance(arguments, dict) else {}
-    name = next((given[key] for key in _WHOSE if isinstance(given.get(key), str) and 0 < len(given[key]) <= 60), None)
-    kind = next((given[key] for key in _KIND if isinstance(given.get(key), str) and 0 < len(given[key]) <= 60), None)
+    name = next(
+        (given[key] for key in _WHOSE if isinstance(given.get(key), str) and 0 < len(given[key]) <= 60), None
+    )
+    kind = next(
+        (given[key] for key in _KIND if isinstance(given.get(key), str) and 0 < len(given[key]) <= 60), None
+    )
     if _GENERIC.match(site.use.name):
         return name or kind, kind
     own = _PREFIX.sub("", site.use.name) or site.use.name

@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from hashlib import blake2b
+from itertools import pairwise
 
 from msgspec import Struct, field
 
@@ -162,10 +163,7 @@ def _which(one: Heard, heard: list[Heard], ends: _Ends, end: bytes) -> int:
 
 def joined(messages: Sequence[Utterance]) -> tuple[Utterance, ...]:
     """The same, with answers that came in parts as one message each."""
-    if all(
-        one.speaker != "assistant" or other.speaker != "assistant"
-        for one, other in zip(messages, messages[1:], strict=False)
-    ):
+    if all(one.speaker != "assistant" or other.speaker != "assistant" for one, other in pairwise(messages)):
         return tuple(messages)
     made: list[Utterance] = []
     for message in messages:

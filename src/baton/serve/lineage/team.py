@@ -12,7 +12,7 @@ from baton.serve.lineage.headers import Named, named
 from baton.serve.lineage.lives import Life, Lives
 from baton.serve.lineage.names import Names
 from baton.serve.lineage.reading import alike, plain, read
-from baton.serve.lineage.words import EXACT, SHORT, heard_in
+from baton.serve.lineage.words import EXACT, SHORT, heard_in, values
 
 IN_RESULT = "its last answer stands in the result of the tool that began it"
 AFTER_LAST = "the tool that began it was answered after its last answer"
@@ -82,7 +82,7 @@ def team_of(exchanges: Sequence[Exchange], spans: dict[int, Named] | None = None
     team = Team(lives=lives, names=Names(lives), works=works, parents={}, leads=False)
     _find_parents(team)
     for work in works:
-        work.returns = _return(team, begun, work)
+        work.returns = _return(team, work)
     for life in lives.all():
         team.key_of[life.number] = life.named.agent if life.named is not None else f"a{life.number}"
     team.names.give(team.works, team.parents)
@@ -105,7 +105,7 @@ def _join(lives: Lives, begun: Beginnings) -> bool:
                 lives.merge(life, lives.at(same[0].life), ASKED_AGAIN)
                 joined = True
             continue
-        earlier = _earlier(lives, life, one, by_life, ended)
+        earlier = _earlier(lives, life, one, ended)
         if earlier is not None:
             lives.merge(life, *earlier)
             joined = True
@@ -114,12 +114,9 @@ def _join(lives: Lives, begun: Beginnings) -> bool:
     return joined
 
 
-def _earlier(
-    lives: Lives, life: Life, one: Stretch, by_life: dict[int, Stretch], ended: dict[int, Life]
-) -> tuple[Life, str] | None:
+def _earlier(lives: Lives, life: Life, one: Stretch, ended: dict[int, Life]) -> tuple[Life, str] | None:
     """An agent under the same instruction that this one goes on for."""
     heard = lives.heard
-    told = [text for text in one.told]
     for other in reversed(lives.all()):
         if other is life or other.heard[0] >= one.place or other.named is not None:
             continue
@@ -129,7 +126,11 @@ def _earlier(
         last = [place for place in other.heard if place < one.place][-1]
         said = heard[last].said
         summary = "" if said is None else plain(said.text)
-        if len(summary) >= 4 * SHORT and not (said and said.uses) and any(summary in text for text in told):
+        if (
+            len(summary) >= 4 * SHORT
+            and not (said and said.uses)
+            and any(summary in text for text in one.told)
+        ):
             return other, COMPACTED
         if other.number in ended and first.tools == heard[one.place].tools and first.system:
             return other, SAME_INSTRUCTION
@@ -187,7 +188,7 @@ def _find_parents(team: Team) -> None:
             team.parents[lives.at(work.stretch.life).number] = (None, PROGRAM)
 
 
-def _return(team: Team, begun: Beginnings, work: Work) -> Return | None:
+def _return(team: Team, work: Work) -> Return | None:
     """Who heard how a stretch ended."""
     one, site = work.stretch, work.stretch.site
     if work.how not in ("spawn", "again"):
@@ -223,8 +224,6 @@ def _with_followers(team: Team, one: Stretch) -> list[int]:
 
 
 def _answer(team: Team, place: int) -> list[str]:
-    from baton.serve.lineage.words import values
-
     said = team.lives.heard[place].said
     if said is None:
         return []
@@ -244,7 +243,9 @@ def _late(team: Team, work: Work, places: list[int]) -> Return | None:
     answer = _answer(team, places[-1])
     later = [place for place in lives.at(work.by).heard if place > places[-1]][:_LATER]
     for place in later:
-        told = [plain(message.text) for message in lives.heard[place].new if message.speaker in ("user", "tool")]
+        told = [
+            plain(message.text) for message in lives.heard[place].new if message.speaker in ("user", "tool")
+        ]
         if heard_in(answer, told) > 0:
             return Return(place=places[-1], heard=place, why=HEARD_LATER)
     return None

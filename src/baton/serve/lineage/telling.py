@@ -85,7 +85,12 @@ class _Telling:
         asked = [] if first is None else texts(first.talk, "user")
         begun = [one.begun for one in self.heard if one.begun > 0]
         meta: dict[str, Any] = {"dialects": sorted({one.exchange.ask.dialect for one in self.heard})}
-        rules = {name: rule for one in self.heard if one.exchange.reply for name, rule in one.exchange.reply.rules.items()}
+        rules = {
+            name: rule
+            for one in self.heard
+            if one.exchange.reply
+            for name, rule in one.exchange.reply.rules.items()
+        }
         if rules:
             meta["rules"] = rules
         if ended is not None and ended.answer is not None:
@@ -102,7 +107,9 @@ class _Telling:
     def agents(self) -> Iterator[Seen]:
         team = self.team
         if team.leads:
-            yield SeenAgent(session=self.name, key=PROGRAM_KEY, name=PROGRAM_KEY, role=PROGRAM_KEY, why=PROGRAM)
+            yield SeenAgent(
+                session=self.name, key=PROGRAM_KEY, name=PROGRAM_KEY, role=PROGRAM_KEY, why=PROGRAM
+            )
         for life in team.lives.all():
             parent: str | None = None
             why: str | None = None
@@ -124,7 +131,7 @@ class _Telling:
             yield from self._result(site, one)
         yield from self._calls(one, life, agent)
         if one.said is not None:
-            yield from self._acts(one, life, agent)
+            yield from self._acts(one, agent)
 
     def _begin(self, work: Work, one: Heard, agent: str) -> Iterator[Seen]:
         """What no tool ask tells: who was begun by the program, what a person said later."""
@@ -226,7 +233,7 @@ class _Telling:
                 return {"parent": parent, "keep": keep, "prompt_ids": tuple(whole[keep:])}
         return {"prompt_ids": tuple(whole)}
 
-    def _acts(self, one: Heard, life: Life, agent: str) -> Iterator[Seen]:
+    def _acts(self, one: Heard, agent: str) -> Iterator[Seen]:
         """What an answer does."""
         assert one.said is not None
         reply = one.exchange.reply
@@ -238,12 +245,12 @@ class _Telling:
             yield self._aggregate(one, agent, call, choice, links)
             links = ()
         spans = use_spans(choice) if choice is not None else [None] * len(one.said.uses)
-        for index, use in enumerate(one.said.uses):
+        for index in range(len(one.said.uses)):
             at += 1
             yield from self._use(one, agent, index, call, spans[index], links if at == 1 else ())
         if not one.said.uses:
             span = None if choice is None else answer_span(choice)
-            yield from self._answer(one, life, agent, call, span, links)
+            yield from self._answer(one, agent, call, span, links)
 
     def _aggregate(
         self, one: Heard, agent: str, call: str, choice: ReplyChoice | None, links: tuple[Link, ...]
@@ -290,7 +297,9 @@ class _Telling:
             return
         to = self._handed_to(one, use.name)
         if to is not None:
-            yield self._event("message", key, agent, one, at, to=to[0], why=to[1], decision="delegate", **known)
+            yield self._event(
+                "message", key, agent, one, at, to=to[0], why=to[1], decision="delegate", **known
+            )
             return
         yield self._event("tool_call", key, agent, one, at, **known)
 
@@ -300,7 +309,11 @@ class _Telling:
             return None
         life = self.team.lives.life(one.place)
         following = next(
-            (other for other in self.heard[one.place + 1 :] if self.team.lives.life(other.place).thread == life.thread),
+            (
+                other
+                for other in self.heard[one.place + 1 :]
+                if self.team.lives.life(other.place).thread == life.thread
+            ),
             None,
         )
         if following is None:
@@ -309,7 +322,7 @@ class _Telling:
         return None if taker is life else (self.team.key(taker.number), None if taker.named else taker.why)
 
     def _answer(
-        self, one: Heard, life: Life, agent: str, call: str, span: tuple[int, int] | None, links: tuple[Link, ...]
+        self, one: Heard, agent: str, call: str, span: tuple[int, int] | None, links: tuple[Link, ...]
     ) -> Iterator[Seen]:  # fmt: skip
         assert one.said is not None
         known: dict[str, Any] = {"call": call, "span": span, "content": one.said.text, "after": links}
@@ -317,13 +330,19 @@ class _Telling:
         back = self.returns.get(one.place, [])
         for number, (work, returned) in enumerate(back):
             key = f"{one.id}/return" if number == 0 else f"{one.id}/return/{number}"
-            yield self._event("return", key, agent, one, at, to=self.team.key(work.by), why=returned.why, **known)
+            yield self._event(
+                "return", key, agent, one, at, to=self.team.key(work.by), why=returned.why, **known
+            )
         if back:
             return
         if one.place == self.final:
-            yield self._event("orchestrator_decision", f"{one.id}/stop", agent, one, at, decision="stop", **known)
+            yield self._event(
+                "orchestrator_decision", f"{one.id}/stop", agent, one, at, decision="stop", **known
+            )
         else:
-            yield self._event("orchestrator_decision", f"{one.id}/answer", agent, one, at, decision="continue", **known)
+            yield self._event(
+                "orchestrator_decision", f"{one.id}/answer", agent, one, at, decision="continue", **known
+            )
 
     def end(self, ended: Posted | None) -> Iterator[Seen]:
         """How it ended, where no answer of the one who leads says it."""
@@ -370,7 +389,9 @@ class _Telling:
 
 
 def _last_words(heard: Sequence[Heard]) -> str | None:
-    return next((one.said.text for one in reversed(heard) if one.said is not None and not one.said.uses), None)
+    return next(
+        (one.said.text for one in reversed(heard) if one.said is not None and not one.said.uses), None
+    )
 
 
 def _words(message: Utterance) -> str:
@@ -387,4 +408,3 @@ def _count(choice: ReplyChoice) -> int | None:
 
 def _media(arguments: str) -> str:
     return "application/json" if arguments[:1] in ("{", "[") else "text/plain"
-

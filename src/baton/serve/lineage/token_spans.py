@@ -13,7 +13,18 @@ from collections.abc import Sequence
 from baton.serve.exchange import ReplyChoice, ToolAsk
 
 Range = tuple[int, int]
-_CLOSING = ("</tool_call>", "</function>", "</invoke>", "<|tool_call_end|>", "<|eom_id|>", "}", "]", ")", ",", "```")
+_CLOSING = (
+    "</tool_call>",
+    "</function>",
+    "</invoke>",
+    "<|tool_call_end|>",
+    "<|eom_id|>",
+    "}",
+    "]",
+    ")",
+    ",",
+    "```",
+)
 _DECODER = json.JSONDecoder()
 
 
@@ -22,7 +33,9 @@ def use_spans(choice: ReplyChoice) -> list[Range | None]:
     uses = choice.message.uses
     if choice.said is None or choice.token_ends is None or not uses:
         return [None] * len(uses)
-    return [_tokens(choice.token_ends, found) for found in _use_ranges(choice.said, uses, choice.message.text)]
+    return [
+        _tokens(choice.token_ends, found) for found in _use_ranges(choice.said, uses, choice.message.text)
+    ]
 
 
 def answer_span(choice: ReplyChoice) -> Range | None:
