@@ -284,7 +284,9 @@ class _Telling:
         at = (_SAID, 1.0 + index)
         if begun:
             for number, work in enumerate(begun):
-                more = known if number == 0 else {"content": None, "extra": {"tool_call_id": use.id}}
+                more: dict[str, Any] = (
+                    known if number == 0 else {"content": None, "extra": {"tool_call_id": use.id}}
+                )
                 to = self.team.key(work.stretch.life)
                 type_: EventType = "spawn" if work.how == "spawn" else "message"
                 decision: Decision = "spawn" if work.how == "spawn" else "delegate"
@@ -295,10 +297,10 @@ class _Telling:
                     why=work.why, decision=decision, **more,
                 )  # fmt: skip
             return
-        to = self._handed_to(one, use.name)
-        if to is not None:
+        taker = self._handed_to(one, use.name)
+        if taker is not None:
             yield self._event(
-                "message", key, agent, one, at, to=to[0], why=to[1], decision="delegate", **known
+                "message", key, agent, one, at, to=taker[0], why=taker[1], decision="delegate", **known
             )
             return
         yield self._event("tool_call", key, agent, one, at, **known)
