@@ -1,7 +1,7 @@
-"""What began each stretch of an agent's work: the tool that was asked for it, found by the words it was told.
+"""What began each errand of an agent's work: the tool that was asked for it, found by the words it was told.
 
-A stretch begins with an agent's first ask and with every later one that tells it something new from outside. What it is
-told is compared with the arguments of tools asked for before. Each tool begins one stretch, as long as there are tools
+An errand begins with an agent's first ask and with every later one that tells it something new from outside. What it is
+told is compared with the arguments of tools asked for before. Each tool begins one errand, as long as there are tools
 left: so equal words said to several agents are shared out among the tools that said them, by order, and among those by
 whose result has whose answer.
 """
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from baton.serve.lineage.lives import HANDS_OVER, Life, Lives, Site
+from baton.serve.lineage.askers import HANDS_OVER, Asker, Askers, Site
 from baton.serve.lineage.reading import Heard, plain, texts
 from baton.serve.lineage.words import EXACT, heard_in, likeness, values, windows
 
@@ -29,7 +29,7 @@ _SURE = 0.6  # for a tool that has its result already
 _SCANNED = 48  # open tools that are all looked at; above it, only those with words in common
 
 
-class Stretch(Struct):
+class Errand(Struct):
     """From one thing that an agent was told to the next."""
 
     life: int
@@ -44,19 +44,19 @@ class Stretch(Struct):
     why: str | None = None
     likeness: float = 0.0
     tied: int = 1
-    """How many stretches and tools with the same words it was one of."""
+    """How many errands and tools with the same words it was one of."""
 
 
-def stretches(lives: Lives) -> list[Stretch]:
+def errands(askers: Askers) -> list[Errand]:
     """Of all agents, by their first exchange."""
-    found: list[Stretch] = []
-    for life in lives.all():
-        current: Stretch | None = None
+    found: list[Errand] = []
+    for life in askers.all():
+        current: Errand | None = None
         for place in life.heard:
-            one = lives.heard[place]
+            one = askers.heard[place]
             said = _told(one, first=current is None)
             if current is None or (said and _starts(one)):
-                current = Stretch(
+                current = Errand(
                     life=life.number, place=place, places=[], told=tuple(said), first=current is None
                 )
                 found.append(current)
@@ -79,11 +79,11 @@ def _starts(one: Heard) -> bool:
 class Beginnings:
     """Stretches and the tools that began them."""
 
-    def __init__(self, lives: Lives, found: list[Stretch]) -> None:
-        self.lives = lives
-        self.stretches = found
-        self.taken: dict[tuple[int, int], list[Stretch]] = {}
-        self._index = _Index(lives.sites)
+    def __init__(self, askers: Askers, found: list[Errand]) -> None:
+        self.askers = askers
+        self.errands = found
+        self.taken: dict[tuple[int, int], list[Errand]] = {}
+        self._index = _Index(askers.sites)
         for one in found:
             self._begin(one)
         self._untie()
@@ -91,9 +91,9 @@ class Beginnings:
             if one.site is None and one.first:
                 self._by_answer(one)
 
-    def answer(self, one: Stretch, before: int | None = None) -> list[str]:
+    def answer(self, one: Errand, before: int | None = None) -> list[str]:
         """What its last answer says, before some place; also in the arguments of a tool that ends it."""
-        heard = self.lives.heard
+        heard = self.askers.heard
         places = [place for place in one.places if before is None or place < before]
         said = heard[places[-1]].said if places else None
         if said is None:
@@ -103,8 +103,8 @@ class Beginnings:
             found += [value for value in values(use.arguments) if value]
         return found
 
-    def _begin(self, one: Stretch) -> None:
-        life = self.lives.at(one.life)
+    def _begin(self, one: Errand) -> None:
+        life = self.askers.at(one.life)
         if one.first and life.from_life is not None:
             return  # it was handed the conversation
         parent = None if life.named is None else life.named.parent
@@ -127,7 +127,7 @@ class Beginnings:
         if best is not None:
             self._take(one, best[2], best[1])
 
-    def _take(self, one: Stretch, site: Site, fits: float) -> None:
+    def _take(self, one: Errand, site: Site, fits: float) -> None:
         one.site, one.likeness = site, fits
         one.why = WORD_FOR_WORD if fits >= EXACT else IN_TASK
         others = self.taken.setdefault(site.key, [])
@@ -135,18 +135,18 @@ class Beginnings:
             one.why = f"{one.why}; {SHARED}"
         others.append(one)
 
-    def _candidates(self, one: Stretch, life: Life, parent: str | None) -> Iterable[Site]:
+    def _candidates(self, one: Errand, life: Asker, parent: str | None) -> Iterable[Site]:
         for site in self._index.candidates(one):
-            asker = self.lives.at(site.life)
+            asker = self.askers.at(site.life)
             if asker is life or site.place >= one.place or HANDS_OVER.match(site.use.name):
                 continue
             if parent is not None and (asker.named is None or asker.named.agent != parent):
                 continue
             yield site
 
-    def _fits_name(self, site: Site, life: Life) -> float:
+    def _fits_name(self, site: Site, life: Asker) -> float:
         """Whether the tool, or one of its short arguments, names whom the instruction is for."""
-        system = self.lives.system(life).lower()
+        system = self.askers.system(life).lower()
         head = system[:400].replace("-", " ").replace("_", " ")
         names = [site.use.name, *(value for value in site.asked if len(value) <= 40)]
         parts = {
@@ -155,9 +155,9 @@ class Beginnings:
         return float(sum(len(part) > 2 and part in head.split() for part in parts))
 
     def _untie(self) -> None:
-        """Among stretches with the same words, whose answer stands in whose tool's result decides; else order."""
-        groups: dict[tuple[str, ...], list[Stretch]] = {}
-        for one in self.stretches:
+        """Among errands with the same words, whose answer stands in whose tool's result decides; else order."""
+        groups: dict[tuple[str, ...], list[Errand]] = {}
+        for one in self.errands:
             if one.site is not None and one.likeness >= _SURE and SHARED not in (one.why or ""):
                 groups.setdefault(one.told, []).append(one)
         for same in groups.values():
@@ -168,12 +168,12 @@ class Beginnings:
                 continue
             self._share_out(same, sites)
 
-    def _share_out(self, same: list[Stretch], sites: list[Site]) -> None:
+    def _share_out(self, same: list[Errand], sites: list[Site]) -> None:
         free = list(sites)
         fixed: dict[int, Site] = {}
         told_apart: set[int] = set()
         for one in same:
-            if (own := self.lives.at(one.life).named) is not None and own.parent is not None:
+            if (own := self.askers.at(one.life).named) is not None and own.parent is not None:
                 assert one.site is not None
                 if one.site in free:
                     free.remove(one.site)
@@ -208,17 +208,17 @@ class Beginnings:
             one.site = site
             self.taken[site.key] = [one]
 
-    def _answered(self, one: Stretch, site: Site) -> float:
-        """Whether what the stretch ended with stands in the tool's result; a result that came first rules it out."""
+    def _answered(self, one: Errand, site: Site) -> float:
+        """Whether what the errand ended with stands in the tool's result; a result that came first rules it out."""
         if site.closed is None or site.place >= one.place:
             return 0.0
         if site.result is None or site.closed <= one.place:
             return 0.0
         return heard_in(self.answer(one, site.closed), [plain(site.result.text)])
 
-    def _by_answer(self, one: Stretch) -> None:
+    def _by_answer(self, one: Errand) -> None:
         """Nothing of what it was told was asked of a tool: did a tool that was waited for give its answer?"""
-        life = self.lives.at(one.life)
+        life = self.askers.at(one.life)
         if life.from_life is not None:
             return
         parent = None if life.named is None else life.named.parent
@@ -240,10 +240,10 @@ class Beginnings:
             one.site, one.why = waiting[0], ALONE
             self.taken.setdefault(one.site.key, []).append(one)
 
-    def _nothing_else(self, one: Stretch, site: Site) -> bool:
+    def _nothing_else(self, one: Errand, site: Site) -> bool:
         """Whether nobody but this agent asked anything between the tool and its result."""
-        between = {self.lives.of[place] for place in range(site.place + 1, site.closed or site.place + 1)}
-        return {self.lives.at(number).number for number in between} == {self.lives.at(one.life).number}
+        between = {self.askers.of[place] for place in range(site.place + 1, site.closed or site.place + 1)}
+        return {self.askers.at(number).number for number in between} == {self.askers.at(one.life).number}
 
 
 class _Index:
@@ -260,7 +260,7 @@ class _Index:
                 for window in windows(value):
                     self._by_words.setdefault(window, []).append(number)
 
-    def candidates(self, one: Stretch) -> list[Site]:
+    def candidates(self, one: Errand) -> list[Site]:
         found: set[int] = set()
         near = [
             number for number in range(len(self._sites) - 1, -1, -1)

@@ -10,7 +10,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from baton.serve.lineage.lives import HANDS_OVER, Life, Lives, Site
+from baton.serve.lineage.askers import HANDS_OVER, Asker, Askers, Site
 
 if TYPE_CHECKING:
     from baton.serve.lineage.team import Work
@@ -64,16 +64,16 @@ MAIN = "main"
 class Names:
     """Name and role of each life."""
 
-    def __init__(self, lives: Lives) -> None:
-        self._lives = lives
+    def __init__(self, askers: Askers) -> None:
+        self._lives = askers
         self.name: dict[int, str] = {}
         self.role: dict[int, str | None] = {}
 
     def give(self, works: list[Work], parents: dict[int, tuple[int | None, str | None]]) -> None:
         for work in works:
-            if not work.stretch.first:
+            if not work.errand.first:
                 continue
-            life = self._lives.at(work.stretch.life)
+            life = self._lives.at(work.errand.life)
             named = life.named
             name = None if named is None else named.name
             role = None if named is None else named.role
@@ -90,16 +90,16 @@ class Names:
             self.name[life.number] = name or "agent"
             self.role[life.number] = role or self.name[life.number]
 
-    def _asked(self, work: Work, life: Life) -> tuple[str | None, str | None]:
+    def _asked(self, work: Work, life: Asker) -> tuple[str | None, str | None]:
         """What the tool that began it calls it, and its kind."""
         if work.how == "handover" and life.from_life is not None:
             giver = self._lives.at(life.from_life)
-            before = [place for place in giver.heard if place < work.stretch.place]
+            before = [place for place in giver.heard if place < work.errand.place]
             said = self._lives.heard[before[-1]].said if before else None
             for use in () if said is None else said.uses:
                 if found := HANDS_OVER.match(use.name):
                     return found[1], found[1]
-        site = work.stretch.site
+        site = work.errand.site
         return (None, None) if site is None else _by_tool(site)
 
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from msgspec import Struct, field
 
 from baton.serve.exchange import Exchange
-from baton.serve.lineage.begins import SHARED, Beginnings, Stretch, stretches
+from baton.serve.lineage.begins import SHARED, Beginnings, Errand, errands
 from baton.serve.lineage.headers import Named, named
-from baton.serve.lineage.lives import Life, Lives
+from baton.serve.lineage.askers import Asker, Askers
 from baton.serve.lineage.names import Names
 from baton.serve.lineage.reading import alike, plain, read
 from baton.serve.lineage.words import EXACT, SHORT, heard_in, values
@@ -26,7 +26,7 @@ PROGRAM_KEY = "program"
 _LATER = 64  # asks of a parent that are looked through for a late answer
 
 
-class Return(Struct):
+class HeardAnswer(Struct):
     """An answer that its agent's parent heard."""
 
     place: int
@@ -37,91 +37,91 @@ class Return(Struct):
 
 
 class Work(Struct):
-    """A stretch, with all that is known of it."""
+    """An errand, with all that is known of it."""
 
-    stretch: Stretch
+    errand: Errand
     how: str
     """spawn, again, handover, told (by nobody known, or a person) or root."""
     by: int | None = None
-    """Life of whoever began it."""
+    """Asker of whoever began it."""
     why: str | None = None
-    returns: Return | None = None
+    returns: HeardAnswer | None = None
 
 
-class Team(Struct):
+class AskingTeam(Struct):
     """All of it."""
 
-    lives: Lives
+    askers: Askers
     names: Names
     works: list[Work]
     parents: dict[int, tuple[int | None, str | None]]
-    """Life -> life of its parent (None: the program), and why; those with no parent are not in it."""
+    """Asker -> life of its parent (None: the program), and why; those with no parent are not in it."""
     leads: bool
     """The program itself leads: several agents begin by nobody's asking."""
     unsure: dict[int, str] = field(default_factory=dict)
-    """Life -> why nothing was concluded."""
+    """Asker -> why nothing was concluded."""
     key_of: dict[int, str] = field(default_factory=dict)
 
     def key(self, number: int | None) -> str:
         """What sightings call an agent."""
-        return PROGRAM_KEY if number is None else self.key_of[self.lives.at(number).number]
+        return PROGRAM_KEY if number is None else self.key_of[self.askers.at(number).number]
 
 
-def team_of(exchanges: Sequence[Exchange], spans: dict[int, Named] | None = None) -> Team:
+def team_of(exchanges: Sequence[Exchange], spans: dict[int, Named] | None = None) -> AskingTeam:
     """`spans`: who asks by what OpenTelemetry says, by place; a header's word comes before it."""
     heard = read(exchanges)
     known = dict(spans or {})
     for one in heard:
         if (found := named(one.exchange)) is not None:
             known[one.place] = found
-    lives = Lives(heard, known)
-    begun = Beginnings(lives, stretches(lives))
-    if _join(lives, begun):
-        begun = Beginnings(lives, stretches(lives))
-    works = [_work(lives, one) for one in begun.stretches]
-    team = Team(lives=lives, names=Names(lives), works=works, parents={}, leads=False)
+    askers = Askers(heard, known)
+    begun = Beginnings(askers, errands(askers))
+    if _join(askers, begun):
+        begun = Beginnings(askers, errands(askers))
+    works = [_work(askers, one) for one in begun.errands]
+    team = AskingTeam(askers=askers, names=Names(askers), works=works, parents={}, leads=False)
     _find_parents(team)
     for work in works:
         work.returns = _return(team, work)
-    for life in lives.all():
+    for life in askers.all():
         team.key_of[life.number] = life.named.agent if life.named is not None else f"a{life.number}"
     team.names.give(team.works, team.parents)
     return team
 
 
-def _join(lives: Lives, begun: Beginnings) -> bool:
-    """Lives that turn out to be one agent's: questions asked again, summaries, the program's repeated asks."""
+def _join(askers: Askers, begun: Beginnings) -> bool:
+    """Askers that turn out to be one agent's: questions asked again, summaries, the program's repeated asks."""
     joined = False
-    by_life = {one.life: one for one in begun.stretches if one.first}
-    ended: dict[int, Life] = {}
-    for life in lives.all():
+    by_life = {one.life: one for one in begun.errands if one.first}
+    ended: dict[int, Asker] = {}
+    for life in askers.all():
         one = by_life.get(life.number)
         if one is None or life.named is not None or life.from_life is not None:
             continue
         if one.site is not None:
             twins = [other for other in begun.taken[one.site.key] if other.place < one.place and other.first]
-            same = [other for other in twins if SHARED in (one.why or "") and _same_ask(lives, other, one)]
-            if same and not _at_once(lives, lives.at(same[0].life), one):
-                lives.merge(life, lives.at(same[0].life), ASKED_AGAIN)
+            same = [other for other in twins if SHARED in (one.why or "") and _same_ask(askers, other, one)]
+            if same and not _at_once(askers, askers.at(same[0].life), one):
+                askers.merge(life, askers.at(same[0].life), ASKED_AGAIN)
                 joined = True
             continue
-        earlier = _earlier(lives, life, one, ended)
+        earlier = _earlier(askers, life, one, ended)
         if earlier is not None:
-            lives.merge(life, *earlier)
+            askers.merge(life, *earlier)
             joined = True
         else:
             ended[life.number] = life
     return joined
 
 
-def _earlier(lives: Lives, life: Life, one: Stretch, ended: dict[int, Life]) -> tuple[Life, str] | None:
+def _earlier(askers: Askers, life: Asker, one: Errand, ended: dict[int, Asker]) -> tuple[Asker, str] | None:
     """An agent under the same instruction that this one goes on for."""
-    heard = lives.heard
-    for other in reversed(lives.all()):
+    heard = askers.heard
+    for other in reversed(askers.all()):
         if other is life or other.heard[0] >= one.place or other.named is not None:
             continue
         first = heard[other.heard[0]]
-        if not alike(first.system, heard[one.place].system) or _at_once(lives, other, one):
+        if not alike(first.system, heard[one.place].system) or _at_once(askers, other, one):
             continue
         last = [place for place in other.heard if place < one.place][-1]
         said = heard[last].said
@@ -137,42 +137,42 @@ def _earlier(lives: Lives, life: Life, one: Stretch, ended: dict[int, Life]) -> 
     return None
 
 
-def _same_ask(lives: Lives, one: Stretch, other: Stretch) -> bool:
-    first, second = lives.heard[one.place], lives.heard[other.place]
+def _same_ask(askers: Askers, one: Errand, other: Errand) -> bool:
+    first, second = askers.heard[one.place], askers.heard[other.place]
     return first.system == second.system and one.told == other.told
 
 
-def _at_once(lives: Lives, life: Life, one: Stretch) -> bool:
-    """Whether the agent was asked something else, or waited for a tool, when the stretch began."""
-    begun = lives.heard[one.place].begun
+def _at_once(askers: Askers, life: Asker, one: Errand) -> bool:
+    """Whether the agent was asked something else, or waited for a tool, when the errand began."""
+    begun = askers.heard[one.place].begun
     before = [place for place in life.heard if place < one.place]
     if not before:
         return True
-    last = lives.heard[before[-1]]
+    last = askers.heard[before[-1]]
     return last.ended > begun or last.said is None or bool(last.said.uses) or before != life.heard
 
 
-def _work(lives: Lives, one: Stretch) -> Work:
-    life = lives.at(one.life)
+def _work(askers: Askers, one: Errand) -> Work:
+    life = askers.at(one.life)
     if one.first and life.from_life is not None:
-        return Work(stretch=one, how="handover", by=lives.at(life.from_life).number, why=life.why)
+        return Work(errand=one, how="handover", by=askers.at(life.from_life).number, why=life.why)
     if one.site is not None:
-        asker = lives.at(one.site.life).number
+        asker = askers.at(one.site.life).number
         recorded = life.named is not None and life.named.parent is not None
         return Work(
-            stretch=one, how="spawn" if one.first else "again", by=asker, why=None if recorded else one.why
+            errand=one, how="spawn" if one.first else "again", by=asker, why=None if recorded else one.why
         )
-    return Work(stretch=one, how="root" if one.first else "told")
+    return Work(errand=one, how="root" if one.first else "told")
 
 
-def _find_parents(team: Team) -> None:
-    lives = team.lives
-    by_agent = {life.named.agent: life.number for life in lives.all() if life.named is not None}
+def _find_parents(team: AskingTeam) -> None:
+    askers = team.askers
+    by_agent = {life.named.agent: life.number for life in askers.all() if life.named is not None}
     roots: list[Work] = []
     for work in team.works:
-        if not work.stretch.first:
+        if not work.errand.first:
             continue
-        life = lives.at(work.stretch.life)
+        life = askers.at(work.errand.life)
         if life.named is not None and life.named.parent in by_agent and life.named.parent != life.named.agent:
             team.parents[life.number] = (by_agent[life.named.parent], None)
             if work.how == "root":
@@ -185,46 +185,46 @@ def _find_parents(team: Team) -> None:
         team.leads = True
         for work in roots:
             work.how, work.why = "spawn", PROGRAM
-            team.parents[lives.at(work.stretch.life).number] = (None, PROGRAM)
+            team.parents[askers.at(work.errand.life).number] = (None, PROGRAM)
 
 
-def _return(team: Team, work: Work) -> Return | None:
-    """Who heard how a stretch ended."""
-    one, site = work.stretch, work.stretch.site
+def _return(team: AskingTeam, work: Work) -> HeardAnswer | None:
+    """Who heard how an errand ended."""
+    one, site = work.errand, work.errand.site
     if work.how not in ("spawn", "again"):
         return None
-    lives = team.lives
+    askers = team.askers
     places = _with_followers(team, one)
     if work.by is None:
-        said = lives.heard[places[-1]].said
+        said = askers.heard[places[-1]].said
         ended = said is not None and not said.uses
-        return Return(place=places[-1], heard=None, why=NOBODY) if ended else None
+        return HeardAnswer(place=places[-1], heard=None, why=NOBODY) if ended else None
     if site is not None and site.closed is not None and site.closed > one.place:
         inside = [place for place in places if place < site.closed]
         result = [] if site.result is None else [plain(site.result.text)]
         fits = heard_in(_answer(team, inside[-1]), result)
         if fits >= EXACT or (fits > 0 and inside == places):
-            return Return(place=inside[-1], heard=site.closed, why=IN_RESULT)
+            return HeardAnswer(place=inside[-1], heard=site.closed, why=IN_RESULT)
         if inside == places and not site.guessed:
-            return Return(place=inside[-1], heard=site.closed, why=AFTER_LAST)
+            return HeardAnswer(place=inside[-1], heard=site.closed, why=AFTER_LAST)
     return _late(team, work, places)
 
 
-def _with_followers(team: Team, one: Stretch) -> list[int]:
+def _with_followers(team: AskingTeam, one: Errand) -> list[int]:
     """Its exchanges, and those of whoever it handed its conversation to in the meantime."""
-    lives = team.lives
-    life = lives.at(one.life)
-    thread = [other for other in lives.all() if other.thread == life.thread and other is not life]
+    askers = team.askers
+    life = askers.at(one.life)
+    thread = [other for other in askers.all() if other.thread == life.thread and other is not life]
     if not thread or life.thread != life.number:
         return one.places
     after = [place for place in life.heard if place > one.places[-1]]
-    end = after[0] if after else len(lives.heard)
+    end = after[0] if after else len(askers.heard)
     more = [place for other in thread for place in other.heard if one.place < place < end]
     return sorted({*one.places, *more})
 
 
-def _answer(team: Team, place: int) -> list[str]:
-    said = team.lives.heard[place].said
+def _answer(team: AskingTeam, place: int) -> list[str]:
+    said = team.askers.heard[place].said
     if said is None:
         return []
     found = [plain(said.text)] if said.text else []
@@ -233,19 +233,19 @@ def _answer(team: Team, place: int) -> list[str]:
     return found
 
 
-def _late(team: Team, work: Work, places: list[int]) -> Return | None:
+def _late(team: AskingTeam, work: Work, places: list[int]) -> HeardAnswer | None:
     """An answer that its parent heard some other way than by the tool: a notification, a tool that waits."""
     assert work.by is not None
-    lives = team.lives
-    said = lives.heard[places[-1]].said
+    askers = team.askers
+    said = askers.heard[places[-1]].said
     if said is None or said.uses:
         return None
     answer = _answer(team, places[-1])
-    later = [place for place in lives.at(work.by).heard if place > places[-1]][:_LATER]
+    later = [place for place in askers.at(work.by).heard if place > places[-1]][:_LATER]
     for place in later:
         told = [
-            plain(message.text) for message in lives.heard[place].new if message.speaker in ("user", "tool")
+            plain(message.text) for message in askers.heard[place].new if message.speaker in ("user", "tool")
         ]
         if heard_in(answer, told) > 0:
-            return Return(place=places[-1], heard=place, why=HEARD_LATER)
+            return HeardAnswer(place=places[-1], heard=place, why=HEARD_LATER)
     return None

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from baton.connect.live.prompts import spoken
 from baton.connect.seen import Link, Seen, SeenAgent, SeenCall, SeenEvent, SeenReward, SeenSession
 from baton.serve.exchange import Exchange, Posted, ReplyChoice, Utterance
-from baton.serve.lineage.lives import HANDS_OVER, Life, Site
+from baton.serve.lineage.askers import HANDS_OVER, Asker, Site
 from baton.serve.lineage.reading import Heard, texts
-from baton.serve.lineage.team import PROGRAM, PROGRAM_KEY, Return, Team, Work
+from baton.serve.lineage.team import PROGRAM, PROGRAM_KEY, HeardAnswer, AskingTeam, Work
 from baton.serve.lineage.token_spans import answer_span, use_spans
 from baton.trace.log import common_prefix
 from baton.trace.records import Ints, Sampling
@@ -24,13 +24,13 @@ UNANSWERED = "no answer was written down"
 _TOLD, _SAID = 0.0, 1.0
 
 
-def sightings(name: str, team: Team, posted: Sequence[Posted]) -> Iterator[Seen]:
+def sightings(name: str, team: AskingTeam, posted: Sequence[Posted]) -> Iterator[Seen]:
     """Everything that a session tells."""
     telling = _Telling(name, team)
     ended = [one for one in posted if one.ended]
     yield telling.session(ended[-1] if ended else None)
     yield from telling.agents()
-    for one in team.lives.heard:
+    for one in team.askers.heard:
         yield from telling.exchange(one)
     yield from telling.end(ended[-1] if ended else None)
     for number, post in enumerate(posted):
@@ -41,28 +41,28 @@ def sightings(name: str, team: Team, posted: Sequence[Posted]) -> Iterator[Seen]
 class _Telling:
     """One session on its way into sightings."""
 
-    def __init__(self, name: str, team: Team) -> None:
+    def __init__(self, name: str, team: AskingTeam) -> None:
         self.name = name
         self.team = team
-        self.heard = team.lives.heard
+        self.heard = team.askers.heard
         self.begins: dict[tuple[int, int], list[Work]] = {}
         """Tool ask -> what it began."""
         self.starts: dict[int, Work] = {}
-        """Place -> the stretch that begins there."""
-        self.returns: dict[int, list[tuple[Work, Return]]] = {}
-        self.arrive: dict[int, list[tuple[Work, Return]]] = {}
+        """Place -> the errand that begins there."""
+        self.returns: dict[int, list[tuple[Work, HeardAnswer]]] = {}
+        self.arrive: dict[int, list[tuple[Work, HeardAnswer]]] = {}
         self.results: dict[int, list[Site]] = {}
         self.last: dict[int, int] = {}
-        """Life -> place of its last exchange with ids, for prompts that break off and go on."""
+        """Asker -> place of its last exchange with ids, for prompts that break off and go on."""
         for work in team.works:
-            self.starts[work.stretch.place] = work
-            if work.stretch.site is not None:
-                self.begins.setdefault(work.stretch.site.key, []).append(work)
+            self.starts[work.errand.place] = work
+            if work.errand.site is not None:
+                self.begins.setdefault(work.errand.site.key, []).append(work)
             if work.returns is not None:
                 self.returns.setdefault(work.returns.place, []).append((work, work.returns))
                 if work.returns.heard is not None:
                     self.arrive.setdefault(work.returns.heard, []).append((work, work.returns))
-        for site in team.lives.sites:
+        for site in team.askers.sites:
             if site.closed is not None and site.result is not None:
                 self.results.setdefault(site.closed, []).append(site)
         self.final = self._final()
@@ -71,7 +71,7 @@ class _Telling:
         """Place of the answer that ended the session's work: of who leads, or of whoever it handed over to."""
         if self.team.leads:
             return None
-        roots = [life for life in self.team.lives.all() if life.number not in self.team.parents]
+        roots = [life for life in self.team.askers.all() if life.number not in self.team.parents]
         places = [place for life in roots for place in life.heard if self._answers(place)]
         last = max((place for life in roots for place in life.heard), default=-1)
         return last if last in places else None
@@ -110,7 +110,7 @@ class _Telling:
             yield SeenAgent(
                 session=self.name, key=PROGRAM_KEY, name=PROGRAM_KEY, role=PROGRAM_KEY, why=PROGRAM
             )
-        for life in team.lives.all():
+        for life in team.askers.all():
             parent: str | None = None
             why: str | None = None
             if life.number in team.parents:
@@ -122,7 +122,7 @@ class _Telling:
             )  # fmt: skip
 
     def exchange(self, one: Heard) -> Iterator[Seen]:
-        life = self.team.lives.life(one.place)
+        life = self.team.askers.life(one.place)
         agent = self.team.key(life.number)
         start = self.starts.get(one.place)
         if start is not None:
@@ -135,7 +135,7 @@ class _Telling:
 
     def _begin(self, work: Work, one: Heard, agent: str) -> Iterator[Seen]:
         """What no tool ask tells: who was begun by the program, what a person said later."""
-        if work.how == "spawn" and work.stretch.site is None:
+        if work.how == "spawn" and work.errand.site is None:
             by = self.team.key(work.by)
             yield self._event(
                 "spawn", f"{one.id}/spawn", by, one, (_TOLD, -1.0), to=agent, why=work.why, t=one.begun,
@@ -163,7 +163,7 @@ class _Telling:
     def _use_key(self, site: Site) -> str:
         return f"{self.heard[site.place].id}/{site.index}"
 
-    def _calls(self, one: Heard, life: Life, agent: str) -> Iterator[Seen]:
+    def _calls(self, one: Heard, life: Asker, agent: str) -> Iterator[Seen]:
         exchange = one.exchange
         reply = exchange.reply
         known: dict[str, Any] = {
@@ -214,7 +214,7 @@ class _Telling:
     def _call_key(self, one: Heard, choice: int) -> str:
         return one.id if choice == 0 else f"{one.id}:{choice}"
 
-    def _prompt_ids(self, one: Heard, life: Life) -> dict[str, Any]:
+    def _prompt_ids(self, one: Heard, life: Asker) -> dict[str, Any]:
         """The prompt's ids from where they leave those of an earlier call: of the one it grows from, else of the
         agent's last one."""
         reply = one.exchange.reply
@@ -287,11 +287,11 @@ class _Telling:
                 more: dict[str, Any] = (
                     known if number == 0 else {"content": None, "extra": {"tool_call_id": use.id}}
                 )
-                to = self.team.key(work.stretch.life)
+                to = self.team.key(work.errand.life)
                 type_: EventType = "spawn" if work.how == "spawn" else "message"
                 decision: Decision = "spawn" if work.how == "spawn" else "delegate"
-                if work.stretch.why is not None:
-                    more = {**more, "extra": {**more["extra"], "joined_by": work.stretch.why}}
+                if work.errand.why is not None:
+                    more = {**more, "extra": {**more["extra"], "joined_by": work.errand.why}}
                 yield self._event(
                     type_, key if number == 0 else f"{key}/{number}", agent, one, (*at, float(number)), to=to,
                     why=work.why, decision=decision, **more,
@@ -309,18 +309,18 @@ class _Telling:
         """Whoever went on in the conversation after a tool that passes control."""
         if not HANDS_OVER.match(tool):
             return None
-        life = self.team.lives.life(one.place)
+        life = self.team.askers.life(one.place)
         following = next(
             (
                 other
                 for other in self.heard[one.place + 1 :]
-                if self.team.lives.life(other.place).thread == life.thread
+                if self.team.askers.life(other.place).thread == life.thread
             ),
             None,
         )
         if following is None:
             return None
-        taker = self.team.lives.life(following.place)
+        taker = self.team.askers.life(following.place)
         return None if taker is life else (self.team.key(taker.number), None if taker.named else taker.why)
 
     def _answer(
@@ -352,7 +352,7 @@ class _Telling:
             return
         status: dict[str | None, Status] = {"cut": "forced", "failed": "failed"}
         if self.team.leads or ended.status in ("cut", "failed"):
-            roots = [life for life in self.team.lives.all() if life.number not in self.team.parents]
+            roots = [life for life in self.team.askers.all() if life.number not in self.team.parents]
             agent = PROGRAM_KEY if self.team.leads or not roots else self.team.key(roots[0].number)
             if not self.team.leads and self.final is not None:
                 return

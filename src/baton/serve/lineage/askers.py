@@ -26,7 +26,7 @@ EDITED = "its prompt has most of that conversation's words, in another form"
 AT_ONCE = "the same conversation goes on twice at the same time"
 MIDDLE = "its conversation begins in the middle, and no other has its words"
 _WORTH = 400  # characters of one message that count in a comparison
-_LATEST = 8  # lives that are remembered for a text
+_LATEST = 8  # askers that are remembered for a text
 _SHARE = 0.3
 
 
@@ -50,7 +50,7 @@ class Site(Struct):
         return (self.place, self.index)
 
 
-class Life(Struct):
+class Asker(Struct):
     """One agent."""
 
     number: int
@@ -67,21 +67,21 @@ class Life(Struct):
     """The life that this one turned out to be."""
 
 
-class Lives:
+class Askers:
     """All agents of a session, and the tools that they asked for."""
 
     def __init__(self, heard: Sequence[Heard], known: dict[int, Named]) -> None:
         self.heard = heard
         self.known = known
-        self.lives: list[Life] = []
+        self.askers: list[Asker] = []
         self.of: list[int] = []
         """Place of an exchange -> its life."""
         self.sites: list[Site] = []
         self._by_id: dict[str, Site] = {}
         self._open: dict[int, list[Site]] = {}
-        """Life -> sites of its last answer that have no result yet."""
+        """Asker -> sites of its last answer that have no result yet."""
         self._passing: dict[int, None] = {}
-        """Lives whose last answer passes control."""
+        """Askers whose last answer passes control."""
         self._next: dict[int, int] = {}
         """Place -> the first exchange that went on from it."""
         self._named: dict[str, int] = {}
@@ -94,36 +94,36 @@ class Lives:
             self._ask(one, life.number)
             self._remember(one, life.number)
 
-    def at(self, number: int) -> Life:
+    def at(self, number: int) -> Asker:
         """The life, or what it turned out to be."""
-        life = self.lives[number]
+        life = self.askers[number]
         while life.into is not None:
-            life = self.lives[life.into]
+            life = self.askers[life.into]
         return life
 
-    def life(self, place: int) -> Life:
+    def life(self, place: int) -> Asker:
         return self.at(self.of[place])
 
-    def all(self) -> list[Life]:
+    def all(self) -> list[Asker]:
         """Those that are somebody."""
-        return [life for life in self.lives if life.into is None]
+        return [life for life in self.askers if life.into is None]
 
-    def merge(self, one: Life, into: Life, why: str) -> None:
+    def merge(self, one: Asker, into: Asker, why: str) -> None:
         """It was the same agent."""
         one.into = into.number
         into.heard = sorted({*into.heard, *one.heard})
         into.why = into.why or why
 
-    def system(self, life: Life) -> str:
+    def system(self, life: Asker) -> str:
         return self.heard[life.heard[0]].system
 
-    def _new(self, named: Named | None = None) -> Life:
-        number = len(self.lives)
-        life = Life(number=number, named=named, thread=number)
-        self.lives.append(life)
+    def _new(self, named: Named | None = None) -> Asker:
+        number = len(self.askers)
+        life = Asker(number=number, named=named, thread=number)
+        self.askers.append(life)
         return life
 
-    def _life_of(self, one: Heard) -> Life:
+    def _life_of(self, one: Heard) -> Asker:
         named = self.known.get(one.place)
         if named is not None:
             number = self._named.get(named.agent)
@@ -131,20 +131,20 @@ class Lives:
                 life = self._new(named)
                 self._named[named.agent] = life.number
             else:
-                life = self.lives[number]
+                life = self.askers[number]
             self._take_over(one, life)
             return life
         if one.before is not None:
-            return self._grown(one, self.lives[self.of[one.before]])
+            return self._grown(one, self.askers[self.of[one.before]])
         if not one.fresh:
             return self._edited(one)
         return self._handed(one) or self._new()
 
-    def _take_over(self, one: Heard, life: Life) -> None:
+    def _take_over(self, one: Heard, life: Asker) -> None:
         """A named agent that goes on in another's conversation was handed it, where a tool says so."""
         if one.before is None or life.heard or life.named is None or life.named.parent is not None:
             return
-        giver = self.lives[self.of[one.before]]
+        giver = self.askers[self.of[one.before]]
         if giver is not life and self._passes(one.before):
             life.from_life, life.thread = giver.number, giver.thread
 
@@ -152,7 +152,7 @@ class Lives:
         said = self.heard[place].said
         return said is not None and any(HANDS_OVER.match(use.name) for use in said.uses)
 
-    def _grown(self, one: Heard, before: Life) -> Life:
+    def _grown(self, one: Heard, before: Asker) -> Asker:
         assert one.before is not None
         first = self._next.setdefault(one.before, one.place)
         origin = self.heard[one.before]
@@ -166,7 +166,7 @@ class Lives:
             life = self._new()
             life.why, life.from_life = AT_ONCE, before.number
             return life
-        for other in reversed(self.lives):
+        for other in reversed(self.askers):
             if (
                 other.thread == before.thread
                 and other is not before
@@ -180,7 +180,7 @@ class Lives:
     def _overlaps(self, first: Heard, other: Heard) -> bool:
         return first.ended > other.begun
 
-    def _edited(self, one: Heard) -> Life:
+    def _edited(self, one: Heard) -> Asker:
         """A conversation in the middle: whose words are these?"""
         votes: dict[int, int] = {}
         whole = 0
@@ -189,16 +189,18 @@ class Lives:
             whole += worth
             for number in self._words.get(text, ()):
                 votes[number] = votes.get(number, 0) + worth
-        ranked = sorted(votes, key=lambda number: (votes[number], self.lives[number].heard[-1]), reverse=True)
+        ranked = sorted(
+            votes, key=lambda number: (votes[number], self.askers[number].heard[-1]), reverse=True
+        )
         for number in ranked:
-            life = self.lives[number]
+            life = self.askers[number]
             if votes[number] >= _SHARE * whole and alike(self.system(life), one.system):
                 life.why = life.why or EDITED
                 return life
         for number in ranked:
-            life = self.lives[number]
+            life = self.askers[number]
             if votes[number] >= _SHARE * whole:
-                for other in reversed(self.lives):  # handed back to somebody of the same conversation
+                for other in reversed(self.askers):  # handed back to somebody of the same conversation
                     if other.thread == life.thread and alike(self.system(other), one.system):
                         return other
                 made = self._new()
@@ -206,25 +208,25 @@ class Lives:
                 return made
         return self._handed(one) or self._middle()
 
-    def _middle(self) -> Life:
+    def _middle(self) -> Asker:
         life = self._new()
         life.why = MIDDLE
         return life
 
-    def _handed(self, one: Heard) -> Life | None:
+    def _handed(self, one: Heard) -> Asker | None:
         """Control that was passed by a tool, to somebody whose prompt tells the conversation in other words."""
         waiting = [
             number
             for number in self._passing
-            if number in self._open and not alike(self.system(self.lives[number]), one.system)
+            if number in self._open and not alike(self.system(self.askers[number]), one.system)
         ]
         told = " ".join(texts(one.talk, "user"))
         fitting = [number for number in waiting if self._first_words(number) in told]
         if len(fitting) != 1:
             return None
-        giver = self.lives[fitting[0]]
+        giver = self.askers[fitting[0]]
         self._open.pop(giver.number)
-        for other in reversed(self.lives):
+        for other in reversed(self.askers):
             if other.thread == giver.thread and alike(self.system(other), one.system):
                 return other
         life = self._new()
@@ -232,7 +234,7 @@ class Lives:
         return life
 
     def _first_words(self, number: int) -> str:
-        first = self.heard[self.lives[number].heard[0]]
+        first = self.heard[self.askers[number].heard[0]]
         return next(iter(texts(first.talk, "user")), "")
 
     def _close(self, one: Heard, number: int) -> None:
