@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from msgspec import Struct, field
 
 from baton.serve.exchange import Exchange
+from baton.serve.lineage.askers import Asker, Askers
 from baton.serve.lineage.begins import SHARED, Beginnings, Errand, errands
 from baton.serve.lineage.headers import Named, named
-from baton.serve.lineage.askers import Asker, Askers
 from baton.serve.lineage.names import Names
 from baton.serve.lineage.reading import alike, plain, read
 from baton.serve.lineage.words import EXACT, SHORT, heard_in, values

@@ -12,7 +12,7 @@ from baton.connect.seen import Link, Seen, SeenAgent, SeenCall, SeenEvent, SeenR
 from baton.serve.exchange import Exchange, Posted, ReplyChoice, Utterance
 from baton.serve.lineage.askers import HANDS_OVER, Asker, Site
 from baton.serve.lineage.reading import Heard, texts
-from baton.serve.lineage.team import PROGRAM, PROGRAM_KEY, HeardAnswer, AskingTeam, Work
+from baton.serve.lineage.team import PROGRAM, PROGRAM_KEY, AskingTeam, HeardAnswer, Work
 from baton.serve.lineage.token_spans import answer_span, use_spans
 from baton.trace.log import common_prefix
 from baton.trace.records import Ints, Sampling
