@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from baton.serve.backend import Backend, GrownAsk, Unanswerable
+from baton.serve.dialects.names import response_id, with_ids
 from baton.serve.exchange import Ask, Exchange, Posted
 from baton.serve.growth import GrowthIndex
 from baton.serve.journal import SessionJournal, digests, journal_path
@@ -52,6 +53,8 @@ class ProgramSession:
         self._pending: dict[str, asyncio.Task[Exchange]] = {}
         self._listening: Counter[str] = Counter()
         """Exchange -> how many connections wait for its answer or read it."""
+        self._responses: dict[str, str] = {}
+        """Id of an answer, as the program knows it -> the exchange."""
         self._conversation: dict[str, str] = {}
         """Exchange -> the conversation that it belongs to, for the limit on agents."""
         self.changed = 0
@@ -75,9 +78,9 @@ class ProgramSession:
     def find(self, id: str) -> Exchange | None:
         return self.journal.kept.by_id.get(id)
 
-    def find_answered(self, id: str) -> Exchange | None:
-        found = self.find(id)
-        return None if found is None or found.reply is None else found
+    def find_response(self, id: str) -> Exchange | None:
+        """The exchange whose answer the program knows by this id."""
+        return self.find(self._responses.get(id, ""))
 
     async def ask(self, ask: Ask, headers: Mapping[str, str]) -> Exchange:
         """The exchange with its answer; `heard` or `left` has to follow. Raises `Unanswerable` where there is none."""
@@ -156,7 +159,8 @@ class ProgramSession:
         ask, aside = self.spending.begin(exchange.ask, self._conversation[exchange.id])
         began, done = time.monotonic(), exchange
         try:
-            reply = await self.backend.reply(ask, key=f"{self._stream}/{exchange.id}", growth=grown)
+            drawn = await self.backend.reply(ask, key=f"{self._stream}/{exchange.id}", growth=grown)
+            reply = with_ids(drawn, dialect=ask.dialect, exchange_id=exchange.id)
             self._write(lambda: self.journal.answered(exchange, reply, time.monotonic() - began))
             done = self.journal.kept.by_id[exchange.id]
         except Unanswerable as error:
@@ -166,8 +170,13 @@ class ProgramSession:
             raise
         finally:
             self.spending.finish(done, aside)
-        self._growth.add(done)
+        self._remember(done)
         return done
+
+    def _remember(self, exchange: Exchange) -> None:
+        """An answer that later asks may go on from."""
+        self._growth.add(exchange)
+        self._responses[response_id(exchange)] = exchange.id
 
     def _write(self, line: Callable[[], object]) -> None:
         """A line in the journal; what cannot be written down is not acknowledged."""
@@ -217,5 +226,5 @@ class ProgramSession:
         conversation = self._conversation_of(exchange.grows_from, exchange.headers, digest)
         self._conversation[exchange.id] = conversation
         if exchange.reply is not None:
-            self._growth.add(exchange)
+            self._remember(exchange)
         self.spending.charge_again(exchange, conversation)

@@ -1,0 +1,69 @@
+"""Traces that follow their sessions: assembled again when something new came, written whole.
+
+Assembling takes at most a part of the time (`_SHARE`), so a busy server is not slowed by its own bookkeeping. What is
+on disk is always what the journal tells.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from baton.connect.importing import write_if_other
+from baton.serve.session_trace import session_trace
+from baton.serve.sessions import ProgramSession
+
+if TYPE_CHECKING:
+    from baton.serve.server import Serving
+
+_EVERY_S = 0.5
+_SHARE = 10  # assembling may take one part in this many of the time
+
+
+class Following:
+    """Keeps the traces of a server's sessions up with them."""
+
+    def __init__(self, serving: Serving) -> None:
+        self._serving = serving
+        self._seen: dict[str, int] = {}
+        self._closing = threading.Event()
+        self._assembling = threading.Lock()
+        self._worker = threading.Thread(target=self._keep_up, name="baton-following", daemon=True)
+
+    def start(self) -> None:
+        self._worker.start()
+
+    def close(self) -> None:
+        """Everything that was acknowledged is in a trace when this returns."""
+        self._closing.set()
+        if self._worker.is_alive():
+            self._worker.join()
+        for session in self._serving.sessions.values():
+            self.bring_up_to_date(session)
+
+    def bring_up_to_date(self, session: ProgramSession) -> None:
+        """Write the session's trace if it changed."""
+        with self._assembling:
+            changed = session.changed
+            if self._seen.get(session.name) == changed or not session.journal.kept.by_id:
+                return
+            kept = session.journal.kept
+            trace = session_trace(kept.exchanges, list(kept.posted), list(kept.spans), name=kept.name)
+            write_if_other(self._serving.out / f"{session.name}.jsonl", trace)
+            self._seen[session.name] = changed
+
+    def _keep_up(self) -> None:
+        wait = _EVERY_S
+        while not self._closing.wait(wait):
+            began = time.monotonic()
+            for session in self._serving.sessions.values():
+                try:
+                    self.bring_up_to_date(session)
+                except Exception as error:  # the journal has it all: say it, and go on serving
+                    print(
+                        f"baton serve: the trace of {session.name} was not brought up to date: {error}",
+                        file=sys.stderr,
+                    )
+            wait = max(_EVERY_S, _SHARE * (time.monotonic() - began))

@@ -1,0 +1,301 @@
+"""The endpoint as a web application: which path means what, who may ask, and how answers and refusals are told."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import sys
+import time
+import traceback
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+from msgspec import Struct
+from starlette.requests import Request
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from baton.connect.receive import Refused, decoded
+from baton.errors import BatonError
+from baton.serve.backend import Unanswerable
+from baton.serve.dialects import codec_of
+from baton.serve.dialects.codec import BadAsk, DialectCodec
+from baton.serve.dialects.listings import models_body, tokens_body
+from baton.serve.exchange import Ask, Dialect, Exchange, Posted
+from baton.serve.journal import journal_path
+from baton.serve.request_body import read_body
+from baton.serve.session_keys import check_name, session_of
+from baton.serve.sessions import ProgramSession
+from baton.serve.told import GoneError, Receive, Send, client_left, send_answer
+from baton.trace.records import encode_hook
+
+if TYPE_CHECKING:
+    from baton.serve.server import Serving
+
+_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+_PATH = re.compile(r"(?:/s/(?P<name>[^/]+))?(?P<rest>(?:/[^/]*)*)")
+_ASKS: dict[str, Dialect] = {
+    "/v1/chat/completions": "chat",
+    "/v1/responses": "responses",
+    "/v1/messages": "messages",
+}
+_JSON = {"content-type": "application/json"}
+_STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
+_encoder = msgspec.json.Encoder(enc_hook=encode_hook)
+
+
+class _Reward(Struct, forbid_unknown_fields=True):
+    """The body of a posted reward."""
+
+    value: float
+    name: str | None = None
+    target: str | None = None
+
+
+class _End(Struct, forbid_unknown_fields=True):
+    """The body of a posted end."""
+
+    status: Literal["ok", "failed", "cut"] = "ok"
+    answer: str | None = None
+
+
+def make_endpoint(serving: Serving) -> Any:
+    """The ASGI application of a server."""
+
+    async def endpoint(scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await _Asked(serving, Request(scope, receive), receive, send).handle()  # type: ignore[arg-type]
+
+    return endpoint
+
+
+class _Asked:
+    """One request."""
+
+    def __init__(self, serving: Serving, request: Request, receive: Receive, send: Send) -> None:
+        self.serving = serving
+        self.request = request
+        self.headers: dict[str, str] = dict(request.headers.items())
+        self._receive, self._send = receive, send
+        self._codec: DialectCodec = codec_of("chat")
+        self._left: asyncio.Task[None] | None = None
+
+    async def handle(self) -> None:
+        """Answer, or refuse in the words of the dialect that was spoken; never a stack."""
+        try:
+            await self._handled()
+        except GoneError:
+            pass
+        except BadAsk as error:
+            await self._refuse(str(error), status=error.status, field=error.field)
+        except Unanswerable as error:
+            await self._refuse(str(error), status=error.status, passing=error.passing)
+        except BatonError as error:
+            await self._refuse(str(error), status=400)
+        except Exception as error:
+            traceback.print_exc(file=sys.stderr)
+            why = f"the server failed on this ({type(error).__name__}); its terminal says more."
+            await self._refuse(why, status=500)
+        finally:
+            if self._left is not None:
+                self._left.cancel()
+
+    async def _handled(self) -> None:
+        self._check_caller()
+        found = _PATH.fullmatch(self.request.url.path.rstrip("/"))
+        name, path = (found["name"], found["rest"]) if found is not None else (None, "")
+        method = self.request.method
+        if path in _ASKS and method == "POST":
+            self._codec = codec_of(_ASKS[path])
+            await self._answer(self._session(name))
+        elif path == "/v1/messages/count_tokens" and method == "POST":
+            self._codec = codec_of("messages")
+            await self._count(self._session(name))
+        elif path == "/v1/models" and method == "GET":
+            await self._json(models_body([self.serving.backend.name]))
+        elif path in ("/v1/traces", "/v1/logs") and method == "POST":
+            await self._spans(self._session(name), path.removeprefix("/v1/"))
+        elif name is not None and path in ("/reward", "/end") and method == "POST":
+            await self._posted(self._session(name), path)
+        elif name is not None and not path and method == "GET":
+            await self._json(_state(self._known(name)))
+        elif name is None and not path and method in ("GET", "HEAD"):
+            await self._json({"baton": "serve", "sessions": sorted(self.serving.sessions)})
+        else:
+            known = ", ".join(f"POST {one}" for one in _ASKS)
+            raise Unanswerable(
+                f"there is no {method} {self.request.url.path[:80]} here; expected {known}, or one of these after "
+                "/s/NAME.",
+                status=404,
+            )
+
+    def _check_caller(self) -> None:
+        host = self.headers.get("host", "")
+        name = host if host.endswith("]") else host.rpartition(":")[0] if ":" in host else host
+        if name not in _LOOPBACK:
+            raise Unanswerable("this server answers on this machine only.", status=403)
+        if (
+            self.headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
+            or "origin" in self.headers
+        ):
+            raise Unanswerable("this server answers programs, not web pages.", status=403)
+
+    def _session(self, name: str | None) -> ProgramSession:
+        return self.serving.session(session_of(name, self.headers))
+
+    def _known(self, name: str) -> ProgramSession:
+        """A session that is there; asking for its state makes none."""
+        if (
+            check_name(name) not in self.serving.sessions
+            and not journal_path(self.serving.out, name).exists()
+        ):
+            raise Unanswerable(f"there is no session {name!r} here.", status=404)
+        return self.serving.session(name)
+
+    # -- asks ---------------------------------------------------------------------------------------
+
+    async def _answer(self, session: ProgramSession) -> None:
+        body = await read_body(self.request, self.serving.client_limits)
+        ask = self._codec.read(body, self.headers, session.find_response)
+        self._left = asyncio.create_task(client_left(self._receive))
+        asking = asyncio.create_task(session.ask(ask, self.headers))
+        await asyncio.wait({asking, self._left}, return_when=asyncio.FIRST_COMPLETED)
+        if not asking.done():
+            asking.cancel()  # the answer is made all the same: the program may come back for it
+            raise GoneError
+        exchange = asking.result()
+        try:
+            await self._tell(exchange, stream=ask.stream)
+        except BaseException:
+            session.left(exchange.id)
+            raise
+        session.heard(exchange)
+
+    async def _tell(self, exchange: Exchange, *, stream: bool) -> None:
+        assert self._left is not None
+        pieces = self._codec.stream(exchange) if stream else (_encoder.encode(self._codec.body(exchange)),)
+        await send_answer(
+            self._send,
+            self._left,
+            status=200,
+            headers={**(_STREAM if stream else _JSON), "x-baton-exchange": exchange.id},
+            pieces=pieces,
+            seconds=self.serving.client_limits.seconds,
+        )
+
+    async def _count(self, session: ProgramSession) -> None:
+        body = await read_body(self.request, self.serving.client_limits)
+        ask = self._codec.read(body, self.headers, session.find_response)
+        count = getattr(session.backend, "count_tokens", None)
+        counted = _estimate(ask) if count is None else await count(ask)
+        await self._json(tokens_body(counted))
+
+    # -- what is said of a session --------------------------------------------------------------------
+
+    async def _posted(self, session: ProgramSession, path: str) -> None:
+        body = await read_body(self.request, self.serving.client_limits)
+        now = time.time()
+        try:
+            if path == "/reward":
+                given = msgspec.json.decode(body, type=_Reward)
+                if given.target is not None and session.find(given.target) is None:
+                    raise Unanswerable(
+                        f"there is no exchange {given.target[:80]!r} in this session.", status=404
+                    )
+                if not abs(given.value) < float("inf"):
+                    raise Unanswerable("the reward is no finite number.")
+                posted = Posted(
+                    session=session.name, reward=given.value, name=given.name, target=given.target, at=now
+                )
+            else:
+                end = msgspec.json.decode(body or b"{}", type=_End)
+                posted = Posted(
+                    session=session.name, ended=True, status=end.status, answer=end.answer, at=now
+                )
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            form = '{"value": 1.0}' if path == "/reward" else '{"status": "ok"}'
+            raise Unanswerable(f"the body cannot be read: {error}. Expected JSON like {form}.") from None
+        session.post(posted)
+        await self._json(_state(session))
+
+    async def _spans(self, session: ProgramSession, signal: str) -> None:
+        body = await read_body(self.request, self.serving.client_limits)
+        is_json = "json" in self.headers.get("content-type", "")
+        try:
+            await asyncio.to_thread(decoded, signal, body, is_json=is_json)
+        except Refused as error:
+            raise Unanswerable(error.why, status=error.status) from None
+        session.receive(signal, body, is_json=is_json)
+        kind = "application/json" if is_json else "application/x-protobuf"
+        await self._whole(200, {"content-type": kind}, b"{}" if is_json else b"")
+
+    # -- telling ----------------------------------------------------------------------------------------
+
+    async def _json(self, content: Any, status: int = 200) -> None:
+        await self._whole(status, _JSON, _encoder.encode(content))
+
+    async def _refuse(
+        self, why: str, *, status: int, passing: bool = False, field: str | None = None
+    ) -> None:
+        self.serving.complain(why)
+        told = self._codec.refusal(why, status=status, passing=passing, field=field)
+        headers = {
+            **_JSON,
+            **told.headers,
+            "connection": "close",
+        }  # the rest of its body may not have been read
+        await self._whole(told.status, headers, _encoder.encode(told.body))
+
+    async def _whole(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        if self._left is None:
+            self._left = asyncio.create_task(asyncio.Event().wait())  # type: ignore[arg-type]
+        told = {**headers, "content-length": str(len(body))}
+        pieces = () if self.request.method == "HEAD" else (body,)
+        with contextlib.suppress(GoneError):  # it did not wait for its answer
+            await send_answer(
+                self._send,
+                self._left,
+                status=status,
+                headers=told,
+                pieces=pieces,
+                seconds=self.serving.client_limits.seconds,
+            )
+
+
+def _state(session: ProgramSession) -> dict[str, Any]:
+    """What a person or a harness wants to know of a session."""
+    end = session.ended
+    exchanges = session.exchanges
+    return {
+        "session": session.name,
+        "calls": len(exchanges),
+        "answered": sum(one.reply is not None for one in exchanges),
+        "tokens": session.spending.tokens,
+        "rewards": [one.reward for one in session.posted if one.reward is not None],
+        "ended": None if end is None else end.status or "ok",
+    }
+
+
+def _estimate(ask: Ask) -> int:
+    """Where nobody can count: a token for every four bytes."""
+    return len(_encoder.encode([ask.messages, ask.tools])) // 4
+
+
+def protocol_with_patience(seconds: float) -> type[H11Protocol]:
+    """HTTP for clients who have to begin within so many seconds: one that connects and says nothing is let go."""
+
+    class Patience(H11Protocol):
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._begin = self.loop.call_later(seconds, self._give_up, transport)
+
+        def _give_up(self, transport: Any) -> None:
+            if getattr(self, "cycle", None) is None:
+                transport.close()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._begin.cancel()
+            super().connection_lost(exc)
+
+    return Patience
