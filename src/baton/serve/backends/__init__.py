@@ -7,7 +7,7 @@ from typing import Any
 
 from baton import registry
 from baton.engine import FORMS, make_engine
-from baton.errors import UsageError, nearest
+from baton.errors import UsageError, closest, nearest
 from baton.serve.backend import Backend
 
 __all__ = ["BACKENDS", "BACKEND_FORMS", "make_backend"]
@@ -57,9 +57,9 @@ def make_backend(spec: str) -> Backend:
     if registry.knows("engine", kind):
         return _engine(spec)
     attribute, _, after = rest.partition(":")
-    if registry.is_reference(f"{kind}:{attribute}"):
-        return _made(registry.imported("backend", f"{kind}:{attribute}"), after)
     known = (*BACKENDS, *registry.names("engine"))
+    if registry.is_reference(f"{kind}:{attribute}") and closest(kind, known) is None:
+        return _made(registry.imported("backend", f"{kind}:{attribute}"), after)
     forms = "; ".join((*BACKEND_FORMS.values(), "module:factory"))
     raise UsageError(f"there is no backend {kind!r}. {nearest(kind, known)} Forms: {forms}.")
 

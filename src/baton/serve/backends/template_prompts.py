@@ -16,6 +16,7 @@ import asyncio
 import json
 import re
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from hashlib import blake2b
 from threading import Lock
 from typing import Any, Literal, NamedTuple
@@ -56,9 +57,15 @@ class _Safe(Encoder):
     def ids_of(self, text: str) -> Ints:
         return self._ids(text, special=False)
 
-    def end_of(self, answer: Answer) -> str:
-        """The end-of-turn token, if the answer ends with one."""
-        return self._sampled_end(answer)
+    def end_of(self, ids: Ints | None) -> str:
+        """The end-of-turn token, if a completion ends with one."""
+        return self._marks.get(ids[-1], "") if ids else ""
+
+    @cached_property
+    def _marks(self) -> dict[int, str]:
+        """Special tokens by id."""
+        added = self._tokenizer.added_tokens_decoder
+        return {number: str(token) for number, token in added.items() if token.special}
 
     def without_end(self, rest: str, end: str) -> str:
         """`rest` without the end of the turn before it, if one was sampled; a model may have several."""
@@ -243,7 +250,7 @@ class TemplatePrompts:
         begun = self._apply_to(start, tools)
         if whole:
             self._check_start(whole, begun, thoughts)
-        end = self._safe.end_of(_as_answer(choice.completion_ids))
+        end = self._safe.end_of(choice.completion_ids)
         return _Rest(self._safe.without_end(rest, end), thoughts)
 
     def _after_stand_in(self, whole: str) -> str:
@@ -356,10 +363,6 @@ def _arguments(text: str) -> Any:
     except (ValueError, RecursionError):
         return text
     return value if isinstance(value, dict) else text
-
-
-def _as_answer(ids: Ints | None) -> Answer:
-    return Answer(text="", policy="", completion_ids=ids)
 
 
 def _ends_in_thought(text: str) -> bool:

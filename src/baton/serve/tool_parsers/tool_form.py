@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, field
 
 from baton.serve.exchange import ToolAsk, ToolOffer
 
@@ -49,8 +49,8 @@ class _JsonCall(Struct):
     """The usual JSON of a call."""
 
     name: str
-    arguments: Raw | None = None
-    parameters: Raw | None = None
+    arguments: Raw = field(default_factory=Raw)
+    parameters: Raw = field(default_factory=Raw)
 
 
 _decoder = msgspec.json.Decoder(_JsonCall | list[_JsonCall])
@@ -68,10 +68,7 @@ def json_calls(text: str) -> list[AskedTool] | None:
 
 
 def _arguments(call: _JsonCall) -> str:
-    given = call.arguments if call.arguments is not None else call.parameters
-    if given is None:
-        return "{}"
-    text = bytes(given).decode()
+    text = (bytes(call.arguments) or bytes(call.parameters)).decode() or "{}"
     if text.startswith('"'):  # some models put the object into a string
         inner = msgspec.json.decode(text, type=str)
         return inner if inner.lstrip().startswith("{") else text
