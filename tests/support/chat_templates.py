@@ -43,8 +43,9 @@ Call with <tool_call>.<|im_end|>
 LLAMA = """
 {%- for m in messages %}
 {%- if m.role == 'assistant' and m.tool_calls %}
-{%- if m.tool_calls | length != 1 %}{{ raise_exception('only single tool-calls') }}{% endif %}<|im_start|>assistant
-{%- set call = m.tool_calls[0].function %}
+{%- if m.tool_calls | length != 1 %}{{ raise_exception('only single tool-calls') }}{% endif %}
+{%- set call = m.tool_calls[0].function -%}
+<|im_start|>assistant
 {"name": "{{ call.name }}", "parameters": {{ call.arguments | tojson }}}<|im_end|>
 {%- elif m.role == 'tool' %}<|im_start|>ipython
 {{ m.content | tojson }}<|im_end|>

@@ -68,7 +68,7 @@ def _is(value: Any, kind: Any) -> bool:
     if isinstance(value, bool):
         return kind == "boolean"
     if kind == "integer" and isinstance(value, float):
-        return value.is_integer()
+        return bool(value.is_integer())
     return isinstance(value, _KINDS.get(kind, (object,)))
 
 
@@ -77,12 +77,8 @@ def _wrong_value(value: Any, schema: dict[str, Any], where: str) -> str | None:
         return f"{where} is none of {schema['enum']!r:.100}"
     if "const" in schema and value != schema["const"]:
         return f"{where} is not {schema['const']!r:.100}"
-    sizes: tuple[tuple[str, str, type | tuple[type, ...]], ...] = (
-        ("minLength", "maxLength", str),
-        ("minItems", "maxItems", list),
-    )
-    for least, most, kind in sizes:
-        if isinstance(value, kind):
+    for least, most, kind in (("minLength", "maxLength", "string"), ("minItems", "maxItems", "array")):
+        if _is(value, kind):
             if len(value) < schema.get(least, 0):
                 return f"{where} is shorter than {schema[least]}"
             if most in schema and len(value) > schema[most]:

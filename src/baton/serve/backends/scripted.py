@@ -80,22 +80,22 @@ class ScriptedBackend:
             why = f"the script {self.name!r} failed: {type(error).__name__}: {error}"
             raise Unanswerable(why, status=500) from error
 
-    def _choice(self, said: Said, ask: Ask, key: str) -> ReplyChoice:
-        if isinstance(said, Utterance):
-            message = said
-        else:
-            parts = [said] if isinstance(said, str) or _is_use(said) else said
-            if not isinstance(parts, list | tuple):
-                raise self._wrong(said)
-            texts = [part for part in parts if isinstance(part, str)]
-            asked = [AskedTool(part[0], _arguments(part[1])) for part in parts if _is_use(part)]
-            if len(texts) + len(asked) != len(parts):
-                raise self._wrong(said)
-            message = Utterance(speaker="assistant", text="\n".join(texts), uses=name_uses(key, asked))
+    def _choice(self, said: Any, ask: Ask, key: str) -> ReplyChoice:
+        message = said if isinstance(said, Utterance) else self._message(said, key)
         text, stop = _stopped(message.text, ask.sampling.stop)
         if stop is not None:
             return ReplyChoice(message=replace(message, text=text, uses=()), finish="stop", stop=stop)
         return ReplyChoice(message=message, finish="tool_calls" if message.uses else "stop")
+
+    def _message(self, said: Any, key: str) -> Utterance:
+        parts = [said] if isinstance(said, str) or _is_use(said) else said
+        if not isinstance(parts, list | tuple):
+            raise self._wrong(said)
+        texts = [part for part in parts if isinstance(part, str)]
+        asked = [AskedTool(part[0], _arguments(part[1])) for part in parts if _is_use(part)]
+        if len(texts) + len(asked) != len(parts):
+            raise self._wrong(said)
+        return Utterance(speaker="assistant", text="\n".join(texts), uses=name_uses(key, asked))
 
     def _wrong(self, said: object) -> Unanswerable:
         return Unanswerable(
