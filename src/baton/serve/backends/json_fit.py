@@ -66,7 +66,7 @@ def _wrong_kind(value: Any, schema: dict[str, Any], where: str) -> str | None:
 
 def _is(value: Any, kind: Any) -> bool:
     if isinstance(value, bool):
-        return kind == "boolean"
+        return bool(kind == "boolean")
     if kind == "integer" and isinstance(value, float):
         return bool(value.is_integer())
     return isinstance(value, _KINDS.get(kind, (object,)))
