@@ -11,7 +11,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from baton.serve.exchange import Ask, Finish, ToolAsk, Utterance
-from baton.serve.tool_parsers.tool_form import AskedTool, ToolParser
+from baton.serve.tool_parsers.tool_form import ToolParser, ToolWords
 
 OPEN_THOUGHT, CLOSE_THOUGHT = "<think>", "</think>"
 
@@ -53,7 +53,7 @@ def split_thought(said: str, *, in_thought: bool = False) -> tuple[str, str]:
     return thought.strip(), text.lstrip()
 
 
-def name_uses(key: str, asked: Sequence[AskedTool]) -> tuple[ToolAsk, ...]:
+def name_uses(key: str, asked: Sequence[ToolWords]) -> tuple[ToolAsk, ...]:
     """Tool uses with their ids."""
     return tuple(
         ToolAsk(id=use_id(key, place, each), name=each.name, arguments=each.arguments)
@@ -61,7 +61,7 @@ def name_uses(key: str, asked: Sequence[AskedTool]) -> tuple[ToolAsk, ...]:
     )
 
 
-def use_id(key: str, place: int, asked: AskedTool) -> str:
+def use_id(key: str, place: int, asked: ToolWords) -> str:
     """`call_` and 24 hex digits."""
     content = "\0".join((key, str(place), asked.name, asked.arguments))
     return "call_" + blake2b(content.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()

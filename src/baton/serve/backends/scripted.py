@@ -37,7 +37,7 @@ from baton.serve.backend import GrownAsk, Unanswerable
 from baton.serve.backends.reading import name_uses
 from baton.serve.exchange import Ask, Reply, ReplyChoice, Utterance
 from baton.serve.growth import how_echoed
-from baton.serve.tool_parsers.tool_form import AskedTool
+from baton.serve.tool_parsers.tool_form import ToolWords
 from baton.team.budget import estimate_tokens
 
 ToolUse: TypeAlias = tuple[str, Mapping[str, Any] | str]
@@ -92,7 +92,7 @@ class ScriptedBackend:
         if not isinstance(parts, list | tuple):
             raise self._wrong(said)
         texts = [part for part in parts if isinstance(part, str)]
-        asked = [AskedTool(part[0], _arguments(part[1])) for part in parts if _is_use(part)]
+        asked = [ToolWords(part[0], _arguments(part[1])) for part in parts if _is_use(part)]
         if len(texts) + len(asked) != len(parts):
             raise self._wrong(said)
         return Utterance(speaker="assistant", text="\n".join(texts), uses=name_uses(key, asked))
@@ -208,7 +208,7 @@ class RuleScript:
             if words is not None:
                 uses = [rule.use] if _is_use(rule.use) else rule.use
                 parts: list[Any] = [(name, _filled(arguments, words)) for name, arguments in uses]
-                asked = [AskedTool(name, _arguments(arguments)) for name, arguments in parts]
+                asked = [ToolWords(name, _arguments(arguments)) for name, arguments in parts]
                 return Utterance(
                     speaker="assistant",
                     text=_filled(rule.say, words),

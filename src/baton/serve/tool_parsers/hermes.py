@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from baton.serve.exchange import ToolAsk, ToolOffer
-from baton.serve.tool_parsers.tool_form import AskedTool, ReadTools, as_json, json_calls
+from baton.serve.tool_parsers.tool_form import ReadTools, ToolWords, as_json, json_calls
 
 _BLOCK = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|\Z)", re.DOTALL)
 
@@ -18,7 +18,7 @@ class HermesTools:
     name = "hermes"
 
     def read(self, said: str, tools: Sequence[ToolOffer]) -> ReadTools:  # noqa: ARG002  # the protocol's
-        asked: list[AskedTool] = []
+        asked: list[ToolWords] = []
         kept, at = [], 0
         for block in _BLOCK.finditer(said):
             calls = json_calls(block[1])

@@ -14,7 +14,7 @@ from typing import Any
 
 from baton.serve.exchange import ToolAsk, ToolOffer
 from baton.serve.tool_parsers.hermes import HermesTools
-from baton.serve.tool_parsers.tool_form import AskedTool, ReadTools
+from baton.serve.tool_parsers.tool_form import ReadTools, ToolWords
 
 _LINE = re.compile(r"[ \t]*call[ \t]+([\w.\-]+)(?:[ \t]+(.*?))?[ \t]*", re.DOTALL)
 
@@ -26,7 +26,7 @@ class LineTools:
 
     def read(self, said: str, tools: Sequence[ToolOffer]) -> ReadTools:
         by_name = {tool.name: tool for tool in tools}
-        asked: list[AskedTool] = []
+        asked: list[ToolWords] = []
         kept: list[str] = []
         for line in said.split("\n"):
             found = _LINE.fullmatch(line)
@@ -35,7 +35,7 @@ class LineTools:
             if tool is None or arguments is None:
                 kept.append(line)
             else:
-                asked.append(AskedTool(tool.name, arguments))
+                asked.append(ToolWords(tool.name, arguments))
         if not asked:
             return HermesTools().read(said, tools)
         return ReadTools("\n".join(kept).strip(), asked)

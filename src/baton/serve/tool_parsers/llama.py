@@ -9,7 +9,7 @@ import json
 from collections.abc import Sequence
 
 from baton.serve.exchange import ToolAsk, ToolOffer
-from baton.serve.tool_parsers.tool_form import AskedTool, ReadTools, as_json, json_calls, offered
+from baton.serve.tool_parsers.tool_form import ReadTools, ToolWords, as_json, json_calls, offered
 
 _TAG = "<|python_tag|>"
 _LONGEST = 100_000
@@ -41,9 +41,9 @@ class LlamaTools:
         )
 
 
-def _in_a_row(body: str) -> list[AskedTool] | None:
+def _in_a_row(body: str) -> list[ToolWords] | None:
     """JSON objects one after the other, with `;` or white space between them."""
-    asked: list[AskedTool] = []
+    asked: list[ToolWords] = []
     decoder = json.JSONDecoder()
     at = 0
     while at < len(body):
@@ -61,7 +61,7 @@ def _in_a_row(body: str) -> list[AskedTool] | None:
     return asked
 
 
-def _as_python(body: str) -> list[AskedTool] | None:
+def _as_python(body: str) -> list[ToolWords] | None:
     if not body.endswith((")", ")]")) or len(body) > _LONGEST:
         return None
     try:
@@ -72,9 +72,9 @@ def _as_python(body: str) -> list[AskedTool] | None:
         return None
 
 
-def _python_call(call: ast.expr) -> AskedTool:
+def _python_call(call: ast.expr) -> ToolWords:
     if not isinstance(call, ast.Call) or call.args:
         raise ValueError("not a call with named arguments")
     name = ast.unparse(call.func).removesuffix(".call")  # built-in tools: brave_search.call(query=…)
     arguments = {str(word.arg): ast.literal_eval(word.value) for word in call.keywords if word.arg}
-    return AskedTool(name, json.dumps(arguments, ensure_ascii=False))
+    return ToolWords(name, json.dumps(arguments, ensure_ascii=False))

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from baton.serve.exchange import ToolAsk, ToolOffer
-from baton.serve.tool_parsers.tool_form import AskedTool, ReadTools, as_json, json_calls, offered
+from baton.serve.tool_parsers.tool_form import ReadTools, ToolWords, as_json, json_calls, offered
 
 _MARK = "[TOOL_CALLS]"
 _NAMED = re.compile(r"\s*([\w.\-]+)(?:\[CALL_ID\]\w*)?\[ARGS\](.*)", re.DOTALL)
@@ -48,11 +48,11 @@ def _first_value(text: str) -> str:
     return stripped[:end]
 
 
-def _named(rest: str) -> list[AskedTool]:
+def _named(rest: str) -> list[ToolWords]:
     asked = []
     for part in rest.split(_MARK):
         found = _NAMED.fullmatch(part)
         if found is None:
             return []
-        asked.append(AskedTool(found[1], found[2].strip()))
+        asked.append(ToolWords(found[1], found[2].strip()))
     return asked

@@ -11,7 +11,7 @@ from msgspec import Raw, Struct, field
 from baton.serve.exchange import ToolAsk, ToolOffer
 
 
-class AskedTool(NamedTuple):
+class ToolWords(NamedTuple):
     """A tool that a model asks for, before it has an id."""
 
     name: str
@@ -24,7 +24,7 @@ class ReadTools(NamedTuple):
 
     text: str
     """What is left beside the tools."""
-    asked: list[AskedTool]
+    asked: list[ToolWords]
 
 
 class ToolParser(Protocol):
@@ -56,14 +56,14 @@ class _JsonCall(Struct):
 _decoder = msgspec.json.Decoder(_JsonCall | list[_JsonCall])
 
 
-def json_calls(text: str) -> list[AskedTool] | None:
+def json_calls(text: str) -> list[ToolWords] | None:
     """The calls in a text that is a JSON object with `name` and `arguments` or `parameters`, or a list of them."""
     try:
         found = _decoder.decode(text)
     except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
         return None
     return [
-        AskedTool(call.name, _arguments(call)) for call in (found if isinstance(found, list) else [found])
+        ToolWords(call.name, _arguments(call)) for call in (found if isinstance(found, list) else [found])
     ]
 
 
@@ -75,7 +75,7 @@ def _arguments(call: _JsonCall) -> str:
     return text if text != "null" else "{}"
 
 
-def offered(asked: Sequence[AskedTool], tools: Sequence[ToolOffer]) -> bool:
+def offered(asked: Sequence[ToolWords], tools: Sequence[ToolOffer]) -> bool:
     """Whether all of these are on offer: what bears no mark of a call is one only then."""
     names = {tool.name for tool in tools}
     return bool(asked) and all(each.name in names for each in asked)

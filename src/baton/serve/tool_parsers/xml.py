@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from baton.serve.exchange import ToolAsk, ToolOffer
-from baton.serve.tool_parsers.tool_form import AskedTool, ReadTools, as_json
+from baton.serve.tool_parsers.tool_form import ReadTools, ToolWords, as_json
 
 _BLOCK = re.compile(
     r"(?:<tool_call>\s*)?<function=([^>\s]+)>(.*?)(?:</function>|\Z)(?:\s*</tool_call>)?", re.DOTALL
@@ -37,11 +37,11 @@ class XmlTools:
         return "\n".join(map(_written, uses))
 
 
-def _call(name: str, body: str, schema: dict[str, Any]) -> AskedTool:
+def _call(name: str, body: str, schema: dict[str, Any]) -> ToolWords:
     properties = schema.get("properties")
     kinds = properties if isinstance(properties, dict) else {}
     arguments = {found[1]: _value(found[2], kinds.get(found[1])) for found in _PARAMETER.finditer(body)}
-    return AskedTool(name, json.dumps(arguments, ensure_ascii=False))
+    return ToolWords(name, json.dumps(arguments, ensure_ascii=False))
 
 
 def _value(text: str, schema: Any) -> Any:
