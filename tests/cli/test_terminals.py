@@ -62,7 +62,18 @@ SHOWN = [
 ]  # fmt: skip
 SHOWN += [name for name in ("tasks",) if name in COMMANDS]
 CHANGES_PLACES = ("run", "fork", "export", "convert", "import")
-NOT_ON_A_SCREEN = {"view", "receive", "train", "eval", "query", "seal", "completion", "sandbox", "init"}
+NOT_ON_A_SCREEN = {
+    "view",
+    "receive",
+    "serve",
+    "train",
+    "eval",
+    "query",
+    "seal",
+    "completion",
+    "sandbox",
+    "init",
+}
 """Tested apart: they train, serve, draw by another library, print a file, or end as the machine is."""
 
 

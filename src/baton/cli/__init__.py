@@ -43,6 +43,7 @@ COMMANDS: dict[str, str] = {
     "stats": "count what is in traces: events, agents, tokens, time, parallelism",
     "import": "read what other systems kept of their agents' work, as traces",
     "receive": "take spans over HTTP from programs that speak OpenTelemetry, and keep their traces",
+    "serve": "answer any agent program as OpenAI and Anthropic do, and keep its orchestration trace",
     "convert": "turn a trace from one format into another",
     "seal": "turn a live store into Parquet shards",
     "query": "run SQL over sealed traces",
