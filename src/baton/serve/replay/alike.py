@@ -8,7 +8,7 @@ from typing import Literal
 from msgspec import Struct
 
 from baton.serve.replay.clock import Clocks
-from baton.serve.replay.masks import MaskedText, Masks
+from baton.serve.replay.masks import Masks
 from baton.serve.replay.names import Names
 from baton.serve.replay.question import QuestionPiece
 
@@ -23,6 +23,8 @@ class Alike(Struct, frozen=True, kw_only=True):
     liberty: Liberty
     pairs: dict[str, str]
     """Names that were learned on the way."""
+    told: set[str] = set()
+    """Those of them that a tool told."""
     masked: tuple[str, ...] = ()
     """Kinds of values that differ."""
 
@@ -49,29 +51,30 @@ class Comparing:
         pairs: dict[str, str] = {}
         liberty: Liberty = "exactly"
         masked: set[str] = set()
+        told: set[str] = set()
         for place, (before, after) in enumerate(zip(recorded, now, strict=False)):
             if before.place != after.place:
                 return Unlike(recorded=before, now=after, equal=place)
             if before.text == after.text:
                 continue
-            found = self._texts(before, after, pairs, recorded[:place], now[:place])
+            found = self._texts(before, after, pairs, told, recorded[:place], now[:place])
             if found is None:
                 return Unlike(recorded=before, now=after, equal=place)
             masked |= found
-            named = bool(found & {"name", "named"})
-            liberty = "renamed" if named or liberty == "renamed" else "under masks"
+            liberty = "renamed" if "name" in found or liberty == "renamed" else "under masks"
         if len(recorded) != len(now):
             place = min(len(recorded), len(now))
             more = (*recorded[place : place + 1], None)[0], (*now[place : place + 1], None)[0]
             return Unlike(recorded=more[0], now=more[1], equal=place)
         kinds = {self.masks.called(kind) for kind in masked}
-        return Alike(liberty=liberty, pairs=pairs, masked=tuple(sorted(kinds)))
+        return Alike(liberty=liberty, pairs=pairs, told=told, masked=tuple(sorted(kinds)))
 
     def _texts(
         self,
         before: QuestionPiece,
         after: QuestionPiece,
         pairs: dict[str, str],
+        told: set[str],
         earlier: Sequence[QuestionPiece],
         earlier_now: Sequence[QuestionPiece],
     ) -> set[str] | None:
@@ -79,20 +82,22 @@ class Comparing:
         if self.masks.exact:
             return None
         changed = self.names.changed | {old: new for old, new in pairs.items() if old != new}
-        told = before.tells_names and after.tells_names
-        one = self.masks.cut(before.text, names=changed, tells_names=told)
-        other = self.masks.cut(after.text, names=changed.values(), tells_names=told)
-        if one.literals != other.literals or not _same_kinds(one, other):
+        tells = before.tells_names and after.tells_names
+        one = self.masks.cut(before.text, names=changed, tells_names=tells)
+        other = self.masks.cut(after.text, names=changed.values(), tells_names=tells)
+        if (one.literals, one.kinds) != (other.literals, other.kinds):
             return None
         kinds: set[str] = set()
         for kind, old, new in zip(one.kinds, one.values, other.values, strict=True):
-            if kind == "named" and old != new and not self._known(old, pairs):
-                if _said(old, earlier) or _said(new, earlier_now):
-                    return None  # it stood there before the tool told it, so the tool did not make it
+            fresh = kind == "named" and old != new and not self._known(old, pairs)
+            if fresh and (_said(old, earlier) or _said(new, earlier_now)):
+                return None  # it stood there before the tool told it, so the tool did not make it
             if not self._value(kind, old, new, pairs):
                 return None
             if old != new:
-                kinds.add(kind)
+                told |= {old} if kind == "named" else set()
+                named = kind == "named" or (kind == "name" and old in self.names.told | told)
+                kinds.add("name" if named else "id" if kind == "name" else kind)
         return kinds
 
     def _value(self, kind: str, old: str, new: str, pairs: dict[str, str]) -> bool:
@@ -102,10 +107,6 @@ class Comparing:
 
     def _known(self, old: str, pairs: dict[str, str]) -> bool:
         return old in self.names.now or old in pairs
-
-
-def _same_kinds(one: MaskedText, other: MaskedText) -> bool:
-    return one.kinds == other.kinds
 
 
 def _said(value: str, pieces: Sequence[QuestionPiece]) -> bool:

@@ -1,7 +1,7 @@
 """What may differ between two runs of a program without being a difference: times, ids, ports, temporary places.
 
 A text is cut into literal pieces and masked values. Two texts are the same under masks where the literals are equal and
-the values of the same kinds. A kind either lets its values differ freely (durations, ports), or as two clocks do (a date
+the values of the same kinds. A kind lets its values differ freely (durations, ports), or as two clocks do (a date
 that is not of the day of its run is no reading of a clock), or keeps them apart (ids): there the same value has to
 stand for the same value in the whole session, one to one.
 
@@ -23,7 +23,7 @@ from msgspec import Struct
 from baton.errors import UsageError
 
 
-class Mask(Struct, frozen=True, kw_only=True):
+class Mask(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A form whose values may differ from run to run."""
 
     name: str
@@ -53,7 +53,9 @@ _UNIT = r"(?:ns|[uµ]s|ms|s|secs?|seconds?|milliseconds?|mins?|minutes?)"
 
 SHIPPED: tuple[Mask, ...] = (
     Mask(
-        name="uuid", pattern=r"(?<![0-9A-Za-z])[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b", ids=True
+        name="uuid",
+        pattern=r"(?<![0-9A-Za-z])[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b",
+        ids=True,
     ),
     Mask(
         name="time",
@@ -64,12 +66,16 @@ SHIPPED: tuple[Mask, ...] = (
         ),
         clock=True,
     ),
-    Mask(name="epoch", pattern=r"(?<![\w.])1[5-9]\d{8}(?:\d{3}|\d{6}|\d{9})?(?:\.\d{1,9})?(?![\w.]*\d)", clock=True),
+    Mask(
+        name="epoch",
+        pattern=r"(?<![\w.])1[5-9]\d{8}(?:\d{3}|\d{6}|\d{9})?(?:\.\d{1,9})?(?![\w.]*\d)",
+        clock=True,
+    ),
     Mask(
         name="duration",
         pattern=(
             rf"(?i:\b{_TIMED}[a-z_]*(?:[\"'\\]*\s*(?:[:=>]|\bis\b)?\s*|[ _]in\s+){_NUMBER}(?:\s?{_UNIT}\b)?)"
-            rf"|(?<![\w.])\d+\.\d+\s?{_UNIT}\b|(?i:\b(?:in|after)\s+{_NUMBER}\s?(?:ns|[uµ]s|ms)\b)"
+            rf"|(?<![\w.])(?:\d+\.\d{{3,}}\s?{_UNIT}|\d+\.\d+(?:ns|[uµ]s|ms|s))\b|(?i:\b(?:in|after)\s+{_NUMBER}\s?(?:ns|[uµ]s|ms)\b)"
         ),
     ),
     Mask(name="ulid", pattern=r"\b[0-7][0-9A-HJKMNP-TV-Z]{25}\b", ids=True),
@@ -201,7 +207,9 @@ def _check(mask: Mask) -> None:
     except re.error as error:
         raise UsageError(f"mask {mask.pattern!r} is no regular expression: {error}.") from None
     if compiled.search("") is not None:
-        raise UsageError(f"mask {mask.pattern!r} fits nothing at all, so it would fit everywhere. Write a longer one.")
+        raise UsageError(
+            f"mask {mask.pattern!r} fits nothing at all, so it would fit everywhere. Write a longer one."
+        )
     if compiled.groups and re.search(r"\\[1-9]|\(\?P=", mask.pattern):
         raise UsageError(f"mask {mask.pattern!r} refers back to a group, which masks cannot. Write it out.")
 

@@ -20,6 +20,8 @@ class Names:
         """By the recorded name."""
         self.recorded: dict[str, str] = {}
         """By the present one."""
+        self.told: set[str] = set()
+        """Recorded names that a tool told; the others have the form of an id."""
 
     def fits(self, recorded: str, now: str, more: dict[str, str]) -> bool:
         """Whether a pair agrees with those that are known and with `more`, which it joins if it is new."""
@@ -30,8 +32,9 @@ class Names:
         more[recorded] = now
         return True
 
-    def learn(self, pairs: dict[str, str]) -> None:
-        """Keep pairs that `fits` has let pass."""
+    def learn(self, pairs: dict[str, str], told: set[str]) -> None:
+        """Keep pairs that `fits` has let pass, some of them `told` by tools."""
+        self.told |= told
         for recorded, now in pairs.items():
             self.now[recorded] = now
             self.recorded[now] = recorded

@@ -74,7 +74,11 @@ def lay_out(ask: Ask, masks: Masks) -> Question:
     messages: list[Utterance] = []
     notes: list[str] = []
     for place, message in enumerate(ask.messages):
-        rest, mine = _without_notes(message, masks) if place and message.speaker in ("user", "system") else (message, [])
+        rest, mine = (
+            _without_notes(message, masks)
+            if place and message.speaker in ("user", "system")
+            else (message, [])
+        )
         notes += mine
         if rest is not None:
             messages.append(rest)
@@ -93,7 +97,9 @@ def _of_message(place: int, message: Utterance) -> list[QuestionPiece]:
     if message.thinking:
         found.append(QuestionPiece(place, "thinking", message.thinking))
     for number, use in enumerate(message.uses):
-        found.append(QuestionPiece(place, f"tool {number + 1}", f"{use.name} {canonical_json(use.arguments)}"))
+        found.append(
+            QuestionPiece(place, f"tool {number + 1}", f"{use.name} {canonical_json(use.arguments)}")
+        )
         found.append(QuestionPiece(place, f"tool {number + 1} id", use.id))
     for part, value in (("answers", message.answers), ("name", message.name)):
         if value:
@@ -108,7 +114,8 @@ def _of_message(place: int, message: Utterance) -> list[QuestionPiece]:
 def _frame(ask: Ask) -> tuple[QuestionPiece, ...]:
     found = [QuestionPiece(None, name, _ordered(getattr(ask, name))) for name in _FRAME]
     found += [
-        QuestionPiece(None, f"tool offered {number + 1}", _ordered(offer)) for number, offer in enumerate(ask.tools)
+        QuestionPiece(None, f"tool offered {number + 1}", _ordered(offer))
+        for number, offer in enumerate(ask.tools)
     ]
     return tuple(found)
 
@@ -133,7 +140,7 @@ _PREFACE = "[SYSTEM NOTIFICATION"
 
 def _without_notes(message: Utterance, masks: Masks) -> tuple[Utterance | None, list[str]]:
     """A message less what is a note in it; None: nothing is left of it."""
-    if masks.note is None or "<" not in message.text:
+    if masks.note is None or message.speaker not in ("user", "system") or "<" not in message.text:
         return message, []
     found = [each[0] for each in masks.note.finditer(message.text)]
     if not found:

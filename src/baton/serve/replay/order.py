@@ -1,0 +1,88 @@
+"""The order of a recording, kept in its replay.
+
+A recording takes no time to answer, so that agents which run side by side would overtake each other in other ways than
+they did. An answer is held back until everything has been asked that had been asked before it came. The first thing of
+the recording that has not happened yet is then always one that can: a replay in order never waits for itself. What
+the program no longer does would hold it up, so it is waited for only so long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Iterable
+
+from baton.serve.exchange import Exchange
+
+_LONGEST_S = 60.0
+"""That is waited for what took as long in the recording."""
+
+
+class RecordedOrder:
+    """Holds answers back until it is their turn."""
+
+    def __init__(self, exchanges: Iterable[Exchange], *, patience_s: float, settle_s: float) -> None:
+        """`settle_s`: the longest pause, of those that were recorded between one answer and the next, that is kept."""
+        exchanges = list(exchanges)
+        self._begun = {one.id: one.begun for one in exchanges}
+        self._ended = {one.id: one.begun + (one.duration_s or 0.0) for one in exchanges}
+        times = sorted((*self._begun.values(), *self._ended.values()))
+        longest = max((after - before for before, after in itertools.pairwise(times)), default=0.0)
+        self._patience_s = patience_s + min(2 * longest, _LONGEST_S)
+        self._settle_s = settle_s
+        self._asked: set[str] = set()
+        self._given: set[str] = set()
+        self._last: tuple[float, float] | None = None
+        """When the last answer was given, and when it had been recorded."""
+        self._moved = asyncio.Event()
+
+    def asked(self, *ids: str) -> None:
+        """These have been asked, or will not be."""
+        self._asked.update(ids)
+        self._moved.set()
+        self._moved = asyncio.Event()
+
+    def given(self, *ids: str) -> None:
+        """These have been answered, or will not be."""
+        self._given.update(ids)
+        self._moved.set()
+        self._moved = asyncio.Event()
+
+    async def turn(self, id: str) -> bool:
+        """Wait for the turn of an answer; whether it came."""
+        if id not in self._ended:
+            return True
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._patience_s
+        while not self._is_next(id):
+            left = until - loop.time()
+            if left <= 0:
+                self._forget(id)
+                self._give(id, loop.time())
+                return False
+            try:
+                await asyncio.wait_for(self._moved.wait(), left)
+            except TimeoutError:
+                continue
+        if self._last is not None:
+            pause = min(self._ended[id] - self._last[1], self._settle_s) - (loop.time() - self._last[0])
+            if pause > 0:
+                await asyncio.sleep(pause)
+        self._give(id, loop.time())
+        return True
+
+    def _give(self, id: str, at: float) -> None:
+        self._last = (at, self._ended[id])
+        self.given(id)
+
+    def _forget(self, id: str) -> None:
+        """What has not come by now is not waited for again."""
+        mine = self._ended[id]
+        late = {one for one, begun in self._begun.items() if begun < mine} - self._asked
+        self.asked(*late)
+        self.given(*late)
+
+    def _is_next(self, id: str) -> bool:
+        mine = self._ended[id]
+        asked = all(one in self._asked for one, begun in self._begun.items() if begun < mine)
+        return asked and all(one in self._given for one, ended in self._ended.items() if ended < mine)
