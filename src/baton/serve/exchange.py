@@ -182,4 +182,6 @@ class Posted(_Part, frozen=True, kw_only=True):
     """How it ended: by itself, by a fault of its own, or at a limit."""
     answer: str | None = None
     """What the program gave in the end (its standard output, for one)."""
+    exit_code: int | None = None
+    """Of the program, where Baton ran it."""
     at: float = 0.0

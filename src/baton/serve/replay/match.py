@@ -93,6 +93,12 @@ class Matcher:
             return self._miss(question)
         return self._same(question) or self._but_for_notes(question) or self._miss(question)
 
+    def same_text(self, recorded: str, now: str) -> tuple[str, ...] | None:
+        """In which kinds of values two texts differ, by the names as they are known; None: in more than that."""
+        pair = (QuestionPiece(None, "text", recorded),), (QuestionPiece(None, "text", now),)
+        found = self._comparing.compare(*pair)
+        return found.masked if isinstance(found, Alike) else None
+
     def _give(self, one: _Recorded, alike: Alike, **more: object) -> Match:
         one.given = True
         self.names.learn(alike.pairs, alike.told)
@@ -181,8 +187,7 @@ class Matcher:
         return any(self._same_note(one, note) for one in self._notes)
 
     def _same_note(self, recorded: str, now: str) -> bool:
-        pair = (QuestionPiece(None, "note", recorded),), (QuestionPiece(None, "note", now),)
-        return isinstance(self._comparing.compare(*pair), Alike)
+        return self.same_text(recorded, now) is not None
 
     def _holds(self, notes: Sequence[str], wanted: Sequence[str]) -> bool:
         """Whether some notes include all of others."""

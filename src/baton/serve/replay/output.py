@@ -1,0 +1,48 @@
+"""Whether a program said the same as it did when it was recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from baton.serve.exchange import Posted
+from baton.serve.program_run import ProgramRun
+from baton.serve.replay.difference import inline
+from baton.serve.replay.match import Matcher
+
+
+class ComparedOutput(Struct, frozen=True, kw_only=True):
+    """The output of two runs, held side by side."""
+
+    same: bool
+    how: Literal["identical", "but for masks", "different", "not recorded"]
+    said: str
+
+
+def recorded_end(posted: Sequence[Posted]) -> Posted | None:
+    """What a recording kept of the program's end: its output, if it was run by Baton."""
+    return next((one for one in reversed(posted) if one.ended and one.answer is not None), None)
+
+
+def compare_output(run: ProgramRun, end: Posted | None, matcher: Matcher) -> ComparedOutput:
+    """The exit code and standard output of a run against the recorded ones."""
+    if end is None or end.answer is None:
+        return ComparedOutput(
+            same=True, how="not recorded", said="output    not compared: the recording kept none"
+        )
+    if end.exit_code is not None and end.exit_code != run.exit_code:
+        return ComparedOutput(
+            same=False, how="different", said=f"exit code [-{end.exit_code}-]{{+{run.exit_code}+}}"
+        )
+    if end.answer == run.text:
+        size = len(run.stdout)
+        return ComparedOutput(
+            same=True, how="identical", said=f"output    identical: {size:,} bytes, exit code {run.exit_code}"
+        )
+    kinds = matcher.same_text(end.answer, run.text)
+    if kinds is not None:
+        said = f"output    identical but for {', '.join(kinds)}; exit code {run.exit_code}"
+        return ComparedOutput(same=True, how="but for masks", said=said)
+    return ComparedOutput(same=False, how="different", said=f"output    {inline(end.answer, run.text)}")
