@@ -205,4 +205,18 @@ def _run(name: str, args: list[str]) -> int:
         description=COMMANDS[name][0].upper() + COMMANDS[name][1:] + ".",
     )
     command.add_arguments(parser)
-    return int(command.run(parser.parse_args(args)))
+    runs_program = getattr(command, "RUNS_PROGRAM", False)
+    own, program = split_program(args) if runs_program else (args, None)
+    read = parser.parse_args(own)
+    if program is not None:
+        read.program = program
+    return int(command.run(read))
+
+
+def split_program(args: Sequence[str]) -> tuple[list[str], list[str] | None]:
+    """The words of a command, and those of the program after `--` (`RUNS_PROGRAM`); None: there is no `--`."""
+    words = list(args)
+    if "--" not in words:
+        return words, None
+    place = words.index("--")
+    return words[:place], words[place + 1 :]

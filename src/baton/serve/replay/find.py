@@ -20,7 +20,9 @@ def find_session(path: str | Path, name: str | None = None) -> tuple[Path, KeptS
     if place.is_file():
         journal = place if place.parent.name == FOLDER else place.parent / FOLDER / place.name
         if name is not None and journal.name != f"{name}{SUFFIX}":
-            raise UsageError(f"{path} is the session {journal.name.removesuffix(SUFFIX)!r}. Leave --session out.")
+            raise UsageError(
+                f"{path} is the session {journal.name.removesuffix(SUFFIX)!r}. Leave --session out."
+            )
         if not journal.is_file():
             raise UsageError(f"{path} is no session: {journal} is not there. {_EXPECTED}")
         return journal.parent.parent, read_session(journal)
@@ -31,7 +33,9 @@ def find_session(path: str | Path, name: str | None = None) -> tuple[Path, KeptS
     if not known:
         raise UsageError(f"there is no session in {folder} yet. {_EXPECTED}")
     if name is None and len(known) > 1:
-        raise UsageError(f"{path} holds {len(known)} sessions. Type: --session NAME, for example --session {known[0]}")
+        raise UsageError(
+            f"{path} holds {len(known)} sessions. Type: --session NAME, for example --session {known[0]}"
+        )
     wanted = known[0] if name is None else check_name(name)
     if wanted not in known:
         raise UsageError(f"{path} has no session {wanted!r}. {nearest(wanted, known)}")
@@ -47,7 +51,9 @@ def find_call(session: KeptSession, at: str, *, of_event: dict[str, str] | None 
     if at.isdigit():
         number = int(at)
         if not 1 <= number <= len(exchanges):
-            raise UsageError(f"session {session.name!r} has {len(exchanges)} calls; there is no call {number}.")
+            raise UsageError(
+                f"session {session.name!r} has {len(exchanges)} calls; there is no call {number}."
+            )
         return exchanges[number - 1]
     named = (of_event or {}).get(at, at)
     found = [one for one in exchanges if one.id == named]
@@ -69,5 +75,7 @@ def answered(session: KeptSession) -> list[Exchange]:
     """The calls that have an answer, of which there has to be one."""
     found = [one for one in session.exchanges if one.reply is not None]
     if not found:
-        raise UsageError(f"session {session.name!r} has no answered call, so there is nothing to answer from.")
+        raise UsageError(
+            f"session {session.name!r} has no answered call, so there is nothing to answer from."
+        )
     return found

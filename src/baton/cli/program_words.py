@@ -1,0 +1,53 @@
+"""What commands have in common that run a program of somebody else's: `baton COMMAND ... -- python my_agent.py`."""
+
+from __future__ import annotations
+
+import argparse
+
+from baton.cli import add_repeated
+from baton.errors import UsageError
+
+
+def add_program(parser: argparse.ArgumentParser, about: str) -> None:
+    """The program after `--`. It is taken off the line before the parser reads it (`RUNS_PROGRAM`)."""
+    parser.add_argument("program", nargs="?", metavar="-- COMMAND...", help=about)
+
+
+def add_replay(parser: argparse.ArgumentParser) -> None:
+    """How a program is run on a recording."""
+    parser.add_argument("--session", metavar="NAME", help="with --: which session, where there are several")
+    parser.add_argument("--cwd", metavar="DIR", help="with --: the folder that the program works in")
+    parser.add_argument("--timeout", metavar="SECONDS", type=float, help="with --: how long it may take")
+    add_repeated(parser, "--mask", "PATTERN", "with --: what may differ, a regular expression")
+    parser.add_argument("--masks", metavar="FILE", help="with --: more of them, as TOML")
+    parser.add_argument(
+        "--exact", action="store_true", help="with --: nothing may differ, not even times and ids"
+    )
+    parser.add_argument(
+        "--read-only",
+        action="store_true",
+        help="with --: what the program writes into its folder is gone afterwards (Linux)",
+    )
+
+
+def program_of(args: argparse.Namespace) -> list[str] | None:
+    """The program to run; None: the command is about a trace of Baton's own."""
+    found: list[str] | str | None = args.program
+    if isinstance(found, str):
+        raise UsageError(f"what is {found!r}? A program stands after --, for example: -- python my_agent.py")
+    if found is not None and not found:
+        raise UsageError("which program? Type it after --, for example: -- python my_agent.py")
+    return found
+
+
+_ONLY = ("session", "cwd", "timeout", "mask", "masks", "exact", "read_only")
+
+
+def refuse_program_options(args: argparse.Namespace, *more: str) -> None:
+    """Raise where an option is given that is only for programs, and there is none."""
+    for name in (*_ONLY, *more):
+        if getattr(args, name):
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(
+                f"{option} is for a program that is run again. Type it at the end: -- python my_agent.py"
+            )
