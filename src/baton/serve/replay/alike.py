@@ -23,8 +23,8 @@ class Alike(Struct, frozen=True, kw_only=True):
     liberty: Liberty
     pairs: dict[str, str]
     """Names that were learned on the way."""
-    told: set[str] = set()
-    """Those of them that a tool told."""
+    kinds: dict[str, str] = {}
+    """Of which kinds they are."""
     masked: tuple[str, ...] = ()
     """Kinds of values that differ."""
 
@@ -51,7 +51,7 @@ class Comparing:
         pairs: dict[str, str] = {}
         liberty: Liberty = "exactly"
         masked: set[str] = set()
-        told: set[str] = set()
+        told: dict[str, str] = {}
         for place, (before, after) in enumerate(zip(recorded, now, strict=False)):
             if before.place != after.place:
                 return Unlike(recorded=before, now=after, equal=place)
@@ -67,14 +67,14 @@ class Comparing:
             more = (*recorded[place : place + 1], None)[0], (*now[place : place + 1], None)[0]
             return Unlike(recorded=more[0], now=more[1], equal=place)
         kinds = {self.masks.called(kind) for kind in masked}
-        return Alike(liberty=liberty, pairs=pairs, told=told, masked=tuple(sorted(kinds)))
+        return Alike(liberty=liberty, pairs=pairs, kinds=told, masked=tuple(sorted(kinds)))
 
     def _texts(
         self,
         before: QuestionPiece,
         after: QuestionPiece,
         pairs: dict[str, str],
-        told: set[str],
+        told: dict[str, str],
         earlier: Sequence[QuestionPiece],
         earlier_now: Sequence[QuestionPiece],
     ) -> set[str] | None:
@@ -95,9 +95,9 @@ class Comparing:
             if not self._value(kind, old, new, pairs):
                 return None
             if old != new:
-                told |= {old} if kind == "named" else set()
-                named = kind == "named" or (kind == "name" and old in self.names.told | told)
-                kinds.add("name" if named else "id" if kind == "name" else kind)
+                if kind != "name":
+                    told.setdefault(old, "name" if kind == "named" else kind)
+                kinds.add(self.names.kinds.get(old) or told[old])
         return kinds
 
     def _value(self, kind: str, old: str, new: str, pairs: dict[str, str]) -> bool:

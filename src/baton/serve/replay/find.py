@@ -42,7 +42,10 @@ def find_session(path: str | Path, name: str | None = None) -> tuple[Path, KeptS
     return place, read_session(folder / f"{wanted}{SUFFIX}")
 
 
-_EXPECTED = "Expected what `baton serve` kept: DIR, or DIR/sessions/NAME.jsonl. Record one: baton serve --out DIR -- COMMAND"
+_EXPECTED = (
+    "Expected what `baton serve` kept: DIR, or DIR/sessions/NAME.jsonl. To record one, type: "
+    "baton serve --out DIR -- COMMAND"
+)
 
 
 def find_call(session: KeptSession, at: str, *, of_event: dict[str, str] | None = None) -> Exchange:

@@ -101,7 +101,7 @@ class Matcher:
 
     def _give(self, one: _Recorded, alike: Alike, **more: object) -> Match:
         one.given = True
-        self.names.learn(alike.pairs, alike.told)
+        self.names.learn(alike.pairs, alike.kinds)
         return Match(exchange=one.exchange, liberty=alike.liberty, masked=alike.masked, **more)  # type: ignore[arg-type]
 
     def _same(self, question: Question) -> Match | None:

@@ -20,8 +20,8 @@ class Names:
         """By the recorded name."""
         self.recorded: dict[str, str] = {}
         """By the present one."""
-        self.told: set[str] = set()
-        """Recorded names that a tool told; the others have the form of an id."""
+        self.kinds: dict[str, str] = {}
+        """By the recorded name: which mask it has the form of, or `name`, that a tool told."""
 
     def fits(self, recorded: str, now: str, more: dict[str, str]) -> bool:
         """Whether a pair agrees with those that are known and with `more`, which it joins if it is new."""
@@ -32,9 +32,9 @@ class Names:
         more[recorded] = now
         return True
 
-    def learn(self, pairs: dict[str, str], told: set[str]) -> None:
-        """Keep pairs that `fits` has let pass, some of them `told` by tools."""
-        self.told |= told
+    def learn(self, pairs: dict[str, str], kinds: dict[str, str]) -> None:
+        """Keep pairs that `fits` has let pass, and of which kinds they are."""
+        self.kinds |= kinds
         for recorded, now in pairs.items():
             self.now[recorded] = now
             self.recorded[now] = recorded
