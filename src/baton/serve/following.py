@@ -50,7 +50,9 @@ class Following:
             if self._seen.get(session.name) == changed or not session.journal.kept.by_id:
                 return
             kept = session.journal.kept
-            trace = session_trace(kept.exchanges, list(kept.posted), list(kept.spans), name=kept.name)
+            trace = session_trace(
+                kept.exchanges, list(kept.posted), list(kept.spans), name=kept.name, about=kept.about
+            )
             write_if_other(self._serving.out / f"{session.name}.jsonl", trace)
             self._seen[session.name] = changed
 

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec import Struct, field
@@ -87,7 +88,15 @@ class SpansLine(JournalLine, tag="spans", frozen=True, kw_only=True):
     body: bytes
 
 
-AnyLine = AskedLine | AnsweredLine | RefusedLine | RetriedLine | HeardLine | PostedLine | SpansLine
+class AboutLine(JournalLine, tag="about", frozen=True, kw_only=True):
+    """What the session is, said by whoever opened it: which engine answers, what it was forked from."""
+
+    meta: dict[str, Any]
+
+
+AnyLine = (
+    AskedLine | AnsweredLine | RefusedLine | RetriedLine | HeardLine | PostedLine | SpansLine | AboutLine
+)
 
 _encoder = msgspec.json.Encoder(enc_hook=encode_hook)
 _decoder = msgspec.json.Decoder(AnyLine, dec_hook=decode_hook)
@@ -104,6 +113,8 @@ class KeptSession:
         """Exchanges whose answer the program read to its end."""
         self.posted: list[Posted] = []
         self.spans: list[SpansLine] = []
+        self.about: dict[str, Any] = {}
+        """What was said of the session; it is in the header of its trace."""
         self.digests: dict[str, list[str]] = {}
         """Exchange -> digests of its messages."""
         self.messages: dict[str, Utterance] = {}
@@ -144,6 +155,8 @@ class KeptSession:
             self.heard.add(line.id)
         elif isinstance(line, PostedLine):
             self.posted.append(line.posted)
+        elif isinstance(line, AboutLine):
+            self.about |= line.meta
         else:
             self.spans.append(line)
 
@@ -225,6 +238,9 @@ class SessionJournal:
 
     def post(self, posted: Posted) -> None:
         self._add(PostedLine(posted=posted))
+
+    def tell(self, meta: dict[str, Any]) -> None:
+        self._add(AboutLine(meta=meta))
 
     def receive(self, signal: str, body: bytes, *, is_json: bool) -> None:
         self._add(SpansLine(signal=signal, is_json=is_json, body=body))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from baton.serve.exchange import Posted
 from baton.serve.program_run import ProgramRun, Stdin, run_program_here
@@ -30,9 +30,12 @@ def run_session(
     stdin: Stdin = None,
     passing_on: bool = False,
     cut_when: Callable[[], str | None] | None = None,
+    about: Mapping[str, Any] | None = None,
 ) -> ProgramRun:
-    """Run a command as a session, which is opened if it is not, and end it."""
+    """Run a command as a session, which is opened if it is not, and end it. `about` is said of it in its trace."""
     session = serving.session(name)
+    if about:
+        serving.call(_tell(session, about))
     run = run_program_here(
         command,
         address=serving.address,
@@ -51,6 +54,10 @@ def run_session(
 def status_of(run: ProgramRun) -> Status:
     """How a program ended, in a session's words."""
     return "cut" if run.cut is not None else "failed" if run.exit_code != 0 else "ok"
+
+
+async def _tell(session: ProgramSession, about: Mapping[str, Any]) -> None:
+    session.tell(dict(about))
 
 
 async def _end(session: ProgramSession, run: ProgramRun) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
 
 from baton.connect.assemble import Assembler
 from baton.connect.assembly.building import trace_id_of
@@ -22,12 +25,13 @@ def session_trace(
     spans: Sequence[SpansLine] = (),  # noqa: ARG001
     *,
     name: str,
+    about: Mapping[str, Any] | None = None,
     report: ImportReport | None = None,
 ) -> Trace:
     """The trace of a session as far as it is known: unfinished until somebody said that it ended.
 
-    What was concluded and what could not be is counted in `report`. One pass over what the program sent and was sent:
-    time grows with that, and with nothing else.
+    `about` is said of it in the header. What was concluded and what could not be is counted in `report`. One pass over
+    what the program sent and was sent: time grows with that, and with nothing else.
     """
     told = ImportReport() if report is None else report
     ended = any(one.ended for one in posted)
@@ -37,4 +41,6 @@ def session_trace(
     assembler = Assembler(KIND, told, live=True)
     assembler.see(sightings(name, team_of(exchanges), posted))
     (trace,) = assembler.traces()
-    return trace
+    if not about:
+        return trace
+    return replace(trace, header=replace(trace.header, meta={**trace.header.meta, **about}))

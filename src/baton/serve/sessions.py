@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from baton.serve.backend import Backend, GrownAsk, Unanswerable
 from baton.serve.dialects.names import response_id, with_ids
@@ -130,6 +130,11 @@ class ProgramSession:
 
     def end(self, status: Literal["ok", "failed", "cut"] | None = None) -> None:
         self.post(Posted(session=self.name, ended=True, status=status, at=time.time()))
+
+    def tell(self, meta: dict[str, Any]) -> None:
+        """What the session is: it stands in the header of its trace."""
+        if any(self.journal.kept.about.get(name) != value for name, value in meta.items()):
+            self._write(lambda: self.journal.tell(meta))
 
     def receive(self, signal: str, body: bytes, *, is_json: bool) -> None:
         """Spans of the program."""

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
+from baton.connect.assembly.building import trace_id_of
 from baton.errors import UsageError
 from baton.serve.backend import Backend
 from baton.serve.exchange import Exchange, Reply, ReplyChoice, ToolAsk, Utterance
@@ -150,8 +151,34 @@ def fork_program(
         )
     backend = forking_backend(session, change, live, masks=masks, seed=seed)
     with Serving(out, backend) as serving:
-        run = run_session(serving, called, command, cwd=cwd, timeout_s=timeout_s, passing_on=passing_on)
+        run = run_session(
+            serving,
+            called,
+            command,
+            cwd=cwd,
+            timeout_s=timeout_s,
+            passing_on=passing_on,
+            about=_about(session, change),
+        )
     return told_of(called, run, backend)
+
+
+def _about(session: KeptSession, change: ProgramFork) -> dict[str, Any]:
+    """What stands in the header of a fork's trace."""
+    told = {"at": change.at, "replicate": change.replicate, "instead": _words(change.instead)}
+    return {
+        "forked_from": trace_id_of("serve", session.name),
+        "fork": told,
+        "engine": session.about.get("engine"),
+    }
+
+
+def _words(reply: Reply | None) -> str | None:
+    """What was said instead; None: it was drawn anew."""
+    if reply is None:
+        return None
+    message = reply.choices[0].message
+    return " ".join((message.text, *(f"{use.name}{use.arguments}" for use in message.uses))).strip()
 
 
 def forking_backend(
