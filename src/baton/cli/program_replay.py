@@ -12,7 +12,7 @@ from baton.errors import UsageError
 from baton.serve.replay.find import find_session
 from baton.serve.replay.masks import read_masks
 from baton.serve.replay.read_only import read_only
-from baton.serve.replay.running import Replayed, replay_program
+from baton.serve.replay.running import ReplayedProgram, replay_program
 from baton.view.text import count, printable
 
 
@@ -45,7 +45,7 @@ def as_run(args: argparse.Namespace, program: Sequence[str]) -> Iterator[tuple[l
         yield wrapped, folder
 
 
-def tell(name: str, done: Replayed) -> None:
+def tell(name: str, done: ReplayedProgram) -> None:
     """What came of a replay."""
     given, recorded = done.num_given, count(done.num_recorded, "call")
     say(f"session   {printable(name)}: replayed {given} of {recorded}: {done.liberties}")

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from baton.serve.replay.clock import Clocks
 from baton.serve.replay.masks import Masks
-from baton.serve.replay.names import Names
+from baton.serve.replay.names import NamePairs
 from baton.serve.replay.question import QuestionPiece
 
 Liberty = Literal["exactly", "under masks", "renamed"]
@@ -22,7 +22,7 @@ class Alike(Struct, frozen=True, kw_only=True):
 
     liberty: Liberty
     pairs: dict[str, str]
-    """Names that were learned on the way."""
+    """NamePairs that were learned on the way."""
     kinds: dict[str, str] = {}
     """Of which kinds they are."""
     masked: tuple[str, ...] = ()
@@ -38,10 +38,10 @@ class Unlike(Struct, frozen=True, kw_only=True):
     """Pieces that were the same before."""
 
 
-class Comparing:
+class QuestionComparer:
     """What two questions are compared by."""
 
-    def __init__(self, masks: Masks, names: Names, clocks: Clocks) -> None:
+    def __init__(self, masks: Masks, names: NamePairs, clocks: Clocks) -> None:
         self.masks = masks
         self.names = names
         self.clocks = clocks

@@ -19,11 +19,11 @@ from typing import Literal
 from msgspec import Struct
 
 from baton.serve.exchange import Ask, Exchange
-from baton.serve.replay.alike import LIBERTIES, Alike, Comparing, Liberty, Unlike
+from baton.serve.replay.alike import LIBERTIES, Alike, Liberty, QuestionComparer, Unlike
 from baton.serve.replay.clock import Clocks
 from baton.serve.replay.masks import Masks
-from baton.serve.replay.names import Names
-from baton.serve.replay.question import Question, QuestionPiece, lay_out
+from baton.serve.replay.names import NamePairs
+from baton.serve.replay.question import LaidQuestion, QuestionPiece, lay_out
 
 Note = Literal["early", "late", "skipped", "again"]
 """What became of notes: they came before they had, or after; an answer that only waited for one was passed over; the
@@ -53,7 +53,7 @@ class Miss(Struct, frozen=True, kw_only=True):
 class _Recorded:
     """A recorded exchange and its question."""
 
-    def __init__(self, exchange: Exchange, question: Question) -> None:
+    def __init__(self, exchange: Exchange, question: LaidQuestion) -> None:
         self.exchange = exchange
         self.question = question
         self.shape = tuple(piece.place for piece in question.pieces)
@@ -69,8 +69,8 @@ class Matcher:
         answered = [one for one in exchanges if one.reply is not None]
         begun = min((one.begun for one in answered if one.begun), default=None)
         self.masks = masks
-        self.names = Names()
-        self._comparing = Comparing(masks, self.names, Clocks(begun, now))
+        self.names = NamePairs()
+        self._comparing = QuestionComparer(masks, self.names, Clocks(begun, now))
         self.recorded = [_Recorded(one, lay_out(one.ask, masks)) for one in answered]
         self._equal: dict[bytes, list[_Recorded]] = {}
         for one in self.recorded:
@@ -104,7 +104,7 @@ class Matcher:
         self.names.learn(alike.pairs, alike.kinds)
         return Match(exchange=one.exchange, liberty=alike.liberty, masked=alike.masked, **more)  # type: ignore[arg-type]
 
-    def _same(self, question: Question) -> Match | None:
+    def _same(self, question: LaidQuestion) -> Match | None:
         """The least liberty wins, then what was asked first."""
         shape = tuple(piece.place for piece in question.pieces)
         best: tuple[int, _Recorded, Alike] | None = None
@@ -120,7 +120,7 @@ class Matcher:
 
     # -- notes ------------------------------------------------------------------------------------
 
-    def _but_for_notes(self, question: Question) -> Match | None:
+    def _but_for_notes(self, question: LaidQuestion) -> Match | None:
         if not self._notes or not all(map(self._is_known, question.notes)):
             return None
         shape = tuple(piece.place for piece in question.bare)
@@ -132,7 +132,7 @@ class Matcher:
                 return self._passing_over(one, alike, question)
         return self._given_again(question)
 
-    def _passing_over(self, one: _Recorded, alike: Alike, question: Question) -> Match:
+    def _passing_over(self, one: _Recorded, alike: Alike, question: LaidQuestion) -> Match:
         """Where all is known already that a later answer had waited for, that answer is the one."""
         skipped: list[_Recorded] = []
         while (after := self._only_waited(one)) is not None and self._holds(
@@ -172,7 +172,7 @@ class Matcher:
         rest = [piece for piece in bare if not (piece.message == place and piece.part == "thinking")]
         return isinstance(self._comparing.compare(whole, rest), Alike)
 
-    def _given_again(self, question: Question) -> Match | None:
+    def _given_again(self, question: LaidQuestion) -> Match | None:
         """A note came after the last answer, to which it had come before: that answer is still the answer."""
         if not question.notes:
             return None
@@ -203,7 +203,7 @@ class Matcher:
 
     # -- misses -----------------------------------------------------------------------------------
 
-    def _miss(self, question: Question) -> Miss:
+    def _miss(self, question: LaidQuestion) -> Miss:
         best: tuple[tuple[int, int, float], _Recorded, Unlike] | None = None
         for one in self.recorded:
             unlike = self._comparing.compare(one.question.pieces, question.pieces)

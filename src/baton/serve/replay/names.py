@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable
 
 
-class Names:
+class NamePairs:
     """Pairs of names, recorded and present."""
 
     def __init__(self) -> None:

@@ -49,7 +49,7 @@ class QuestionPiece(Struct, frozen=True):
         return self.message, self.part
 
 
-class Question(Struct, frozen=True, dict=True):
+class LaidQuestion(Struct, frozen=True, dict=True):
     """An ask in pieces."""
 
     ask: Ask
@@ -69,7 +69,7 @@ class Question(Struct, frozen=True, dict=True):
         return told.digest()
 
 
-def lay_out(ask: Ask, masks: Masks) -> Question:
+def lay_out(ask: Ask, masks: Masks) -> LaidQuestion:
     """The question of an ask."""
     messages: list[Utterance] = []
     notes: list[str] = []
@@ -84,7 +84,7 @@ def lay_out(ask: Ask, masks: Masks) -> Question:
             messages.append(rest)
     frame = _frame(ask)
     pieces = (*_laid(ask.messages), *frame)
-    return Question(ask, pieces, tuple(notes), (*_laid(tuple(messages)), *frame) if notes else pieces)
+    return LaidQuestion(ask, pieces, tuple(notes), (*_laid(tuple(messages)), *frame) if notes else pieces)
 
 
 def _laid(messages: tuple[Utterance, ...]) -> tuple[QuestionPiece, ...]:

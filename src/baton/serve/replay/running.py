@@ -23,7 +23,7 @@ _GRACE_S = 1.0
 """That a program has to end by itself once its session was ended by a miss."""
 
 
-class Replayed(Struct, frozen=True, kw_only=True):
+class ReplayedProgram(Struct, frozen=True, kw_only=True):
     """How a replay went."""
 
     run: ProgramRun
@@ -51,7 +51,7 @@ def replay_program(
     cwd: Path | None = None,
     timeout_s: float | None = None,
     passing_on: bool = False,
-) -> Replayed:
+) -> ReplayedProgram:
     """Run a program on its recording. It is ended after a miss, which is a difference and not an error of its own."""
     found = answered(session)
     backend = RecordedBackend(found, masks=masks)
@@ -74,7 +74,7 @@ def replay_program(
             cut_when=cut,
         )
     left = tuple(backend.matcher.left)
-    return Replayed(
+    return ReplayedProgram(
         run=run,
         num_recorded=len(found),
         num_given=len(found) - len(left),
