@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 from baton.errors import UsageError
-from baton.serve.backend import GrownAsk
+from baton.serve.backend import GrownAsk, Unanswerable
 from baton.serve.exchange import Ask, Reply, ReplyChoice, Utterance
 from baton.serve.journal import journal_path, read_session
 from baton.serve.limits import ClientLimits, SessionLimits
@@ -89,6 +89,28 @@ def test_a_stream_has_the_same_words(serving: Serving, dialect: str) -> None:
         text = "".join(answer.iter_text())
     assert "hoj" in text
     assert "[one]" in text
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_stream_that_waits_says_so(tmp_path: Path, fails: bool) -> None:
+    class Slow(Saying):
+        async def reply(self, ask: Ask, *, key: str, growth: GrownAsk | None) -> Reply:
+            found = await super().reply(ask, key=key, growth=growth)
+            if fails:
+                raise Unanswerable("the well is dry")
+            return found
+
+    with Serving(tmp_path, Slow(0.3), client_limits=ClientLimits(quiet_seconds=0.05)) as serving:
+        body = {
+            "model": "m",
+            "stream": True,
+            "max_tokens": 5,
+            "messages": [{"role": "user", "content": "hoj"}],
+        }
+        with httpx.stream("POST", f"{serving.address}/s/one/v1/messages", json=body) as answer:
+            text = "".join(answer.iter_text())
+    assert text.startswith(": waiting")
+    assert ("event: error" in text and "the well is dry" in text) if fails else "[one]" in text
 
 
 def test_a_session_by_key(serving: Serving) -> None:

@@ -41,6 +41,8 @@ class ClientLimits(Struct, frozen=True, kw_only=True):
     """Open at once."""
     seconds: float = 30.0
     """A client that sends nothing, or reads nothing, for so long is let go."""
+    quiet_seconds: float = 10.0
+    """A stream whose answer takes longer says now and then that somebody is there."""
 
 
 class Spending:

@@ -22,12 +22,13 @@ from baton.serve.backend import Unanswerable
 from baton.serve.dialects import codec_of
 from baton.serve.dialects.codec import BadAsk, DialectCodec
 from baton.serve.dialects.listings import models_body, tokens_body
+from baton.serve.dialects.sse import event
 from baton.serve.exchange import Ask, Dialect, Exchange, Posted
 from baton.serve.journal import journal_path
 from baton.serve.request_body import read_body
 from baton.serve.session_keys import check_name, session_of
 from baton.serve.sessions import ProgramSession
-from baton.serve.told import GoneError, Receive, Send, client_left, send_answer
+from baton.serve.told import WAITING, GoneError, Receive, Send, Telling
 from baton.trace.records import encode_hook
 
 if TYPE_CHECKING:
@@ -77,9 +78,8 @@ class _Asked:
         self.serving = serving
         self.request = request
         self.headers: dict[str, str] = dict(request.headers.items())
-        self._receive, self._send = receive, send
+        self._telling = Telling(send, receive, serving.client_limits.seconds)
         self._codec: DialectCodec = codec_of("chat")
-        self._left: asyncio.Task[None] | None = None
 
     async def handle(self) -> None:
         """Answer, or refuse in the words of the dialect that was spoken; never a stack."""
@@ -98,8 +98,7 @@ class _Asked:
             why = f"the server failed on this ({type(error).__name__}); its terminal says more."
             await self._refuse(why, status=500)
         finally:
-            if self._left is not None:
-                self._left.cancel()
+            self._telling.close()
 
     async def _handled(self) -> None:
         self._check_caller()
@@ -158,13 +157,7 @@ class _Asked:
     async def _answer(self, session: ProgramSession) -> None:
         body = await read_body(self.request, self.serving.client_limits)
         ask = self._codec.read(body, self.headers, session.find_response)
-        self._left = asyncio.create_task(client_left(self._receive))
-        asking = asyncio.create_task(session.ask(ask, self.headers))
-        await asyncio.wait({asking, self._left}, return_when=asyncio.FIRST_COMPLETED)
-        if not asking.done():
-            asking.cancel()  # the answer is made all the same: the program may come back for it
-            raise GoneError
-        exchange = asking.result()
+        exchange = await self._asked(session, ask)
         try:
             await self._tell(exchange, stream=ask.stream)
         except BaseException:
@@ -172,17 +165,32 @@ class _Asked:
             raise
         session.heard(exchange)
 
+    async def _asked(self, session: ProgramSession, ask: Ask) -> Exchange:
+        """Waits for the answer as long as the client does; in a stream it is told now and then that somebody works."""
+        left = self._telling.watch()
+        asking = asyncio.create_task(session.ask(ask, self.headers))
+        patience = self.serving.client_limits.quiet_seconds if ask.stream else None
+        while True:
+            await asyncio.wait({asking, left}, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+            if asking.done():
+                return asking.result()
+            try:
+                if left.done():
+                    raise GoneError
+                if not self._telling.begun:
+                    await self._telling.begin(200, _STREAM)
+                await self._telling.go_on(WAITING)
+            except GoneError:
+                asking.cancel()  # the answer is made all the same: the program may come back for it
+                raise
+
     async def _tell(self, exchange: Exchange, *, stream: bool) -> None:
-        assert self._left is not None
         pieces = self._codec.stream(exchange) if stream else (_encoder.encode(self._codec.body(exchange)),)
-        await send_answer(
-            self._send,
-            self._left,
-            status=200,
-            headers={**(_STREAM if stream else _JSON), "x-baton-exchange": exchange.id},
-            pieces=pieces,
-            seconds=self.serving.client_limits.seconds,
-        )
+        if not self._telling.begun:
+            await self._telling.begin(
+                200, {**(_STREAM if stream else _JSON), "x-baton-exchange": exchange.id}
+            )
+        await self._telling.end(pieces)
 
     async def _count(self, session: ProgramSession) -> None:
         body = await read_body(self.request, self.serving.client_limits)
@@ -240,6 +248,10 @@ class _Asked:
     ) -> None:
         self.serving.complain(why)
         told = self._codec.refusal(why, status=status, passing=passing, field=field)
+        if self._telling.begun:  # in the middle of a stream: its last event
+            with contextlib.suppress(GoneError):
+                await self._telling.end((event(told.body, "error"),))
+            return
         headers = {
             **_JSON,
             **told.headers,
@@ -248,19 +260,9 @@ class _Asked:
         await self._whole(told.status, headers, _encoder.encode(told.body))
 
     async def _whole(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
-        if self._left is None:
-            self._left = asyncio.create_task(asyncio.Event().wait())  # type: ignore[arg-type]
-        told = {**headers, "content-length": str(len(body))}
-        pieces = () if self.request.method == "HEAD" else (body,)
         with contextlib.suppress(GoneError):  # it did not wait for its answer
-            await send_answer(
-                self._send,
-                self._left,
-                status=status,
-                headers=told,
-                pieces=pieces,
-                seconds=self.serving.client_limits.seconds,
-            )
+            await self._telling.begin(status, {**headers, "content-length": str(len(body))})
+            await self._telling.end(() if self.request.method == "HEAD" else (body,))
 
 
 def _state(session: ProgramSession) -> dict[str, Any]:
