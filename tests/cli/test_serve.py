@@ -127,3 +127,20 @@ def test_it_serves_until_it_is_told_to_end(agent: Path) -> None:
         assert process.wait() == 0
     assert "1 session, 1 call" in rest
     assert len(read(agent / "runs" / "one.jsonl").calls) == 1
+
+
+def test_traces_that_a_killed_server_was_behind_with(
+    agent: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert served("--session", "one", "--", sys.executable, "agent.py", "x", "0") == 0
+    trace = agent / "runs" / "one.jsonl"
+    before = trace.read_bytes()
+    trace.unlink()
+    assert main(["stats", "runs"]) == 2
+    assert "baton serve --rebuild --out runs" in capsys.readouterr().err
+    assert main(["serve", "--rebuild", "--out", "runs"]) == 0
+    assert trace.read_bytes() == before
+    assert main(["stats", "runs"]) == 0
+    assert main(["show", "runs/sessions/one.jsonl"]) == 2
+    assert "Type: runs/one.jsonl" in capsys.readouterr().err
+    assert main(["serve", "--rebuild", "--out", "elsewhere"]) == 2

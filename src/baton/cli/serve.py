@@ -14,6 +14,8 @@ from baton.cli.printing import remark, say
 from baton.errors import UsageError
 from baton.serve.backends import BACKEND_FORMS, make_backend
 from baton.serve.exchange import Posted
+from baton.serve.following import rebuild
+from baton.serve.journal import FOLDER, journal_path
 from baton.serve.limits import ClientLimits, SessionLimits
 from baton.serve.program_run import ProgramRun, run_program_here
 from baton.serve.server import DEFAULT_PORT, Serving
@@ -35,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"engines:\n{forms}\n\n"
         "Every call is written down in DIR/sessions before it is answered."
     )
-    parser.add_argument("--engine", metavar="SPEC", required=True, help="who answers (see below)")
+    parser.add_argument("--engine", metavar="SPEC", help="who answers (see below)")
     parser.add_argument(
         "--out", metavar="DIR", required=True, help="where sessions and their traces are kept"
     )
@@ -56,12 +58,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the largest request that is taken (default 64)",
     )
     parser.add_argument(
+        "--rebuild", action="store_true", help="only make the traces that a killed server was behind with"
+    )
+    parser.add_argument(
         "command", metavar="-- COMMAND", nargs=argparse.REMAINDER, help="a program to run as a session"
     )
 
 
 def run(args: argparse.Namespace) -> int:
     out = Path(args.out)
+    if args.rebuild:
+        return _rebuild(out)
+    if args.engine is None:
+        raise UsageError("who is to answer? Type: --engine SPEC, for example --engine scripted:echo")
     if args.max_megabytes < 1:
         raise UsageError(f"--max-megabytes is {args.max_megabytes}; expected 1 or more.")
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
@@ -131,6 +140,16 @@ async def _post_end(serving: Serving, name: str, done: ProgramRun) -> None:
     serving.session(name).post(posted)
 
 
+def _rebuild(out: Path) -> int:
+    if not (out / FOLDER).is_dir():
+        raise UsageError(f"{out} has no sessions. Give the --out of a `baton serve`.")
+    missing = list(rebuild(out))
+    for why in missing:
+        remark(why)
+    say(f"traces     {count(len([*out.glob('*.jsonl')]), 'trace')} in {out}")
+    return 1 if missing else 0
+
+
 def _serve(serving: Serving) -> int:
     stopping = threading.Event()
     before = {one: signal.signal(one, lambda *_: stopping.set()) for one in (signal.SIGINT, signal.SIGTERM)}
@@ -160,8 +179,6 @@ def _so_far(serving: Serving) -> str:
 
 def _free_name(out: Path) -> str:
     """`run-1`, or the first number that nothing in the folder has."""
-    from baton.serve.journal import journal_path
-
     number = 1
     while journal_path(out, f"run-{number}").exists():
         number += 1

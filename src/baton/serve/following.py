@@ -9,9 +9,13 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from baton.connect.importing import write_if_other
+from baton.errors import BatonError
+from baton.serve.journal import FOLDER, SUFFIX, KeptSession, read_session
 from baton.serve.session_trace import session_trace
 from baton.serve.sessions import ProgramSession
 
@@ -49,15 +53,13 @@ class Following:
             changed = session.changed
             if self._seen.get(session.name) == changed or not session.journal.kept.by_id:
                 return
-            kept = session.journal.kept
-            trace = session_trace(
-                kept.exchanges, list(kept.posted), list(kept.spans), name=kept.name, about=kept.about
-            )
-            write_if_other(self._serving.out / f"{session.name}.jsonl", trace)
+            write_trace(self._serving.out, session.journal.kept)
             self._seen[session.name] = changed
 
     def _keep_up(self) -> None:
         wait = _EVERY_S
+        for why in rebuild(self._serving.out):
+            print(f"baton serve: {why}", file=sys.stderr)
         while not self._closing.wait(wait):
             began = time.monotonic()
             for session in self._serving.sessions.values():
@@ -69,3 +71,24 @@ class Following:
                         file=sys.stderr,
                     )
             wait = max(_EVERY_S, _SHARE * (time.monotonic() - began))
+
+
+def write_trace(out: Path, kept: KeptSession) -> None:
+    """What a session's journal tells, as a trace beside it."""
+    trace = session_trace(
+        kept.exchanges, list(kept.posted), list(kept.spans), name=kept.name, about=kept.about
+    )
+    write_if_other(out / f"{kept.name}.jsonl", trace)
+
+
+def rebuild(out: Path) -> Iterator[str]:
+    """Make the traces that a killed server was behind with; what cannot be made of a journal is told, in words."""
+    for journal in sorted((out / FOLDER).glob(f"*{SUFFIX}")):
+        trace = out / journal.name
+        try:
+            if not trace.exists() or trace.stat().st_mtime_ns < journal.stat().st_mtime_ns:
+                kept = read_session(journal)
+                if kept.by_id:
+                    write_trace(out, kept)
+        except (BatonError, OSError) as error:
+            yield f"the trace of {journal.name.removesuffix(SUFFIX)} was not made: {error}"

@@ -23,9 +23,10 @@ from msgspec import Struct, field
 from baton.errors import CorruptError, UsageError
 from baton.serve.exchange import Ask, Exchange, Posted, Reply, ToolOffer, Utterance
 from baton.serve.session_keys import canonical_bytes, digest_of
+from baton.trace.formats.recognition import SESSIONS
 from baton.trace.records import Ints, decode_hook, encode_hook
 
-FOLDER = "sessions"
+FOLDER = SESSIONS
 SUFFIX = ".jsonl"
 
 

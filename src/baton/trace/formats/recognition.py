@@ -21,6 +21,8 @@ _COMPRESSED = {
     b"PK\x03\x04": "unzip",
 }
 IMPORTED = "import.json"
+SESSIONS = "sessions"
+"""Beside the traces of programs that were served: the journals of their sessions."""
 """Marks a folder of traces that `baton import` made, one JSON Lines file each."""
 STANDARD_INPUT = "/dev/stdin"
 _HEAD_BYTES = 1 << 16
@@ -104,7 +106,7 @@ def stores_in(directory: Path) -> list[Path]:
 def _detect_directory(place: Path) -> str:
     if any(place.glob("*.parquet")):
         return "parquet"
-    if (place / IMPORTED).is_file():
+    if (place / IMPORTED).is_file() or ((place / SESSIONS).is_dir() and any(place.glob("*.jsonl"))):
         return "jsonl"
     if stores_in(place):  # there may be shards beside it: `read_all` reads both
         return "sqlite"
@@ -118,6 +120,8 @@ def _detect_directory(place: Path) -> str:
         place / "journal"
     ).is_dir():  # a program is recorded here, and was killed before the first trace was made
         instead = f"Type: baton import {shlex.quote(str(place))} --out {shlex.quote(str(place))}"
+    elif (place / SESSIONS).is_dir():  # programs were served here, and the server was killed before
+        instead = f"Type: baton serve --rebuild --out {shlex.quote(str(place))}"
     raise FormatError(f"{place} {what}: neither sealed shards (.parquet) nor a store (.db). {instead}")
 
 
@@ -147,6 +151,11 @@ def _detect_content(head: bytes, place: Path) -> str:
     if text.startswith(b"{"):
         if b'"traceEvents"' in text[:200]:
             raise FormatError(f"{place} is a Chrome trace, which Baton writes but does not read. {_KNOWN}")
+        if text.startswith(b'{"line":') and place.parent.name == SESSIONS:
+            trace = shlex.quote(str(place.parent.parent / place.name))
+            raise FormatError(
+                f"{place} is the journal of a session; its trace is beside the folder. Type: {trace}"
+            )
         try:
             msgspec.json.decode(text.partition(b"\n")[0], type=_Line)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
