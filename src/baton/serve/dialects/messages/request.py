@@ -71,10 +71,10 @@ def _wording(
         wording["messages"] = messages
     if worded := worded_fields(body, _plain(ask), ask, PARTS):
         wording["fields"] = worded
-    if not isinstance(body.get("system"), str | None) or body.get("system") == "":
+    if body.get("system") is not None and not (isinstance(body["system"], str) and body["system"]):
         wording["system"] = body["system"]
     if len(ask.messages) == sum(len(unit.says) for unit in units) and ask.messages[0].speaker == "system":
-        wording["system"] = None
+        wording["leads"] = False  # it is a message of its own, not the request's `system`
     if told := {name: headers[name] for name in _HEADERS if name in headers}:
         wording["headers"] = told
     return wording
@@ -86,20 +86,14 @@ def write_request(ask: Ask) -> dict[str, Any]:
     wording = ask.wording if own else {}
     fields = rewritten_fields(ask, _plain(ask), PARTS) if own else _plain(ask)
     messages = list(ask.messages)
-    told = _system_of(wording["system"]) if wording.get("system") is not None else None
-    if (
-        messages
-        and messages[0].speaker == "system"
-        and ("system" not in wording or wording["system"] is not None)
-    ):
-        first = messages.pop(0)
-        if told is not None and told == (first.text, first.others):
-            fields["system"] = wording["system"]
-        else:
-            parts = [{"type": "text", "text": first.text}, *first.others]
-            fields["system"] = parts if first.others else first.text
-    elif told == ("", ()):
-        fields["system"] = wording["system"]
+    came = wording.get("system")
+    leads = len(messages) > 1 and messages[0].speaker == "system" and wording.get("leads", True)
+    first = messages.pop(0) if leads else Utterance(speaker="system")
+    if came is not None and _system_of(came) == (first.text, first.others):
+        fields["system"] = came
+    elif leads:
+        parts = [{"type": "text", "text": first.text}, *first.others]
+        fields["system"] = parts if first.others else first.text
     items = rewritten(messages, wording.get("messages", ()), write_messages)
     extra = {k: v for k, v in ask.extra.items() if k != "output_config"} if own else {}
     return {**fields, "messages": items, **extra}

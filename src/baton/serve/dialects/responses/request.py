@@ -79,7 +79,7 @@ def read_request(data: bytes, resolve: Resolve) -> Ask:
         stream=fields.flag("stream", False),
         extra=extra | ({"text": rest} if rest else {}),
     )
-    wording: dict[str, Any] = {"instructions": True} if head else {}
+    wording: dict[str, Any] = {"instructions": bool(head)} if fields.has("instructions") else {}
     if before:
         wording["before"] = {"messages": len(before), "says": digest(before)}
     if isinstance(body.get("input"), str):
@@ -158,6 +158,8 @@ def write_request(ask: Ask) -> dict[str, Any]:
     leads = first is not None and first.speaker == "system" and not first.others
     if leads and (not own or wording.get("instructions")):
         fields["instructions"] = messages.pop(0).text
+    elif wording.get("instructions") is False:
+        fields["instructions"] = ""
     messages = _after(messages, wording.get("before"), extra)
     kinds = tool_kinds(ask.tools)
     items: list[Item] | str = rewritten(
