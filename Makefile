@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 OUT    ?= runs
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-long test-slow test-kernels test-connect test-coders campaigns check bench setup clean
+.PHONY: help train test test-long test-slow test-kernels test-connect test-coders test-sdks campaigns check bench setup clean
 
 help:            ## Show these targets.
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  +##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -60,6 +60,20 @@ CODERS := @anthropic-ai/claude-code@2.1.325 @openai/codex@0.166.0
 
 test-coders: $(VENV)/.dev .coders/node_modules/.bin/claude .coders/node_modules/.bin/codex ## Run Claude Code and Codex offline, from npm into .coders, and read their sessions (a minute).
 	@BATON_CODERS="$(CURDIR)/.coders/node_modules/.bin" $(BIN)/python -m pytest -m slow tests/connect/test_coders.py $(ARGS)
+
+SDKS := openai@6.49.0 @anthropic-ai/sdk@1.8.0 zod@4.6.7
+
+.sdks/node_modules/openai:
+	@npm install --silent --no-audit --no-fund --prefix .sdks $(SDKS)
+
+.sdks/venv/.made: tests/serve/sdks/python.txt pyproject.toml
+	@$(PYTHON) -m venv .sdks/venv
+	@.sdks/venv/bin/python -m pip install -qq --disable-pip-version-check -r tests/serve/sdks/python.txt "pytest>=8.4" -e ".[serve]"
+	@touch $@
+
+test-sdks: .sdks/venv/.made .sdks/node_modules/openai ## Ask the endpoint through OpenAI's and Anthropic's own SDKs, from PyPI and npm into .sdks (half a minute).
+	@BATON_SDKS="$(CURDIR)/.sdks/node_modules" .sdks/venv/bin/python -m pytest --noconftest -p no:cacheprovider \
+	  -c tests/serve/sdks/pytest.ini --rootdir . tests/serve/sdks $(ARGS)
 
 campaigns: $(VENV)/.dev ## Kill, damage, starve and mislead Baton by the hundred, and print one table (about 15 minutes).
 	@$(BIN)/python benchmarks/reliability.py $(ARGS)

@@ -129,9 +129,7 @@ def test_it_serves_until_it_is_told_to_end(agent: Path) -> None:
     assert len(read(agent / "runs" / "one.jsonl").calls) == 1
 
 
-def test_traces_that_a_killed_server_was_behind_with(
-    agent: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_traces_that_a_killed_server_was_behind_with(agent: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert served("--session", "one", "--", sys.executable, "agent.py", "x", "0") == 0
     trace = agent / "runs" / "one.jsonl"
     before = trace.read_bytes()

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 -- a table of shapes reads best a shape a line
 """Requests of each dialect as programs may write them, for property tests: every field odd or left out."""
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from baton.errors import UsageError
+from baton.serve.dialects.essence import what_counts
 from baton.serve.exchange import Ask
 from baton.trace.records import encode_hook
 
@@ -75,7 +76,8 @@ def digest_of(content: bytes) -> str:
 
 def ask_digest(ask: Ask, messages: list[str], tools: str) -> str:
     """What is asked, as twenty digits; messages and tools by their own. Streamed or not, it is the same ask."""
-    rest = msgspec.structs.replace(ask, messages=(), tools=(), stream=False, wording={})
+    extra = what_counts(ask.extra)
+    rest = msgspec.structs.replace(ask, messages=(), tools=(), stream=False, extra=extra, wording={})
     return digest_of(canonical_bytes([rest, messages, tools]))
 
 

@@ -22,6 +22,7 @@ from baton.serve.backend import Unanswerable
 from baton.serve.dialects import codec_of
 from baton.serve.dialects.codec import BadAsk, DialectCodec
 from baton.serve.dialects.listings import models_body, tokens_body
+from baton.serve.dialects.messages.codec import MessagesCodec
 from baton.serve.dialects.sse import event
 from baton.serve.exchange import Ask, Dialect, Exchange, Posted
 from baton.serve.journal import journal_path
@@ -194,7 +195,7 @@ class _Asked:
 
     async def _count(self, session: ProgramSession) -> None:
         body = await read_body(self.request, self.serving.client_limits)
-        ask = self._codec.read(body, self.headers, session.find_response)
+        ask = MessagesCodec().read_count(body, self.headers, session.find_response)
         count = getattr(session.backend, "count_tokens", None)
         counted = _estimate(ask) if count is None else await count(ask)
         await self._json(tokens_body(counted))

@@ -33,8 +33,11 @@ def openai_error(why: str, *, status: int, passing: bool, field: str | None) -> 
     return DialectRefusal(status=status, headers=_headers(passing), body={"error": body})
 
 
-def anthropic_error(why: str, *, status: int, passing: bool) -> DialectRefusal:
+def anthropic_error(why: str, *, status: int, passing: bool, code: str | None = None) -> DialectRefusal:
     """`{"type": "error", "error": {...}}`."""
     status = _status(status, passing)
-    body = {"type": "error", "error": {"type": _kind(status), "message": why}, "request_id": None}
+    error: dict[str, Any] = {"type": _kind(status), "message": why}
+    if code is not None:
+        error["details"] = {"error_code": code}
+    body = {"type": "error", "error": error, "request_id": None}
     return DialectRefusal(status=status, headers=_headers(passing), body=body)

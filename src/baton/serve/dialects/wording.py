@@ -77,6 +77,18 @@ def rewritten(messages: Sequence[Utterance], kept: Sequence[Mapping[str, Any]], 
     return items + (write(plain) if plain else [])
 
 
+def before_wording(before: Sequence[Utterance]) -> dict[str, Any]:
+    """What a request leaves to an earlier answer that it names."""
+    return {"messages": len(before), "says": digest(tuple(before))}
+
+
+def after(messages: Sequence[Utterance], before: Mapping[str, Any] | None) -> list[Utterance] | None:
+    """What a request itself has to say, if the answer that it names still says the rest; None: it has to say all."""
+    if before is None or digest(tuple(messages[: before["messages"]])) != before["says"]:
+        return None
+    return list(messages[before["messages"] :])
+
+
 def worded_fields(
     body: Mapping[str, Any], plain: Mapping[str, Any], ask: Ask, parts: Mapping[str, tuple[str, ...]]
 ) -> dict[str, list[Any]]:

@@ -1,6 +1,5 @@
 """Messages: requests, answers, streams and errors."""
 
-# ruff: noqa: ARG002 -- each dialect needs a part of what all are given
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,7 +8,7 @@ from typing import Any
 from baton.serve.dialects.codec import DialectRefusal, Resolve, nothing_kept
 from baton.serve.dialects.errors import anthropic_error
 from baton.serve.dialects.messages.answer import read_body, write_body
-from baton.serve.dialects.messages.request import read_request, request_headers, write_request
+from baton.serve.dialects.messages.request import THREAD, read_request, request_headers, write_request
 from baton.serve.dialects.messages.stream import read_stream, write_stream
 from baton.serve.exchange import Ask, Dialect, Exchange, Reply
 
@@ -22,11 +21,13 @@ class MessagesCodec:
     def read(
         self, body: bytes, headers: Mapping[str, str] | None = None, resolve: Resolve = nothing_kept
     ) -> Ask:
-        return read_request(body, headers or {})
+        return read_request(body, headers or {}, resolve)
 
-    def read_count(self, body: bytes, headers: Mapping[str, str] | None = None) -> Ask:
+    def read_count(
+        self, body: bytes, headers: Mapping[str, str] | None = None, resolve: Resolve = nothing_kept
+    ) -> Ask:
         """What a request to count_tokens would ask; it sets no bound."""
-        return read_request(body, headers or {}, count=True)
+        return read_request(body, headers or {}, resolve, count=True)
 
     def body(self, exchange: Exchange) -> dict[str, Any]:
         return write_body(exchange)
@@ -37,7 +38,8 @@ class MessagesCodec:
     def refusal(
         self, why: str, *, status: int = 400, passing: bool = False, field: str | None = None
     ) -> DialectRefusal:
-        return anthropic_error(why, status=status, passing=passing)
+        code = "thread_not_found" if field == THREAD else None  # its SDK then sends the whole conversation
+        return anthropic_error(why, status=status, passing=passing, code=code)
 
     def request_body(self, ask: Ask) -> dict[str, Any]:
         return write_request(ask)

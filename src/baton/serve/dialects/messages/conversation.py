@@ -14,9 +14,9 @@ from baton.serve.exchange import ToolAsk, Utterance
 Block = dict[str, Any]
 
 
-def read_messages(fields: Fields) -> list[Unit]:
+def read_messages(fields: Fields, before: Sequence[Utterance]) -> list[Unit]:
     """One unit for each message; a user's message that brings tools' results says several things."""
-    names: dict[str, str] = {}
+    names = {use.id: use.name for message in before for use in message.uses}
     units = []
     for each in fields.each("messages", needed=True):
         role = each.text("role")
@@ -33,7 +33,7 @@ def read_messages(fields: Fields) -> list[Unit]:
             )
         else:
             raise wrong(each.at("role"), role, "user, assistant or system")
-    if not units:
+    if not units and not before:
         raise BadAsk("`messages` is empty; expected at least one message.", field="messages")
     return units
 

@@ -7,17 +7,26 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from baton.serve.dialects.codec import BadAsk
+from baton.serve.dialects.codec import BadAsk, Resolve
 from baton.serve.dialects.fields import Fields, parsed, wrong
 from baton.serve.dialects.messages.conversation import read_blocks, read_messages, write_messages
-from baton.serve.dialects.wording import Unit, rewritten, rewritten_fields, worded_fields, worded_messages
-from baton.serve.exchange import Ask, ToolOffer, Utterance
+from baton.serve.dialects.wording import (
+    Unit,
+    after,
+    before_wording,
+    rewritten,
+    rewritten_fields,
+    worded_fields,
+    worded_messages,
+)
+from baton.serve.exchange import Ask, Exchange, ToolOffer, Utterance
 from baton.trace.records import Sampling
 
 VERSION = "2023-06-01"
 MOST_TOKENS = 4096
 """What is asked of a server where the program set no bound: this dialect has to name one."""
 MOST_STOPS = 8192
+THREAD = "thread.previous_message_id"
 _HEADERS = ("anthropic-version", "anthropic-beta")
 
 # Which parts of an ask each field tells; `messages` and `system` have their own wording, the rest is `extra`.
@@ -36,14 +45,16 @@ PARTS: dict[str, tuple[str, ...]] = {
 }
 
 
-def read_request(data: bytes, headers: Mapping[str, str], *, count: bool = False) -> Ask:
+def read_request(data: bytes, headers: Mapping[str, str], resolve: Resolve, *, count: bool = False) -> Ask:
     """What a request asks; `count`: it only wants to know how many tokens that would be."""
     body = parsed(data)
     fields = Fields(body)
     schema, config = _format(fields)
-    units = read_messages(fields)
+    earlier = _earlier(fields, resolve)
+    before = _before(earlier)
+    units = read_messages(fields, before)
     system, others = read_blocks(fields, "system")
-    says = [message for unit in units for message in unit.says]
+    says = [*before, *(message for unit in units for message in unit.says)]
     if system or others:
         says.insert(0, Utterance(speaker="system", text=system, others=others))
     extra = {k: v for k, v in body.items() if k not in (*PARTS, "messages", "system") and v is not None}
@@ -51,7 +62,9 @@ def read_request(data: bytes, headers: Mapping[str, str], *, count: bool = False
         dialect="messages",
         model=fields.text("model"),
         messages=tuple(says),
-        tools=tuple(_tool(each) for each in fields.each("tools")),
+        tools=earlier.ask.tools
+        if earlier is not None and not fields.has("tools")
+        else tuple(_tool(each) for each in fields.each("tools")),
         tool_choice=_tool_choice(fields.inner("tool_choice")),
         parallel=not (fields.inner("tool_choice") or Fields({})).flag("disable_parallel_tool_use", False),
         json=schema is not None,
@@ -60,7 +73,28 @@ def read_request(data: bytes, headers: Mapping[str, str], *, count: bool = False
         stream=fields.flag("stream", False),
         extra=extra | ({"output_config": config} if config else {}),
     )
-    return replace(ask, wording=_wording(body, ask, units, headers))
+    wording = _wording(body, ask, units, headers)
+    return replace(ask, wording=wording | ({"before": before_wording(before)} if before else {}))
+
+
+def _earlier(fields: Fields, resolve: Resolve) -> Exchange | None:
+    """The exchange whose answer a thread goes on from."""
+    thread = fields.inner("thread")
+    if thread is None or thread.get("type") != "continue":
+        return None
+    name = thread.text("previous_message_id")
+    earlier = resolve(name)
+    if earlier is None or earlier.reply is None:
+        why = f"`{THREAD}` is {name[:80]!r}, and this session gave no such message."
+        raise BadAsk(why, field=THREAD, status=404)
+    return earlier
+
+
+def _before(earlier: Exchange | None) -> tuple[Utterance, ...]:
+    """What the server holds of a thread: system, conversation and answer."""
+    if earlier is None or earlier.reply is None:
+        return ()
+    return (*earlier.ask.messages, earlier.reply.choices[0].message)
 
 
 def _wording(
@@ -86,6 +120,12 @@ def write_request(ask: Ask) -> dict[str, Any]:
     wording = ask.wording if own else {}
     fields = rewritten_fields(ask, _plain(ask), PARTS) if own else _plain(ask)
     messages = list(ask.messages)
+    extra = {k: v for k, v in ask.extra.items() if k != "output_config"} if own else {}
+    rest = after(messages, wording.get("before"))
+    if rest is not None:
+        return {**fields, "messages": rewritten(rest, wording.get("messages", ()), write_messages), **extra}
+    if wording.get("before"):
+        extra.pop("thread", None)
     came = wording.get("system")
     leads = len(messages) > 1 and messages[0].speaker == "system" and wording.get("leads", True)
     first = messages.pop(0) if leads else Utterance(speaker="system")
@@ -95,7 +135,6 @@ def write_request(ask: Ask) -> dict[str, Any]:
         parts = [{"type": "text", "text": first.text}, *first.others]
         fields["system"] = parts if first.others else first.text
     items = rewritten(messages, wording.get("messages", ()), write_messages)
-    extra = {k: v for k, v in ask.extra.items() if k != "output_config"} if own else {}
     return {**fields, "messages": items, **extra}
 
 

@@ -19,7 +19,7 @@ _OUTPUTS = ("function_call_output", "custom_tool_call_output", "local_shell_call
             "apply_patch_call_output", "computer_call_output")  # fmt: skip
 
 
-def read_input(fields: Fields) -> list[Unit]:
+def read_input(fields: Fields, before: Sequence[Utterance]) -> list[Unit]:
     """One unit for each message, each result of a tool, and each run of items that a model made."""
     value = fields.get("input")
     if value is None:
@@ -30,7 +30,7 @@ def read_input(fields: Fields) -> list[Unit]:
         ]
     units: list[Unit] = []
     run: list[Fields] = []
-    names: dict[str, str] = {}
+    names = {use.id: use.name for message in before for use in message.uses}
 
     def end_run() -> None:
         if run:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -19,7 +18,8 @@ from baton.serve.dialects.responses.offers import (
 )
 from baton.serve.dialects.wording import (
     Item,
-    digest,
+    after,
+    before_wording,
     rewritten,
     rewritten_fields,
     worded_fields,
@@ -56,10 +56,10 @@ def read_request(data: bytes, resolve: Resolve) -> Ask:
     fields = Fields(body)
     _refuse_what_is_elsewhere(fields)
     json, schema, rest = _format(fields.inner("text"))
-    units = read_input(fields)
+    before = _before(fields, resolve)
+    units = read_input(fields, before)
     instructions = fields.text("instructions", "")
     head = (Utterance(speaker="system", text=instructions),) if instructions else ()
-    before = _before(fields, resolve)
     said = tuple(message for unit in units for message in unit.says)
     if not said and not before:
         raise wrong("input", body.get("input"), "a string or a list of items")
@@ -81,7 +81,7 @@ def read_request(data: bytes, resolve: Resolve) -> Ask:
     )
     wording: dict[str, Any] = {"instructions": bool(head)} if fields.has("instructions") else {}
     if before:
-        wording["before"] = {"messages": len(before), "says": digest(before)}
+        wording["before"] = before_wording(before)
     if isinstance(body.get("input"), str):
         wording["input"] = True
     if messages := worded_messages(units, lambda messages: write_items(messages, tool_kinds(tools))):
@@ -160,7 +160,11 @@ def write_request(ask: Ask) -> dict[str, Any]:
         fields["instructions"] = messages.pop(0).text
     elif wording.get("instructions") is False:
         fields["instructions"] = ""
-    messages = _after(messages, wording.get("before"), extra)
+    rest = after(messages, wording.get("before"))
+    if rest is None:
+        extra.pop("previous_response_id", None)
+    else:
+        messages = rest
     kinds = tool_kinds(ask.tools)
     items: list[Item] | str = rewritten(
         messages, wording.get("messages", ()), lambda m: write_items(m, kinds)
@@ -175,19 +179,6 @@ def write_request(ask: Ask) -> dict[str, Any]:
     if items or "previous_response_id" not in extra:
         fields["input"] = items
     return {**fields, **extra}
-
-
-def _after(
-    messages: Sequence[Utterance], before: dict[str, Any] | None, extra: dict[str, Any]
-) -> list[Utterance]:
-    """What the request itself has to say: all, unless the response it goes on from still says the rest."""
-    if before is None:
-        return list(messages)
-    count = before["messages"]
-    if digest(tuple(messages[:count])) == before["says"]:
-        return list(messages[count:])
-    extra.pop("previous_response_id", None)
-    return list(messages)
 
 
 def _plain(ask: Ask) -> dict[str, Any]:
