@@ -18,7 +18,7 @@ class GoneError(Exception):
     """The client left before it had the whole answer, or reads too slowly."""
 
 
-class Telling:
+class AnswerTelling:
     """One answer on its way; each part has to be taken within so many seconds."""
 
     def __init__(self, send: Send, receive: Receive, seconds: float) -> None:

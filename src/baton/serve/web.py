@@ -29,7 +29,7 @@ from baton.serve.journal import journal_path
 from baton.serve.request_body import read_body
 from baton.serve.session_keys import check_name, session_of
 from baton.serve.sessions import ProgramSession
-from baton.serve.told import WAITING, GoneError, Receive, Send, Telling
+from baton.serve.told import WAITING, AnswerTelling, GoneError, Receive, Send
 from baton.trace.records import encode_hook
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class _Asked:
         self.serving = serving
         self.request = request
         self.headers: dict[str, str] = dict(request.headers.items())
-        self._telling = Telling(send, receive, serving.client_limits.seconds)
+        self._telling = AnswerTelling(send, receive, serving.client_limits.seconds)
         self._codec: DialectCodec = codec_of("chat")
 
     async def handle(self) -> None:
