@@ -45,7 +45,13 @@ class Talk:
         self._growth = GrowthIndex()
 
     def ask(self, ask: Ask) -> Reply:
-        return asyncio.run(self.ask_now(ask))
+        async def once() -> Reply:
+            try:
+                return await self.ask_now(ask)
+            finally:
+                await self.backend.close()  # its connections are this loop's
+
+        return asyncio.run(once())
 
     async def ask_now(self, ask: Ask) -> Reply:
         number = len(self.exchanges)

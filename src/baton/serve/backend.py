@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextvars import ContextVar
+from types import MappingProxyType
 from typing import Protocol
 
 from msgspec import Struct
 
 from baton.errors import BatonError
 from baton.serve.exchange import Ask, Exchange, Reply, Utterance
+
+caller_headers: ContextVar[Mapping[str, str]] = ContextVar("caller_headers", default=MappingProxyType({}))
+"""All headers of the request that is being answered, by lower-case name: for a backend that passes the program's own
+key on. They live as long as the answering; nobody writes them down."""
 
 
 class Unanswerable(BatonError):

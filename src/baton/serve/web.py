@@ -18,7 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from baton.connect.receive import Refused, decoded
 from baton.errors import BatonError
-from baton.serve.backend import Unanswerable
+from baton.serve.backend import Unanswerable, caller_headers
 from baton.serve.dialects import codec_of
 from baton.serve.dialects.codec import BadAsk, DialectCodec
 from baton.serve.dialects.listings import models_body, tokens_body
@@ -158,6 +158,7 @@ class _Asked:
     async def _answer(self, session: ProgramSession) -> None:
         body = await read_body(self.request, self.serving.client_limits)
         ask = self._codec.read(body, self.headers, session.find_response)
+        caller_headers.set(self.headers)
         exchange = await self._asked(session, ask)
         try:
             await self._tell(exchange, stream=ask.stream)

@@ -1,5 +1,6 @@
 """Conformance checks to run on your own extensions: each raises AssertionError with what was expected."""
 
+from baton.testing.check_backends import check_backend
 from baton.testing.check_engines import check_engine
 from baton.testing.check_estimators import check_estimator
 from baton.testing.check_formats import check_format
@@ -16,6 +17,7 @@ from baton.testing.check_topologies import check_topology
 __all__ = [
     "CheckFailed",
     "check_aggregator",
+    "check_backend",
     "check_critic",
     "check_decpomdp",
     "check_engine",

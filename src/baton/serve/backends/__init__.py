@@ -25,6 +25,18 @@ def _torch(rest: str) -> Backend:
     return torch_backend(rest)
 
 
+def _vllm(rest: str) -> Backend:
+    from baton.serve.backends.vllm import vllm_backend
+
+    return vllm_backend(rest)
+
+
+def _upstream(rest: str) -> Backend:
+    from baton.serve.backends.upstream import upstream_backend
+
+    return upstream_backend(rest)
+
+
 def _engine(rest: str) -> Backend:
     from baton.serve.backends.engine import EngineBackend
 
@@ -35,12 +47,20 @@ def _engine(rest: str) -> Backend:
     return EngineBackend(make_engine(rest))
 
 
-BACKENDS: dict[str, Callable[[str], Backend]] = {"scripted": _scripted, "torch": _torch, "engine": _engine}
+BACKENDS: dict[str, Callable[[str], Backend]] = {
+    "scripted": _scripted,
+    "torch": _torch,
+    "vllm": _vllm,
+    "upstream": _upstream,
+    "engine": _engine,
+}
 """Kind -> how to make a backend of what stands after the colon."""
 
 BACKEND_FORMS: dict[str, str] = {
     "scripted": "scripted:echo, scripted:FILE.jsonl or scripted:module:function",
     "torch": "torch:DIR[?tools=hermes&thinking=keep]",
+    "vllm": "vllm:MODEL@URL[?tokenizer=DIR]",
+    "upstream": "upstream:URL[?dialect=chat&key=VARIABLE]",
     "engine": "engine:SPEC for any of Baton's engines",
 }
 """Kind -> how its specification is written."""

@@ -1,66 +1,33 @@
-"""Any engine of Baton as a backend.
+"""Any engine of Baton, or whatever else draws completions for a prompt, as a backend.
 
-Prompts are made by a `PromptMaker`: from a tokenizer's chat template (`template_prompts`), or as the engine's own
-context entries (`EntryPrompts` here). Completions are read by a parser of the model's family. So an engine answers
+Prompts are made by a `PromptMaker` and completions are read by a parser of the model's family. So an engine answers
 programs exactly as it answers a team: token in, token out, many sessions in one batch.
 
-Where an answer has to be JSON, or has to use a tool, nothing constrains the engine's sampling: an answer that does not
-fit is drawn again, a few times, and the last one is given with what is wrong with it in `Reply.rules`.
+Where an answer has to be JSON, or has to use a tool, Baton's engines are not constrained while they sample: an answer
+that does not fit is drawn again, a few times, and the last one is given with what is wrong with it in `Reply.rules`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from baton.errors import UsageError
 from baton.serve.backend import GrownAsk, Unanswerable
 from baton.serve.backends.json_fit import misfit
-from baton.serve.backends.reading import Read, read_completion
+from baton.serve.backends.prompts import EntryPrompts, Prompt, PromptMaker
+from baton.serve.backends.reading import read_completion
+from baton.serve.backends.samplers import EngineSampler, Sampled, Sampler
 from baton.serve.exchange import Ask, Finish, Reply, ReplyChoice
 from baton.serve.growth import how_echoed
-from baton.serve.tool_parsers import PARSERS
-from baton.serve.tool_parsers.tool_form import ToolParser
 from baton.team.budget import estimate_tokens
-from baton.team.protocol import MODEL_FAILED, Answer, Engine, EngineError, Entry, Request
-from baton.trace.records import Ints, Sampling
-
-
-class Prompt(NamedTuple):
-    """A prompt, made."""
-
-    ids: Ints | None
-    """None: the engine has no tokenizer, and reads `entries`."""
-    entries: Sequence[Entry]
-    keep: int
-    """How many ids are those of the exchange it grows from, as they were."""
-    rules: dict[str, str]
-    in_thought: bool = False
-    """It ends inside a thought."""
-
-
-class PromptMaker(Protocol):
-    """Makes prompts of asks."""
-
-    parser: ToolParser
-    context: int | None
-    """How many tokens a prompt and its completion may have; None: not known."""
-
-    async def prompt(self, ask: Ask, growth: GrownAsk | None) -> Prompt:
-        """Raises `Unanswerable` where the ask has something that the model cannot be told."""
-        ...
-
-    def said(self, answer: Answer) -> tuple[str, Ints | None]:
-        """The completion with every mark that the model set, and where each token ends in it."""
-        ...
-
-    def after(self, answer: Answer) -> str:
-        """What was drawn beyond the answer's text: the stop string, if one ended it."""
-        ...
+from baton.team.protocol import Answer, Engine
+from baton.trace.records import Sampling
 
 
 class EngineOptions(Struct, frozen=True, kw_only=True):
@@ -71,115 +38,47 @@ class EngineOptions(Struct, frozen=True, kw_only=True):
     draws: int = 4
     """How often an answer is drawn that has to be JSON or to use a tool."""
 
-
-class EntryPrompts:
-    """Prompts as context entries: for engines without a chat template that knows tools."""
-
-    def __init__(
-        self,
-        engine: Engine,
-        parser: ToolParser | None = None,
-        *,
-        context: int | None = None,
-        tokenizer: Any = None,
-    ) -> None:
-        self.parser = parser or PARSERS["lines"]
-        self.context = context
-        self._engine = engine
-        self._tokenizer = tokenizer
-
-    async def prompt(self, ask: Ask, growth: GrownAsk | None) -> Prompt:
-        refuse_others(ask)
-        rules = {"tools": self.parser.name} if ask.tools else {}
-        entries = self._entries(ask)
-        kept = kept_ids(growth, self._engine.name)
-        if growth is not None and kept is not None:
-            new = self._engine.encode([self._entry(each) for each in growth.new], _last_answer(growth))
-            if new is not None:
-                return Prompt(kept + new, entries, len(kept), rules)
-        return Prompt(self._engine.encode(entries, None), entries, 0, rules)
-
-    def said(self, answer: Answer) -> tuple[str, Ints | None]:
-        return answer.text, answer.token_ends
-
-    def after(self, answer: Answer) -> str:
-        if self._tokenizer is None or answer.completion_ids is None:
-            return ""
-        whole = str(self._tokenizer.decode(list(answer.completion_ids), skip_special_tokens=True))
-        return whole[len(answer.text) :] if whole.startswith(answer.text) else ""
-
-    def _entries(self, ask: Ask) -> list[Entry]:
-        entries = list(map(self._entry, ask.messages))
-        if not ask.tools:
-            return entries
-        return with_offer(entries, self.parser.offer(ask.tools))
-
-    def _entry(self, message: Any) -> Entry:
-        text = message.text
-        if message.uses:
-            text = "\n".join(filter(None, (text, self.parser.write(message.uses))))
-        return Entry(message.speaker, text)
-
-
-def with_offer(entries: Sequence[Entry], offer: str) -> list[Entry]:
-    """The tools' offer after the system's words, or as these."""
-    if entries and entries[0].speaker == "system":
-        first = Entry("system", f"{entries[0].text}\n\n{offer}" if entries[0].text else offer)
-        return [first, *entries[1:]]
-    return [Entry("system", offer), *entries]
-
-
-def refuse_others(ask: Ask) -> None:
-    """A model of text is told nothing of pictures and files, and whoever sent them should know."""
-    for message in ask.messages:
-        for part in message.others:
-            kind = part.get("type", "something")
-            raise Unanswerable(
-                f"the model reads text; a message holds a part of type {kind!r}. Leave it out."
-            )
-
-
-def kept_ids(growth: GrownAsk | None, policy: str) -> Ints | None:
-    """Prompt and completion of the exchange that an ask grows from, if both are known and this policy's own."""
-    reply = None if growth is None else growth.before.reply
-    if growth is None or reply is None or reply.prompt_ids is None or reply.policy != policy:
-        return None
-    completion = reply.choices[growth.choice].completion_ids
-    return None if completion is None else reply.prompt_ids + completion
-
-
-def _last_answer(growth: GrownAsk) -> Answer:
-    assert growth.before.reply is not None
-    choice = growth.before.reply.choices[growth.choice]
-    return Answer(text=choice.said or "", policy="", completion_ids=choice.completion_ids)
+    @staticmethod
+    def of(given: Mapping[str, str]) -> EngineOptions:
+        """What the options of a specification say."""
+        text = given.get("max_tokens")
+        if text is None:
+            return EngineOptions()
+        if not text.isdecimal() or int(text) < 1:
+            raise UsageError(f"max_tokens is {text!r}; expected a whole number from 1 on.")
+        return EngineOptions(max_tokens=int(text))
 
 
 class EngineBackend:
-    """An engine behind the backend's contract."""
+    """An engine, or whatever else draws completions, behind the backend's contract."""
 
     def __init__(
         self,
-        engine: Engine,
+        engine: Engine | Sampler,
         prompts: PromptMaker | None = None,
         *,
         options: EngineOptions | None = None,
-        close: Callable[[], Any] | None = None,
     ) -> None:
         self.name = engine.name
-        self.engine = engine
-        self._prompts = prompts or EntryPrompts(engine)
+        self._sampler = EngineSampler(engine) if isinstance(engine, Engine) else engine
+        if prompts is None and isinstance(engine, Engine):
+            prompts = EntryPrompts(engine)
+        assert prompts is not None, "what is no engine comes with who makes its prompts"
+        self._prompts = prompts
         self._options = options or EngineOptions()
-        self._close = close
 
     async def reply(self, ask: Ask, *, key: str, growth: GrownAsk | None) -> Reply:
-        if ask.logprobs:
+        if (ask.logprobs or 0) > self._sampler.most_alternatives:
             raise Unanswerable(
-                f"{self.name} gives the log-probability of each token and of no alternative. Ask with top_logprobs 0."
+                f"{self.name} tells {self._sampler.most_alternatives or 'no'} alternatives of a token, and "
+                f"{ask.logprobs} were asked for. Lower top_logprobs."
             )
         prompt = await self._prompts.prompt(ask, growth)
         sampling, cap = self._sampling(ask, prompt)
-        keys = _draw_keys(ask, key)
-        drawn = await asyncio.gather(*(self._drawn(ask, prompt, sampling, name) for name in keys))
+        names = [key, *(f"{key}/{number}" for number in range(1, ask.n))]
+        drawn = await asyncio.gather(
+            *(self._drawn(ask, prompt, sampling, name, _draw_key(ask, key, name)) for name in names)
+        )
         rules = {**prompt.rules, **cap}
         if growth is not None and (echo := how_echoed(ask, growth)) is not None:
             rules["echo"] = echo
@@ -207,10 +106,7 @@ class EngineBackend:
         return estimate_tokens("".join(entry.text for entry in prompt.entries))
 
     async def close(self) -> None:
-        closing = self._close or getattr(self.engine, "close", None)
-        done = closing() if closing is not None else None
-        if asyncio.iscoroutine(done):
-            await done
+        await self._sampler.close()
 
     def _sampling(self, ask: Ask, prompt: Prompt) -> tuple[Sampling, dict[str, str]]:
         """The ask's sampling with a limit that the context has room for."""
@@ -231,16 +127,15 @@ class EngineBackend:
                 rules["max_tokens"] = f"{room}, where the context ends"
         return replace(ask.sampling, max_tokens=wanted), rules
 
-    async def _drawn(self, ask: Ask, prompt: Prompt, sampling: Sampling, key: str) -> _Drawn:
-        """One answer; drawn again where it does not fit."""
+    async def _drawn(self, ask: Ask, prompt: Prompt, sampling: Sampling, name: str, draw_key: str) -> _Drawn:
+        """One answer, called `name`; drawn again where it does not fit."""
         wanted = _wanted(ask)
         answers: list[Answer] = []
         for draw in range(self._options.draws if wanted else 1):
-            answer = await self._answer(
-                ask, prompt, replace(sampling, key=f"{key}/again{draw}" if draw else key)
-            )
-            answers.append(answer)
-            choice, rules = self._choice(ask, prompt, answer, key)
+            named = replace(sampling, key=f"{draw_key}/again{draw}" if draw else draw_key)
+            sampled = await self._sampler.sample(ask, prompt, named)
+            answers.append(sampled.answer)
+            choice, rules = self._choice(ask, prompt, sampled, name)
             wrong = wanted(choice) if wanted else None
             if wrong is None:
                 break
@@ -250,12 +145,17 @@ class EngineBackend:
         return _Drawn(choice, rules, answers)
 
     def _choice(
-        self, ask: Ask, prompt: Prompt, answer: Answer, key: str
+        self, ask: Ask, prompt: Prompt, sampled: Sampled, name: str
     ) -> tuple[ReplyChoice, dict[str, str]]:
+        answer = sampled.answer
         said, ends = self._prompts.said(answer)
-        finish = _finish(answer.finish_reason)
-        read: Read = read_completion(
-            said, ask, key=key, finish=finish, parser=self._prompts.parser, in_thought=prompt.in_thought
+        read = read_completion(
+            said,
+            ask,
+            key=name,
+            finish=_finish(answer.finish_reason),
+            parser=self._prompts.parser,
+            in_thought=prompt.in_thought,
         )
         beyond = self._prompts.after(answer) if ask.sampling.stop else ""
         choice = ReplyChoice(
@@ -266,28 +166,9 @@ class EngineBackend:
             completion_ids=answer.completion_ids,
             logprobs=answer.logprobs,
             token_ends=ends,
+            alternatives=sampled.alternatives,
         )
         return choice, read.rules
-
-    async def _answer(self, ask: Ask, prompt: Prompt, sampling: Sampling) -> Answer:
-        request = Request(
-            call=sampling.key or "",
-            agent=ask.model,
-            role=ask.model,
-            entries=prompt.entries,
-            prompt_ids=prompt.ids,
-            sampling=sampling,
-        )
-        try:
-            (answer,) = await self.engine.answer([request])
-        except asyncio.CancelledError:
-            raise
-        except Exception as error:  # the contract: Unanswerable and nothing else
-            answer = EngineError(f"{type(error).__name__}: {error}")
-        if isinstance(answer, EngineError):
-            broken = str(answer).startswith(MODEL_FAILED)
-            raise Unanswerable(f"{self.name} did not answer: {answer}", status=500 if broken else 502)
-        return answer
 
 
 class _Drawn(NamedTuple):
@@ -299,14 +180,12 @@ class _Drawn(NamedTuple):
     """All that were drawn: each is paid for."""
 
 
-def _draw_keys(ask: Ask, key: str) -> list[str]:
-    """A key for each answer. With a seed of the program's, one key for all asks of the session: that is what it wants.
-
-    The session's own part stays in it: runs of one program under a fixed seed would otherwise all say the same.
-    """
-    if ask.seed is not None:
-        key = f"{key.rpartition('/')[0]}/seed{ask.seed}"
-    return [key, *(f"{key}/{number}" for number in range(1, ask.n))]
+def _draw_key(ask: Ask, key: str, name: str) -> str:
+    """What names the chance of an answer. With a seed of the program's, that and the session: so it hears the same
+    when it asks the same, and its runs under a fixed seed do not all say the same."""
+    if ask.seed is None:
+        return name
+    return f"{key.rpartition('/')[0]}/seed{ask.seed}{name.removeprefix(key)}"
 
 
 def _wanted(ask: Ask) -> Callable[[ReplyChoice], str | None] | None:

@@ -18,12 +18,16 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from hashlib import blake2b
+from pathlib import Path
 from threading import Lock
 from typing import Any, Literal, NamedTuple
 
+from msgspec.structs import replace
+
 from baton.engine.torch.template import Decoder, Encoder
+from baton.errors import UsageError
 from baton.serve.backend import GrownAsk, Unanswerable
-from baton.serve.backends.engine import Prompt, kept_ids, refuse_others
+from baton.serve.backends.prompts import Prompt, common_ids, kept_ids, refuse_others
 from baton.serve.backends.reading import CLOSE_THOUGHT, OPEN_THOUGHT
 from baton.serve.exchange import Ask, ToolOffer, Utterance
 from baton.serve.tool_parsers import parser_of
@@ -41,6 +45,22 @@ _EMPTY_THOUGHT = re.compile(
     f"{re.escape(OPEN_THOUGHT)}(?:(?!{re.escape(CLOSE_THOUGHT)}).)*(?:{re.escape(CLOSE_THOUGHT)}\\s*|\\Z)",
     re.DOTALL,
 )
+
+
+def open_tokenizer(folder: Path) -> Any:
+    """The tokenizer of a Hugging Face folder, with its chat template; nothing is downloaded and no code of its runs."""
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except (OSError, ValueError, KeyError) as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise UsageError(f"{str(folder)!r} holds no tokenizer: {first}") from None
+    if not getattr(tokenizer, "chat_template", None):
+        raise UsageError(
+            f"the tokenizer in {str(folder)!r} has no chat template. Put chat_template.jinja beside it."
+        )
+    return tokenizer
 
 
 class _Safe(Encoder):
@@ -145,6 +165,16 @@ class TemplatePrompts:
             shifted.append(len(text))
         return text, Ints(shifted)
 
+    def with_ends(self, answer: Answer) -> Answer:
+        """An answer of a server's, with where each token ends in its text."""
+        ids = list(answer.completion_ids or ())
+        spoken = ids[:-1] if ids and ids[-1] in self._special else ids
+        text, ends = self._decoder.text_and_ends(spoken)
+        if not text.startswith(answer.text):
+            return answer
+        ends += [len(text)] * (len(ids) - len(spoken))
+        return replace(answer, token_ends=Ints([min(end, len(answer.text)) for end in ends]))
+
     def after(self, answer: Answer) -> str:
         whole = self._decoder.decode(list(answer.completion_ids or ()))
         return whole[len(answer.text) :] if whole.startswith(answer.text) else ""
@@ -172,7 +202,7 @@ class TemplatePrompts:
             )
         text = self._render([self._message(each) for each in ask.messages], tools, ask)
         ids = self._safe.ids_of(text)
-        return Prompt(ids, (), _common(kept, ids), rules, _ends_in_thought(text))
+        return Prompt(ids, (), 0 if kept is None else common_ids(kept, ids), rules, _ends_in_thought(text))
 
     def _tools(self, ask: Ask) -> tuple[list[Message] | None, dict[str, str]]:
         """The tools as templates want them, and by which rules."""
@@ -367,15 +397,3 @@ def _arguments(text: str) -> Any:
 
 def _ends_in_thought(text: str) -> bool:
     return text.rstrip().endswith(OPEN_THOUGHT)
-
-
-def _common(kept: Ints | None, ids: Ints) -> int:
-    """How many ids two sequences begin with alike."""
-    if kept is None:
-        return 0
-    number = 0
-    for one, other in zip(kept, ids, strict=False):
-        if one != other:
-            break
-        number += 1
-    return number

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from baton.engine import read_options
 from baton.engine.model_places import check_device_name, check_dtype_name, check_folder
 from baton.engine.torch import PlainTemplate, TorchEngine
 from baton.engine.torch.load import context_length
 from baton.errors import UsageError, nearest
-from baton.serve.backends.engine import EngineBackend, EngineOptions, EntryPrompts, PromptMaker
+from baton.serve.backends.engine import EngineBackend, EngineOptions
+from baton.serve.backends.prompts import EntryPrompts, PromptMaker
 from baton.serve.backends.template_prompts import TemplatePrompts
 from baton.serve.tool_parsers import find_parser
 
@@ -68,15 +69,5 @@ def torch_backend(rest: str) -> EngineBackend:
         engine,
         tools=given.get("tools"),
         thinking=thinking,  # type: ignore[arg-type]  # one of two, checked above
-        options=read_engine_options(given),
+        options=EngineOptions.of(given),
     )
-
-
-def read_engine_options(given: dict[str, Any]) -> EngineOptions:
-    """`max_tokens` of a specification."""
-    if "max_tokens" not in given:
-        return EngineOptions()
-    text = str(given["max_tokens"])
-    if not text.isdecimal() or int(text) < 1:
-        raise UsageError(f"max_tokens is {text!r}; expected a whole number from 1 on.")
-    return EngineOptions(max_tokens=int(text))
