@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -132,7 +132,7 @@ class Poster:
             self._clients[loop] = client, asyncio.Semaphore(self.limits.max_concurrent)
         return self._clients[loop]
 
-    async def _tried(self, once: Callable[[], Any]) -> Any:
+    async def _tried(self, once: Callable[[], Awaitable[T]]) -> T:
         """What passes by itself is tried again, with waits that double; a server may ask for longer ones."""
         limits = self.limits
         for attempt in range(limits.retries + 1):

@@ -158,4 +158,4 @@ def upstream_backend(rest: str) -> UpstreamBackend:
     dialect = given.get("dialect")
     if dialect is not None and dialect not in CODECS:
         raise UsageError(f"there is no dialect {dialect!r}. {nearest(dialect, CODECS)}")
-    return UpstreamBackend(url, dialect=dialect, model=given.get("model"), key=given.get("key"))  # type: ignore[arg-type]  # checked above
+    return UpstreamBackend(url, dialect=dialect, model=given.get("model"), key=given.get("key"))

@@ -13,7 +13,7 @@ temperature 1 without truncation, because by default vLLM tells those from befor
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -34,6 +34,7 @@ from baton.trace.records import Floats, Ints, Sampling
 if TYPE_CHECKING:
     from baton.serve.backends.template_prompts import TemplatePrompts
 
+T = TypeVar("T")
 FORM = "vllm:MODEL@URL[?tokenizer=DIR&tools=hermes&thinking=keep&logprobs=processed&key=ENVIRONMENT_VARIABLE]"
 _KEY = "VLLM_API_KEY"
 _MOST_ALTERNATIVES = 20
@@ -181,7 +182,7 @@ def _alternatives(choice: _Choice) -> tuple[tuple[Alternative, ...], ...]:
     )
 
 
-def _decoded(body: Any, kind: type[Any]) -> Any:
+def _decoded(body: Any, kind: type[T]) -> T:
     try:
         return msgspec.convert(body, kind)
     except msgspec.MsgspecError as error:
