@@ -28,6 +28,7 @@ MIDDLE = "its conversation begins in the middle, and no other has its words"
 _WORTH = 400  # characters of one message that count in a comparison
 _LATEST = 8  # askers that are remembered for a text
 _SHARE = 0.3
+_FEW = 12  # characters in common that do where the last answer is there, too
 
 
 class Site(Struct):
@@ -189,24 +190,36 @@ class Askers:
             whole += worth
             for number in self._words.get(text, ()):
                 votes[number] = votes.get(number, 0) + worth
+        shown = " ".join(_all_texts(one.talk))
+        last = {number: self._last_in(number, shown) for number in votes}
         ranked = sorted(
-            votes, key=lambda number: (votes[number], self.askers[number].heard[-1]), reverse=True
+            votes, key=lambda number: (last[number], votes[number], self.askers[number].heard[-1]), reverse=True
         )
-        for number in ranked:
+        enough = [
+            number
+            for number in ranked
+            if votes[number] >= _SHARE * whole or (votes[number] >= _FEW and last[number] > 0)
+        ]
+        for number in enough:
             life = self.askers[number]
-            if votes[number] >= _SHARE * whole and alike(self.system(life), one.system):
+            if alike(self.system(life), one.system):
                 life.why = life.why or EDITED
                 return life
-        for number in ranked:
+        for number in enough:
             life = self.askers[number]
-            if votes[number] >= _SHARE * whole:
-                for other in reversed(self.askers):  # handed back to somebody of the same conversation
-                    if other.thread == life.thread and alike(self.system(other), one.system):
-                        return other
-                made = self._new()
-                made.why, made.from_life, made.thread = EDITED, life.number, life.thread
-                return made
+            for other in reversed(self.askers):  # handed back to somebody of the same conversation
+                if other.thread == life.thread and alike(self.system(other), one.system):
+                    return other
+            made = self._new()
+            made.why, made.from_life, made.thread = EDITED, life.number, life.thread
+            return made
         return self._handed(one) or self._middle()
+
+    def _last_in(self, number: int, shown: str) -> float:
+        """How much of an agent's last answer stands in a prompt."""
+        said = self.heard[self.askers[number].heard[-1]].said
+        parts = [] if said is None else _all_texts((said,))
+        return sum(part in shown for part in parts) / len(parts) if parts else 0.0
 
     def _middle(self) -> Asker:
         life = self._new()

@@ -8,6 +8,7 @@ whose result has whose answer.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from msgspec import Struct
@@ -26,6 +27,7 @@ SHARED = "the same tool began another conversation, too"
 PASSED = "its instruction follows a tool that passes control"
 _ENOUGH = 0.3
 _SURE = 0.6  # for a tool that has its result already
+_NAMES = re.compile(r"[^\W_]+")
 _SCANNED = 48  # open tools that are all looked at; above it, only those with words in common
 
 
@@ -52,12 +54,16 @@ def errands(askers: Askers) -> list[Errand]:
     found: list[Errand] = []
     for life in askers.all():
         current: Errand | None = None
+        known: set[str] = set()
         for place in life.heard:
             one = askers.heard[place]
-            said = _told(one, first=current is None)
-            if current is None or (said and _starts(one)):
+            told = [text for text in texts(one.new, "user") if text not in known]
+            known.update(told)
+            if current is None or (told and _starts(askers, one, current, told)):
+                if len(told) > 1:
+                    told = [*told, " ".join(told)]
                 current = Errand(
-                    life=life.number, place=place, places=[], told=tuple(said), first=current is None
+                    life=life.number, place=place, places=[], told=tuple(told), first=current is None
                 )
                 found.append(current)
             current.places.append(place)
@@ -65,15 +71,13 @@ def errands(askers: Askers) -> list[Errand]:
     return found
 
 
-def _told(one: Heard, *, first: bool) -> list[str]:
-    said = texts(one.talk if first else one.new, "user")
-    whole = " ".join(said)
-    return [*said, *([whole] if len(said) > 1 else [])]
-
-
-def _starts(one: Heard) -> bool:
-    """Whether an ask answers nothing that the agent itself asked for."""
-    return not any(message.speaker == "tool" for message in one.new)
+def _starts(askers: Askers, one: Heard, current: Errand, told: list[str]) -> bool:
+    """Whether an agent that had given its answer is told something that is neither a result nor its own summary."""
+    before = askers.heard[current.places[-1]].said
+    if before is None or before.uses or any(message.speaker == "tool" for message in one.new):
+        return False
+    summary = plain(before.text)
+    return one.before is not None or not any(summary in text for text in told)
 
 
 class Beginnings:
@@ -119,8 +123,8 @@ class Beginnings:
                 continue
             # Of equal ones the earliest that is free; of used ones the latest.
             rank = (
-                float(fits >= _SURE), float(free), float(is_open), round(fits, 3), self._fits_name(site, life),
-                -site.place if free else site.place, -site.index,
+                float(fits >= _SURE), float(free), float(is_open), round(fits, 3), self._answered(one, site),
+                self._fits_name(site, life), -site.place if free else site.place, -site.index,
             )  # fmt: skip
             if best is None or rank > best[0]:
                 best = (rank, fits, site)
@@ -147,12 +151,10 @@ class Beginnings:
     def _fits_name(self, site: Site, life: Asker) -> float:
         """Whether the tool, or one of its short arguments, names whom the instruction is for."""
         system = self.askers.system(life).lower()
-        head = system[:400].replace("-", " ").replace("_", " ")
+        head = set(_NAMES.findall(system[:400]))
         names = [site.use.name, *(value for value in site.asked if len(value) <= 40)]
-        parts = {
-            part for name in names for part in name.lower().replace("-", "_").replace(" ", "_").split("_")
-        }
-        return float(sum(len(part) > 2 and part in head.split() for part in parts))
+        parts = {part for name in names for part in _NAMES.findall(name.lower())}
+        return float(sum(len(part) > 2 and part in head for part in parts))
 
     def _untie(self) -> None:
         """Among errands with the same words, whose answer stands in whose tool's result decides; else order."""

@@ -23,6 +23,7 @@ SAME_INSTRUCTION = "the same instruction, asked again when its last question was
 PROGRAM = "several agents began and no agent asked for them: the program runs them"
 NOBODY = "no agent asked for it: the program runs it"
 PROGRAM_KEY = "program"
+_CLEAR = 0.5
 _LATER = 64  # asks of a parent that are looked through for a late answer
 
 
@@ -205,7 +206,8 @@ def _return(team: AskingTeam, work: Work) -> HeardAnswer | None:
         fits = heard_in(_answer(team, inside[-1]), result)
         if fits >= EXACT or (fits > 0 and inside == places):
             return HeardAnswer(place=inside[-1], heard=site.closed, why=IN_RESULT)
-        if inside == places and not site.guessed:
+        done = askers.heard[inside[-1]].ended <= askers.heard[site.closed].begun
+        if inside == places and not site.guessed and done:
             return HeardAnswer(place=inside[-1], heard=site.closed, why=AFTER_LAST)
     return _late(team, work, places)
 
@@ -246,6 +248,6 @@ def _late(team: AskingTeam, work: Work, places: list[int]) -> HeardAnswer | None
         told = [
             plain(message.text) for message in askers.heard[place].new if message.speaker in ("user", "tool")
         ]
-        if heard_in(answer, told) > 0:
+        if heard_in(answer, told) >= _CLEAR:
             return HeardAnswer(place=places[-1], heard=place, why=HEARD_LATER)
     return None
