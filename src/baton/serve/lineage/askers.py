@@ -193,7 +193,9 @@ class Askers:
         shown = " ".join(_all_texts(one.talk))
         last = {number: self._last_in(number, shown) for number in votes}
         ranked = sorted(
-            votes, key=lambda number: (last[number], votes[number], self.askers[number].heard[-1]), reverse=True
+            votes,
+            key=lambda number: (last[number], votes[number], self.askers[number].heard[-1]),
+            reverse=True,
         )
         enough = [
             number

@@ -80,7 +80,7 @@ class Names:
             asked = self._asked(work, life)
             by_instruction = _instructed(self._lives.system(life))
             if name is None:
-                name = asked[0] or by_instruction or asked[1]
+                name = asked[0] or by_instruction or asked[2]
             if role is None:
                 role = (
                     (name if named is not None and named.name else None) or asked[1] or by_instruction or name
@@ -90,20 +90,20 @@ class Names:
             self.name[life.number] = name or "agent"
             self.role[life.number] = role or self.name[life.number]
 
-    def _asked(self, work: Work, life: Asker) -> tuple[str | None, str | None]:
-        """What the tool that began it calls it, and its kind."""
+    def _asked(self, work: Work, life: Asker) -> tuple[str | None, str | None, str | None]:
+        """What the tool that began it calls it, its kind, and what the tool itself is called."""
         if work.how == "handover" and life.from_life is not None:
             giver = self._lives.at(life.from_life)
             before = [place for place in giver.heard if place < work.errand.place]
             said = self._lives.heard[before[-1]].said if before else None
             for use in () if said is None else said.uses:
                 if found := HANDS_OVER.match(use.name):
-                    return found[1], found[1]
+                    return found[1], found[1], None
         site = work.errand.site
-        return (None, None) if site is None else _by_tool(site)
+        return (None, None, None) if site is None else _by_tool(site)
 
 
-def _by_tool(site: Site) -> tuple[str | None, str | None]:
+def _by_tool(site: Site) -> tuple[str | None, str | None, str | None]:
     try:
         arguments: Any = json.loads(site.use.arguments)
     except (ValueError, RecursionError):
@@ -116,9 +116,9 @@ def _by_tool(site: Site) -> tuple[str | None, str | None]:
         (given[key] for key in _KIND if isinstance(given.get(key), str) and 0 < len(given[key]) <= 60), None
     )
     if _GENERIC.match(site.use.name):
-        return name or kind, kind
+        return name or kind, kind, site.use.name
     own = _PREFIX.sub("", site.use.name) or site.use.name
-    return own, own
+    return None, None, own
 
 
 def _instructed(system: str) -> str | None:

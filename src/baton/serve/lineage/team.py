@@ -10,6 +10,7 @@ from baton.serve.exchange import Exchange
 from baton.serve.lineage.askers import Asker, Askers
 from baton.serve.lineage.begins import SHARED, Beginnings, Errand, errands
 from baton.serve.lineage.headers import Named, named
+from baton.serve.lineage.hearing import Overheard, overheard
 from baton.serve.lineage.names import Names
 from baton.serve.lineage.reading import alike, plain, read
 from baton.serve.lineage.words import EXACT, SHORT, heard_in, values
@@ -19,7 +20,8 @@ AFTER_LAST = "the tool that began it was answered after its last answer"
 HEARD_LATER = "its last answer stands in what its parent was told later"
 COMPACTED = "its conversation begins with a summary that this agent gave"
 ASKED_AGAIN = "the same question again, and one tool asked for it"
-SAME_INSTRUCTION = "the same instruction, asked again when its last question was answered"
+SAME_INSTRUCTION = "the same instruction, told of its own answer or of one that came after it"
+UNUSED = "the same question again, and nothing was made of the first answer"
 PROGRAM = "several agents began and no agent asked for them: the program runs them"
 NOBODY = "no agent asked for it: the program runs it"
 PROGRAM_KEY = "program"
@@ -59,6 +61,8 @@ class AskingTeam(Struct):
     """Asker -> life of its parent (None: the program), and why; those with no parent are not in it."""
     leads: bool
     """The program itself leads: several agents begin by nobody's asking."""
+    overheard: list[Overheard] = field(default_factory=list)
+    """Answers that agents were shown by the program."""
     unsure: dict[int, str] = field(default_factory=dict)
     """Asker -> why nothing was concluded."""
     key_of: dict[int, str] = field(default_factory=dict)
@@ -84,6 +88,11 @@ def team_of(exchanges: Sequence[Exchange], spans: dict[int, Named] | None = None
     _find_parents(team)
     for work in works:
         work.returns = _return(team, work)
+    told = {
+        work.returns.place for work in works if work.returns is not None and work.returns.heard is not None
+    }
+    team.overheard = [pair for pair in overheard(askers) if pair.said not in told]
+    _let_speak(team)
     for life in askers.all():
         team.key_of[life.number] = life.named.agent if life.named is not None else f"a{life.number}"
     team.names.give(team.works, team.parents)
@@ -95,6 +104,8 @@ def _join(askers: Askers, begun: Beginnings) -> bool:
     joined = False
     by_life = {one.life: one for one in begun.errands if one.first}
     ended: dict[int, Asker] = {}
+    first_asks: dict[tuple[str, tuple[str, ...]], Asker] = {}
+    shown = {pair.said for pair in overheard(askers)}
     for life in askers.all():
         one = by_life.get(life.number)
         if one is None or life.named is not None or life.from_life is not None:
@@ -106,13 +117,24 @@ def _join(askers: Askers, begun: Beginnings) -> bool:
                 askers.merge(life, askers.at(same[0].life), ASKED_AGAIN)
                 joined = True
             continue
-        earlier = _earlier(askers, life, one, ended)
+        earlier = _earlier(askers, life, one, ended) or _retried(askers, one, first_asks, shown)
         if earlier is not None:
             askers.merge(life, *earlier)
             joined = True
         else:
             ended[life.number] = life
+            first_asks.setdefault((askers.heard[one.place].system, one.told), life)
     return joined
+
+
+def _retried(
+    askers: Askers, one: Errand, first_asks: dict[tuple[str, tuple[str, ...]], Asker], shown: set[int]
+) -> tuple[Asker, str] | None:
+    """The same ask again, after an answer that nobody made use of."""
+    other = first_asks.get((askers.heard[one.place].system, one.told))
+    if other is None or len(other.heard) > 1 or other.heard[0] in shown or _at_once(askers, other, one):
+        return None
+    return other, UNUSED
 
 
 def _earlier(askers: Askers, life: Asker, one: Errand, ended: dict[int, Asker]) -> tuple[Asker, str] | None:
@@ -134,7 +156,13 @@ def _earlier(askers: Askers, life: Asker, one: Errand, ended: dict[int, Asker]) 
         ):
             return other, COMPACTED
         if other.number in ended and first.tools == heard[one.place].tools and first.system:
-            return other, SAME_INSTRUCTION
+            later = [
+                plain(said.text)
+                for place in range(last, one.place)
+                if (said := heard[place].said) is not None
+            ]
+            if heard_in([text for text in later[-_LATER:] if len(text) >= SHORT], one.told) >= _CLEAR:
+                return other, SAME_INSTRUCTION
     return None
 
 
@@ -189,6 +217,14 @@ def _find_parents(team: AskingTeam) -> None:
             team.parents[askers.at(work.errand.life).number] = (None, PROGRAM)
 
 
+def _let_speak(team: AskingTeam) -> None:
+    """An answer that others are shown as a message was said to them, and not to the program."""
+    spoken = {pair.said for pair in team.overheard if pair.whole}
+    for work in team.works:
+        if work.returns is not None and work.returns.heard is None and work.returns.place in spoken:
+            work.returns = None
+
+
 def _return(team: AskingTeam, work: Work) -> HeardAnswer | None:
     """Who heard how an errand ended."""
     one, site = work.errand, work.errand.site
@@ -206,9 +242,11 @@ def _return(team: AskingTeam, work: Work) -> HeardAnswer | None:
         fits = heard_in(_answer(team, inside[-1]), result)
         if fits >= EXACT or (fits > 0 and inside == places):
             return HeardAnswer(place=inside[-1], heard=site.closed, why=IN_RESULT)
+        late = _late(team, work, places)  # the tool may only have said that it began
         done = askers.heard[inside[-1]].ended <= askers.heard[site.closed].begun
-        if inside == places and not site.guessed and done:
+        if late is None and inside == places and not site.guessed and done:
             return HeardAnswer(place=inside[-1], heard=site.closed, why=AFTER_LAST)
+        return late
     return _late(team, work, places)
 
 

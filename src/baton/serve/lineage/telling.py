@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
@@ -10,7 +11,8 @@ from msgspec.structs import replace
 from baton.connect.live.prompts import spoken
 from baton.connect.seen import Link, Seen, SeenAgent, SeenCall, SeenEvent, SeenReward, SeenSession
 from baton.serve.exchange import Exchange, Posted, ReplyChoice, Utterance
-from baton.serve.lineage.askers import HANDS_OVER, Asker, Site
+from baton.serve.lineage.askers import GROWS, HANDS_OVER, Asker, Site
+from baton.serve.lineage.hearing import AS_MESSAGE, INSIDE, Overheard
 from baton.serve.lineage.reading import Heard, texts
 from baton.serve.lineage.team import PROGRAM, PROGRAM_KEY, AskingTeam, HeardAnswer, Work
 from baton.serve.lineage.token_spans import answer_span, use_spans
@@ -22,12 +24,15 @@ GUESSED = "no message names the tool: it is what the agent was told next"
 HEARD_BY_TEAM = "the first answer after several agents were heard"
 UNANSWERED = "no answer was written down"
 _TOLD, _SAID = 0.0, 1.0
+_GIVES_ANSWER = re.compile(
+    r"^(?:final_?(?:answer|result|output)|submit(?:_answer)?|finish|attempt_completion)", re.I
+)
 
 
 def sightings(name: str, team: AskingTeam, posted: Sequence[Posted]) -> Iterator[Seen]:
     """Everything that a session tells."""
-    telling = _Telling(name, team)
     ended = [one for one in posted if one.ended]
+    telling = _Telling(name, team, ended=bool(ended))
     yield telling.session(ended[-1] if ended else None)
     yield from telling.agents()
     for one in team.askers.heard:
@@ -41,7 +46,7 @@ def sightings(name: str, team: AskingTeam, posted: Sequence[Posted]) -> Iterator
 class _Telling:
     """One session on its way into sightings."""
 
-    def __init__(self, name: str, team: AskingTeam) -> None:
+    def __init__(self, name: str, team: AskingTeam, *, ended: bool) -> None:
         self.name = name
         self.team = team
         self.heard = team.askers.heard
@@ -62,23 +67,33 @@ class _Telling:
                 self.returns.setdefault(work.returns.place, []).append((work, work.returns))
                 if work.returns.heard is not None:
                     self.arrive.setdefault(work.returns.heard, []).append((work, work.returns))
+        self.used = {site.key for site in team.askers.sites if site.closed is not None} | set(self.begins)
         for site in team.askers.sites:
             if site.closed is not None and site.result is not None:
                 self.results.setdefault(site.closed, []).append(site)
-        self.final = self._final()
+        self.spoken: dict[int, list[Overheard]] = {}
+        """Place of an answer -> who is shown it."""
+        self.shown: dict[int, list[Overheard]] = {}
+        for pair in team.overheard:
+            self.spoken.setdefault(pair.said, []).append(pair)
+            self.shown.setdefault(pair.heard, []).append(pair)
+        self.final = self._final(ended)
 
-    def _final(self) -> int | None:
+    def _final(self, ended: bool) -> int | None:
         """Place of the answer that ended the session's work: of who leads, or of whoever it handed over to."""
         if self.team.leads:
             return None
         roots = [life for life in self.team.askers.all() if life.number not in self.team.parents]
-        places = [place for life in roots for place in life.heard if self._answers(place)]
-        last = max((place for life in roots for place in life.heard), default=-1)
-        return last if last in places else None
+        last = max((place for life in roots for place in life.heard), default=None)
+        if last is None or (said := self.heard[last].said) is None:
+            return None
+        gives = all(_GIVES_ANSWER.search(use.name) for use in said.uses)
+        return last if not said.uses or gives or (ended and self._ends(last)) else None
 
-    def _answers(self, place: int) -> bool:
+    def _ends(self, place: int) -> bool:
+        """Whether an answer asks for tools that nobody used."""
         said = self.heard[place].said
-        return said is not None and not said.uses
+        return said is not None and not any((place, index) in self.used for index in range(len(said.uses)))
 
     def session(self, ended: Posted | None) -> SeenSession:
         first = self.heard[0] if self.heard else None
@@ -141,7 +156,7 @@ class _Telling:
                 "spawn", f"{one.id}/spawn", by, one, (_TOLD, -1.0), to=agent, why=work.why, t=one.begun,
                 content="\n".join(texts(one.new, "user")) or None,
             )  # fmt: skip
-        elif work.how == "told":
+        elif work.how == "told" and one.place not in self.shown and one.place not in self.arrive:
             yield self._event(
                 "human_intervention", f"{one.id}/told", agent, one, (_TOLD, 0.0), t=one.begun,
                 content="\n".join(texts(one.new, "user")),
@@ -247,10 +262,15 @@ class _Telling:
         spans = use_spans(choice) if choice is not None else [None] * len(one.said.uses)
         for index in range(len(one.said.uses)):
             at += 1
-            yield from self._use(one, agent, index, call, spans[index], links if at == 1 else ())
+            first = links if at == 1 else ()
+            if (one.place in self.returns or one.place == self.final) and self._ends(one.place):
+                words = one.said.uses[index].arguments
+                yield from self._answer(one, agent, call, spans[index], first, words)
+                break
+            yield from self._use(one, agent, index, call, spans[index], first)
         if not one.said.uses:
             span = None if choice is None else answer_span(choice)
-            yield from self._answer(one, agent, call, span, links)
+            yield from self._answer(one, agent, call, span, links, one.said.text)
 
     def _aggregate(
         self, one: Heard, agent: str, call: str, choice: ReplyChoice | None, links: tuple[Link, ...]
@@ -267,8 +287,21 @@ class _Telling:
         )  # fmt: skip
 
     def _arrived(self, one: Heard) -> tuple[Link, ...]:
+        """What the answer depends on: returns that came with the ask, and what the program showed it of others."""
         found = self.arrive.get(one.place, ())
-        return tuple(Link(f"{self.heard[back.place].id}/return", "return", back.why) for _, back in found)
+        links = [Link(f"{self.heard[back.place].id}/return", "return", back.why) for _, back in found]
+        for pair in self.shown.get(one.place, ()):
+            key = f"{self.heard[pair.said].id}/{self._last_word(pair.said)}"
+            links.append(Link(key, "message", AS_MESSAGE if pair.whole else INSIDE))
+        return tuple(links)
+
+    def _last_word(self, place: int) -> str:
+        """What the event of an answer is called."""
+        if place in self.returns:
+            return "return"
+        if any(pair.whole for pair in self.spoken.get(place, ())):
+            return "message"
+        return "stop" if place == self.final else "answer"
 
     def _use(
         self, one: Heard, agent: str, index: int, call: str, span: tuple[int, int] | None, links: tuple[Link, ...]
@@ -321,13 +354,17 @@ class _Telling:
         if following is None:
             return None
         taker = self.team.askers.life(following.place)
-        return None if taker is life else (self.team.key(taker.number), None if taker.named else taker.why)
+        return (
+            None
+            if taker is life
+            else (self.team.key(taker.number), None if taker.named else taker.why or GROWS)
+        )
 
     def _answer(
-        self, one: Heard, agent: str, call: str, span: tuple[int, int] | None, links: tuple[Link, ...]
+        self, one: Heard, agent: str, call: str, span: tuple[int, int] | None, links: tuple[Link, ...], words: str
     ) -> Iterator[Seen]:  # fmt: skip
-        assert one.said is not None
-        known: dict[str, Any] = {"call": call, "span": span, "content": one.said.text, "after": links}
+        """A last word, as text or as the arguments of a tool that gives it."""
+        known: dict[str, Any] = {"call": call, "span": span, "content": words, "after": links}
         at = (_SAID, 1.0)
         back = self.returns.get(one.place, [])
         for number, (work, returned) in enumerate(back):
@@ -337,14 +374,18 @@ class _Telling:
             )
         if back:
             return
-        if one.place == self.final:
+        key = f"{one.id}/{self._last_word(one.place)}"
+        if key.endswith("/message"):
+            heard = {
+                self.team.key(self.team.askers.life(pair.heard).number) for pair in self.spoken[one.place]
+            }
+            to = heard.pop() if len(heard) == 1 else None
             yield self._event(
-                "orchestrator_decision", f"{one.id}/stop", agent, one, at, decision="stop", **known
+                "message", key, agent, one, at, to=to, why=AS_MESSAGE, decision="communicate", **known
             )
         else:
-            yield self._event(
-                "orchestrator_decision", f"{one.id}/answer", agent, one, at, decision="continue", **known
-            )
+            decision: Decision = "stop" if one.place == self.final else "continue"
+            yield self._event("orchestrator_decision", key, agent, one, at, decision=decision, **known)
 
     def end(self, ended: Posted | None) -> Iterator[Seen]:
         """How it ended, where no answer of the one who leads says it."""
