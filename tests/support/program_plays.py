@@ -50,7 +50,7 @@ class PlayBackend:
         self._numbers = itertools.count(1)
         self._uses = itertools.count(1)
 
-    async def reply(self, ask: Ask, *, key: str, growth: GrownAsk | None) -> Reply:  # noqa: ARG002
+    async def reply(self, ask: Ask, *, key: str, growth: GrownAsk | None) -> Reply:
         who = self._who(ask)
         if who is None:
             heads = [message.text[:200] for message in ask.messages]
@@ -83,7 +83,11 @@ class PlayBackend:
             for name in _WHO.findall(message.text):
                 if name in self.plays:
                     return str(name)
-        return "lead" if "lead" in self.plays and "assistant" not in {m.speaker for m in ask.messages[:1]} else None
+        return (
+            "lead"
+            if "lead" in self.plays and "assistant" not in {m.speaker for m in ask.messages[:1]}
+            else None
+        )
 
 
 def _shown(ask: Ask) -> str:
@@ -125,7 +129,8 @@ PROGRAMS: dict[str, Program] = {
         file="openai_agents_tools.py", env="openai_agents",
         plays={
             "lead": [
-                [("ask_scout", {"input": "How old is the harbour?"}), ("ask_scout", {"input": "How old is the harbour?"}),
+                [("ask_scout", {"input": "How old is the harbour?"}),
+                 ("ask_scout", {"input": "How old is the harbour?"}),
                  ("ask_judge", {"input": "Is it older than the bridge?"})],
                 [("ask_judge", {"input": "And the tower?"})],
                 "All are old.",
@@ -157,7 +162,8 @@ PROGRAMS: dict[str, Program] = {
     "LangGraph, Send": Program(
         file="langgraph_send.py", env="langgraph",
         plays={
-            "planner": ["rivers; lakes; rivers"], "worker": ["There are many ($n)."], "merger": ["Water is everywhere."],
+            "planner": ["rivers; lakes; rivers"], "worker": ["There are many ($n)."],
+            "merger": ["Water is everywhere."],
         },
         spawns=(("program", "planner"), ("program", "worker"), ("program", "worker"), ("program", "worker"),
                 ("program", "merger")),

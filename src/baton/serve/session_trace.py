@@ -12,6 +12,7 @@ from baton.connect.assembly.building import trace_id_of
 from baton.connect.import_report import ImportReport
 from baton.serve.exchange import Exchange, Posted
 from baton.serve.journal import SpansLine
+from baton.serve.lineage.otel import named_by_spans
 from baton.serve.lineage.team import team_of
 from baton.serve.lineage.telling import sightings
 from baton.trace.trace import Header, Trace
@@ -22,7 +23,7 @@ KIND = "serve"
 def session_trace(
     exchanges: Sequence[Exchange],
     posted: Sequence[Posted] = (),
-    spans: Sequence[SpansLine] = (),  # noqa: ARG001
+    spans: Sequence[SpansLine] = (),
     *,
     name: str,
     about: Mapping[str, Any] | None = None,
@@ -39,7 +40,8 @@ def session_trace(
         trace_id = trace_id_of(KIND, name)
         return Trace(header=Header(trace_id=trace_id, task_id=trace_id, system="baton serve"), finished=ended)
     assembler = Assembler(KIND, told, live=True)
-    assembler.see(sightings(name, team_of(exchanges), posted))
+    team = team_of(exchanges, named_by_spans(exchanges, spans, told))
+    assembler.see(sightings(name, team, posted))
     (trace,) = assembler.traces()
     if not about:
         return trace

@@ -28,7 +28,10 @@ scout = AssistantAgent(
     tools=[lookup], reflect_on_tool_use=True,
 )  # fmt: skip
 judge = AssistantAgent(
-    "judge", client(), description="Ask the judge.", system_message="You are the judge. Weigh what you are told."
+    "judge",
+    client(),
+    description="Ask the judge.",
+    system_message="You are the judge. Weigh what you are told.",
 )
 lead = AssistantAgent(
     "lead", client(parallel=False), system_message="You are the lead. Let others work.",

@@ -46,5 +46,7 @@ def improve(text: str) -> str:
     return str(subgraph.invoke({"messages": [told]})["messages"][-1].content)
 
 
-lead = create_agent(model, [research, improve], name="lead", system_prompt="You are the lead. Let others work.")
+lead = create_agent(
+    model, [research, improve], name="lead", system_prompt="You are the lead. Let others work."
+)
 print(lead.invoke({"messages": [HumanMessage(sys.argv[1])]})["messages"][-1].content)

@@ -18,7 +18,9 @@ class Verdict(BaseModel):
 
 
 scout = Agent(model, name="scout", instructions="You are the scout. Look things up.")
-judge = Agent(model, name="judge", instructions="You are the judge. Weigh what you are told.", output_type=Verdict)
+judge = Agent(
+    model, name="judge", instructions="You are the judge. Weigh what you are told.", output_type=Verdict
+)
 lead = Agent(model, name="lead", instructions="You are the lead. Let others work.")
 
 

@@ -7,7 +7,8 @@ from strands import Agent, tool
 from strands.models.openai import OpenAIModel
 
 model = OpenAIModel(
-    client_args={"base_url": os.environ["OPENAI_BASE_URL"], "api_key": os.environ["OPENAI_API_KEY"]}, model_id="any"
+    client_args={"base_url": os.environ["OPENAI_BASE_URL"], "api_key": os.environ["OPENAI_API_KEY"]},
+    model_id="any",
 )
 
 
@@ -31,7 +32,10 @@ def research(question: str) -> str:
 def weigh(claim: str, with_care: bool = True) -> str:
     """Let the judge weigh something."""
     judge = Agent(
-        model=model, name="judge", system_prompt="You are the judge. Weigh what you are told.", callback_handler=None
+        model=model,
+        name="judge",
+        system_prompt="You are the judge. Weigh what you are told.",
+        callback_handler=None,
     )
     return str(judge(f"Is this right? {claim}" + (" Take care." if with_care else "")))
 

@@ -142,7 +142,11 @@ class Askers:
         return self._handed(one) or self._new()
 
     def _take_over(self, one: Heard, life: Asker) -> None:
-        """A named agent that goes on in another's conversation was handed it, where a tool says so."""
+        """A named agent that goes on in another's conversation was handed it, where a span or a tool says so."""
+        if not life.heard and life.named is not None and life.named.given_by in self._named:
+            giver = self.askers[self._named[life.named.given_by]]
+            life.from_life, life.thread = giver.number, giver.thread
+            return
         if one.before is None or life.heard or life.named is None or life.named.parent is not None:
             return
         giver = self.askers[self.of[one.before]]

@@ -87,6 +87,7 @@ class Beginnings:
         self.askers = askers
         self.errands = found
         self.taken: dict[tuple[int, int], list[Errand]] = {}
+        self._by_use = {site.use.id: site for site in askers.sites}
         self._index = _Index(askers.sites)
         for one in found:
             self._begin(one)
@@ -112,6 +113,11 @@ class Beginnings:
         if one.first and life.from_life is not None:
             return  # it was handed the conversation
         parent = None if life.named is None else life.named.parent
+        use = None if life.named is None or not one.first else self._by_use.get(life.named.use or "")
+        if use is not None:
+            self._take(one, use, EXACT)
+            one.why = None
+            return
         best: tuple[tuple[float, ...], float, Site] | None = None
         for site in self._candidates(one, life, parent):
             fits = likeness(site.asked, one.told)

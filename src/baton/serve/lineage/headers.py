@@ -17,6 +17,10 @@ class Named(Struct, frozen=True, kw_only=True):
     role: str | None = None
     by: str = ""
     """Which header said so."""
+    use: str | None = None
+    """Id of the tool use that began it."""
+    given_by: str | None = None
+    """The agent that handed its conversation over to it."""
 
 
 WANTED = (

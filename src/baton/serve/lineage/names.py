@@ -11,6 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from baton.serve.lineage.askers import HANDS_OVER, Asker, Askers, Site
+from baton.serve.lineage.reading import texts
 
 if TYPE_CHECKING:
     from baton.serve.lineage.team import Work
@@ -57,8 +58,17 @@ _STOPS = {
     "tasked",
     "helping",
 }
-_EMPTY = {"helpful assistant", "assistant", "helpful", "ai assistant", "agent", "helpful agent"}
+_EMPTY = {
+    "helpful assistant",
+    "assistant",
+    "helpful",
+    "ai assistant",
+    "agent",
+    "helpful agent",
+    "expert assistant",
+}
 MAIN = "main"
+_HEAD = 600  # characters of an instruction in which it says whom it is for
 
 
 class Names:
@@ -78,7 +88,7 @@ class Names:
             name = None if named is None else named.name
             role = None if named is None else named.role
             asked = self._asked(work, life)
-            by_instruction = _instructed(self._lives.system(life))
+            by_instruction = self._instructed(life, parents)
             if name is None:
                 name = asked[0] or by_instruction or asked[2]
             if role is None:
@@ -89,6 +99,18 @@ class Names:
                 name = MAIN
             self.name[life.number] = name or "agent"
             self.role[life.number] = role or self.name[life.number]
+
+    def _instructed(self, life: Asker, parents: dict[int, tuple[int | None, str | None]]) -> str | None:
+        """What its instruction calls it, or its task; one that its parent has, too, tells nobody apart."""
+        first = self._askers.heard[life.heard[0]]
+        named = _NAMED.search(first.system[:_HEAD]) or _NAMED.search(
+            " ".join(texts(first.talk, "user"))[:_HEAD]
+        )
+        if named is not None:
+            return named[1]
+        above = parents.get(life.number, (None, None))[0]
+        own = _who(first.system)
+        return None if above is not None and own == _who(self._askers.system(self._askers.at(above))) else own
 
     def _asked(self, work: Work, life: Asker) -> tuple[str | None, str | None, str | None]:
         """What the tool that began it calls it, its kind, and what the tool itself is called."""
@@ -121,12 +143,8 @@ def _by_tool(site: Site) -> tuple[str | None, str | None, str | None]:
     return None, None, own
 
 
-def _instructed(system: str) -> str | None:
-    head = system[:600]
-    found = _NAMED.search(head)
-    if found is not None:
-        return found[1]
-    found = _YOU_ARE.search(head)
+def _who(system: str) -> str | None:
+    found = _YOU_ARE.search(system[:_HEAD])
     if found is None:
         return None
     words: list[str] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
@@ -100,6 +101,11 @@ class _Telling:
         asked = [] if first is None else texts(first.talk, "user")
         begun = [one.begun for one in self.heard if one.begun > 0]
         meta: dict[str, Any] = {"dialects": sorted({one.exchange.ask.dialect for one in self.heard})}
+        by = Counter(
+            "words" if one.named is None else one.named.by
+            for one in map(self.team.askers.life, range(len(self.heard)))
+        )
+        meta["asked_by"] = dict(by)
         rules = {
             name: rule
             for one in self.heard
