@@ -1,4 +1,4 @@
-"""How well spawns and returns are found from prompts alone: made-up programs by kind of difficulty, against their truth.
+"""How well spawns and returns are found from prompts alone: made-up programs by kind of difficulty, with their truth.
 
     python benchmarks/lineage.py                    # 25 cases of each kind and 200 mixed ones
     python benchmarks/lineage.py --cases 5 --kind retries
@@ -76,7 +76,9 @@ def _same_tool(said: Site | None, true: Site | None) -> bool:
         return said is true
     if said is true:
         return True
-    words = [(site.place, site.use.name, site.asked, site.result and site.result.text) for site in (said, true)]
+    words = [
+        (site.place, site.use.name, site.asked, site.result and site.result.text) for site in (said, true)
+    ]
     return words[0] == words[1]
 
 
@@ -116,7 +118,9 @@ def table(rows: Iterable[tuple[str, Score]]) -> Iterable[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--cases", type=int, default=25, help="of each kind; eight times as many mixed ones")
     parser.add_argument("--kind", choices=[*KINDS, MIXED], help="one kind only")
     parser.add_argument("--seed", type=int, default=0, help="where seeds begin")

@@ -88,13 +88,14 @@ _MIXABLE = (
     "languages",
 )  # fmt: skip
 
-_WORDS = {
-    "en": "find weigh river price model count garden seven report check old table north paper train light open city".split(),
-    "de": "Prüfe Straße Gebühr zähle Bücher größte Übersicht Land Frage schnell süß Zug".split(),
-    "zh": "查找 价格 城市 报告 计算 最大 河流 表格 模型 花园 检查 北方".split(),
-    "ar": "ابحث سعر مدينة تقرير احسب أكبر نهر جدول نموذج حديقة".split(),
-    "mix": "🙂 naïve Ωmega ключ データ 파일 café x² ‘quoted’ \"said\" \\back {brace}".split(),
-}  # fmt: skip
+_TONGUES = {
+    "en": "find weigh river price model count garden seven report check old table north paper train open city",
+    "de": "Prüfe Straße Gebühr zähle Bücher größte Übersicht Land Frage schnell süß Zug",
+    "zh": "查找 价格 城市 报告 计算 最大 河流 表格 模型 花园 检查 北方",
+    "ar": "ابحث سعر مدينة تقرير احسب أكبر نهر جدول نموذج حديقة",
+    "mix": '🙂 naïve Ωmega ключ データ 파일 café x² ‘quoted’ "said" \\back {brace}',
+}
+_WORDS = {tongue: words.split() for tongue, words in _TONGUES.items()}
 _ROLES = ("researcher", "writer", "checker", "planner", "reader", "counter", "critic", "coder", "clerk")
 _TEMPLATES = (
     "{}",
@@ -235,16 +236,22 @@ class _Program:
 
     def text(self, words: int) -> str:
         tongue = self.chance.choice(list(_WORDS)) if self.trait.languages else "en"
-        return " ".join(self.chance.choice(_WORDS[tongue]) for _ in range(words)) + f" {self.chance.randrange(10**5)}"
+        return (
+            " ".join(self.chance.choice(_WORDS[tongue]) for _ in range(words))
+            + f" {self.chance.randrange(10**5)}"
+        )
 
     def task(self) -> str:
         if self.trait.short:
-            return self.chance.choice(("Paris", "42", "a", "x1", "Rome?", "go", "B")) + str(self.chance.randrange(99))
+            return self.chance.choice(("Paris", "42", "a", "x1", "Rome?", "go", "B")) + str(
+                self.chance.randrange(99)
+            )
         return self.text(self.chance.randrange(5, 30))
 
     def use(self, name: str, arguments: dict[str, Any]) -> ToolAsk:
         self.uses += 1
-        return ToolAsk(id=f"u{self.uses}", name=name, arguments=json.dumps(arguments, ensure_ascii=self.chance.random() < 0.5))
+        text = json.dumps(arguments, ensure_ascii=self.chance.random() < 0.5)
+        return ToolAsk(id=f"u{self.uses}", name=name, arguments=text)
 
     def name(self) -> str:
         self.agents += 1
@@ -306,7 +313,9 @@ class _Program:
             if depth and self.chance.random() < 0.75:
                 wanted = self.delegation(known, own_task)
             else:
-                wanted = [("lookup", {"q": self.noise(own_task)}, None) for _ in range(self.chance.randrange(1, 3))]
+                wanted = [
+                    ("lookup", {"q": self.noise(own_task)}, None) for _ in range(self.chance.randrange(1, 3))
+                ]
             uses = [self.use(name, arguments) for name, arguments, _ in wanted]
             words = self.text(4) if self.chance.random() < 0.5 else ""
             yield from self.ask(me, messages, _says(words, *uses), tools)
@@ -383,16 +392,22 @@ class _Program:
         if self.trait.cut and len(answer) > 30:
             answer = answer[: self.chance.randrange(20, len(answer))]
         if self.trait.wrapped:
-            return self.chance.choice((f"Result: {answer}\n(done)", json.dumps({"output": answer, "ok": True}), answer))
+            return self.chance.choice(
+                (f"Result: {answer}\n(done)", json.dumps({"output": answer, "ok": True}), answer)
+            )
         return answer
 
     def compact(self, me: str) -> Steps:
         messages, role, tools = self.memory[me]
-        asked = Utterance(speaker="user", text="Write a summary of everything so far, so that you can go on from it.")
+        asked = Utterance(
+            speaker="user", text="Write a summary of everything so far, so that you can go on from it."
+        )
         summary = "So far: " + self.text(25)
         yield from self.ask(me, [*messages, asked], _says(summary), tools)
         head = [message for message in messages[:1] if message.speaker == "system"]
-        on = Utterance(speaker="user", text=f"This conversation goes on from an earlier one. {summary}\nGo on.")
+        on = Utterance(
+            speaker="user", text=f"This conversation goes on from an earlier one. {summary}\nGo on."
+        )
         self.memory[me] = ([*head, on], role, tools)
 
     # -- programs ---------------------------------------------------------------------------------
@@ -467,7 +482,9 @@ def made_team(kind: str, seed: int) -> MadeTeam:
     trait = KINDS.get(kind)
     if trait is None:
         names = chance.sample(_MIXABLE, chance.randrange(2, 5))
-        trait = Trait(depth=chance.randrange(1, 4), width=chance.randrange(1, 5), **dict.fromkeys(names, True))
+        trait = Trait(
+            depth=chance.randrange(1, 4), width=chance.randrange(1, 5), **dict.fromkeys(names, True)
+        )
     program = _Program(trait, chance)
     clock = _Clock(chance, program.truth)
     clock.run(program.main())

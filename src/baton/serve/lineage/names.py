@@ -75,7 +75,7 @@ class Names:
     """Name and role of each life."""
 
     def __init__(self, askers: Askers) -> None:
-        self._lives = askers
+        self._askers = askers
         self.name: dict[int, str] = {}
         self.role: dict[int, str | None] = {}
 
@@ -83,7 +83,7 @@ class Names:
         for work in works:
             if not work.errand.first:
                 continue
-            life = self._lives.at(work.errand.life)
+            life = self._askers.at(work.errand.life)
             named = life.named
             name = None if named is None else named.name
             role = None if named is None else named.role
@@ -115,9 +115,9 @@ class Names:
     def _asked(self, work: Work, life: Asker) -> tuple[str | None, str | None, str | None]:
         """What the tool that began it calls it, its kind, and what the tool itself is called."""
         if work.how == "handover" and life.from_life is not None:
-            giver = self._lives.at(life.from_life)
+            giver = self._askers.at(life.from_life)
             before = [place for place in giver.heard if place < work.errand.place]
-            said = self._lives.heard[before[-1]].said if before else None
+            said = self._askers.heard[before[-1]].said if before else None
             for use in () if said is None else said.uses:
                 if found := HANDS_OVER.match(use.name):
                     return found[1], found[1], None
