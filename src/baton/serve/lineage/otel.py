@@ -32,9 +32,9 @@ def named_by_spans(
     """Place of an exchange, by arrival -> the agent that its spans name."""
     parents = {}
     for place, exchange in enumerate(sorted(exchanges, key=lambda one: one.number)):
-        found = _TRACEPARENT.fullmatch(exchange.headers.get("traceparent", "").strip().lower())
-        if found is not None:
-            parents[place] = (found[1], found[2])
+        given = _TRACEPARENT.fullmatch(exchange.headers.get("traceparent", "").strip().lower())
+        if given is not None:
+            parents[place] = (given[1], given[2])
     if not parents:
         return {}
     traces = _read(lines, report)
