@@ -16,7 +16,7 @@ AS_MESSAGE = "its answer is, word for word, a message in the prompt of the other
 INSIDE = "its answer stands in the prompt of the other"
 
 
-class Overheard(Struct, frozen=True):
+class ShownAnswer(Struct, frozen=True):
     """An answer and the ask that shows it to another agent."""
 
     said: int
@@ -26,9 +26,9 @@ class Overheard(Struct, frozen=True):
     """The answer is a message of its own."""
 
 
-def overheard(askers: Askers) -> list[Overheard]:
+def overheard(askers: Askers) -> list[ShownAnswer]:
     """Each answer once for each agent that is shown it, where it is shown first."""
-    found: dict[tuple[int, int], Overheard] = {}
+    found: dict[tuple[int, int], ShownAnswer] = {}
     by_start: dict[str, list[int]] = {}
     answers: dict[int, str] = {}
     for one in askers.heard:
@@ -36,7 +36,7 @@ def overheard(askers: Askers) -> list[Overheard]:
         for text in texts(one.new, "user"):
             for said in _standing_in(text, by_start, answers):
                 if askers.life(said).number != life:
-                    pair = Overheard(said=said, heard=one.place, whole=_is_whole(answers[said], text))
+                    pair = ShownAnswer(said=said, heard=one.place, whole=_is_whole(answers[said], text))
                     found.setdefault((said, life), pair)
         if one.said is not None and not one.said.uses and len(answer := plain(one.said.text)) >= SHORT:
             answers[one.place] = answer

@@ -10,7 +10,7 @@ from baton.serve.exchange import Exchange
 from baton.serve.lineage.askers import Asker, Askers
 from baton.serve.lineage.begins import SHARED, Beginnings, Errand, errands
 from baton.serve.lineage.headers import Named, named
-from baton.serve.lineage.hearing import Overheard, overheard
+from baton.serve.lineage.hearing import ShownAnswer, overheard
 from baton.serve.lineage.names import Names
 from baton.serve.lineage.reading import alike, plain, read
 from baton.serve.lineage.words import EXACT, SHORT, heard_in, values
@@ -61,7 +61,7 @@ class AskingTeam(Struct):
     """Asker -> life of its parent (None: the program), and why; those with no parent are not in it."""
     leads: bool
     """The program itself leads: several agents begin by nobody's asking."""
-    overheard: list[Overheard] = field(default_factory=list)
+    overheard: list[ShownAnswer] = field(default_factory=list)
     """Answers that agents were shown by the program."""
     unsure: dict[int, str] = field(default_factory=dict)
     """Asker -> why nothing was concluded."""

@@ -13,7 +13,7 @@ from baton.connect.live.prompts import spoken
 from baton.connect.seen import Link, Seen, SeenAgent, SeenCall, SeenEvent, SeenReward, SeenSession
 from baton.serve.exchange import Exchange, Posted, ReplyChoice, Utterance
 from baton.serve.lineage.askers import GROWS, HANDS_OVER, Asker, Site
-from baton.serve.lineage.hearing import AS_MESSAGE, INSIDE, Overheard
+from baton.serve.lineage.hearing import AS_MESSAGE, INSIDE, ShownAnswer
 from baton.serve.lineage.reading import Heard, texts
 from baton.serve.lineage.team import PROGRAM, PROGRAM_KEY, AskingTeam, HeardAnswer, Work
 from baton.serve.lineage.token_spans import answer_span, use_spans
@@ -72,9 +72,9 @@ class _Telling:
         for site in team.askers.sites:
             if site.closed is not None and site.result is not None:
                 self.results.setdefault(site.closed, []).append(site)
-        self.spoken: dict[int, list[Overheard]] = {}
+        self.spoken: dict[int, list[ShownAnswer]] = {}
         """Place of an answer -> who is shown it."""
-        self.shown: dict[int, list[Overheard]] = {}
+        self.shown: dict[int, list[ShownAnswer]] = {}
         for pair in team.overheard:
             self.spoken.setdefault(pair.said, []).append(pair)
             self.shown.setdefault(pair.heard, []).append(pair)
