@@ -101,7 +101,7 @@ def played(shapes: list[Any], seed: int, at: float) -> list[Ask]:
     return asks
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(SHAPES, st.integers(0, 2**32), st.integers(0, 2**32))
 def test_another_clock_other_random_numbers_and_another_order_change_nothing(
     shapes: list[Any], one: int, other: int
@@ -115,7 +115,7 @@ def test_another_clock_other_random_numbers_and_another_order_change_nothing(
     assert found.left == []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(SHAPES, st.integers(0, 2**32), st.data())
 def test_a_word_that_differs_is_a_miss_and_the_first_one_is_named(
     shapes: list[Any], seed: int, data: st.DataObject
@@ -139,7 +139,7 @@ def test_a_word_that_differs_is_a_miss_and_the_first_one_is_named(
     assert said.index(word) < said.index("another")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=12), st.randoms(use_true_random=False))
 def test_equal_questions_are_interchangeable_and_no_answer_is_given_twice(
     kinds: list[int], draw: random.Random

@@ -1,4 +1,4 @@
-"""`baton fork TRACE --at EVENT ...`: what would have happened if one thing had been different."""
+"""`baton fork`: what would have happened if one thing had been different, in a trace or in a program's session."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 from baton.cli import add_policy, add_trace, add_trust
 from baton.cli.printing import remark, say
+from baton.cli.program_words import add_engine, add_program, add_replay, program_of, refuse_program_options
 from baton.compose.again import team_again
 from baton.compose.python_runs import parse_action
 from baton.compose.reached import uncounted_usage
@@ -26,6 +27,8 @@ from baton.trace.trace import Trace
 from baton.view.terminal.run_lines import describe
 from baton.view.text import printable, tokens_said
 
+RUNS_PROGRAM = True
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
@@ -33,10 +36,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "  baton fork runs/sum --at worker2#2 --replace 0 --out runs/sum-fork\n"
         '  baton fork runs/sum --at orchestrator#1 --do "stop I do not know" --out stopped.jsonl\n'
         "  baton fork runs/sum --bar worker3 --out without.jsonl\n"
-        '  baton fork runs/flagship --trace after-0 --at orchestrator#1 --do "stop none" --out trained.jsonl'
+        '  baton fork runs/flagship --trace after-0 --at orchestrator#1 --do "stop none" --out trained.jsonl\n'
+        '  baton fork runs/mine --session main --at 3 --replace "Paris" -- python my_agent.py\n\n'
+        "After -- stands a program that `baton serve` recorded: it is run once more, with one answer different."
     )
-    add_trace(parser, "a trace that `baton run` or `baton train` made")
-    parser.add_argument("--at", metavar="EVENT", help="the event that is different (see `baton show`)")
+    add_trace(parser, "a trace that `baton run` or `baton train` made, or a session that `baton serve` kept")
+    add_program(parser, "the recorded program, to be run with one answer different")
+    parser.add_argument(
+        "--at",
+        metavar="EVENT",
+        help="the event that is different (see `baton show`); of a program, also a call",
+    )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--replace", metavar="TEXT", help="its content is this")
     what.add_argument("--blank", action="store_true", help="its content is empty")
@@ -46,6 +56,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     what.add_argument("--force", nargs="?", const="", help=argparse.SUPPRESS)  # what --do was called in 0.2
     what.add_argument("--bar", metavar="AGENT", help="this agent cannot be spawned")
+    what.add_argument(
+        "--replace-tool", nargs=2, metavar=("NAME", "JSON"), help="with --: it asks for this tool instead"
+    )
+    what.add_argument("--reply", metavar="FILE", help="with --: the answer is in a file, as text or .json")
+    what.add_argument("--redraw", action="store_true", help="with --: the answer is drawn anew")
     parser.add_argument(
         "--person", metavar="NAME", help="a person makes the change: it is written as an intervention"
     )
@@ -53,14 +68,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--replicate", type=int, default=0, metavar="N", help="other random draws for what runs anew"
     )
     add_policy(parser)
+    add_engine(parser)
+    add_replay(parser)
     add_trust(parser)
     parser.add_argument("--allow-impure", action="store_true", help="let tools act on the world again")
     parser.add_argument(
-        "--out", metavar="PATH", required=True, help="where the fork goes: DIR, .jsonl or .db"
+        "--out",
+        metavar="PATH",
+        help="where the fork goes: DIR, .jsonl or .db; with --, DIR (default: beside the session)",
     )
 
 
 def run(args: argparse.Namespace) -> int:
+    program = program_of(args)
+    if program is not None:
+        from baton.cli.program_fork import run_program_fork
+
+        return run_program_fork(args, program)
+    refuse_program_options(args, "replace_tool", "reply", "redraw", "engine")
+    if args.out is None:
+        raise UsageError("where does the fork go? Type: --out DIR, for example --out runs/fork")
     trace = one_trace(args.path, args.trace)
     changes = [_intervention(args)]
     out = store_path(args.out)

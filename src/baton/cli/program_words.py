@@ -6,6 +6,9 @@ import argparse
 
 from baton.cli import add_repeated
 from baton.errors import UsageError
+from baton.registry import TRUST
+from baton.serve.backend import Backend
+from baton.serve.journal import KeptSession
 
 
 def add_program(parser: argparse.ArgumentParser, about: str) -> None:
@@ -28,6 +31,38 @@ def add_replay(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="with --: what the program writes into its folder is gone afterwards (Linux)",
     )
+
+
+def add_engine(parser: argparse.ArgumentParser) -> None:
+    """Who answers what no recording has."""
+    parser.add_argument(
+        "--engine",
+        metavar="SPEC",
+        help="with --: who answers what is new (default: who answered the session)",
+    )
+
+
+def read_engine(args: argparse.Namespace, session: KeptSession) -> Backend:
+    """The backend that answers what is new: the one that is named, else the one of the recording."""
+    from baton.serve.backends import make_backend
+
+    if args.engine is not None:
+        return make_backend(args.engine)
+    recorded = session.about.get("engine")
+    if not isinstance(recorded, str):
+        raise UsageError("the recording does not say who answered it. Name an engine: --engine SPEC")
+    if not args.trust and not _is_harmless(recorded):
+        raise UsageError(
+            f"the recording was answered by {recorded!r}, which imports a module or asks a server. If you trust it, "
+            f"type: {TRUST}. Otherwise name an engine: --engine SPEC"
+        )
+    return make_backend(recorded)
+
+
+def _is_harmless(spec: str) -> bool:
+    """Whether a specification in a file of somebody else's can neither import code nor reach a server."""
+    kind, _, rest = spec.partition(":")
+    return kind == "torch" or (kind == "scripted" and (rest in ("", "echo") or rest.endswith(".jsonl")))
 
 
 def program_of(args: argparse.Namespace) -> list[str] | None:

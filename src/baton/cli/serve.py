@@ -6,18 +6,16 @@ import argparse
 import shlex
 import signal
 import threading
-import time
 from pathlib import Path
 
 from baton.cli import add_repeated
 from baton.cli.printing import remark, say
 from baton.errors import UsageError
 from baton.serve.backends import BACKEND_FORMS, make_backend
-from baton.serve.exchange import Posted
 from baton.serve.following import rebuild
 from baton.serve.journal import FOLDER, journal_path
 from baton.serve.limits import ClientLimits, SessionLimits
-from baton.serve.program_run import ProgramRun, run_program_here
+from baton.serve.program_session import run_session
 from baton.serve.server import DEFAULT_PORT, Serving
 from baton.serve.session_keys import check_name
 from baton.settings import convert
@@ -89,6 +87,7 @@ def run(args: argparse.Namespace) -> int:
         port=port,
         limits=limits,
         seed=str(args.seed),
+        about={"engine": args.engine, "seed": str(args.seed)},
         client_limits=ClientLimits(body_bytes=args.max_megabytes * 2**20),
     ) as serving:
         return _run_one(serving, name, command) if command else _serve(serving)
@@ -117,8 +116,7 @@ def _run_one(serving: Serving, name: str, command: list[str]) -> int:
     session = serving.session(name)
     if session.exchanges:
         raise UsageError(f"the session {name!r} has calls already. Give another: --session NAME")
-    done = run_program_here(command, address=serving.address, session=name, passing_on=True, stdin="inherit")
-    serving.call(_post_end(serving, name, done))
+    done = run_session(serving, name, command, passing_on=True, stdin="inherit")
     ended = serving.end_session(name)
     trace = serving.out / f"{name}.jsonl"
     remark(
@@ -132,12 +130,6 @@ def _run_one(serving: Serving, name: str, command: list[str]) -> int:
             f"Point it at BATON_SESSION_URL, {serving.address}/s/{name}"
         )
     return done.exit_code if done.exit_code >= 0 else 128 - done.exit_code
-
-
-async def _post_end(serving: Serving, name: str, done: ProgramRun) -> None:
-    status = "cut" if done.cut is not None else "failed" if done.failed else "ok"
-    posted = Posted(session=name, ended=True, status=status, answer=done.text, at=time.time())  # type: ignore[arg-type]
-    serving.session(name).post(posted)
 
 
 def _rebuild(out: Path) -> int:

@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import socket
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -52,13 +52,17 @@ class Serving:
         client_limits: ClientLimits | None = None,
         seed: str = "0",
         traces: bool = True,
+        about: Mapping[str, Any] | None = None,
     ) -> None:
-        """`limits` and `seed` are those of sessions that nobody opened before. `traces`: write them as they come."""
+        """`about` is said of every session in its trace.
+
+        `limits` and `seed` are those of sessions that nobody opened before. `traces`: write them as they come."""
         self.out = out
         self.backend = backend
         self.limits = (limits or SessionLimits()).check()
         self.client_limits = client_limits or ClientLimits()
         self.seed = seed
+        self.about = dict(about or {})
         self.complaints: list[str] = []
         """The first few refusals, in words."""
         self.refusals = 0
@@ -135,6 +139,7 @@ class Serving:
             limits=limits or self.limits,
             seed=self.seed if seed is None else seed,
             group=group,
+            about=self.about,
         )
         self._sessions[name] = made
         return made

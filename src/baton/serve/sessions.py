@@ -40,10 +40,12 @@ class ProgramSession:
         limits: SessionLimits | None = None,
         seed: str = "0",
         group: str | None = None,
+        about: Mapping[str, Any] | None = None,
     ) -> None:
         """`seed` and `group` name the random stream: sessions alike in both draw alike. None: a group of its own."""
         self.name = name
         self.backend = backend
+        self._about = dict(about or {})
         self.journal = SessionJournal(journal_path(out, name))
         self.spending = Spending(limits or SessionLimits())
         self._stream = f"{seed}/{name if group is None else group}"
@@ -107,6 +109,7 @@ class ProgramSession:
             choice=0 if grown is None else grown.choice,
             begun=time.time(),
         )
+        self.tell(self._about)
         self._write(lambda: self.journal.asked(exchange, messages, tools))
         self._same.setdefault(digest, []).append(exchange.id)
         self._conversation[exchange.id] = conversation

@@ -71,13 +71,13 @@ def miss_said(miss: Miss, number: int, masks: Masks) -> str:
             f"{head}which has {place_said(before)} [-{_short(before.text)}-] where this one has "
             f"{place_said(after)} {{+{_short(after.text)}+}}"
         )
-    return f"{head}which differs in {place_said(before)}: {inline(*_masked(before, after, masks))}"
+    return f"{head}which differs in {place_said(before)}: {differing(before.text, after.text, masks)}"
 
 
-def _masked(before: QuestionPiece, after: QuestionPiece, masks: Masks) -> tuple[str, str]:
-    """Both texts without what may differ; as they are, where nothing else does."""
-    one, other = (_told(piece.text, masks) for piece in (before, after))
-    return (one, other) if one != other else (before.text, after.text)
+def differing(before: str, after: str, masks: Masks) -> str:
+    """What differs in two texts beside what may; where nothing else does, that."""
+    one, other = _told(before, masks), _told(after, masks)
+    return inline(one, other) if one != other else inline(before, after)
 
 
 def _told(text: str, masks: Masks) -> str:

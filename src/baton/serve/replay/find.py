@@ -9,6 +9,7 @@ from baton.errors import UsageError, nearest
 from baton.serve.exchange import Exchange
 from baton.serve.journal import FOLDER, SUFFIX, KeptSession, read_session
 from baton.serve.session_keys import check_name
+from baton.trace.trace import Trace
 
 _LEAST = 4
 """Characters of an id that name it, where they are those of one alone."""
@@ -72,6 +73,16 @@ def find_call(session: KeptSession, at: str, *, of_event: dict[str, str] | None 
         f"session {look} has no call {at!r}. Give its number from 1 to {len(exchanges)}, its id, or an event of its "
         f"trace. {nearest(at, known)}"
     )
+
+
+def exchange_of_events(trace: Trace) -> dict[str, str]:
+    """Event or call of a session's trace -> id of the exchange that said it."""
+    calls: dict[str, str] = {}
+    for event in trace.events:
+        told = event.extra.get("call_extra")
+        if event.call is not None and isinstance(told, dict) and "exchange" in told:
+            calls[event.call] = str(told["exchange"])
+    return calls | {event.id: calls[event.call] for event in trace.events if event.call in calls}
 
 
 def answered(session: KeptSession) -> list[Exchange]:

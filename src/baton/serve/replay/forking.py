@@ -36,6 +36,8 @@ class ForkedProgram(Struct, frozen=True, kw_only=True):
     run: ProgramRun
     calls_reused: int
     calls_run: int
+    calls_changed: int
+    """Whose answer was given in the place of the recorded one: 1, unless the call did not come up."""
     tokens_reused: int
     tokens_run: int
     not_asked: tuple[Exchange, ...]
@@ -45,7 +47,7 @@ class ForkedProgram(Struct, frozen=True, kw_only=True):
     @property
     def share_reused(self) -> float:
         """Of its calls."""
-        return self.calls_reused / max(1, self.calls_reused + self.calls_run)
+        return self.calls_reused / max(1, self.calls_reused + self.calls_run + self.calls_changed)
 
 
 class ProgramFork(Struct, frozen=True, kw_only=True):
@@ -193,13 +195,14 @@ def forking_backend(
 
 def told_of(name: str, run: ProgramRun, backend: RecordedBackend) -> ForkedProgram:
     """What a fork took."""
-    reused = [one for one in backend.given if one.match is not None]
+    reused = [one for one in backend.given if one.match is not None and not one.changed]
     ran = [one for one in backend.given if one.match is None]
     return ForkedProgram(
         name=name,
         run=run,
         calls_reused=len(reused),
         calls_run=len(ran),
+        calls_changed=sum(one.changed and one.match is not None for one in backend.given),
         tokens_reused=sum(one.tokens or 0 for one in reused),
         tokens_run=sum(one.tokens or 0 for one in ran),
         not_asked=tuple(backend.matcher.left),

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from baton.serve.exchange import Posted
 from baton.serve.program_run import ProgramRun
-from baton.serve.replay.difference import inline
+from baton.serve.replay.difference import differing
 from baton.serve.replay.match import Matcher
 
 
@@ -45,4 +45,6 @@ def compare_output(run: ProgramRun, end: Posted | None, matcher: Matcher) -> Com
     if kinds is not None:
         said = f"output    identical but for {', '.join(kinds)}; exit code {run.exit_code}"
         return ComparedOutput(same=True, how="but for masks", said=said)
-    return ComparedOutput(same=False, how="different", said=f"output    {inline(end.answer, run.text)}")
+    return ComparedOutput(
+        same=False, how="different", said=f"output    {differing(end.answer, run.text, matcher.masks)}"
+    )

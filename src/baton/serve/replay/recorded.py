@@ -37,6 +37,8 @@ class AnswerGiven(Struct, frozen=True, kw_only=True):
     match: Match | None
     """None: by the live backend."""
     tokens: int | None
+    changed: bool = False
+    """Whether it is another one than was recorded: the one thing that is different in a fork."""
     renamed: bool = False
     """Whether the answer was rewritten with the present names."""
 
@@ -94,11 +96,15 @@ class RecordedBackend:
             await self._order.turn(id)
         other = self._instead.get(id)
         if isinstance(other, str):
-            return await self._ask_live(self._live, ask, f"{other}/{id}", growth)
+            return await self._ask_live(self._live, ask, f"{other}/{id}", growth, changed=True)
         reply = found.exchange.reply if other is None else other
         assert reply is not None
         now = renamed_reply(reply, self.matcher.names.changed)
-        self.given.append(AnswerGiven(match=found, tokens=_tokens(reply), renamed=now is not reply))
+        self.given.append(
+            AnswerGiven(
+                match=found, tokens=_tokens(reply), changed=other is not None, renamed=now is not reply
+            )
+        )
         return now
 
     async def close(self) -> None:
@@ -113,11 +119,13 @@ class RecordedBackend:
                 found = self.matcher.find(ask)
         return found
 
-    async def _ask_live(self, live: Backend | None, ask: Ask, key: str, growth: GrownAsk | None) -> Reply:
+    async def _ask_live(
+        self, live: Backend | None, ask: Ask, key: str, growth: GrownAsk | None, *, changed: bool = False
+    ) -> Reply:
         if live is None:
             raise Unanswerable("another answer is to be drawn, and nobody is there to draw it.", status=GONE)
         reply = await live.reply(ask, key=key, growth=growth)
-        self.given.append(AnswerGiven(match=None, tokens=_tokens(reply)))
+        self.given.append(AnswerGiven(match=None, tokens=_tokens(reply), changed=changed))
         return reply
 
     # -- what is said of it -----------------------------------------------------------------------
