@@ -40,7 +40,7 @@ def test_a_replay_is_identical_but_for_clock_ids_names_and_threads(
     assert typed("replay", recorded, *command("how many?", "4")) == 0
     said = capfd.readouterr().out
     assert "replayed 6 of 6 calls: 5 under masks, 1 renamed" in said
-    assert "masked: time, in 4 calls" in said
+    assert "masked: uuid, in 6 calls" in said
     assert "output    identical but for name; exit code 0" in said
     assert said.rstrip().endswith("identical")
 

@@ -52,7 +52,7 @@ def main() -> int:
     said = ask(*opening, tools=[TOOL])
     opening.append(said)
     for use in said.get("tool_calls") or ():
-        name = random.choice(["Ada", "Bob", "Cyd", "Dan", "Eve", "Fay"]) + random.choice("xyz")
+        name = random.choice(["Ada", "Bob", "Cyd"]) + "".join(random.choices("aeiou", k=9))
         told = json.dumps({"agent_id": f"w{random.getrandbits(40):010x}", "nickname": name})
         opening.append({"role": "tool", "tool_call_id": use["id"], "content": told})
     out = [""] * count
