@@ -138,7 +138,9 @@ def test_the_examples_of_its_help_run_one_after_the_other(
     with pytest.raises(SystemExit):
         main(["fork", "--help"])
     examples = [line.split(None, 1)[1] for line in capsys.readouterr().out.splitlines() if "  baton" in line]
-    examples = [line for line in examples if " -- " not in line]  # programs: tests/serve/test_replay_program.py
+    examples = [
+        line for line in examples if " -- " not in line
+    ]  # programs: tests/serve/test_replay_program.py
     outs = [shlex.split(line)[-1] for line in examples]
     assert len(set(outs)) == len(outs) == 4
     for line in examples[:3]:  # the fourth is of a training run
