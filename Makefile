@@ -75,6 +75,10 @@ test-sdks: .sdks/venv/.made .sdks/node_modules/openai ## Ask the endpoint throug
 	@BATON_SDKS="$(CURDIR)/.sdks/node_modules" .sdks/venv/bin/python -m pytest --noconftest -p no:cacheprovider \
 	  -c tests/serve/sdks/pytest.ini --rootdir . tests/serve/sdks $(ARGS)
 
+test-replay: $(VENV)/.dev .coders/node_modules/.bin/claude .coders/node_modules/.bin/codex ## Replay programs of three frameworks, Claude Code and Codex twenty times each (ten minutes).
+	@$(PYTHON) tests/connect/frameworks/run.py --make openai_agents langgraph pydantic_ai
+	@BATON_CODERS="$(CURDIR)/.coders/node_modules/.bin" $(BIN)/python -m pytest -s -m slow tests/serve/test_replay_frameworks.py tests/serve/test_replay_coders.py $(ARGS)
+
 campaigns: $(VENV)/.dev ## Kill, damage, starve and mislead Baton by the hundred, and print one table (about 15 minutes).
 	@$(BIN)/python benchmarks/reliability.py $(ARGS)
 

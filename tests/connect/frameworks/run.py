@@ -30,6 +30,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("names", nargs="*", help="which; all of them when none is given")
     parser.add_argument("--list", action="store_true", help="print the names")
+    parser.add_argument("--make", action="store_true", help="make the environments, and run nothing")
     args, more = parser.parse_known_args(argv)
     known = sorted(path.stem for path in HERE.glob("*.txt") if (HERE / f"test_{path.stem}.py").is_file())
     if args.list:
@@ -38,6 +39,10 @@ def main(argv: list[str] | None = None) -> int:
     if wrong := [name for name in args.names if name not in known]:
         print(f"test-connect: there is no {wrong[0]!r}. Expected one of: {', '.join(known)}.")
         return 2
+    if args.make:
+        problems = [problem for name in args.names or known if (problem := made(name)) is not None]
+        print("\n".join(problems), end="")
+        return 1 if problems else 0
     results = {name: tested(name, more) for name in args.names or known}
     print("\n" + "\n".join(f"{name:<16} {result}" for name, result in results.items()))
     return 0 if all(result == "passed" for result in results.values()) else 1

@@ -134,7 +134,7 @@ def canonical_json(text: str) -> str:
         return text
 
 
-_PREFACE = "[SYSTEM NOTIFICATION"
+_PREFACE, _WRAPPER = "[SYSTEM NOTIFICATION", "<system-reminder>"
 """With which Claude Code explains to a model what a notification is."""
 
 
@@ -146,6 +146,7 @@ def _without_notes(message: Utterance, masks: Masks) -> tuple[Utterance | None, 
     if not found:
         return message, []
     rest = masks.note.sub("", message.text).strip()
-    if (not rest or rest.startswith(_PREFACE)) and not message.others:
+    bare = rest.removeprefix(_WRAPPER).lstrip()
+    if (not bare or bare.startswith(_PREFACE)) and not message.others:
         return None, found
     return msgspec.structs.replace(message, text=rest), found

@@ -22,7 +22,7 @@ from baton.serve.replay.difference import miss_said
 from baton.serve.replay.masks import Masks
 from baton.serve.replay.match import Match, Matcher, Miss
 from baton.serve.replay.names import rename
-from baton.serve.replay.order import RecordedOrder
+from baton.serve.replay.order import RecordedOrder, before_notes
 
 GONE = 410
 """HTTP's word for what is no more: no client asks that again."""
@@ -70,7 +70,11 @@ class RecordedBackend:
         self._live = live
         self._instead = instead or {}
         self._stream = stream
-        self._order = RecordedOrder(_certain(found, self._instead), patience_s=patience_s, settle_s=settle_s)
+        notes = {one.exchange.id: one.question.notes for one in self.matcher.recorded}
+        certain = _certain(found, self._instead)
+        self._order = RecordedOrder(
+            certain, patience_s=patience_s, settle_s=settle_s, first=before_notes(certain, notes)
+        )
         self._in_order = in_order
         self._second_look_s = _SECOND_LOOK_S if live is None else 0.0
         self._num_asked = 0
