@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 OUT    ?= runs
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-long test-slow test-kernels test-connect test-coders test-sdks campaigns check bench setup clean
+.PHONY: help train test test-long test-slow test-kernels test-connect test-coders test-sdks test-replay campaigns check bench setup clean
 
 help:            ## Show these targets.
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  +##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
