@@ -2,11 +2,15 @@
 
 Here what the sightings leave out is made up for: a call that no event carries gets one, an agent with a parent and no
 spawn gets one, a result whose call is not there gets a call. Whatever is concluded so says why.
+
+Events have the places in which they came. Invariant: nothing but those places depends on the order of coming; where one
+thing must be told before another, `told_order` says which.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import attrgetter
 
 from msgspec.structs import replace
 
@@ -19,6 +23,10 @@ from baton.trace.graph.lineage import NO_EFFECT
 NO_CALL = "a tool's result is there and its call is not"
 OPEN_CALL = "a result names no call: the latest open call of its tool"
 _NOT_ACTS = frozenset(("tool_result", "human_intervention"))
+_TIME = attrgetter("t")
+_AGENT = attrgetter("agent")
+_CALL = attrgetter("call")
+_TYPE = attrgetter("type")
 
 
 class AgentLines:
@@ -28,9 +36,11 @@ class AgentLines:
         self.people = people
         self.report = report
         self.calls = gathered.calls
-        self.events: list[SeenEvent] = []
-        self.place: dict[str, int] = {}
+        self.events: list[SeenEvent] = list(gathered.events.values())
+        self.place: dict[str, int] = dict(zip(gathered.events, range(len(self.events)), strict=True))
         """Key of an event -> its place in `events`."""
+        self._seen = len(self.events)
+        """How many were seen; behind them stand those that were made up."""
         self.of: dict[str, list[int]] = {}
         """Key of an agent -> places of its events, in its own order."""
         self.answers: dict[int, int] = {}
@@ -39,19 +49,38 @@ class AgentLines:
         """The same, also where that is another's."""
         self.first_of_call: dict[str, int] = {}
         """Key of a call -> place of the first event that it said."""
-        self.events = [gathered.events[key] for key in sorted(gathered.events)]
-        self.place = {event.key: place for place, event in enumerate(self.events)}
-        for place, event in enumerate(self.events):
-            if event.t is not None and not 0 <= event.t < LAST_TIME:
-                self.events[place] = replace(event, t=time_of(event.t, report, event.at))
-        for key, call in self.calls.items():
-            if call.t is not None and not 0 <= call.t < LAST_TIME:
-                self.calls[key] = replace(call, t=time_of(call.t, report, call.at))
+        self._settle_times()
         self._carry_calls()
         self._settle_spawns()
         self._put_in_order()
         self._find_answers()
         self.say()
+
+    def told_order(self, places: Iterable[int]) -> list[int]:
+        """Places by their events' keys, those that were made up last: the same however the sightings came."""
+        events, seen = self.events, self._seen
+        found = sorted(places)
+        return sorted((place for place in found if place < seen), key=lambda place: events[place].key) + [
+            place for place in found if place >= seen
+        ]
+
+    def _first_told(self, places: list[int]) -> int:
+        seen = [place for place in places if place < self._seen]
+        return min(seen, key=lambda place: self.events[place].key) if seen else places[0]
+
+    def _settle_times(self) -> None:
+        """What is no time is none."""
+        odd = [
+            place
+            for place, t in enumerate(map(_TIME, self.events))
+            if t is not None and not 0 <= t < LAST_TIME
+        ]
+        for place in self.told_order(odd):
+            event = self.events[place]
+            self.events[place] = replace(event, t=time_of(event.t, self.report, event.at))
+        for key, call in self.calls.items():
+            if call.t is not None and not 0 <= call.t < LAST_TIME:
+                self.calls[key] = replace(call, t=time_of(call.t, self.report, call.at))
 
     def add(self, event: SeenEvent) -> int:
         place = self.place[event.key] = len(self.events)
@@ -65,16 +94,19 @@ class AgentLines:
 
     def say(self) -> None:
         """Find which event each call said first."""
-        self.first_of_call = {}
+        first: dict[str, int] = {}
+        calls = list(map(_CALL, self.events))
         for places in self.of.values():
             for place in places:
-                call = self.events[place].call
-                if call is not None:
-                    self.first_of_call.setdefault(call, place)
+                call = calls[place]
+                if call is not None and call not in first:
+                    first[call] = place
+        self.first_of_call = first
 
     def _carry_calls(self) -> None:
         """A call that led to no event gets one of its own, so that its tokens are charged."""
-        said = {event.call for event in self.events}
+        calls = list(map(_CALL, self.events))
+        said = set(calls)
         for key in sorted(self.calls.keys() - said):
             call = self.calls[key]
             self.add(
@@ -84,18 +116,21 @@ class AgentLines:
                     t=call.t, call=key, status=call.status,
                 )
             )  # fmt: skip
-        for place, event in enumerate(self.events):
-            if event.call is not None and event.call not in self.calls:
-                self.report.mend("an event names a call that is not there: it stands without one", event.at)
-                self.events[place] = replace(event, call=None)
+        lost = said - self.calls.keys() - {None}
+        for place in (
+            self.told_order(place for place, call in enumerate(calls) if call in lost) if lost else ()
+        ):
+            event = self.events[place]
+            self.report.mend("an event names a call that is not there: it stands without one", event.at)
+            self.events[place] = replace(event, call=None)
 
     def _settle_spawns(self) -> None:
         """Every agent with a parent is spawned once, by that parent or by whoever says so."""
         made: dict[str, SeenEvent] = {}
         spawns = [
             place
-            for place, event in enumerate(self.events)
-            if event.type == "spawn" and _makes_somebody(event)
+            for place, type_ in enumerate(map(_TYPE, self.events))
+            if type_ == "spawn" and _makes_somebody(self.events[place])
         ]
         spawns.sort(key=lambda place: _by_time(self.events[place]))
         for place in spawns:
@@ -144,13 +179,21 @@ class AgentLines:
         )  # fmt: skip
 
     def _put_in_order(self) -> None:
-        for place, event in enumerate(self.events):
-            self.of.setdefault(event.agent, []).append(place)
         events = self.events
-        for places in self.of.values():
+        of: dict[str, list[int]] = {}
+        for place, agent in enumerate(map(_AGENT, events)):
+            if agent in of:
+                of[agent].append(place)
+            else:
+                of[agent] = [place]
+        if len(of) > 1:  # agents by the least key of theirs
+            agents = {self._first_told(places): agent for agent, places in of.items()}
+            of = {agents[place]: of[agents[place]] for place in self.told_order(agents)}
+        self.of = of
+        for places in of.values():
             keyed = [
                 (event.order, -1.0 if event.t is None else event.t, event.key, place)
-                for event, place in ((events[place], place) for place in places)
+                for event, place in zip([events[place] for place in places], places, strict=True)
             ]
             keyed.sort()
             places[:] = [each[3] for each in keyed]
@@ -165,40 +208,43 @@ class AgentLines:
 
     def _find_answers(self) -> None:
         """Join every tool's result to its call."""
-        answered: set[int] = set()
+        events, types = self.events, list(map(_TYPE, self.events))
         named = {
-            place: self._call_of(event)
-            for place, event in enumerate(self.events)
-            if event.type == "tool_result"
+            place: self._call_of(events[place]) for place, type_ in enumerate(types) if type_ == "tool_result"
         }
+        if not named:
+            return
+        answered: set[int] = set()
         taken = set(named.values())  # no result that names none gets one of these
         for agent in sorted(self.of):
             open_calls: dict[int, str | None] = {}
             line: list[int] = []
             for place in self.of[agent]:
-                event = self.events[place]
-                if event.type == "tool_call" and place not in taken:
-                    open_calls[place] = event.tool
-                if event.type != "tool_result":
+                type_ = types[place]
+                if type_ != "tool_result":
+                    if type_ == "tool_call" and place not in taken:
+                        open_calls[place] = events[place].tool
                     line.append(place)
                     continue
                 call = named[place]
                 if call is not None and call in answered:
-                    self.report.mend(
-                        "a second result of one tool call: kept as an event of its own", event.at
-                    )
-                    self.events[place] = _as_decision(event)
+                    self._answer_again(place)
                     line.append(place)
                     continue
                 if call is None:
-                    call = self._open_call(place, event, open_calls, line)
+                    call = self._open_call(place, events[place], open_calls, line)
                 self._go_by_call(place, call)
                 answered.add(call)
                 open_calls.pop(call, None)
-                if self.events[call].agent == agent:
+                if events[call].agent == agent:
                     self.answers[place] = call
                 line.append(place)
             self.of[agent] = line
+
+    def _answer_again(self, place: int) -> None:
+        event = self.events[place]
+        self.report.mend("a second result of one tool call: kept as an event of its own", event.at)
+        self.events[place] = _as_decision(event)
 
     def _go_by_call(self, result: int, call: int) -> None:
         """A result is of the tool that was called, whatever it calls it."""

@@ -6,12 +6,15 @@ import math
 import re
 from functools import cached_property
 from hashlib import blake2b
+from operator import attrgetter
 from typing import Any
+
+from msgspec.structs import replace
 
 from baton.connect.assembly.agent_lines import AgentLines
 from baton.connect.assembly.causal import TIMED, Order
 from baton.connect.assembly.contents import Contents
-from baton.connect.assembly.gathering import Gathered, seconds_of, time_of
+from baton.connect.assembly.gathering import LAST_TIME, Gathered, seconds_of, time_of
 from baton.connect.assembly.links import receiver_of
 from baton.connect.assembly.said_calls import CallRecords
 from baton.connect.import_report import ImportReport
@@ -19,7 +22,7 @@ from baton.connect.seen import SeenEvent, SeenReward
 from baton.trace.graph.lineage import NO_EFFECT
 from baton.trace.records import Edge, Event, Reward
 from baton.trace.trace import Header, Trace
-from baton.trace.vocabulary import Decision, EventType, Status, Topology
+from baton.trace.vocabulary import Decision, EventType, Topology
 
 _DECISION: dict[EventType, Decision] = {"spawn": "spawn", "message": "communicate", "aggregate": "aggregate"}
 _TEAMS: dict[Topology, str] = {
@@ -28,8 +31,10 @@ _TEAMS: dict[Topology, str] = {
 }
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 _TASK_WIDTH = 80
+_MAX_COUNT = 2**63
 _SENT = frozenset(("message", "return"))
 _UNLIKE = frozenset(("message", "return", "spawn", "aggregate"))  # types that say more than others
+_TYPE = attrgetter("type")
 _GONE: Any = None  # stands where a sighting stood that is told
 _MAY_FOLLOW_STOP = frozenset(("despawn", "safety_event", "human_intervention"))
 
@@ -57,10 +62,9 @@ class Built:
         earliest = min(order.seconds)
         self.zero = earliest if started is None else min(earliest, started)
         self.seqs = [0] * len(lines.events)
-        self.ids = [""] * len(lines.events)
         for seq, place in enumerate(order.places, 1):
             self.seqs[place] = seq
-            self.ids[place] = f"e{seq}"
+        self.ids = [f"e{seq}" for seq in self.seqs]
         self.calls = CallRecords(lines, order, contents, self.zero)
 
     def trace(self, rewards: dict[str, SeenReward], *, live: bool = False) -> Trace:
@@ -114,105 +118,95 @@ class Built:
     def _events(self) -> tuple[Event, ...]:
         """One pass over all, which lets go of each sighting as its text is kept. Most are plain, and made in place.
 
-        Arguments that are spelled out and few take half the time of a dictionary of them.
+        It is the longest part of an assembly, so it is spelled out: what it calls, it calls for texts and rare things.
         """
         went_on, changed = self._ends()
-        seen_events, times, zero, ids = self.lines.events, self.order.seconds, self.zero, self.ids
-        names = {key: person.id for key, person in self.lines.people.items()}
-        roles = {key: person.role for key, person in self.lines.people.items()}
-        payload, name, text = self.contents.payload, self.contents.name, self.contents.text
-        plain = self.contents.is_plain("")
+        seen_events, seconds, zero, ids = self.lines.events, self.order.seconds, self.zero, self.ids
+        people = {key: (person.id, person.role) for key, person in self.lines.people.items()}
+        contents, took, calls = self.contents, self.order.took, self.calls.by_key
+        payload, plain = contents.payload, contents.is_plain("")
         made: list[Event] = []
         for seq, place in enumerate(self.order.places, 1):
             seen = seen_events[place]
             seen_events[place] = _GONE
-            # Rounding by `round` would take longer than anything else here.
-            t = int((times[place] - zero) * 1e6 + 0.5) / 1e6
-            key = seen.key
-            extra: dict[str, Any] = {"source": key if plain and key.isascii() else text(key)}
+            key, call, tokens, duration, status = (
+                seen.key,
+                seen.call,
+                seen.tokens,
+                seen.duration_s,
+                seen.status,
+            )
+            extra: dict[str, Any] = {"source": key if plain and key.isascii() else contents.text(key)}
+            if call is not None:  # its first event is charged with it
+                said = calls[call]
+                call = said.id
+                if said.first == place:
+                    tokens = tokens if said.tokens is None else said.tokens
+                    duration = said.duration_s if duration is None else duration
+                    status = status or said.status
+                    if said.extra:
+                        extra["call_extra"] = contents.properties(said.extra)
+            if place in took:
+                duration, extra["timed"] = took[place], TIMED
+            if tokens is not None:
+                tokens = _count(tokens)
+            if type(duration) is float and 0.0 <= duration < LAST_TIME:
+                duration = int(duration * 1e6 + 0.5) / 1e6  # `round` would take as long as all the rest
+            elif duration is not None:
+                duration = seconds_of(duration, self.report, seen.at)
+            if seen.extra:
+                extra = contents.properties(seen.extra) | extra
+            tool = seen.tool
+            agent, role = people[seen.agent]
+            event = Event(
+                id=ids[place], t=int((seconds[place] - zero) * 1e6 + 0.5) / 1e6, type=seen.type, agent=agent, seq=seq,
+                role=role, tool=None if tool is None else contents.name(tool),
+                content_ref=payload(seen.content, seen.media_type), call=call, duration_s=duration, tokens=tokens,
+                status=status or "ok", extra=extra,
+            )  # fmt: skip
             if (
-                seen.type not in _UNLIKE
-                and seen.to is None
-                and seen.decision is None
-                and seen.why is None
-                and seen.trusted is None
-                and seen.span is None
-                and place not in changed
+                seen.type in _UNLIKE
+                or seen.to is not None
+                or seen.decision is not None
+                or seen.why is not None
+                or seen.trusted is not None
+                or seen.span is not None
+                or place in changed
             ):
-                call, tokens, duration, status = self._charged(place, seen, extra)
-                if seen.extra:
-                    extra = self.contents.properties(seen.extra) | extra
-                made.append(
-                    Event(
-                        id=ids[place], t=t, type=seen.type, agent=names[seen.agent], seq=seq, role=roles[seen.agent],
-                        tool=name(seen.tool), content_ref=payload(seen.content, seen.media_type), call=call,
-                        duration_s=duration, tokens=tokens, status=status or "ok", extra=extra,
-                    )
-                )  # fmt: skip
-                continue
-            type_ = "orchestrator_decision" if place in changed else seen.type
-            fields: dict[str, Any] = {
-                "id": ids[place], "t": t, "type": type_, "agent": names[seen.agent], "seq": seq, "extra": extra,
-            }  # fmt: skip
-            to = seen.to
-            if type_ in _SENT:
-                fields["from_"] = names[seen.agent]
-                to = receiver_of(self.lines, seen)
-            if to is not None:
-                fields["to"] = names[to]
-            if (role := roles[to] if type_ == "spawn" and to is not None else roles[seen.agent]) is not None:
-                fields["role"] = role
-            self._tell_more(fields, place, seen)
-            if place in went_on:
-                fields["extra"]["went_on"] = True
-            if type_ != seen.type:
-                fields["extra"]["source_type"] = seen.type
-            made.append(Event(**fields))
+                event = self._unlike(event, seen, changed=place in changed, went_on=place in went_on)
+            made.append(event)
+        if took:
+            self.report.infer(TIMED, len(took))
         return tuple(made)
 
-    def _charged(
-        self, place: int, seen: SeenEvent, extra: dict[str, Any]
-    ) -> tuple[str | None, int | None, float | None, Status | None]:
-        """Its call, and what it is charged with: tokens, seconds and status; of a call, its first event is."""
-        tokens, duration, status, call = seen.tokens, seen.duration_s, seen.status, None
-        if seen.call is not None:
-            said = self.calls.by_key[seen.call]
-            call = said.record.id
-            if said.first == place:
-                tokens = said.tokens if said.tokens is not None else tokens
-                duration = said.record.duration_s if duration is None else duration
-                status = status or said.status
-                if said.extra:
-                    extra["call_extra"] = self.contents.properties(said.extra)
-        took = self.order.took.get(place)
-        if took is not None:
-            duration, extra["timed"] = took, TIMED
-            self.report.infer(TIMED)
-        if tokens is not None:
-            tokens = _count(tokens)
-        if duration is not None:
-            duration = seconds_of(duration, self.report, seen.at)
-        return call, tokens, duration, status
-
-    def _tell_more(self, fields: dict[str, Any], place: int, seen: SeenEvent) -> None:
-        """What not every event has."""
-        if (decision := seen.decision or _DECISION.get(fields["type"])) is not None:
-            fields["decision"] = decision
-        ref = self.contents.payload(seen.content, seen.media_type)
-        call, tokens, duration, status = self._charged(place, seen, fields["extra"])
-        more = (
-            ("content_ref", ref), ("call", call), ("tokens", tokens), ("duration_s", duration), ("status", status),
-            ("tool", self.contents.name(seen.tool)),
-        )  # fmt: skip
-        fields.update(pair for pair in more if pair[1] is not None)
+    def _unlike(self, event: Event, seen: SeenEvent, *, changed: bool, went_on: bool) -> Event:
+        """An event with what not every event has."""
+        people = self.lines.people
+        more: dict[str, Any] = {}
+        type_: EventType = "orchestrator_decision" if changed else seen.type
+        to = seen.to
+        if type_ in _SENT:
+            more["from_"] = people[seen.agent].id
+            to = receiver_of(self.lines, seen)
+        if to is not None:
+            more["to"] = people[to].id
+            if type_ == "spawn":
+                more["role"] = people[to].role
+        if (decision := seen.decision or _DECISION.get(type_)) is not None:
+            more["decision"] = decision
         if seen.trusted is not None:
-            fields["trusted"] = seen.trusted
-        if seen.span is not None and call is not None:
-            fields["span"] = seen.span
+            more["trusted"] = seen.trusted
+        if seen.span is not None and event.call is not None:
+            more["span"] = seen.span
         if seen.why is not None:
-            fields["inferred"], fields["why"] = True, self._reason(seen.why)
-        if seen.extra:
-            fields["extra"] = self.contents.properties(seen.extra) | fields["extra"]
+            more["inferred"], more["why"] = True, self._reason(seen.why)
+        if went_on:
+            event.extra["went_on"] = True
+        if changed:
+            more["type"] = type_
+            if type_ != seen.type:
+                event.extra["source_type"] = seen.type
+        return replace(event, **more)
 
     def _reason(self, why: str) -> str | None:
         self.report.infer(why)
@@ -222,36 +216,32 @@ class Built:
         """An edge is as sure as both its ends."""
         events, seqs, ids = self.lines.events, self.seqs, self.ids
         made: list[Edge] = []
-        width = len(events) + 1
-        for tie in sorted(
-            self.order.ties,
-            key=lambda tie: (2 * seqs[tie.dst] + (tie.type != "temporal")) * width + seqs[tie.src],
+        for dst, ties in zip(
+            self.order.places, map(self.order.into.__getitem__, self.order.places), strict=True
         ):
-            src, dst = tie.src, tie.dst
-            why = tie.why or events[dst].why or events[src].why
-            if why is None:
-                made.append(Edge(ids[src], ids[dst], tie.type))
-            else:
-                made.append(Edge(ids[src], ids[dst], tie.type, True, self._reason(why)))
+            if ties is None:
+                continue
+            if len(ties) > 1:
+                ties.sort(key=lambda tie: (tie.type != "temporal", seqs[tie.src]))
+            for tie in ties:
+                src = tie.src
+                why = tie.why or events[dst].why or events[src].why
+                if why is None:
+                    made.append(Edge(ids[src], ids[dst], tie.type))
+                else:
+                    made.append(Edge(ids[src], ids[dst], tie.type, True, self._reason(why)))
         return tuple(made)
 
     def _ends(self) -> tuple[set[int], set[int]]:
         """Stops after which work went on; despawns that ended nobody for good, and spawns of who was there."""
-        events, seqs, people = self.lines.events, self.seqs, self.lines.people
-        last = {agent: self._last_act(places) for agent, places in self.lines.of.items()}
-        below = dict(last)  # and of everybody below it
-        for agent, seq in last.items():
-            above = people[agent].parent
-            while above is not None:
-                below[above] = max(below.get(above, 0), seq)
-                above = people[above].parent
-        went_on = {
-            place for place, event in enumerate(events)
-            if event.decision == "stop" and event.status not in NO_EFFECT and below[event.agent] > seqs[place]
-        }  # fmt: skip
+        events, seqs = self.lines.events, self.seqs
+        stops = [
+            place for place, event in enumerate(events) if event.decision == "stop" and event.status not in NO_EFFECT
+        ]  # fmt: skip
+        went_on = self._went_on(stops) if stops else set()
         paused: set[int] = set()
         ends: dict[str, int] = {}  # agent -> the despawn that ended it
-        despawns = [place for place, event in enumerate(events) if event.type == "despawn"]
+        despawns = [place for place, type_ in enumerate(map(_TYPE, events)) if type_ == "despawn"]
         for place in sorted(despawns, key=seqs.__getitem__, reverse=True):
             who = events[place].to or events[place].agent
             own = [seqs[each] for each in self.lines.of.get(who, ()) if each != place]
@@ -275,17 +265,34 @@ class Built:
                     )
         return went_on, paused
 
+    def _went_on(self, stops: list[int]) -> set[int]:
+        """Those of the places that somebody acts after, of the agents at or below them."""
+        events, seqs, people = self.lines.events, self.seqs, self.lines.people
+        last = {agent: self._last_act(places) for agent, places in self.lines.of.items()}
+        below = dict(last)  # and of everybody below it
+        for agent, seq in last.items():
+            above = people[agent].parent
+            while above is not None:
+                below[above] = max(below.get(above, 0), seq)
+                above = people[above].parent
+        return {place for place in stops if below[events[place].agent] > seqs[place]}
+
     def _last_act(self, places: list[int]) -> int:
         """Seq of the last thing that an agent does; what nobody chose may come later."""
-        counted = (place for place in places if _is_done(self.lines.events[place]))
-        return max((self.seqs[place] for place in counted), default=0)
+        last = 0
+        for place in places:
+            if self.seqs[place] > last and _is_done(self.lines.events[place]):
+                last = self.seqs[place]
+        return last
 
     @cached_property
     def _spawns(self) -> dict[str, list[int]]:
         found: dict[str, list[int]] = {}
-        for place, event in enumerate(self.lines.events):
-            if event.type == "spawn" and event.to is not None:
-                found.setdefault(event.to, []).append(place)
+        events = self.lines.events
+        spawns = [place for place, type_ in enumerate(map(_TYPE, events)) if type_ == "spawn"]
+        for place in self.lines.told_order(spawns):
+            if (to := events[place].to) is not None:
+                found.setdefault(to, []).append(place)
         return found
 
     def _reward(self, seen: SeenReward) -> Reward | None:
@@ -310,7 +317,7 @@ class Built:
         if seen.unit == "agent":
             return self.lines.people[key].id if key in self.lines.people else None
         if seen.unit in ("turn", "token"):
-            return self.calls.by_key[key].record.id if key in self.calls.by_key else None
+            return self.calls.by_key[key].id if key in self.calls.by_key else None
         return self.ids[self.lines.place[key]] if key in self.lines.place else None
 
 
@@ -337,7 +344,7 @@ def _brief(task: str | None) -> str | None:
 
 
 def _count(tokens: int | None) -> int | None:
-    return tokens if isinstance(tokens, int) and 0 <= tokens < 2**63 else None
+    return tokens if isinstance(tokens, int) and 0 <= tokens < _MAX_COUNT else None
 
 
 def _is_finite(value: Any) -> bool:
@@ -353,8 +360,9 @@ def _costs(events: tuple[Event, ...]) -> dict[str, float]:
     tokens = [event.tokens for event in events if event.tokens is not None]
     if tokens:
         costs["tokens"] = sum(tokens)
-    costs["messages"] = sum(event.type == "message" for event in events)
-    costs["tool_calls"] = sum(event.type == "tool_call" for event in events)
+    types = list(map(_TYPE, events))
+    costs["messages"] = types.count("message")
+    costs["tool_calls"] = types.count("tool_call")
     return costs
 
 

@@ -6,12 +6,15 @@ Clocks of different machines disagree, so dependencies come first and times foll
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
+from operator import attrgetter
 
 from baton.connect.assembly.agent_lines import AgentLines
 from baton.connect.assembly.links import RECEIVED, Tie
 
 TIMED = "a duration, from when its entry and what it waited for were written"
 _CIRCLE = "dependencies went in a circle: the least sure one was left out"
+_INFINITY = float("inf")
+_TIME = attrgetter("t")
 _BACK = "a time before that of what it depends on: moved up to it"
 # What gives way first where dependencies contradict each other.
 _SURENESS = {"temporal": 5, "tool_dependency": 4, "spawn": 3, "return": 2, "aggregate": 1}
@@ -27,6 +30,7 @@ class Order:
         self.ranks = self._rank()
         self.ties = ties
         self.places = self._sorted()
+        self.into = self._into()
         self.seconds = self._moved_times()
         self.took: dict[int, float] = {}
         """Place -> seconds, of what was timed by the entries of a log."""
@@ -35,18 +39,12 @@ class Order:
 
     def _own_times(self) -> list[float | None]:
         """When each event began: an event that carries a call began with it, unless it was timed itself."""
-        lines = self.lines
-        times: list[float | None] = []
-        for place, event in enumerate(lines.events):
-            t = event.t
-            if (
-                event.call is not None
-                and event.duration_s is None
-                and lines.first_of_call[event.call] == place
-            ):
-                call = lines.calls[event.call]
-                t = call.t if call.t is not None else t
-            times.append(t)
+        events, calls = self.lines.events, self.lines.calls
+        times: list[float | None] = list(map(_TIME, events))
+        for key, place in self.lines.first_of_call.items():
+            t = calls[key].t
+            if t is not None and events[place].duration_s is None:
+                times[place] = t
         return times
 
     def _rank(self) -> list[int]:
@@ -59,24 +57,41 @@ class Order:
                 t = times[place]
                 if t is not None and t > latest:
                     latest = t
-                ends = position == len(places) - 1 and events[place].decision == "stop"
-                at = float("inf") if ends else latest
-                keyed.append((at, events[place].order, agent, position, place))
+                keyed.append((latest, events[place].order, agent, position, place))
+            if places and events[places[-1]].decision == "stop":
+                keyed[-1] = (_INFINITY, *keyed[-1][1:])
         keyed.sort()
         ranks = [0] * len(events)
-        for rank, (_, _, _, _, place) in enumerate(keyed):
-            ranks[place] = rank
+        for rank, each in enumerate(keyed):
+            ranks[each[4]] = rank
         return ranks
 
     def _sorted(self) -> list[int]:
         ranks = self.ranks
-        if all(ranks[tie.src] < ranks[tie.dst] for tie in self.ties):
-            return sorted(range(len(ranks)), key=ranks.__getitem__)
+        for tie in self.ties:
+            if ranks[tie.src] >= ranks[tie.dst]:
+                break
+        else:
+            places = [0] * len(ranks)
+            for place, rank in enumerate(ranks):
+                places[rank] = place
+            return places
         while True:
             order = self._kahn()
             if len(order) == len(ranks):
                 return order
             self._cut(set(range(len(ranks))).difference(order))
+
+    def _into(self) -> list[list[Tie] | None]:
+        """Place -> what it depends on."""
+        into: list[list[Tie] | None] = [None] * len(self.ranks)
+        for tie in self.ties:
+            ties = into[tie.dst]
+            if ties is None:
+                into[tie.dst] = [tie]
+            else:
+                ties.append(tie)
+        return into
 
     def _kahn(self) -> list[int]:
         ranks = self.ranks
@@ -135,15 +150,15 @@ class Order:
 
     def _moved_times(self) -> list[float]:
         """Seconds for every event, never before those of what it depends on."""
-        times = self.times
+        times, into = self.times, self.into
         earliest = min((t for t in times if t is not None), default=0.0)
-        floor = [earliest] * len(times)
-        seconds = list(floor)
-        after: list[list[int]] = [[] for _ in times]
-        for tie in self.ties:
-            after[tie.src].append(tie.dst)
+        seconds = [earliest] * len(times)
         for place in self.places:
-            t, least = times[place], floor[place]
+            least = earliest
+            for tie in into[place] or ():
+                if (before := seconds[tie.src]) > least:
+                    least = before
+            t = times[place]
             if t is None:
                 t = least
             elif t < least:
@@ -151,25 +166,21 @@ class Order:
                     self.lines.report.mend(_BACK, self.lines.events[place].at)
                 t = least
             seconds[place] = t
-            for follower in after[place]:
-                if floor[follower] < t:
-                    floor[follower] = t
         return seconds
 
     def _time_by_log(self) -> None:
         """An answer began when all that it waited for was written, a tool when its call was; each ended when it was."""
         lines, seconds = self.lines, self.seconds
         ends = list(seconds)
-        before: dict[int, float] = {}
-        for tie in self.ties:
-            if (end := ends[tie.src]) > before.get(tie.dst, -1.0):
-                before[tie.dst] = end
-        for place, began in before.items():
+        answers = {place: key for key, place in lines.first_of_call.items()}
+        for place, ties in enumerate(self.into):
             event = lines.events[place]
-            answers = event.call is not None and lines.first_of_call[event.call] == place
-            is_timed = event.duration_s is not None or (
-                event.call is not None and lines.calls[event.call].duration_s is not None
-            )
-            if event.t is not None and not is_timed and (answers or event.type == "tool_result"):
+            if ties is None or event.t is None or event.duration_s is not None:
+                continue
+            call = event.call
+            if call is not None and lines.calls[call].duration_s is not None:
+                continue
+            if place in answers or event.type == "tool_result":
+                began = max([ends[tie.src] for tie in ties])
                 seconds[place] = began
                 self.took[place] = int((ends[place] - began) * 1e6 + 0.5) / 1e6

@@ -38,13 +38,15 @@ class Contents:
         self.keep_ids = redact is None
         """Token ids say what their text does, and no pattern finds anything in them."""
         self._names: dict[str, str] = {}
-        self._latest: tuple[str | None, str | None] = (None, None)
-        """The last text, and its address."""
+        self._latest: str | None = None
+        """The last text."""
+        self._address: str | None = None
+        """Where it is."""
 
     def begin(self) -> None:
         """The next trace."""
         self.payloads = {}
-        self._latest = (None, None)
+        self._latest = self._address = None
 
     def payload(self, text: str | None, media_type: str = "text/plain") -> str | None:
         """The address of a text, which is kept under it."""
@@ -52,20 +54,21 @@ class Contents:
             return None
         if self._redact is not None:
             text = self._redact(text, self._report)
-        elif text == self._latest[0]:  # most often nothing: what a call says that acts
-            return self._latest[1]
+        elif text == self._latest:  # most often nothing: what a call says that acts
+            return self._address
         try:
             raw = text.encode()
         except UnicodeEncodeError:  # half of a pair
             raw = text.encode("utf-8", "surrogatepass")
         ref = content_address(raw)
         if ref not in self.payloads:
+            size = len(raw)
             self.payloads[ref] = (
-                Payload(ref=ref, size=len(raw), media_type=media_type, data=raw)
-                if self.keep_payloads and len(raw) < _PACK_FROM_BYTES
+                Payload(ref=ref, size=size, media_type=media_type, data=raw)
+                if size < _PACK_FROM_BYTES and self.keep_payloads
                 else self._packed(ref, raw, media_type)
             )
-        self._latest = (text, ref)
+        self._latest, self._address = text, ref
         return ref
 
     def _packed(self, ref: str, raw: bytes, media_type: str) -> Payload:
@@ -98,15 +101,18 @@ class Contents:
         """`extra` and `meta`: what JSON can hold and a store can read back. Without payloads, no text."""
         if not given:
             return {}
-        found: dict[str, Any] = {}
-        plain = self._redact is None
-        for key, value in given.items():
-            if type(key) is not str or not plain or not key.isascii():
-                key = self.text(str(key))
-            if plain and type(value) is str and value.isascii():  # as most are
-                found[key] = value
-            else:
-                found[key] = self._value(value, 0)
+        if self._redact is None and self.keep_payloads:
+            for key, value in given.items():
+                if type(key) is not str or not key.isascii():
+                    break
+                if type(value) is str:
+                    if not value.isascii():
+                        break
+                elif type(value) is not int or not -_MAX_INT <= value <= _MAX_INT:
+                    break
+            else:  # as most are
+                return given.copy()
+        found = {self.text(str(key)): self._value(value, 0) for key, value in given.items()}
         if self.keep_payloads:
             return found
         return {key: value for key, value in found.items() if isinstance(value, bool | int | float)}

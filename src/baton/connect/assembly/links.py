@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from itertools import accumulate
+from operator import attrgetter
 
 from msgspec import Struct
 
@@ -14,6 +15,8 @@ from baton.trace.vocabulary import EdgeType
 RECEIVED = "the receiver's first act after it"
 AGGREGATED = "the first answer after several agents had returned"
 _SENT = frozenset(("message", "return"))
+_AFTER = attrgetter("after")
+_TYPE = attrgetter("type")
 
 
 class Tie(Struct, gc=False):
@@ -37,37 +40,64 @@ def _said(lines: AgentLines) -> list[Tie]:
     """What sightings link to, and a spawned agent's first act to its spawn."""
     ties: list[Tie] = []
     known: set[tuple[int, int, str]] = set()
-    for dst, event in enumerate(lines.events):
-        for link in event.after:
-            src = lines.place.get(link.key)
-            if src is None:
-                src = lines.first_of_call.get(link.key)
-            if src is None or src == dst:
-                what = "itself" if src == dst else "one that is not there"
-                lines.report.mend(f"an event depends on {what}: the dependency was left out", event.at)
-            elif lines.events[src].type == "tool_call" and lines.answered_by.get(dst, src) != src:
-                lines.report.mend("a result answers several calls: it goes with the first", event.at)
-            elif len(event.after) == 1 and link.type != "spawn":  # nothing says the same again
+    events, place_of, answered_by = lines.events, lines.place, lines.answered_by
+    odd: list[int] = []
+    for dst, after in enumerate(map(_AFTER, events)):
+        if not after:
+            continue
+        if len(after) == 1:  # nothing says the same again
+            link = after[0]
+            src = place_of.get(link.key)
+            if (
+                src is not None
+                and src != dst
+                and link.type != "spawn"
+                and (answered_by.get(dst, src) == src or events[src].type != "tool_call")
+            ):
                 ties.append(Tie(src, dst, link.type, link.why))
-            elif (src, dst, link.type) not in known:
-                known.add((src, dst, link.type))
-                ties.append(Tie(src, dst, link.type, link.why))
-    for src, event in enumerate(lines.events):
-        if event.type == "spawn" and event.to is not None and lines.people[event.to].parent == event.agent:
-            born = lines.of.get(event.to)
-            if born and (src, born[0], "spawn") not in known:
-                ties.append(Tie(src, born[0], "spawn"))
+                continue
+        odd.append(dst)
+    for dst in lines.told_order(odd):
+        _link(lines, dst, ties, known)
+    for src, type_ in enumerate(map(_TYPE, events)):
+        if type_ == "spawn":
+            event = events[src]
+            if event.to is not None and lines.people[event.to].parent == event.agent:
+                born = lines.of.get(event.to)
+                if born and (src, born[0], "spawn") not in known:
+                    ties.append(Tie(src, born[0], "spawn"))
     return ties
+
+
+def _link(lines: AgentLines, dst: int, ties: list[Tie], known: set[tuple[int, int, str]]) -> None:
+    """What one event links to, each once; what cannot hold is told."""
+    event = lines.events[dst]
+    for link in event.after:
+        src = lines.place.get(link.key)
+        if src is None:
+            src = lines.first_of_call.get(link.key)
+        if src is None or src == dst:
+            what = "itself" if src == dst else "one that is not there"
+            lines.report.mend(f"an event depends on {what}: the dependency was left out", event.at)
+        elif lines.events[src].type == "tool_call" and lines.answered_by.get(dst, src) != src:
+            lines.report.mend("a result answers several calls: it goes with the first", event.at)
+        elif (src, dst, link.type) not in known:
+            known.add((src, dst, link.type))
+            ties.append(Tie(src, dst, link.type, link.why))
 
 
 def _received(lines: AgentLines, said: list[Tie]) -> list[Tie]:
     """A message or return whose receipt nobody saw reaches its receiver's first act after it."""
-    linked = {tie.src for tie in said if tie.type in ("message", "return")}
+    sent = [src for src, type_ in enumerate(map(_TYPE, lines.events)) if type_ in _SENT]
+    if not sent:
+        return []
+    linked = {tie.src for tie in said if tie.type in _SENT}
     clocks: dict[str, tuple[list[int], list[float]]] = {}
     ties: list[Tie] = []
-    for src, event in enumerate(lines.events):
+    for src in lines.told_order(sent):
+        event = lines.events[src]
         to = receiver_of(lines, event)
-        if event.type not in _SENT or src in linked or to is None or to == event.agent or event.t is None:
+        if src in linked or to is None or to == event.agent or event.t is None:
             continue
         if to not in clocks:
             places = acts(lines.events, lines.of.get(to, ()))

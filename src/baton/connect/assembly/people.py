@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from itertools import chain
+from operator import attrgetter
 
 from msgspec import Struct
 
@@ -14,6 +15,8 @@ from baton.connect.import_report import ImportReport
 from baton.connect.seen import SeenCall, SeenEvent
 from baton.trace.graph.lineage import NO_EFFECT
 
+_ACTS = attrgetter("agent", "t")
+_TO = attrgetter("to")
 NO_SPAWN = "an agent names its parent and no spawn of it was seen"
 
 
@@ -65,12 +68,10 @@ def _first_times(gathered: Gathered) -> dict[str, float]:
     """Key of everybody named -> the earliest time at which anything of theirs is seen."""
     first: dict[str, float] = dict.fromkeys(gathered.agents, math.inf)
     acting: Iterable[SeenCall | SeenEvent] = chain(gathered.calls.values(), gathered.events.values())
-    for seen in acting:
-        t = math.inf if seen.t is None or seen.t != seen.t else seen.t
-        if t < first.get(seen.agent, math.inf) or seen.agent not in first:
-            first[seen.agent] = t
-    for event in gathered.events.values():
-        to = event.to
+    for agent, t in map(_ACTS, acting):
+        if agent not in first or (t is not None and t < first[agent]):
+            first[agent] = math.inf if t is None or t != t else t
+    for to in set(map(_TO, gathered.events.values())):
         if to is not None and to not in first:
             first[to] = math.inf
     return first
@@ -78,11 +79,12 @@ def _first_times(gathered: Gathered) -> dict[str, float]:
 
 def _check_parents(people: dict[str, Person], gathered: Gathered, report: ImportReport) -> None:
     """A parent that nobody saw is none; nobody is their own ancestor."""
-    spawned_by = {
-        event.to: event.agent
-        for event in sorted(gathered.events.values(), key=lambda event: event.key)
+    spawns = [
+        event
+        for event in gathered.events.values()
         if event.type == "spawn" and event.to is not None and event.status not in NO_EFFECT
-    }
+    ]
+    spawned_by = {event.to: event.agent for event in sorted(spawns, key=lambda event: event.key)}
     for key, person in people.items():
         if person.parent is None:
             person.parent, person.why = spawned_by.get(key), None

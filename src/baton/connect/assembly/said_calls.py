@@ -24,13 +24,16 @@ A = TypeVar("A", Ints, Floats)
 class JoinedCall(Struct):
     """One call, both ways."""
 
-    record: Call
+    id: str
     first: int
     """Place of the first event that it said."""
     tokens: int | None
     """What it is charged with: the counts that are known."""
+    duration_s: float | None
     status: Status | None
     extra: dict[str, Any]
+    has_ids: bool
+    """Whether the ids of its prompt were recorded."""
     context: Ints | None = None
     """Prompt and completion, where they were recorded."""
 
@@ -43,42 +46,45 @@ class CallRecords:
         self._contents = contents
         self._zero = zero
         self.by_key: dict[str, JoinedCall] = {}
-        rank = {place: number for number, place in enumerate(order.places)}
-        keys = sorted(lines.calls, key=lambda key: rank[lines.first_of_call[key]])
+        self.records: tuple[Call, ...] = self._all(order)
+
+    def _all(self, order: Order) -> tuple[Call, ...]:
+        lines, contents, zero, by_key = self._lines, self._contents, self._zero, self.by_key
+        said = {place: key for key, place in lines.first_of_call.items()}
+        keys = [said[place] for place in order.places if place in said]
         self._number = {key: number for number, key in enumerate(keys)}
         latest: dict[str, JoinedCall] = {}  # agent -> its last call
+        records: list[Call] = []
         for number, key in enumerate(keys, 1):
             seen = lines.calls.pop(key)  # its words are let go of as they are kept
-            said = self.by_key[key] = self._said(f"c{number}", seen, latest.get(seen.agent))
-            latest[seen.agent] = said
-        self.records = tuple(said.record for said in self.by_key.values())
-
-    def _said(self, id_: str, seen: SeenCall, before: JoinedCall | None) -> JoinedCall:
-        lines, contents = self._lines, self._contents
-        person = lines.people[seen.agent]
-        t = None if seen.t is None else max(0.0, micro(seen.t - self._zero))
-        duration = None if seen.duration_s is None else seconds_of(seen.duration_s, lines.report, seen.at)
-        asked = None if seen.prompt_tokens is None else self._count(seen.prompt_tokens, seen.at)
-        answered = None if seen.completion_tokens is None else self._count(seen.completion_tokens, seen.at)
-        more, context = self._rest(seen, before)
-        words = contents.payload(seen.completion)
-        record = Call(
-            id=id_, agent=person.id, policy=contents.name(seen.policy), completion_ref=words, prompt_tokens=asked,
-            completion_tokens=answered, t=t, duration_s=duration,
-        )  # fmt: skip
-        if person.role is not None:
-            more["role"] = person.role
-        if more:
-            record = replace(record, **more)
-        tokens = answered if asked is None else asked if answered is None else asked + answered
-        return JoinedCall(record, lines.first_of_call[seen.key], tokens, seen.status, seen.extra, context)
+            person, id_, t = lines.people[seen.agent], f"c{number}", seen.t
+            duration, asked, answered = seen.duration_s, seen.prompt_tokens, seen.completion_tokens
+            if duration is not None:
+                duration = seconds_of(duration, lines.report, seen.at)
+            if asked is not None:
+                asked = self._count(asked, seen.at)
+            if answered is not None:
+                answered = self._count(answered, seen.at)
+            more, context = self._rest(seen, latest.get(seen.agent))
+            record = Call(
+                id=id_, agent=person.id, role=person.role, policy=contents.name(seen.policy),
+                completion_ref=contents.payload(seen.completion), prompt_tokens=asked, completion_tokens=answered,
+                t=None if t is None else max(0.0, micro(t - zero)), duration_s=duration,
+            )  # fmt: skip
+            records.append(replace(record, **more) if more else record)
+            tokens = answered if asked is None else asked if answered is None else asked + answered
+            latest[seen.agent] = by_key[key] = JoinedCall(
+                id_, lines.first_of_call[key], tokens, duration, seen.status, seen.extra,
+                more.get("prompt_ids") is not None, context,
+            )  # fmt: skip
+        return tuple(records)
 
     def _rest(self, seen: SeenCall, before: JoinedCall | None) -> tuple[dict[str, Any], Ints | None]:
         """What few calls have, by field; and prompt and completion where they were recorded."""
         contents, more = self._contents, dict[str, Any]()
         parent = None if seen.parent is None else self._parent(seen)
         if parent is not None:
-            more["parent"] = parent.record.id
+            more["parent"] = parent.id
         if seen.prompt is not None:
             more["prompt_ref"] = self._prompt(seen.prompt)
         if seen.temperature is not None or seen.sampling is not None:
@@ -112,7 +118,7 @@ class CallRecords:
         if grown is not None and grown.context is not None and whole is not None:
             keep = common_prefix(grown.context, whole)
             if keep:
-                more["keep"], more["parent"] = keep, grown.record.id
+                more["keep"], more["parent"] = keep, grown.id
                 more["prompt_ids"] = whole[keep:]
         if whole is not None:
             more.setdefault("prompt_ids", whole)
@@ -122,12 +128,12 @@ class CallRecords:
         self, seen: SeenCall, grown: JoinedCall | None, rest: Ints | None, more: dict[str, Any]
     ) -> None:
         """A prompt that is told as what it adds to another needs that one."""
-        if grown is None or seen.parent is None or grown.record.prompt_ids is None:
+        if grown is None or seen.parent is None or not grown.has_ids:
             self._lines.report.mend(
                 "token ids that go on from a call that is not there were left out", seen.at
             )
         else:
-            more["keep"], more["parent"], more["prompt_ids"] = seen.keep, grown.record.id, rest
+            more["keep"], more["parent"], more["prompt_ids"] = seen.keep, grown.id, rest
 
     def _parent(self, seen: SeenCall) -> JoinedCall | None:
         parent = self.by_key.get(seen.parent or "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct
@@ -29,11 +30,20 @@ class AgentReturn(Struct):
 class Lives:
     """Reads the lives of one session; what one life tells of another's is kept here."""
 
-    def __init__(self, index: SessionIndex, people: People, report: ImportReport, names: list[str]) -> None:
+    def __init__(
+        self,
+        index: SessionIndex,
+        people: People,
+        report: ImportReport,
+        names: list[str],
+        line: Callable[[ClaudeRow], bytes],
+    ) -> None:
+        """`line` gives a row's entry as it is written."""
         self.index = index
         self.people = people
         self.report = report
         self.names = names
+        self.line = line
         self.returns: dict[str, list[AgentReturn]] = {}
         self.mail: dict[str, list[tuple[float, str, str]]] = {}
         """Agent -> what was sent to it and has not arrived yet: when, key, words."""

@@ -31,11 +31,16 @@ class HeadBlock(Struct, gc=False):
     is_error: bool | None = None
 
 
+NOTHING = Raw(b"")
+"""Stands where a field is not there, and nowhere else."""
+
+
 class AgentNote(Struct, gc=False):
     """Whether the program notes an agent beside a tool's result."""
 
-    agentId: Raw = Raw(b"")
-    agent_id: Raw = Raw(b"")
+    agentId: Raw = NOTHING
+    agent_id: Raw = NOTHING
+    task: Raw = NOTHING
 
 
 class ProgressNote(Struct, gc=False):
@@ -140,6 +145,58 @@ class ClaudeEntry(Struct, gc=False):
     isApiErrorMessage: bool | None = None
 
 
+class PlainBlock(Struct, gc=False):
+    """One part of a message whose results are texts, as nearly all are."""
+
+    type: str | None = None
+    text: str | None = None
+    thinking: str | None = None
+    id: str | None = None
+    name: str | None = None
+    input: Raw = Raw(b"")
+    tool_use_id: str | None = None
+    content: str | list[PlainBlock] | None = ""
+    is_error: bool | None = None
+
+
+class PlainMessage(Struct, gc=False):
+    """An answer, or what was said to the agent."""
+
+    content: str | list[PlainBlock] | None = None
+    id: str | None = None
+    model: str | None = None
+    usage: ClaudeUsage | None = None
+    stop_reason: str | None = None
+
+
+class PlainEntry(Struct, gc=False):
+    """A user's or assistant's entry of the ordinary form, for both looks at once.
+
+    It takes nothing that `Head` and `ClaudeEntry` would not; a line that it does not take goes by those two.
+    """
+
+    type: str | None = None
+    subtype: str | None = None
+    uuid: str | None = None
+    parentUuid: str | None = None
+    timestamp: str | None = None
+    sessionId: str | None = None
+    agentId: str | None = None
+    isSidechain: bool | None = None
+    isMeta: bool | None = None
+    version: str | None = None
+    requestId: str | None = None
+    message: PlainMessage | None = None
+    toolUseResult: AgentNote | str | list[Raw] | int | float | bool | None = None
+    parentToolUseID: str | None = None
+    data: ProgressNote | str | list[Raw] | int | float | bool | None = None
+    isCompactSummary: bool | None = None
+    isApiErrorMessage: bool | None = None
+    operation: str | None = None
+    attachment: Attachment | None = None
+    compactMetadata: CompactMetadata | None = None
+
+
 class Repeated(Struct, gc=False):
     """What a sign of life repeats."""
 
@@ -228,6 +285,7 @@ def decoder(kind: Any) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(kind, strict=False)
 
 
+PLAIN: msgspec.json.Decoder[PlainEntry] = decoder(PlainEntry)
 HEADS: msgspec.json.Decoder[Head] = decoder(Head)
 ENTRIES: msgspec.json.Decoder[ClaudeEntry] = decoder(ClaudeEntry)
 ECHOES: msgspec.json.Decoder[Echo] = decoder(Echo)
@@ -257,6 +315,18 @@ def decoded(decoder: msgspec.json.Decoder[T], raw: bytes | msgspec.Raw) -> T | N
         return decoder.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
+
+
+def plain_text(content: str | list[PlainBlock] | None) -> str:
+    """A tool's result as text, of a part that `is_plain`."""
+    if type(content) is str:
+        return content
+    return "null" if content is None else "\n".join(part.text or "" for part in content)
+
+
+def is_plain(content: str | list[PlainBlock] | None) -> bool:
+    """Whether a result is text; other parts stand in the trace as the JSON that they were."""
+    return type(content) is not list or all(part.type == "text" for part in content)
 
 
 def result_text(raw: msgspec.Raw | bytes) -> str:

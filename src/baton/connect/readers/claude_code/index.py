@@ -11,6 +11,7 @@ Invariant: the index of a file whose lines were shuffled or doubled is the index
 from __future__ import annotations
 
 from collections import Counter
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -20,12 +21,16 @@ from baton.connect.import_report import ImportReport
 from baton.connect.readers.claude_code.chain import EntryChain
 from baton.connect.readers.claude_code.entries import (
     HEADS,
+    NOTHING,
+    PLAIN,
     SEND_INPUTS,
     SPAWN_INPUTS,
     SPAWN_RESULTS,
     AgentNote,
     Block,
+    ClaudeUsage,
     Head,
+    PlainEntry,
     ProgressNote,
     SendInput,
     SpawnInput,
@@ -34,7 +39,6 @@ from baton.connect.readers.claude_code.entries import (
     result_text,
 )
 from baton.connect.readers.claude_code.texts import agent_in
-from baton.connect.readers.iso_time import seconds
 
 MAIN = "main"
 SPAWNING = frozenset({"Task", "Agent"})
@@ -47,6 +51,8 @@ _BOOKKEEPING = frozenset({
     "progress", "queue-operation", "result", "saved_hook_context", "speculation-accept", "summary",
     "system", "tag", "task-summary", "tools-used", "worktree-state",
 })  # fmt: skip
+_SPOKEN = frozenset({"assistant", "user"})
+_BATCH = 256  # entries that are put in their places at once
 _COUNTED = 1 << 53  # past it, a number is none that a counter gave
 _NO_JSON = "a line that is not JSON"
 _OTHER_FORM = "an entry of a form that is not known"
@@ -59,7 +65,7 @@ class ClaudeRow(Struct, gc=False):
     """One entry that the second look reads."""
 
     t: float
-    depth: int
+    depth: float
     uuid: str
     file: int
     line: int
@@ -67,6 +73,8 @@ class ClaudeRow(Struct, gc=False):
     end: int
     agent: str
     call: str | None = None
+    entry: PlainEntry | None = None
+    """What the first look found, until the second has told it; None: it is read again."""
 
 
 class CallParts(Struct, gc=False):
@@ -76,7 +84,6 @@ class CallParts(Struct, gc=False):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     cached: int | None = None
-    t: float = 0.0
 
 
 class ClaudeSpawn(Struct, gc=False):
@@ -127,7 +134,7 @@ class SessionIndex(Struct):
 class _Found(Struct, gc=False):
     """An entry before its place in the chain is known."""
 
-    head: Head
+    head: Head | PlainEntry
     line: int
     start: int
     end: int
@@ -167,52 +174,72 @@ class Indexer:
         """
         chain = EntryChain()
         found: list[_Found] = []
-        echoes: list[tuple[_Found, Head]] = []
+        echoes: list[tuple[_Found, Head | PlainEntry]] = []
         notes: Counter[str] = Counter()
-        decode, link = HEADS.decode, chain.add
+        where = (file, agent, session, forced)
+        decode, date = PLAIN.decode, datetime.fromisoformat
+        parents, settled = chain.parents, chain.settled
         with path.open("rb", buffering=1 << 20) as lines:
-            start = read = 0
+            start = end = read = 0
             for number, line in enumerate(lines, 1):
-                end = start + len(line)
+                start, end = end, end + len(line)
+                head: Head | PlainEntry | None
                 try:
                     head = decode(line)
-                except msgspec.ValidationError:
-                    read += 1
-                    self.report.skip(_OTHER_FORM, f"{path.name}:{number}")
                 except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                    if not line.isspace():
-                        read += 1
-                        self.report.skip(_NO_JSON, f"{path.name}:{number}")
-                else:
-                    read += 1
-                    t = seconds(head.timestamp)
-                    if head.uuid is not None:
-                        link(head.uuid, head.parentUuid, t)
-                    kind = head.type
-                    if kind == "assistant":
-                        found.append(_Found(head, number, start, end, t, line if _asks(head) else None))
-                    elif kind == "user":
-                        names = line if _names_agents(head, line) else None
-                        found.append(_Found(head, number, start, end, t, names))
-                    elif self._is_read(head, line):
-                        found.append(_Found(head, number, start, end, t, None))
-                    elif (echo := self._sign_of_life(head)) is not None:
-                        echoes.append((_Found(echo[0], number, start, end, t, echo[1]), head))
+                    if line.isspace():
+                        continue
+                    head = self._head(line, f"{path.name}:{number}")
+                read += 1
+                if head is None:
+                    continue
+                try:
+                    t = date(head.timestamp).timestamp() if head.timestamp else None
+                except (ValueError, OverflowError):
+                    t = None
+                uuid, parent = head.uuid, head.parentUuid
+                if uuid is not None and uuid not in parents:
+                    if parent in settled:  # `chain.add`, as it nearly always goes
+                        before, depth = settled[parent]
+                        parents[uuid] = parent
+                        settled[uuid] = (before if t is None or t < before else t, depth + 1.0)
                     else:
-                        notes[kind or "None"] += 1
-                start = end
+                        chain.add(uuid, parent, t)
+                kind = head.type
+                if kind in _SPOKEN:
+                    names = _asks(head) if kind == "assistant" else _names_agents(head, line)
+                    found.append(_Found(head, number, start, end, t, line if names else None))
+                elif self._is_read(head, line):
+                    found.append(_Found(head, number, start, end, t, None))
+                elif (echo := self._sign_of_life(head)) is not None:
+                    echoes.append((_Found(echo[0], number, start, end, t, echo[1]), head))
+                else:
+                    notes[kind or "None"] += 1
+                if len(found) == _BATCH and not chain.late and not _inline(found):
+                    self._place(found, chain, where)  # while they are at hand
+                    found.clear()
         self.report.read(read)
         self._left_out(notes)
         chain.settle()
-        self._place(found, chain, (file, agent, session, forced))
+        self._place(found, chain, where)
         for one, head in echoes:
             note = head.data
             assert isinstance(note, ProgressNote)
             assert note.agentId is not None
-            t, depth = chain.settled.get(head.uuid or "", (one.t or 0.0, 0))
+            t, depth = chain.settled.get(head.uuid or "", (one.t or 0.0, 0.0))
             uuid = one.head.uuid or f"{file}:{one.line}"
             row = ClaudeRow(t, depth, uuid, file, one.line, one.start, one.end, note.agentId)
             self._echoes.append(_Echo(session if forced else head.sessionId or session, one, row))
+
+    def _head(self, line: bytes, at: str) -> Head | None:
+        """What can be known of a line that is of no ordinary form; None: nothing, which is told."""
+        try:
+            return HEADS.decode(line)
+        except msgspec.ValidationError:
+            self.report.skip(_OTHER_FORM, at)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            self.report.skip(_NO_JSON, at)
+        return None
 
     def settle(self) -> None:
         """After the last file: agents whose transcript was in none of them are told by what others repeat of it."""
@@ -238,7 +265,7 @@ class Indexer:
             self.report.skip(reason)
             self.report.skipped[reason] += times - 1
 
-    def _is_read(self, head: Head, line: bytes) -> bool:
+    def _is_read(self, head: Head | PlainEntry, line: bytes) -> bool:
         """Whether the second look needs this entry, which is neither an answer nor a user's."""
         kind = head.type
         if kind == "attachment":
@@ -249,7 +276,7 @@ class Indexer:
             return b'"enqueue"' in line and b"<task-notification>" in line
         return False
 
-    def _sign_of_life(self, head: Head) -> tuple[Head, bytes | None] | None:
+    def _sign_of_life(self, head: Head | PlainEntry) -> tuple[Head, bytes | None] | None:
         """What a sign of life repeats of an agent's transcript: the entry, and its line if it names agents."""
         note = head.data
         if not isinstance(note, ProgressNote) or note.type != "agent_progress" or not note.agentId:
@@ -271,14 +298,14 @@ class Indexer:
     ) -> None:
         file, file_agent, file_session, forced = where
         sides: dict[str, str] = {}
-        inline = {f.head.uuid for f in found if f.head.isSidechain and not f.head.agentId and f.head.uuid}
+        inline = _inline(found)
         settled, key, version = chain.settled, None, None
         for one in found:
             head = one.head
             own = file_session if forced else head.sessionId or file_session
             if own != key:
                 key, version, index = own, None, self.session(own)
-                known, first = self._uuids.setdefault(own, set()), index.first
+                known, first, rows = self._uuids.setdefault(own, set()), index.first, index.rows
             uuid = head.uuid
             if uuid is None:
                 uuid = f"{file}:{one.line}"
@@ -287,12 +314,14 @@ class Indexer:
                 continue
             else:
                 known.add(uuid)
-            t, depth = settled.get(uuid) or (one.t or 0.0, 0)
+            t, depth = settled.get(uuid) or (one.t or 0.0, 0.0)
             agent = head.agentId or file_agent
             if agent is None:
                 agent = _side(uuid, chain.parents, inline, sides) if uuid in inline else MAIN
             row = ClaudeRow(t, depth, uuid, file, one.line, one.start, one.end, agent)
-            index.rows.append(row)
+            rows.append(row)
+            if type(head) is PlainEntry and head.type in _SPOKEN:
+                row.entry = head
             if forced:
                 index.listed.add(agent)
             if head.version != version:
@@ -300,7 +329,12 @@ class Indexer:
                 index.version = max(index.version or "", version or "") or None
             if t and (agent not in first or t < first[agent]):
                 first[agent] = t
-            self._take(index, one, row)
+            if head.type == "assistant":
+                self._answer(index, head, row)
+                if one.names is not None:
+                    self._asks(index, row, one.names)
+            elif one.names is not None:
+                self._result(index, head, row, one.names)
 
     def _take(self, index: SessionIndex, one: _Found, row: ClaudeRow) -> None:
         if one.head.type == "assistant":
@@ -310,7 +344,7 @@ class Indexer:
         elif one.names is not None:
             self._result(index, one.head, row, one.names)
 
-    def _answer(self, index: SessionIndex, head: Head, row: ClaudeRow) -> None:
+    def _answer(self, index: SessionIndex, head: Head | PlainEntry, row: ClaudeRow) -> None:
         message = head.message
         if message is None:
             return
@@ -319,15 +353,12 @@ class Indexer:
         )
         parts = index.calls.get(call)
         if parts is None:
-            parts = index.calls[call] = CallParts(t=row.t)
+            parts = index.calls[call] = CallParts()
             index.times.setdefault(row.agent, []).append(row.t)
         parts.parts += 1
-        if row.t < parts.t:
-            parts.t = row.t
         usage = message.usage
         if usage is not None and message.model != "<synthetic>":
-            _bill(parts, usage.input_tokens, usage.cache_creation_input_tokens,
-                  usage.cache_read_input_tokens, usage.output_tokens)  # fmt: skip
+            _bill(parts, usage)
 
     def _asks(self, index: SessionIndex, row: ClaudeRow, line: bytes) -> None:
         """Calls that start agents or write to them."""
@@ -341,7 +372,7 @@ class Indexer:
                 note = decoded(SEND_INPUTS, block.input) or SendInput()
                 index.sent.setdefault(block.id, Sent(block.id, row.agent, row.t, note))
 
-    def _result(self, index: SessionIndex, head: Head, row: ClaudeRow, line: bytes) -> None:
+    def _result(self, index: SessionIndex, head: Head | PlainEntry, row: ClaudeRow, line: bytes) -> None:
         """The agent a result names, which the spawn must know before it is told."""
         opening = row.agent.startswith("side:") and head.parentUuid is None
         entry = entry_of(line)
@@ -369,40 +400,48 @@ class Indexer:
 _NAMED = SPAWNING | SENDING
 
 
-def _asks(head: Head) -> bool:
+def _inline(found: list[_Found]) -> set[str]:
+    """Entries of side chains within a file that no agent's id tells apart."""
+    return {
+        one.head.uuid for one in found if one.head.isSidechain and not one.head.agentId and one.head.uuid
+    }  # fmt: skip
+
+
+def _asks(head: Head | PlainEntry) -> bool:
     """Whether an answer starts agents or writes to them."""
     said = head.message.content if head.message is not None else None
-    if isinstance(said, list):
+    if type(said) is list:
         for block in said:  # a loop: `any` of a generator costs more than all of it
             if block.name in _NAMED:
                 return True
     return False
 
 
-def _names_agents(head: Head, line: bytes) -> bool:
+def _names_agents(head: Head | PlainEntry, line: bytes) -> bool:
     """Whether a user's entry may say which agent a call started or that it started none, or opens a side chain."""
     said = head.message.content if head.message is not None else None
     answers = False
-    for block in said if isinstance(said, list) else ():
-        if block.is_error:
-            return True
-        answers = answers or block.type == "tool_result"
+    if type(said) is list:
+        for block in said:
+            if block.is_error:
+                return True
+            if block.type == "tool_result":
+                answers = True
     if not answers:
         return bool(head.isSidechain)
     note = head.toolUseResult
-    if isinstance(note, AgentNote):
-        return bool(bytes(note.agentId) or bytes(note.agent_id))
+    if type(note) is AgentNote:
+        return note.agentId is not NOTHING or note.agent_id is not NOTHING
     return b"agentId: " in line
 
 
-def _bill(
-    parts: CallParts, fresh: float | None, made: float | None, read: float | None, out: float | None
-) -> None:
+def _bill(parts: CallParts, usage: ClaudeUsage) -> None:
     """Take the highest of each count: an answer's parts repeat its bill as far as it was known."""
+    read, out = usage.cache_read_input_tokens, usage.output_tokens
     total = -1.0
-    for part in (fresh, made, read):
+    for part in (usage.input_tokens, usage.cache_creation_input_tokens, read):
         if part is not None and 0 <= part < _COUNTED:
-            total = max(total, 0.0) + part
+            total = part if total < 0 else total + part
     if total >= 0 and (parts.prompt_tokens is None or total > parts.prompt_tokens):
         parts.prompt_tokens = int(total)
     if read is not None and 0 <= read < _COUNTED and read > (parts.cached or -1):

@@ -15,12 +15,19 @@ from msgspec import Struct, field
 
 from baton.connect.readers.claude_code.between import Lives, words_of
 from baton.connect.readers.claude_code.entries import (
+    NOTHING,
     SPAWN_RESULTS,
+    AgentNote,
     Block,
     ClaudeEntry,
+    PlainBlock,
+    PlainEntry,
     SendInput,
     SpawnResult,
     decoded,
+    entry_of,
+    is_plain,
+    plain_text,
     result_text,
 )
 from baton.connect.readers.claude_code.index import (
@@ -45,6 +52,7 @@ from baton.trace.vocabulary import Decision, EventType, Status
 
 _MOST_CHARACTERS = 12  # of one token, on average over an answer
 _TOO_LOW = "a count of output that its words belie, as its stream began with it: kept, and too low"
+_USES = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
 _OUTPUT_TOOLS = frozenset({"TaskOutput", "AgentOutputTool", "AgentOutput"})
 _STATUS: dict[str, Status] = {
     "completed": "ok", "failed": "failed", "error": "failed", "killed": "cancelled", "stopped": "cancelled",
@@ -90,17 +98,18 @@ class ClaudeLife:
         if person.spawn is not None or person.why is not None:
             self.pending.append(Link(person.spawn or f"{person.key}/spawn", "spawn", person.why))
 
-    def entry(self, row: ClaudeRow, entry: ClaudeEntry) -> None:
+    def entry(self, row: ClaudeRow, entry: ClaudeEntry | PlainEntry) -> None:
         """What an entry tells goes to `told`, a list: generators within generators take their time."""
-        self._told(row, entry)
-        self.latest = row.t or self.latest
-
-    def _told(self, row: ClaudeRow, entry: ClaudeEntry) -> None:
         if entry.type == "assistant":
             self._answered(row, entry)
         elif entry.type == "user":
             self._heard(row, entry)
-        elif entry.type == "attachment" and entry.attachment is not None:
+        elif type(entry) is ClaudeEntry:
+            self._noted(row, entry)
+        self.latest = row.t or self.latest
+
+    def _noted(self, row: ClaudeRow, entry: ClaudeEntry) -> None:
+        if entry.type == "attachment" and entry.attachment is not None:
             if entry.attachment.messages is not None:
                 mail = [
                     ClaudeLetter(one.sender or "", (one.text or "").strip())
@@ -139,72 +148,70 @@ class ClaudeLife:
 
     # What the agent says.
 
-    def _answered(self, row: ClaudeRow, entry: ClaudeEntry) -> None:
-        message = entry.message
-        if message is None or row.call is None:
+    def _answered(self, row: ClaudeRow, entry: ClaudeEntry | PlainEntry) -> None:
+        message, key = entry.message, row.call
+        if message is None or key is None:
             self.lives.report.skip("an answer without a message", self.lives.at(row))
             return
         if message.model == "<synthetic>" and not entry.isApiErrorMessage:
             self.lives.report.skip("words that the program put in the model's place", self.lives.at(row))
             return
-        answer = self.answers.get(row.call)
+        answer = self.answers.get(key)
         if answer is None:
-            answer = self.answers[row.call] = ClaudeAnswer(row, self.latest)
+            answer = self.answers[key] = ClaudeAnswer(row, self.latest)
         answer.parts += 1
         answer.model = message.model or answer.model
         answer.reason = message.stop_reason or answer.reason
-        answer.failed |= bool(entry.isApiErrorMessage)
-        blocks = (
-            [Block(type="text", text=message.content)]
-            if isinstance(message.content, str)
-            else message.content
-        )
+        if entry.isApiErrorMessage:
+            answer.failed = True
+        said = message.content
+        blocks = [PlainBlock(type="text", text=said)] if type(said) is str else said
         for place, block in enumerate(blocks or ()):
-            if block.type == "text":
-                answer.said.append(block.text or "")
-            elif block.type == "thinking":
-                answer.thought.append(block.thinking or "")
-            elif block.type in ("tool_use", "server_tool_use", "mcp_tool_use") and block.id is not None:
+            kind = block.type
+            if kind in _USES and block.id is not None:
                 answer.tools += 1
-                answer.size += len(bytes(block.input))
-                self._calls(row, place, block)
+                self._calls(row, place, block.id, block.name or "unknown", bytes(block.input), answer)
+            elif kind == "text":
+                answer.said.append(block.text or "")
+            elif kind == "thinking":
+                answer.thought.append(block.thinking or "")
             elif block.tool_use_id is not None:  # a tool that the provider runs answers within the answer
-                self._result(row, place, block, None)
-        parts = self.lives.index.calls.get(row.call)
+                self._result(row, place, self._whole(row, place, block), None)
+        parts = self.lives.index.calls.get(key)
         if parts is None or answer.parts >= parts.parts:
             self._complete(row, answer, parts or CallParts())
-            del self.answers[row.call]
+            del self.answers[key]
 
     def _complete(self, row: ClaudeRow, answer: ClaudeAnswer, parts: CallParts) -> None:
         assert row.call is not None
-        words = "\n".join(part for part in answer.said if part)
+        words = "\n".join(filter(None, answer.said))
         extra: dict[str, Any] = {}
         if parts.cached is not None:
             extra["cache_read_input_tokens"] = parts.cached
-        thought = "\n".join(part for part in answer.thought if part)
+        thought = "\n".join(filter(None, answer.thought))
         if thought:
             extra["thinking"] = thought
         if answer.parts > 1:
             self.lives.report.join("the parts of one answer", answer.parts - 1)
-        first = answer.row
-        unbilled = answer.failed or (parts.prompt_tokens == 0 and not parts.completion_tokens)
+        first, begun, failed = answer.row, answer.begun, answer.failed
+        billed = not failed and (parts.prompt_tokens != 0 or parts.completion_tokens)
         call = SeenCall(
             session=self.session, key=row.call, at=self.lives.at(first), agent=self.person.key,
-            order=(first.t, float(first.depth), 0.0), t=answer.begun or first.t or None,
-            duration_s=max(0.0, row.t - answer.begun) if answer.begun and row.t else None,
-            policy=None if answer.failed else answer.model, completion=words,
-            prompt_tokens=None if unbilled else parts.prompt_tokens,
-            completion_tokens=None if unbilled else parts.completion_tokens,
-            finish_reason=answer.reason, status="failed" if answer.failed else None, extra=extra,
+            order=(first.t, first.depth, 0.0), t=begun or first.t or None,
+            duration_s=max(0.0, row.t - begun) if begun and row.t else None,
+            policy=None if failed else answer.model, completion=words,
+            prompt_tokens=parts.prompt_tokens if billed else None,
+            completion_tokens=parts.completion_tokens if billed else None,
+            finish_reason=answer.reason, status="failed" if failed else None, extra=extra,
         )  # fmt: skip
         size = answer.size + len(words) + len(thought)
         if self.person.key == MAIN:
             if _belied(call, size):
-                self.lives.report.mend(_TOO_LOW, self.lives.at(first))
+                self.lives.report.mend(_TOO_LOW, call.at)
             self.tell(call)
         else:
             self.held.append((call, size))
-        if answer.tools == 0 and (words or answer.failed):
+        if answer.tools == 0 and (words or failed):
             self._last_words(row, answer, words)
 
     def _last_words(self, row: ClaudeRow, answer: ClaudeAnswer, words: str) -> None:
@@ -235,33 +242,51 @@ class ClaudeLife:
         self._event(row, 99, f"{row.call}/words", "orchestrator_decision", decision="none", call=row.call,
                           content=words, status=status)  # fmt: skip
 
-    def _calls(self, row: ClaudeRow, place: int, block: Block) -> None:
+    def _calls(
+        self, row: ClaudeRow, place: int, key: str, name: str, given: bytes, answer: ClaudeAnswer
+    ) -> None:
+        """A tool that the agent calls, by its key and name, with what it was given."""
         people, index = self.lives.people, self.lives.index
-        assert block.id is not None
-        name = block.name or "unknown"
-        self.tools[block.id] = name
-        self.called[block.id] = row.t
-        content = bytes(block.input).decode("utf-8", "replace") or "{}"
-        if name in SENDING and block.id in index.sent:
-            self._sends(row, place, block.id, index.sent[block.id].asked, content)
+        answer.size += len(given)
+        self.tools[key] = name
+        self.called[key] = row.t
+        content = given.decode("utf-8", "replace") or "{}"
+        if (
+            name not in SPAWNING
+            and name not in SENDING
+            and key not in people.started
+            and key not in people.resumed
+        ):
+            t = row.t or None
+            if not answer.acted:
+                answer.acted = True
+                t = answer.begun or t  # what a call says first began when the call did
+            self.tell(SeenEvent(
+                session=self.session, key=key, at=self.lives.at(row), agent=self.person.key, type="tool_call", t=t,
+                call=row.call, order=(row.t, row.depth, float(place)),
+                after=self._due() if self.pending else (), content=content, media_type="application/json", tool=name,
+            ))  # fmt: skip
             return
-        back = people.resumed.get(block.id)
+        if name in SENDING and key in index.sent:
+            self._sends(row, place, key, index.sent[key].asked, content)
+            return
+        back = people.resumed.get(key)
         if back is not None:
-            prompt = index.spawns[block.id].asked.prompt
-            self._event(row, place, block.id, "message", to=back if back in people.agents else None,
+            prompt = index.spawns[key].asked.prompt
+            self._event(row, place, key, "message", to=back if back in people.agents else None,
                               decision="delegate", content=prompt, call=row.call)  # fmt: skip
             return
-        child = people.started.get(block.id)
+        child = people.started.get(key)
         if child is None and name not in SPAWNING:
-            self._event(row, place, block.id, "tool_call", tool=name, content=content,
+            self._event(row, place, key, "tool_call", tool=name, content=content,
                               media_type="application/json", call=row.call)  # fmt: skip
             return
-        spawn = index.spawns.get(block.id)
+        spawn = index.spawns.get(key)
         prompt = spawn.asked.prompt if spawn is not None else content
         person = people.agents.get(child) if child is not None else None
-        mine = person is not None and person.spawn == block.id
+        mine = person is not None and person.spawn == key
         self._event(
-            row, place, block.id, "spawn", to=child, content=prompt, call=row.call, tool=name,
+            row, place, key, "spawn", to=child, content=prompt, call=row.call, tool=name,
             status="failed" if child is None else None, why=person.why if person and mine else None,
         )  # fmt: skip
 
@@ -276,8 +301,11 @@ class ClaudeLife:
 
     # What reaches the agent.
 
-    def _heard(self, row: ClaudeRow, entry: ClaudeEntry) -> None:
+    def _heard(self, row: ClaudeRow, entry: ClaudeEntry | PlainEntry) -> None:
         message = entry.message
+        if type(entry) is PlainEntry and self._is_odd(entry):
+            entry = entry_of(self.lives.line(row)) or entry
+            message = entry.message
         said = None if message is None else message.content
         if entry.isCompactSummary:
             text = said if isinstance(said, str) else "".join(part.text or "" for part in said or ())
@@ -285,9 +313,11 @@ class ClaudeLife:
                               extra={"compaction": "summary"})  # fmt: skip
             return
         if isinstance(said, str):
-            said = [Block(type="text", text=said)]
-        note = bytes(entry.toolUseResult)
-        told = decoded(SPAWN_RESULTS, note) if note.startswith(b"{") else None
+            said = [PlainBlock(type="text", text=said)]
+        told = None
+        if type(entry) is ClaudeEntry:
+            note = bytes(entry.toolUseResult)
+            told = decoded(SPAWN_RESULTS, note) if note.startswith(b"{") else None
         words = []
         for place, block in enumerate(said or ()):
             if block.type == "tool_result" and block.tool_use_id is not None:
@@ -307,12 +337,35 @@ class ClaudeLife:
         elif not said:
             self.lives.report.skip("a user's entry that says nothing", self.lives.at(row))
 
-    def _result(self, row: ClaudeRow, place: int, block: Block, told: SpawnResult | None) -> None:
+    def _whole(self, row: ClaudeRow, place: int, block: Block | PlainBlock) -> Block | PlainBlock:
+        """A result, as it is written if that is no text."""
+        if type(block) is PlainBlock and not is_plain(block.content):
+            entry = entry_of(self.lives.line(row))
+            said = None if entry is None or entry.message is None else entry.message.content
+            return said[place] if type(said) is list else block
+        return block
+
+    def _is_odd(self, entry: PlainEntry) -> bool:
+        """Whether more of an entry must be known: it holds what an agent gave back, or a result that is no text."""
+        people = self.lives.people
+        said = None if entry.message is None else entry.message.content
+        if type(said) is list:
+            for block in said:
+                if block.tool_use_id in people.started or block.tool_use_id in people.resumed:
+                    return True
+                if type(block.content) is list and not is_plain(block.content):
+                    return True
+        note = entry.toolUseResult
+        return type(note) is AgentNote and note.task is not NOTHING
+
+    def _result(
+        self, row: ClaudeRow, place: int, block: Block | PlainBlock, told: SpawnResult | None
+    ) -> None:
         call = block.tool_use_id
         assert call is not None
-        people = self.lives.people
+        people, index = self.lives.people, self.lives.index
         child = people.started.get(call) or people.resumed.get(call)
-        text = result_text(block.content)
+        text = plain_text(block.content) if type(block) is PlainBlock else result_text(block.content)  # type: ignore[arg-type]
         if child is not None:
             launched = told is not None and (
                 told.isAsync or told.status in ("async_launched", "teammate_spawned")
@@ -329,18 +382,19 @@ class ClaudeLife:
                 extra = {name: value for name, value in noted if value is not None}
             self.pending.append(Link(self.lives.gives_back(child, text, status, row, extra), "return"))
             return
-        if call in self.lives.index.sent or call in self.lives.index.spawns:
+        if call in index.sent or call in index.spawns:
             return  # whether a message went out, or why an agent was not started, is told by its own event
         if told is not None and told.task is not None and told.task.task_id in people.agents:
             task = told.task
             if task.status in _STATUS and self.tools.get(call) in (None, *_OUTPUT_TOOLS):
                 self._notice(row, task.task_id or "", task.result or task.output or text, task.status)
-        key, begun = f"{call}/result", self.called.pop(call, None)
-        self._event(
-            row, place, key, "tool_result", tool=self.tools.get(call), content=text,
-            status="failed" if block.is_error else None, after=(Link(call, "tool_dependency"),),
-            t=begun, duration_s=max(0.0, row.t - begun) if begun and row.t else None,
-        )  # fmt: skip
+        t, begun = row.t, self.called.pop(call, None)
+        self.tell(SeenEvent(
+            session=self.session, key=f"{call}/result", at=self.lives.at(row), agent=self.person.key,
+            type="tool_result", tool=self.tools.get(call), content=text, status="failed" if block.is_error else None,
+            after=(Link(call, "tool_dependency"),), order=(t, row.depth, float(place)),
+            t=begun or t or None, duration_s=max(0.0, t - begun) if begun and t else None,
+        ))  # fmt: skip
 
     def _words(self, row: ClaudeRow, text: str, place: int) -> None:
         text = spoken(text)
@@ -441,7 +495,7 @@ class ClaudeLife:
         self.tell(
             SeenEvent(
                 session=self.session, key=key, at=self.lives.at(row), agent=self.person.key, type=type, t=t, call=call,
-                order=(row.t, float(row.depth), float(place)), after=after, content=content, **fields,
+                order=(row.t, row.depth, float(place)), after=after, content=content, **fields,
             )
         )  # fmt: skip
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import mmap
 from collections.abc import Iterable, Iterator
 from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 
 from baton.connect.import_report import ImportReport
@@ -41,6 +42,8 @@ _LOOKS = 40  # lines in which a file must show what it is
 _OPEN = 64
 _JOURNAL = "journal.jsonl"
 _HELD_BYTES = 64 << 20
+_PLACE = attrgetter("t", "depth", "uuid")
+_AT_ONCE = 64  # sightings that are given on together
 
 
 class ClaudeCode:
@@ -58,11 +61,16 @@ class ClaudeCode:
         if not place.exists():
             raise UsageError(f"{place} is not there. Type the path of a session file or of a folder of them.")
         told: set[tuple[str, str | None, str]] = set()
+        has_letters = place.is_dir()
         for files in _sessions(place):
-            for seen in _read_session(files, report):
-                if type(seen) is SeenEvent and seen.type == "message":
-                    told.add((seen.session, seen.to, (seen.content or "").strip()))
-                yield seen
+            for some in _read_session(files, report):
+                if has_letters:
+                    told.update(
+                        (seen.session, seen.to, (seen.content or "").strip())
+                        for seen in some
+                        if type(seen) is SeenEvent and seen.type == "message"
+                    )
+                yield from some
         yield from letters_of(place, report, told)
 
 
@@ -167,7 +175,7 @@ class _Pages:
             page.close()
 
 
-def _read_session(paths: list[Path], report: ImportReport) -> Iterator[Seen]:
+def _read_session(paths: list[Path], report: ImportReport) -> Iterator[list[Seen]]:
     indexer = Indexer(report)
     metas: dict[str, Meta] = {}
     own = []
@@ -206,13 +214,15 @@ def _meta(path: Path) -> Meta | None:
         return None
 
 
-def _tell(index: SessionIndex, metas: dict[str, Meta], pages: _Pages, report: ImportReport) -> Iterator[Seen]:
+def _tell(
+    index: SessionIndex, metas: dict[str, Meta], pages: _Pages, report: ImportReport
+) -> Iterator[list[Seen]]:
     rows: dict[str, list[ClaudeRow]] = {}
     for row in index.rows:
         rows.setdefault(row.agent, []).append(row)
     index.rows.clear()
     for own in rows.values():
-        own.sort(key=lambda row: (row.t, row.depth, row.uuid))
+        own.sort(key=_PLACE)
     for times in index.times.values():
         times.sort()
 
@@ -225,11 +235,12 @@ def _tell(index: SessionIndex, metas: dict[str, Meta], pages: _Pages, report: Im
         return None
 
     people = people_of(index, metas, opening)
-    yield SeenSession(
+    session = SeenSession(
         session=index.key, key=index.key, at=pages.paths[0].name,
         system=f"claude-code {index.version}" if index.version else "claude-code", logged=True,
     )  # fmt: skip
-    lives = Lives(index, people, report, [path.name for path in pages.paths])
+    yield [session]
+    lives = Lives(index, people, report, [path.name for path in pages.paths], pages.line)
     if MAIN not in rows and not people.started:
         del people.agents[MAIN]  # an agent's transcript by itself: nobody is known to have started it
         for person in people.agents.values():
@@ -238,21 +249,22 @@ def _tell(index: SessionIndex, metas: dict[str, Meta], pages: _Pages, report: Im
     for person in list(parents_first(people)):
         if person.parent is None and person.key != MAIN and MAIN in rows:
             report.mend("an agent that no call of the session starts has no parent", pages.paths[0].name)
-        yield from _births(index, person)
+        yield list(_births(index, person))
         life = ClaudeLife(lives, person)
         for row in rows.get(person.key, ()):
-            entry = entry_of(pages.line(row))
+            entry = row.entry or entry_of(pages.line(row))
             if entry is None:
                 report.skip("an entry of a form that is not known", lives.at(row))
                 continue
             life.entry(row, entry)
-            if life.told:
-                yield from life.told
+            row.entry = None
+            if len(life.told) >= _AT_ONCE:
+                yield life.told
                 life.told.clear()
         if person.key in journal and rows.get(person.key):
             lives.gives_back(person.key, journal[person.key], "ok", rows[person.key][-1], {})
         life.finish()
-        yield from life.told
+        yield life.told
 
 
 def _journal(paths: list[Path]) -> dict[str, str]:

@@ -103,6 +103,21 @@ class RolloutEnvelope(Struct, gc=False):
     payload: CodexItem | None = None
 
 
+class RolloutLine(Struct, gc=False):
+    """A whole line of the ordinary form, for both looks at once.
+
+    It takes nothing that `Line` and `RolloutEnvelope` would not; a line that it does not take goes by those two.
+    """
+
+    timestamp: str | None = None
+    ordinal: int | None = None
+    type: str | None = None
+    payload: CodexItem | None = None
+    id: str | None = None
+    record_type: str | None = None
+    role: str | None = None
+
+
 class SessionMeta(Struct, gc=False):
     """The first line: which thread, and who started it."""
 
@@ -180,12 +195,14 @@ class Notification(Struct, gc=False):
 LINES = msgspec.json.Decoder(Line, strict=False)
 ITEMS = msgspec.json.Decoder(CodexItem, strict=False)
 PAYLOADS = msgspec.json.Decoder(RolloutPayloadHead, strict=False)
+ROLLOUT_LINES = msgspec.json.Decoder(RolloutLine, strict=False)
 ENVELOPES = msgspec.json.Decoder(RolloutEnvelope, strict=False)
 METAS = msgspec.json.Decoder(SessionMeta, strict=False)
 SOURCES = msgspec.json.Decoder(FromSubAgent, strict=False)
 AGENT_ARGUMENTS = msgspec.json.Decoder(AgentArguments, strict=False)
 AGENT_OUTPUTS = msgspec.json.Decoder(AgentOutput, strict=False)
 NOTIFICATIONS = msgspec.json.Decoder(Notification, strict=False)
+_TEXTS = msgspec.json.Decoder(str)
 PARTS = msgspec.json.Decoder(list[CodexPart], strict=False)
 
 
@@ -203,7 +220,7 @@ def text_of(raw: Raw | bytes) -> str:
         return ""
     if content[:1] == b'"':
         try:
-            return msgspec.json.decode(content, type=str)
+            return _TEXTS.decode(content)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return ""
     if content[:1] == b"[":

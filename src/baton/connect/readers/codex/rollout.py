@@ -26,10 +26,12 @@ from baton.connect.readers.codex.entries import (
     LINES,
     METAS,
     PAYLOADS,
+    ROLLOUT_LINES,
     SOURCES,
     CodexItem,
     FromSubAgent,
     Line,
+    RolloutLine,
     SessionMeta,
     SubAgent,
     ThreadSpawn,
@@ -55,7 +57,7 @@ _OF_OTHERS = frozenset({
     "function_call", "function_call_output", "task_complete", "user_message", "item_completed",
     "collab_agent_spawn_end", "sub_agent_activity",
 })  # fmt: skip
-_RANK = {"session_meta": 0, "turn_context": 1, "response_item": 2, "token_usage_record": 3}
+_RANK = {"session_meta": 0.0, "turn_context": 1.0, "response_item": 2.0, "token_usage_record": 3.0}
 _LOOKS = 20  # lines in which a file must show what it is
 _BURST_S = 0.005  # a copied history is written at once
 
@@ -72,6 +74,8 @@ class CodexPlace(Struct, gc=False):
     old: bool = False
     looks: str | None = None
     """Of what may tell of other threads, its type: it is looked at before any thread is told."""
+    told: tuple[str, CodexItem] | None = None
+    """What the first look found, until its thread is told; None: the line is read again."""
 
 
 class Rollout(Struct):
@@ -168,43 +172,56 @@ def _meta_of(head: Line, line: bytes) -> SessionMeta | None:
     return None
 
 
+class _SeenLines:
+    """Which lines of a file were there before."""
+
+    def __init__(self) -> None:
+        self._numbered: set[tuple[int, str | None]] = set()
+        self._same: set[int] = set()
+
+    def before(self, head: Line | RolloutLine, line: bytes) -> bool:
+        if head.ordinal is not None:
+            name = (head.ordinal, head.type)
+            if name in self._numbered:
+                return True
+            self._numbered.add(name)
+        elif head.timestamp is not None:
+            name_of_line = hash(line.rstrip())
+            if name_of_line in self._same:
+                return True
+            self._same.add(name_of_line)
+        return False
+
+
 def looked_at(path: Path, pages: Pages, report: ImportReport) -> Rollout | None:
     """The file's places in order; None where no line of it is a rollout's."""
     rollout = Rollout(path=path, thread=_named(path), meta=SessionMeta())
-    numbered: set[tuple[int, str | None]] = set()
-    same: set[int] = set()
+    seen = _SeenLines()
     metas: list[SessionMeta] = []
-    read = 0
+    read, decode, places = 0, ROLLOUT_LINES.decode, rollout.places
     for number, (start, line) in enumerate(pages.lines(), 1):
-        if line.isspace():
+        head: Line | RolloutLine | None
+        try:
+            head = decode(line)
+            kind, item = head.type, head.payload
+            if item is None or kind == "session_meta" or kind not in LINE_TYPES:
+                head = None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            head = None
+        if head is None:
+            if not line.isspace():
+                read += 1
+                _look_closer(path, number, start, line, seen, rollout, metas, report)
             continue
         read += 1
-        try:
-            head = LINES.decode(line)
-        except msgspec.ValidationError:
-            report.skip("an entry of a form that is not known", f"{path.name}:{number}")
-            continue
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            report.skip("a line that is not JSON", f"{path.name}:{number}")
-            continue
-        if _is_double(head, line, numbered, same):
+        if seen.before(head, line):
             report.join("an entry that is there twice")
             continue
-        meta = _meta_of(head, line)
-        if meta is not None:
-            metas.append(meta)
-        old = not bytes(head.payload)
-        if meta is None and not (head.type in (ITEM_TYPES if old else LINE_TYPES) or head.record_type):
-            report.skip(f"a type of entry that is not known ({str(head.type)[:40]})", f"{path.name}:{number}")
-            continue
-        t = seconds(head.timestamp)
-        key = (
-            (float(head.ordinal), 0.0)
-            if head.ordinal is not None and abs(head.ordinal) < _LAST
-            else (-1.0, float(_RANK.get(head.type or "", 2)))
-        )
-        looks = _looks(head, line if old else head.payload)
-        rollout.places.append(CodexPlace(key, t, start, start + len(line), number, old, looks))
+        place = CodexPlace(_key(head), seconds(head.timestamp), start, start + len(line), number)
+        if kind != "turn_context":
+            place.looks = _of_others(item.type, item.name)
+        place.told = (kind, item)
+        places.append(place)
     report.read(read)
     if not rollout.places:
         return None
@@ -214,32 +231,63 @@ def looked_at(path: Path, pages: Pages, report: ImportReport) -> Rollout | None:
     return rollout
 
 
+def _look_closer(
+    path: Path,
+    number: int,
+    start: int,
+    line: bytes,
+    seen: _SeenLines,
+    rollout: Rollout,
+    metas: list[SessionMeta],
+    report: ImportReport,
+) -> None:
+    """A line that is of no ordinary form: the session's own, one of the old form, or none at all."""
+    try:
+        head = LINES.decode(line)
+    except msgspec.ValidationError:
+        report.skip("an entry of a form that is not known", f"{path.name}:{number}")
+        return
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        report.skip("a line that is not JSON", f"{path.name}:{number}")
+        return
+    if seen.before(head, line):
+        report.join("an entry that is there twice")
+        return
+    meta = _meta_of(head, line)
+    if meta is not None:
+        metas.append(meta)
+    old = not bytes(head.payload)
+    if meta is None and not (head.type in (ITEM_TYPES if old else LINE_TYPES) or head.record_type):
+        report.skip(f"a type of entry that is not known ({str(head.type)[:40]})", f"{path.name}:{number}")
+        return
+    looks = _looks(head, line if old else head.payload)
+    place = CodexPlace(_key(head), seconds(head.timestamp), start, start + len(line), number, old, looks)
+    rollout.places.append(place)
+
+
+def _key(head: Line | RolloutLine) -> tuple[float, float]:
+    if head.ordinal is not None and abs(head.ordinal) < _LAST:
+        return (float(head.ordinal), 0.0)
+    return (-1.0, _RANK.get(head.type or "", 2.0))
+
+
 def _looks(head: Line, payload: bytes | msgspec.Raw) -> str | None:
     if head.type == "turn_context":
         return None
     told = decoded(PAYLOADS, payload)
-    if told is None or told.type not in _OF_OTHERS:
+    return None if told is None else _of_others(told.type, told.name)
+
+
+def _of_others(kind: str | None, name: str | None) -> str | None:
+    """Its type, of what may tell of other threads."""
+    if kind not in _OF_OTHERS:
         return None
-    return told.type if told.type != "function_call" or told.name in OF_THE_TEAM else None
+    return kind if kind != "function_call" or name in OF_THE_TEAM else None
 
 
 def _named(path: Path) -> str:
     ids = _ID.findall(path.name)
     return ids[-1] if ids else path.name.split(".", 1)[0]
-
-
-def _is_double(head: Line, line: bytes, numbered: set[tuple[int, str | None]], same: set[int]) -> bool:
-    if head.ordinal is not None:
-        name = (head.ordinal, head.type)
-        if name in numbered:
-            return True
-        numbered.add(name)
-    elif head.timestamp is not None:
-        name_of_line = hash(line.rstrip())
-        if name_of_line in same:
-            return True
-        same.add(name_of_line)
-    return False
 
 
 def _take(rollout: Rollout, metas: list[SessionMeta]) -> bool:

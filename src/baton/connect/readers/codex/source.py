@@ -21,6 +21,7 @@ from baton.connect.seen import Seen, SeenAgent, SeenSession
 from baton.errors import UsageError
 
 _ENDINGS = (".jsonl", ".jsonl.zst")
+_AT_ONCE = 64  # sightings that are given on together
 
 
 class Codex:
@@ -45,9 +46,11 @@ class Codex:
             )
         told: set[str] = set()
         for paths in _sessions(place):
-            for seen in _read_session(paths, report):
+            sightings = _read_session(paths, report)
+            for seen in islice(sightings, 1):  # all are of one session
                 told.add(seen.session)
                 yield seen
+            yield from sightings
         folder = place.parent if place.name == MANIFEST else place
         if folder.is_dir():
             for bundle in [folder] if is_bundle(folder) else list(bundles(folder)):
@@ -163,7 +166,7 @@ def _look(looked: list[tuple[Rollout, Pages]], team: CodexTeam, *, results: bool
     for rollout, pages in looked:
         for place in rollout.places[rollout.own_from :]:
             if place.looks is not None and (place.looks == "function_call_output") == results:
-                told = item_of(pages.at(place), place)
+                told = place.told or item_of(pages.at(place), place)
                 if told is not None:
                     team.look(rollout.thread, *told, place.t or 0.0)
 
@@ -182,18 +185,21 @@ def _member(rollout: Rollout) -> tuple[Member, str | None]:
 
 
 def _life(thread: Thread, rollout: Rollout, file: int, pages: Pages, report: ImportReport) -> Iterator[Seen]:
-    name = rollout.path.name
+    name, told = rollout.path.name, thread.told
     for number, place in enumerate(rollout.places):
         if number < rollout.own_from:
             report.skip("a copy of another thread's history", f"{name}:{place.line}")
             continue
-        told = item_of(pages.at(place), place)
+        found = place.told or item_of(pages.at(place), place)
+        place.told = None
         order = (2.0 * file + 1, place.key[0]) if place.key[0] >= 0 else (2.0 * file, float(number))
         where = Where(order, place.t, f"{name}:{place.line}")
-        if told is None:
+        if found is None:
             report.skip("an entry of a form that is not known", where.at)
-        elif told[0] not in ("session_meta", "session"):
-            thread.entry(where, *told)
-            if thread.told:
-                yield from thread.told
-                thread.told.clear()
+        elif found[0] not in ("session_meta", "session"):
+            thread.entry(where, *found)
+            if len(told) >= _AT_ONCE:
+                yield from told
+                told.clear()
+    yield from told
+    told.clear()

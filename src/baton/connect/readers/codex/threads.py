@@ -44,6 +44,7 @@ _CALLS = frozenset({
     "image_generation_call",
 })  # fmt: skip
 _RUN_BY_PROVIDER = frozenset({"web_search_call", "image_generation_call"})
+_SAID = frozenset(["message", "agent_message"])
 _OUTPUTS = frozenset(["function_call_output", "custom_tool_call_output", "tool_search_output"])
 _CONTEXT = re.compile(
     r"\s*(<(environment_context|user_instructions|permissions|skills?_instructions|skill|turn_aborted|apps|plugins|"
@@ -52,6 +53,7 @@ _CONTEXT = re.compile(
 )
 _NOTICE = re.compile(r"<subagent_notification>\s*(\{.*\})\s*</subagent_notification>", re.DOTALL)
 _FINAL = re.compile(r"Message Type: (\w+).*?\nPayload:\n", re.DOTALL)
+_NO_USAGE = CodexUsage()
 _STATUSES = msgspec.json.Decoder(dict[str, Any])
 _EXIT = re.compile(r'(?:Process exited with code|Exit code:|"exit_code":) ?(\d+)')
 
@@ -89,20 +91,18 @@ class Thread:
 
     def entry(self, where: Where, kind: str, item: CodexItem) -> None:
         """What an entry tells goes to `told`, a list: generators within generators take their time."""
-        self._told(where, kind, item)
-        if kind == "turn_context" or item.type == "task_started" or self._reaches(kind, item):
-            self.latest = where.t or self.latest
-
-    @staticmethod
-    def _reaches(kind: str, item: CodexItem) -> bool:
-        """Whether an entry is something that an answer answers."""
-        said = item.type in ("message", "agent_message") and item.role != "assistant"
-        return kind == "response_item" and (said or item.type in _OUTPUTS)
-
-    def _told(self, where: Where, kind: str, item: CodexItem) -> None:
         if kind == "response_item":
             self._item(where, item)
-        elif kind == "turn_context":
+            # What an answer answers: a result, or words that are not the model's.
+            said = item.type in _OUTPUTS or (item.type in _SAID and item.role != "assistant")
+        else:
+            self._noted(where, kind, item)
+            said = kind == "turn_context"
+        if said or item.type == "task_started":
+            self.latest = where.t or self.latest
+
+    def _noted(self, where: Where, kind: str, item: CodexItem) -> None:
+        if kind == "turn_context":
             self.model = item.model or self.model
         elif kind == "token_usage_record":
             self.bill(where, item.usage, item.thread_token_usage, item.response_id)
@@ -133,24 +133,22 @@ class Thread:
 
     def _item(self, where: Where, item: CodexItem) -> None:
         kind = item.type
-        if kind == "message" and item.role == "assistant":
-            self._open(where)
-            answer = self._now()
-            answer.words.append(text_of(item.content))
-            answer.last, answer.ended = where, where.t
-        elif kind == "reasoning":
-            self._open(where)
-            self._now().ended = where.t
+        if kind in _OUTPUTS:
+            if self.answer is not None:
+                self.answer.heard = True
+            self._output(where, item)
         elif kind in _CALLS:
-            self._open(where)
-            answer = self._now()
+            answer = self._open(where)
             answer.tools += 1
             answer.ended = where.t
             answer.goes_on |= kind not in _RUN_BY_PROVIDER
             self._calls(where, item, answer)
-        elif kind in _OUTPUTS:
-            self._heard()
-            self._output(where, item)
+        elif kind == "message" and item.role == "assistant":
+            answer = self._open(where)
+            answer.words.append(text_of(item.content))
+            answer.last, answer.ended = where, where.t
+        elif kind == "reasoning":
+            self._open(where).ended = where.t
         elif kind == "message":
             self._heard()
             self._words(where, item)
@@ -164,12 +162,13 @@ class Thread:
         if self.answer is not None:
             self.answer.heard = True
 
-    def _open(self, where: Where) -> None:
-        """A new answer, if the one before has its bill or was followed by anything."""
+    def _open(self, where: Where) -> CodexAnswer:
+        """The answer that is coming in: a new one, if the one before has its bill or was followed by anything."""
         answer = self.answer
         if answer is None or answer.heard or answer.usage is not None:
             self.close()
-            self._begin(where, self._due())
+            answer = self._begin(where, self._due())
+        return answer
 
     def _begin(self, where: Where, due: tuple[Link, ...]) -> CodexAnswer:
         key = f"{self.member.key}{self.team.mark}/call/{self.answers}"
@@ -186,12 +185,13 @@ class Thread:
         answer, self.answer = self.answer, None
         if answer is None:
             return
-        words = "\n".join(part for part in answer.words if part)
-        usage = answer.usage or CodexUsage()
+        words = "\n".join(filter(None, answer.words))
+        usage = answer.usage or _NO_USAGE
         extra: dict[str, Any] = {}
-        for name in ("cached_input_tokens", "reasoning_output_tokens"):
-            if (count := whole(getattr(usage, name))) is not None:
-                extra[name] = count
+        if (cached := whole(usage.cached_input_tokens)) is not None:
+            extra["cached_input_tokens"] = cached
+        if (thought := whole(usage.reasoning_output_tokens)) is not None:
+            extra["reasoning_output_tokens"] = thought
         if answer.response:
             extra["response_id"] = answer.response
         self.tell(SeenCall(
@@ -277,10 +277,10 @@ class Thread:
         words = text_of(item.arguments) or text_of(item.input) or text_of(item.action)
         after, answer.due = answer.due, ()
         t = answer.begun if answer.tools == 1 else None  # what a call says first began when the call did
-        fields: dict[str, Any] = {"call": answer.key, "after": after, "t": t}
         if item.type != "function_call" or name not in OF_THE_TEAM:
-            self._tool(where, key, name, words, fields)
+            self._tool(where, key, name, words, answer.key, after, t)
             return
+        fields: dict[str, Any] = {"call": answer.key, "after": after, "t": t}
         told = decoded(AGENT_ARGUMENTS, words) or AgentArguments()
         said = told.message or "".join(part.text or "" for part in told.items or ()) or None
         to = self.team.find(told.target or told.id)
@@ -299,11 +299,23 @@ class Thread:
             self._event(where, key, "orchestrator_decision", decision="continue", content=words,
                               extra={"resumes": told.id or told.target}, **fields)  # fmt: skip
         else:
-            self._tool(where, key, name, words, fields)
+            self._tool(where, key, name, words, answer.key, after, t)
 
-    def _tool(self, where: Where, key: str, name: str, words: str, fields: dict[str, Any]) -> None:
-        kind = "application/json" if words[:1] in "{[" else "text/plain"
-        self._event(where, key, "tool_call", tool=name, content=words, media_type=kind, **fields)
+    def _tool(
+        self,
+        where: Where,
+        key: str,
+        name: str,
+        words: str,
+        call: str,
+        after: tuple[Link, ...],
+        t: float | None,
+    ) -> None:
+        self.tell(SeenEvent(
+            session=self.team.session, key=key, at=where.at, agent=self.member.key, type="tool_call", t=t or where.t,
+            order=where.order, after=after, tool=name, content=words, call=call,
+            media_type="application/json" if words[:1] in "{[" else "text/plain",
+        ))  # fmt: skip
 
     # What reaches the thread.
 
@@ -324,11 +336,12 @@ class Thread:
             or b'"success":false' in bytes(item.output)[-40:]
             or words.startswith(("unsupported call", "aborted"))
         )
-        begun = self.called.pop(key, None)
-        self._event(
-            where, f"{key}/result", "tool_result", tool=name, content=words, status="failed" if bad else None, t=begun,
-            duration_s=max(0.0, where.t - begun) if begun and where.t else None, after=(Link(key, "tool_dependency"),),
-        )  # fmt: skip
+        begun, t = self.called.pop(key, None), where.t
+        self.tell(SeenEvent(
+            session=self.team.session, key=f"{key}/result", at=where.at, agent=self.member.key, type="tool_result",
+            order=where.order, tool=name, content=words, status="failed" if bad else None, t=begun or t,
+            duration_s=max(0.0, t - begun) if begun and t else None, after=(Link(key, "tool_dependency"),),
+        ))  # fmt: skip
 
     def _words(self, where: Where, item: CodexItem) -> None:
         words = text_of(item.content)
