@@ -129,13 +129,8 @@ class Built:
         for seq, place in enumerate(self.order.places, 1):
             seen = seen_events[place]
             seen_events[place] = _GONE
-            key, call, tokens, duration, status = (
-                seen.key,
-                seen.call,
-                seen.tokens,
-                seen.duration_s,
-                seen.status,
-            )
+            key, call, status = seen.key, seen.call, seen.status
+            tokens, duration = seen.tokens, seen.duration_s
             extra: dict[str, Any] = {"source": key if plain and key.isascii() else contents.text(key)}
             if call is not None:  # its first event is charged with it
                 said = calls[call]

@@ -319,7 +319,7 @@ def decoded(decoder: msgspec.json.Decoder[T], raw: bytes | msgspec.Raw) -> T | N
 
 def plain_text(content: str | list[PlainBlock] | None) -> str:
     """A tool's result as text, of a part that `is_plain`."""
-    if type(content) is str:
+    if isinstance(content, str):
         return content
     return "null" if content is None else "\n".join(part.text or "" for part in content)
 

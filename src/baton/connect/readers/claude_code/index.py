@@ -222,6 +222,15 @@ class Indexer:
         self._left_out(notes)
         chain.settle()
         self._place(found, chain, where)
+        self._keep_echoes(echoes, chain, where)
+
+    def _keep_echoes(
+        self,
+        echoes: list[tuple[_Found, Head | PlainEntry]],
+        chain: EntryChain,
+        where: tuple[int, str | None, str, bool],
+    ) -> None:
+        file, _, session, forced = where
         for one, head in echoes:
             note = head.data
             assert isinstance(note, ProgressNote)

@@ -8,6 +8,7 @@ output): it is one return unless the agent has worked in between.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -165,8 +166,10 @@ class ClaudeLife:
         if entry.isApiErrorMessage:
             answer.failed = True
         said = message.content
-        blocks = [PlainBlock(type="text", text=said)] if type(said) is str else said
-        for place, block in enumerate(blocks or ()):
+        blocks: Sequence[Block | PlainBlock] = (
+            [PlainBlock(type="text", text=said)] if isinstance(said, str) else said or ()
+        )
+        for place, block in enumerate(blocks):
             kind = block.type
             if kind in _USES and block.id is not None:
                 answer.tools += 1
@@ -312,14 +315,15 @@ class ClaudeLife:
             self._event(row, 0, f"{row.uuid}/summary", "orchestrator_decision", decision="none", content=text,
                               extra={"compaction": "summary"})  # fmt: skip
             return
-        if isinstance(said, str):
-            said = [PlainBlock(type="text", text=said)]
+        blocks: Sequence[Block | PlainBlock] = (
+            [PlainBlock(type="text", text=said)] if isinstance(said, str) else said or ()
+        )
         told = None
         if type(entry) is ClaudeEntry:
             note = bytes(entry.toolUseResult)
             told = decoded(SPAWN_RESULTS, note) if note.startswith(b"{") else None
         words = []
-        for place, block in enumerate(said or ()):
+        for place, block in enumerate(blocks):
             if block.type == "tool_result" and block.tool_use_id is not None:
                 self._result(row, place, block, told)
             elif block.type == "text" and block.text:
@@ -333,8 +337,8 @@ class ClaudeLife:
                     self.lives.report.skip("a note of the program in the user's place", self.lives.at(row))
                 return
         if words:
-            self._words(row, "\n".join(words), len(said or ()))
-        elif not said:
+            self._words(row, "\n".join(words), len(blocks))
+        elif not blocks:
             self.lives.report.skip("a user's entry that says nothing", self.lives.at(row))
 
     def _whole(self, row: ClaudeRow, place: int, block: Block | PlainBlock) -> Block | PlainBlock:

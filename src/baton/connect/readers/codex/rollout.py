@@ -200,15 +200,12 @@ def looked_at(path: Path, pages: Pages, report: ImportReport) -> Rollout | None:
     metas: list[SessionMeta] = []
     read, decode, places = 0, ROLLOUT_LINES.decode, rollout.places
     for number, (start, line) in enumerate(pages.lines(), 1):
-        head: Line | RolloutLine | None
         try:
             head = decode(line)
             kind, item = head.type, head.payload
-            if item is None or kind == "session_meta" or kind not in LINE_TYPES:
-                head = None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            head = None
-        if head is None:
+            kind = item = None
+        if item is None or kind is None or kind == "session_meta" or kind not in LINE_TYPES:
             if not line.isspace():
                 read += 1
                 _look_closer(path, number, start, line, seen, rollout, metas, report)
