@@ -1,3 +1,4 @@
+# ruff: noqa: E501 -- what is sent reads best as it is sent
 """Clients that mean harm, or are broken, get a clear error or none, and nobody else notices them."""
 
 from __future__ import annotations
@@ -141,10 +142,10 @@ def test_a_body_that_is_too_large(serving: Serving) -> None:
 
 @pytest.mark.parametrize("packing", ["gzip", "deflate", "zstd"])
 def test_a_small_body_that_unpacks_to_a_huge_one(serving: Serving, packing: str) -> None:
-    huge = ask("x" * 200_000_000)
+    huge = ask("x" * 30_000_000)
     packed = {
-        "gzip": lambda: gzip.compress(huge, 9),
-        "deflate": lambda: zlib.compress(huge, 9),
+        "gzip": lambda: gzip.compress(huge, 1),
+        "deflate": lambda: zlib.compress(huge, 1),
         "zstd": lambda: _zstd(huge),
     }[packing]()
     assert len(packed) < 300_000
@@ -210,13 +211,12 @@ def test_key_tricks(serving: Serving, key: str) -> None:
         b"POST /v1/messages HTTP/1.1\r\nhost: 127.0.0.1\r\nx: " + b"y" * 200_000 + b"\r\n\r\n",
         b"POST /" + b"a" * 200_000 + b" HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n",
         b"CONNECT evil.example:443 HTTP/1.1\r\nhost: evil.example\r\n\r\n", b"TRACE / HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n",
-        b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\nupgrade: websocket\r\nconnection: upgrade\r\nsec-websocket-key: x\r\n\r\n",
     ],
-    ids=range(18),
+    ids=range(17),
 )  # fmt: skip
 def test_what_is_no_http(serving: Serving, data: bytes) -> None:
     got = sent(serving, data)
-    assert not got or (got.startswith(b"HTTP/1.1 ") and (got[9:10] == b"4" or b"upgrade" in data)), got[:200]
+    assert not got or got.startswith(b"HTTP/1.1 4"), got[:200]
     assert b"Traceback" not in got
 
 
@@ -264,6 +264,7 @@ def test_a_client_that_does_not_read_is_let_go(serving: Serving) -> None:
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         for _ in range(24):
             raw.sendall(post(ask("much ", stream=True), "/s/mute/v1/chat/completions"))
+        assert raw.recv(12) == b"HTTP/1.1 200"
         began = time.monotonic()
         while _connections(serving) and time.monotonic() - began < 12 * SECONDS:
             time.sleep(0.1)
@@ -305,7 +306,7 @@ def _at_once(work: Callable[[int], None], count: int) -> None:
 
 def test_a_question_that_is_slow_to_read_does_not_hold_others_up(serving: Serving) -> None:
     """Reading the worst that the limits allow leaves the loop to others."""
-    worst = b'{"model":"m","messages":[' + b",".join([b'{"role":"user","content":[]}'] * 9_900) + b"]}"
+    worst = b'{"model":"m","messages":[' + b",".join([b'{"role":"user","content":[]}'] * 9_000) + b"]}"
     waits: list[float] = []
 
     def bad(number: int) -> None:

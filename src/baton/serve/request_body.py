@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
+import time
 import zlib
 from collections.abc import Iterator
 from io import BytesIO
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
 _PIECE = 1 << 18
+_SLOWEST = 1 << 14
+"""Bytes a second that a client has to send."""
+_LINGER_SECONDS = 2.0
 
 
 async def read_body(request: Request, limits: ClientLimits) -> bytes:
@@ -25,10 +30,12 @@ async def read_body(request: Request, limits: ClientLimits) -> bytes:
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > limits.body_bytes:
         raise _too_large(limits)
-    body, parts = bytearray(), request.stream().__aiter__()
+    body, parts, began = bytearray(), request.stream().__aiter__(), time.monotonic()
     while True:
+        # One that sends a byte now and then is not waited for either: what came so far buys the time for the rest.
+        due = began + limits.seconds + len(body) / _SLOWEST
         try:
-            async with asyncio.timeout(limits.seconds):
+            async with asyncio.timeout(min(limits.seconds, max(0.0, due - time.monotonic()))):
                 part = await anext(parts, None)
         except TimeoutError:
             why = f"the request's body did not come within {limits.seconds:g} seconds."
@@ -42,6 +49,17 @@ async def read_body(request: Request, limits: ClientLimits) -> bytes:
     if packing in ("", "identity"):
         return bytes(body)
     return await asyncio.to_thread(_unpacked, bytes(body), packing, limits)
+
+
+async def let_it_finish(request: Request, limits: ClientLimits) -> None:
+    """Read on and throw away, for a moment: a client that is still sending does not hear yet what it was told."""
+    left = limits.body_bytes
+    with contextlib.suppress(TimeoutError, RuntimeError):  # RuntimeError: all of it was read before
+        async with asyncio.timeout(min(_LINGER_SECONDS, limits.seconds)):
+            async for part in request.stream():
+                left -= len(part)
+                if left < 0:
+                    return
 
 
 def _too_large(limits: ClientLimits) -> Unanswerable:

@@ -204,7 +204,8 @@ class Serving:
         try:
             import uvicorn
 
-            from baton.serve.web import make_endpoint, protocol_with_patience
+            from baton.serve.patience import protocol_with_patience
+            from baton.serve.web import make_endpoint
         except ImportError:
             raise MissingExtraError("baton serve", "serve") from None
         self._loop = asyncio.get_running_loop()

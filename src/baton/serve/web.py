@@ -8,25 +8,24 @@ import re
 import sys
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from msgspec import Struct
-from starlette.requests import Request
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from starlette.requests import ClientDisconnect, Request
 
 from baton.connect.receive import Refused, decoded
 from baton.errors import BatonError
 from baton.serve.backend import Unanswerable, caller_headers
 from baton.serve.dialects import codec_of
-from baton.serve.dialects.codec import BadAsk, DialectCodec
+from baton.serve.dialects.codec import BadAsk, DialectCodec, Resolve
 from baton.serve.dialects.listings import models_body, tokens_body
 from baton.serve.dialects.messages.codec import MessagesCodec
 from baton.serve.dialects.sse import event
 from baton.serve.exchange import Ask, Dialect, Exchange, Posted
 from baton.serve.journal import journal_path
-from baton.serve.request_body import read_body
+from baton.serve.request_body import let_it_finish, read_body
 from baton.serve.session_keys import check_name, session_of
 from baton.serve.sessions import ProgramSession
 from baton.serve.told import WAITING, AnswerTelling, GoneError, Receive, Send
@@ -42,6 +41,8 @@ _ASKS: dict[str, Dialect] = {
     "/v1/responses": "responses",
     "/v1/messages": "messages",
 }
+_LARGE = 1 << 17
+"""Bytes of a body that takes long enough to read for others to notice."""
 _JSON = {"content-type": "application/json"}
 _STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
 _encoder = msgspec.json.Encoder(enc_hook=encode_hook)
@@ -86,7 +87,7 @@ class _Asked:
         """Answer, or refuse in the words of the dialect that was spoken; never a stack."""
         try:
             await self._handled()
-        except GoneError:
+        except (GoneError, ClientDisconnect):
             pass
         except BadAsk as error:
             await self._refuse(str(error), status=error.status, field=error.field)
@@ -108,16 +109,16 @@ class _Asked:
         method = self.request.method
         if path in _ASKS and method == "POST":
             self._codec = codec_of(_ASKS[path])
-            await self._answer(self._session(name))
+            await self._answer(self._name(name))
         elif path == "/v1/messages/count_tokens" and method == "POST":
             self._codec = codec_of("messages")
-            await self._count(self._session(name))
+            await self._count(self._name(name))
         elif path == "/v1/models" and method == "GET":
             await self._json(models_body([self.serving.backend.name]))
         elif path in ("/v1/traces", "/v1/logs") and method == "POST":
-            await self._spans(self._session(name), path.removeprefix("/v1/"))
+            await self._spans(self._name(name), path.removeprefix("/v1/"))
         elif name is not None and path in ("/reward", "/end") and method == "POST":
-            await self._posted(self._session(name), path)
+            await self._posted(self._name(name), path)
         elif name is not None and not path and method == "GET":
             await self._json(_state(self._known(name)))
         elif name is None and not path and method in ("GET", "HEAD"):
@@ -141,23 +142,28 @@ class _Asked:
         ):
             raise Unanswerable("this server answers programs, not web pages.", status=403)
 
-    def _session(self, name: str | None) -> ProgramSession:
-        return self.serving.session(session_of(name, self.headers))
+    def _name(self, name: str | None) -> str:
+        """Of the session; it is opened when what came for it has been read, not before."""
+        return session_of(name, self.headers)
+
+    def _find_response(self, name: str) -> Resolve:
+        return lambda id: self._known(name).find_response(id) if self._is_known(name) else None
+
+    def _is_known(self, name: str) -> bool:
+        return name in self.serving.sessions or journal_path(self.serving.out, name).exists()
 
     def _known(self, name: str) -> ProgramSession:
         """A session that is there; asking for its state makes none."""
-        if (
-            check_name(name) not in self.serving.sessions
-            and not journal_path(self.serving.out, name).exists()
-        ):
+        if not self._is_known(check_name(name)):
             raise Unanswerable(f"there is no session {name!r} here.", status=404)
         return self.serving.session(name)
 
     # -- asks ---------------------------------------------------------------------------------------
 
-    async def _answer(self, session: ProgramSession) -> None:
+    async def _answer(self, name: str) -> None:
         body = await read_body(self.request, self.serving.client_limits)
-        ask = self._codec.read(body, self.headers, session.find_response)
+        ask = await self._read(self._codec.read, body, name)
+        session = self.serving.session(name)
         caller_headers.set(self.headers)
         exchange = await self._asked(session, ask)
         try:
@@ -166,6 +172,11 @@ class _Asked:
             session.left(exchange.id)
             raise
         session.heard(exchange)
+
+    async def _read(self, read: Callable[..., Ask], body: bytes, name: str) -> Ask:
+        """A large body is read beside the loop, so that nobody waits for it."""
+        given = (body, self.headers, self._find_response(name))
+        return read(*given) if len(body) < _LARGE else await asyncio.to_thread(read, *given)
 
     async def _asked(self, session: ProgramSession, ask: Ask) -> Exchange:
         """Waits for the answer as long as the client does; in a stream it is told now and then that somebody works."""
@@ -194,49 +205,52 @@ class _Asked:
             )
         await self._telling.end(pieces)
 
-    async def _count(self, session: ProgramSession) -> None:
+    async def _count(self, name: str) -> None:
         body = await read_body(self.request, self.serving.client_limits)
-        ask = MessagesCodec().read_count(body, self.headers, session.find_response)
-        count = getattr(session.backend, "count_tokens", None)
+        ask = await self._read(MessagesCodec().read_count, body, name)
+        opened = self.serving.sessions.get(name)
+        backend = self.serving.backend if opened is None else opened.backend
+        count = getattr(backend, "count_tokens", None)
         counted = _estimate(ask) if count is None else await count(ask)
         await self._json(tokens_body(counted))
 
     # -- what is said of a session --------------------------------------------------------------------
 
-    async def _posted(self, session: ProgramSession, path: str) -> None:
+    async def _posted(self, name: str, path: str) -> None:
         body = await read_body(self.request, self.serving.client_limits)
         now = time.time()
         try:
             if path == "/reward":
                 given = msgspec.json.decode(body, type=_Reward)
-                if given.target is not None and session.find(given.target) is None:
+                if given.target is not None and (
+                    not self._is_known(name) or self.serving.session(name).find(given.target) is None
+                ):
                     raise Unanswerable(
                         f"there is no exchange {given.target[:80]!r} in this session.", status=404
                     )
                 if not abs(given.value) < float("inf"):
                     raise Unanswerable("the reward is no finite number.")
                 posted = Posted(
-                    session=session.name, reward=given.value, name=given.name, target=given.target, at=now
+                    session=name, reward=given.value, name=given.name, target=given.target, at=now
                 )
             else:
                 end = msgspec.json.decode(body or b"{}", type=_End)
-                posted = Posted(
-                    session=session.name, ended=True, status=end.status, answer=end.answer, at=now
-                )
+                posted = Posted(session=name, ended=True, status=end.status, answer=end.answer, at=now)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             form = '{"value": 1.0}' if path == "/reward" else '{"status": "ok"}'
             raise Unanswerable(f"the body cannot be read: {error}. Expected JSON like {form}.") from None
+        session = self.serving.session(name)
         session.post(posted)
         await self._json(_state(session))
 
-    async def _spans(self, session: ProgramSession, signal: str) -> None:
+    async def _spans(self, name: str, signal: str) -> None:
         body = await read_body(self.request, self.serving.client_limits)
         is_json = "json" in self.headers.get("content-type", "")
         try:
             await asyncio.to_thread(decoded, signal, body, is_json=is_json)
         except Refused as error:
             raise Unanswerable(error.why, status=error.status) from None
-        session.receive(signal, body, is_json=is_json)
+        self.serving.session(name).receive(signal, body, is_json=is_json)
         kind = "application/json" if is_json else "application/x-protobuf"
         await self._whole(200, {"content-type": kind}, b"{}" if is_json else b"")
 
@@ -254,12 +268,14 @@ class _Asked:
             with contextlib.suppress(GoneError):
                 await self._telling.end((event(told.body, "error"),))
             return
-        headers = {
-            **_JSON,
-            **told.headers,
-            "connection": "close",
-        }  # the rest of its body may not have been read
-        await self._whole(told.status, headers, _encoder.encode(told.body))
+        body = _encoder.encode(told.body)
+        headers = {**_JSON, **told.headers, "connection": "close", "content-length": str(len(body))}
+        with contextlib.suppress(GoneError, ClientDisconnect):
+            await self._telling.begin(told.status, headers)
+            await self._telling.go_on(b"" if self.request.method == "HEAD" else body)
+            # The rest of its body may be on its way: hanging up now would take the answer from it.
+            await let_it_finish(self.request, self.serving.client_limits)
+            await self._telling.end(())
 
     async def _whole(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         with contextlib.suppress(GoneError):  # it did not wait for its answer
@@ -284,22 +300,3 @@ def _state(session: ProgramSession) -> dict[str, Any]:
 def _estimate(ask: Ask) -> int:
     """Where nobody can count: a token for every four bytes."""
     return len(_encoder.encode([ask.messages, ask.tools])) // 4
-
-
-def protocol_with_patience(seconds: float) -> type[H11Protocol]:
-    """HTTP for clients who have to begin within so many seconds: one that connects and says nothing is let go."""
-
-    class Patience(H11Protocol):
-        def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
-            self._begin = self.loop.call_later(seconds, self._give_up, transport)
-
-        def _give_up(self, transport: Any) -> None:
-            if getattr(self, "cycle", None) is None:
-                transport.close()
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            self._begin.cancel()
-            super().connection_lost(exc)
-
-    return Patience

@@ -13,11 +13,17 @@ import msgspec
 from baton.serve.dialects.codec import BadAsk
 
 MAX_DEPTH = 128
+MAX_ENTRIES = 10_000
+"""Of a list of messages, parts or tools."""
+MAX_VALUES = 2_000_000
+"""Of a whole body: each takes far more memory than the two bytes it may be written in."""
 _SHOWN = 40
 
 
 def parsed(body: bytes) -> dict[str, Any]:
     """The object that a request's body is."""
+    if body.count(b",") > MAX_VALUES:
+        raise BadAsk(f"The body has more than {MAX_VALUES:,} values.", status=413)
     try:
         value = msgspec.json.decode(body)
     except RecursionError:
@@ -173,6 +179,9 @@ class Fields:
             return
         if not isinstance(value, list):
             raise wrong(self.at(name), value, "a list of objects")
+        if len(value) > MAX_ENTRIES:
+            why = f"`{self.at(name)}` has {len(value):,} entries; expected at most {MAX_ENTRIES:,}."
+            raise BadAsk(why, field=self.at(name))
         for place, each in enumerate(value):
             yield Fields(each, f"{self.at(name)}[{place}]")
 
