@@ -73,6 +73,13 @@ def test_same_answers_as_in_pools() -> None:
     same(ask(pointed(tiny_model())), ask(TorchEngine(tiny_model(), tiny_tokenizer())))
 
 
+def test_same_with_products_joined_with_what_stands_around_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("baton.engine.torch.cuda.llama._joins", lambda heads, dtype: True)
+    engine = pointed(tiny_model())
+    assert engine._batch._compute._model._joined  # type: ignore[attr-defined]
+    same(ask(engine), ask(TorchEngine(tiny_model(), tiny_tokenizer())))
+
+
 def test_same_when_steady() -> None:
     same(ask(pointed(tiny_model(), steady=True)), ask(TorchEngine(tiny_model(), tiny_tokenizer())))
 
@@ -278,3 +285,65 @@ def test_draws(vocab: int) -> None:
     assert torch.equal(step.reads.index, moved.reads.index)
     assert torch.equal(step.ids, tokens)
     assert bool((tokens < vocab).all())
+
+
+def shared_reads(heads: tuple[int, int, int], dtype: torch.dtype, device: torch.device) -> Any:
+    """Eight rows: of the first four all read one stretch and some more, of the others every one something else."""
+    gen = torch.Generator().manual_seed(11)
+
+    def made(length: int) -> Tensor:
+        return torch.randn(2, 2, heads[1], length, heads[2], generator=gen).to(device, dtype)
+
+    common, other = made(77), made(35)
+    rows = []
+    for n, own in enumerate([0, 3, 33, 8, 40, 0, 1, 64]):
+        whole = [common] if n < 4 else [[common], [], [other, common], [other]][n - 4]
+        more = [made(1 + 5 * n)] if n % 3 else []
+        rows.append(([Stretch(kv, kv.shape[3]) for kv in whole + more], Stretch(made(own + 2), own), 1))
+    return Reads(heads, rows, device)
+
+
+@pytest.mark.parametrize("beside", [2, 4])
+@pytest.mark.parametrize("splits", [1, 4])
+def test_attention_of_rows_beside_each_other(
+    beside: int, splits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ops, device = kernels()
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    for name, value in {"BESIDE": beside, "MANY": 4, "_FULL": 0 if splits == 1 else 264, "_MOST_SPLITS": splits}.items():
+        monkeypatch.setattr(ops, name, value)
+    reads = shared_reads((6, 2, 32), dtype, device)
+    torch.manual_seed(2)
+    q = torch.randn(8, 6, 32).to(device, dtype)
+    for _ in range(2):  # the second finds the counters as the first one did
+        near(ops.attend(q, reads, 1, 0.2), plain.attend(q, reads, 1, 0.2))
+    assert not reads.ended.any()
+
+
+@pytest.mark.parametrize(("num", "width", "inner"), [(5, 96, 72), (33, 40, 130), (140, 64, 48)])
+def test_products_with_what_stands_around_them(num: int, width: int, inner: int) -> None:
+    ops, device = kernels()
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    torch.manual_seed(num)
+    heads = 3, 1, 32
+
+    def made(*shape: int) -> Tensor:
+        return (torch.randn(*shape) * shape[-1] ** -0.5).to(device, dtype)
+
+    x, norm = torch.randn(num, width).to(device, dtype), torch.rand(width).to(device, dtype)
+    gate_up, down, qkv = made(2 * inner, width), made(width, inner), made(5 * 32, width)
+    a, b = (each.project_gate(x, norm, 1e-5, gate_up) for each in (ops, plain))
+    near(a, b)
+    sums = x.clone(), x.clone()
+    ops.project_add(sums[0], b, down)
+    plain.project_add(sums[1], b, down)
+    near(*sums)
+    owns = [torch.zeros(2, 2, 1, 7 + n % 5, 32, dtype=dtype, device=device) for n in range(num)]
+    reads = Reads(heads, [((), Stretch(kv, n % 7), 1) for n, kv in enumerate(owns)], device)
+    rotation = torch.rand(2, 50, 16).to(device, dtype).unbind()
+    positions = torch.arange(num, device=device) % 50
+    found = ops.project_turn_keep(x, norm, 1e-5, qkv, rotation, positions, reads, 1)
+    kept = [kv.clone() for kv in owns]
+    near(found, plain.project_turn_keep(x, norm, 1e-5, qkv, rotation, positions, reads, 1))
+    for one, other in zip(kept, owns, strict=True):
+        near(one, other)

@@ -23,6 +23,8 @@ from transformers.models.llama.modeling_llama import LlamaRMSNorm
 from baton.engine.torch.cuda.reads import Reads
 
 _STEADY_ROWS = 64
+MOST_JOINED = 512
+"""Rows up to which a step's products are joined with what stands around them."""
 _LONGEST = 1 << 17
 """Positions up to which a table of rotations is made."""
 
@@ -65,6 +67,15 @@ class Joined:
                 # Scaled before it is rounded: one operation less in every step.
                 self._up[row : row + rank, column : column + size].copy_(up.t() * scale)
             row, column = row + rank, column + size
+
+    @property
+    def num_weights(self) -> int:
+        return self._weight.numel()
+
+    @property
+    def alone(self) -> Tensor | None:
+        """The weights, where the product is nothing but theirs: no adapters, no blocks of rows."""
+        return None if self._steady or self._down is not None else self._weight
 
     def __call__(self, x: Tensor) -> Tensor:
         if not self._steady:
@@ -144,6 +155,8 @@ class FusedLlama:
         self._layers = [_Layer(layer, steady) for layer in model.model.layers]
         self._head = Joined([model.lm_head], steady=steady)
         self._rotation = _rotation(model, context)
+        self._joined = False
+        """Steps go through kernels that join products with what stands around them."""
         self._others: list[int] = []
         """Where the weights were that no product has."""
         self.refresh()
@@ -158,7 +171,14 @@ class FusedLlama:
         norms = [norm for layer in self._layers for norm in layer.norms]
         others = [each.weight.data_ptr() for each in (*norms, decoder.norm, decoder.embed_tokens)]
         before, self._others = self._others, others
+        # Adapters are products of their own.
+        self._joined = _joins(self.heads, self._model.dtype) and all(p.alone is not None for p in products)
         return any(moved) or before != others
+
+    @property
+    def num_weights(self) -> int:
+        """Of its layers: what every token is multiplied by."""
+        return sum(each.num_weights for layer in self._layers for each in layer.products)
 
     def __call__(self, ids: Tensor, positions: Tensor, reads: Reads) -> Tensor:
         """Logits of every query."""
@@ -172,6 +192,8 @@ class FusedLlama:
         """What the vocabulary's product reads; keys and values are in place after it."""
         decoder, ops = self._model.model, self.ops
         x = embedding(ids, decoder.embed_tokens.weight)
+        if self._joined and reads.single and len(ids) <= MOST_JOINED:
+            return self._stepped(x, positions, reads)
         first = self._layers[0].norms[0]
         h = ops.add_norm(x, None, first.weight, first.variance_epsilon)
         after = [layer.norms[0] for layer in self._layers[1:]] + [decoder.norm]
@@ -184,6 +206,27 @@ class FusedLlama:
             h = ops.add_norm(x, h, norm.weight, norm.variance_epsilon)
         found: Tensor = h
         return found
+
+    def _stepped(self, x: Tensor, positions: Tensor, reads: Reads) -> Tensor:
+        """The same for a step, with what stands around a product in its kernel."""
+        ops = self.ops
+        for number, layer in enumerate(self._layers):
+            first, second = layer.norms
+            qkv, out, gate_up, down = (each.alone for each in layer.products)
+            q = ops.project_turn_keep(
+                x, first.weight, first.variance_epsilon, qkv, self._rotation, positions, reads, number
+            )
+            ops.project_add(x, ops.attend(q, reads, number, layer.scale), out)
+            ops.project_add(x, ops.project_gate(x, second.weight, second.variance_epsilon, gate_up), down)
+        norm = self._model.model.norm
+        found: Tensor = ops.add_norm(x, None, norm.weight, norm.variance_epsilon)
+        return found
+
+
+def _joins(heads: tuple[int, int, int], dtype: torch.dtype) -> bool:
+    """Whether `products` has kernels for heads of this size; in float32 they would be slower."""
+    half = heads[2] // 2
+    return half % 16 == 0 and half & (half - 1) == 0 and dtype in (torch.bfloat16, torch.float16)
 
 
 def _rotation(model: Any, context: int) -> tuple[Tensor, Tensor]:

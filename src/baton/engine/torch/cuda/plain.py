@@ -77,3 +77,21 @@ def draw(
     step.ids.copy_(tokens)
     step.positions += step.moves
     step.reads.index += step.moves
+
+
+def project_turn_keep(
+    x: Tensor, norm: Tensor, eps: float, weight: Tensor, rotation: tuple[Tensor, Tensor], positions: Tensor,
+    reads: Reads, layer: int,
+) -> Tensor:  # fmt: skip
+    """Queries, keys and values of a norm of `x`, as `add_norm`, a product and `turn_and_keep` would."""
+    return turn_and_keep(add_norm(x, None, norm, eps) @ weight.t(), rotation, positions, reads, layer)
+
+
+def project_gate(x: Tensor, norm: Tensor, eps: float, weight: Tensor) -> Tensor:
+    """silu of the first half of a product of a norm of `x`, times its second half."""
+    return silu_mul(add_norm(x, None, norm, eps) @ weight.t())
+
+
+def project_add(x: Tensor, given: Tensor, weight: Tensor) -> None:
+    """Add a product to `x` in place."""
+    x.add_(given @ weight.t())

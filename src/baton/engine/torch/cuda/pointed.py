@@ -20,9 +20,10 @@ from torch import Tensor
 from baton.engine.torch.batch import CallRow, Drawn, room_for
 from baton.engine.torch.cache import KVShape, Node
 from baton.engine.torch.cuda.llama import FusedLlama, fused_of
-from baton.engine.torch.cuda.reads import Reads, Stretch
+from baton.engine.torch.cuda.prefills import Prefills
+from baton.engine.torch.cuda.reads import Reads, Row, Stretch
 from baton.engine.torch.cuda.slots import Slots
-from baton.engine.torch.cuda.steps import Steps, Underway
+from baton.engine.torch.cuda.steps import Recorder, Steps, Underway
 from baton.engine.torch.passes import Drawer
 
 _MOST_STEPS = 8
@@ -45,7 +46,12 @@ class PointedCompute:
         self._model = model
         self._shape = shape
         self._slots = Slots(shape)
-        self._steps = Steps(model, shape, _COLUMNS)
+        recorder = Recorder(shape.device)
+        self._recorder = recorder
+        self._steps = Steps(model, shape, _COLUMNS, recorder)
+        group = model.heads[0] // model.heads[1]
+        self._queries = 1 if model.steady else max(1, _PREFILL_ROWS // group)
+        self._prefills = Prefills(model, self._steps.nobody, _COLUMNS, self._queries, recorder)
         self._drawer: Drawer | None = None
         self._planned = False
         """The device has the rows as they are."""
@@ -84,7 +90,7 @@ class PointedCompute:
     def _pass(self, nodes: Sequence[Node]) -> Tensor:
         layers, heads, size, dtype, device = self._shape
         made: dict[int, Tensor] = {}
-        rows = []
+        rows: list[Row] = []
         for node in nodes:
             above = [made[each.number] if each.kv is None else each.kv for each in node.chain()[:-1]]
             before = node.start if self._model.steady else 0
@@ -95,13 +101,16 @@ class PointedCompute:
             made[node.number] = kv
             whole = [Stretch(each, each.shape[3]) for each in above]
             rows.append((whole, Stretch(kv, before), len(node.ids)))
-        group = self._model.heads[0] // self._model.heads[1]
-        queries = 1 if self._model.steady else max(1, _PREFILL_ROWS // group)
-        reads = Reads(self._model.heads, rows, device, queries=queries, steady=self._model.steady)
         ids = np.concatenate([node.ids for node in nodes]).astype(np.int64)
         positions = np.concatenate([node.start + np.arange(len(node.ids)) for node in nodes])
-        both = torch.from_numpy(np.stack((ids, positions))).to(device)
-        found = self._model.hidden(both[0], both[1], reads)
+        given = np.stack((ids, positions))
+        if not self._model.steady and self._prefills.fits(len(ids), rows):
+            found = self._prefills.run(given, rows)
+        else:
+            reads = Reads(
+                self._model.heads, rows, device, queries=self._queries, steady=self._model.steady
+            )
+            found = self._model.hidden(*torch.from_numpy(given).to(device), reads)
         for node in nodes:
             kv = made[node.number]
             node.kv = kv[..., node.start :, :].clone() if self._model.steady else kv
@@ -195,6 +204,8 @@ class PointedCompute:
             self._slots.forget()
         if self._model.refresh():
             self._steps.forget()
+            self._prefills.forget()
+            self._recorder.forget()
 
 
 def pointed_of(

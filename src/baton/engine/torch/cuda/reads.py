@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 
@@ -31,63 +32,98 @@ class Stretch(NamedTuple):
         return start, capacity, self.length
 
 
+Row = tuple[Sequence[Stretch], Stretch, int]
+"""What a row sees whole, its own stretch (its length: where the first query goes), and how many queries it has."""
+
+
 class Reads:
     """The tables of one pass, on its device.
 
     A row's queries are consecutive. `which`, `starts`, `ends` name blocks of up to `queries` queries of one row;
-    `who` is each query's row and `index` its place in that row's own stretch.
+    `who` is each query's row and `index` its place in that row's own stretch. Where there is room for more queries and
+    blocks than there are, those left over are the last row's: a block of no query, queries at its first place.
     """
 
     def __init__(
         self,
         heads: tuple[int, int, int],
-        rows: Sequence[tuple[Sequence[Stretch], Stretch, int]],
+        rows: Sequence[Row],
         device: torch.device,
         *,
         columns: int | None = None,
         queries: int = 1,
         steady: bool = False,
+        room: int | None = None,
     ) -> None:
-        """Each row: what it sees whole, its own stretch (its length: where the first query goes), how many queries."""
+        """`room`: for so many queries, of whichever of these rows."""
         self.heads = heads
         """Of queries, of keys and values; and the size of each."""
         self.queries = queries
+        self.single = all(count == 1 for _, _, count in rows)
+        """A step's: each row has one query."""
         self.steady = steady
         self.stretches: list[tuple[tuple[Stretch, ...], Stretch]] = []
         """Holds the tensors that the places are in."""
         wide = max(len(whole) for whole, _, _ in rows) + 1 if columns is None else columns
+        num = len(rows)
+        if room is None:
+            tokens = sum(count for _, _, count in rows)
+            blocks = sum(-(-count // queries) for _, _, count in rows)
+        else:
+            tokens, blocks = room, room // queries + num
+        self._sizes = np.cumsum((tokens, tokens, blocks, blocks, blocks, num * wide, num * wide, num))
+        # Two tables are two copies to the device, however many there are in them.
+        self._ints = torch.empty(int(self._sizes[-1]), dtype=torch.int32, device=device)
+        self.who, self.index, self.which, self.starts, self.ends, caps, lens, self.counts = torch.tensor_split(
+            self._ints, self._sizes[:-1].tolist()
+        )
+        self.caps, self.lens = caps.view(num, wide), lens.view(num, wide)
+        self.places = torch.empty(num, wide, dtype=torch.int64, device=device)
+        self.anchor = torch.empty(64, dtype=rows[0][1].kv.dtype, device=device)
+        self.ended = torch.zeros(num * heads[1], dtype=torch.int32, device=device)
+        """How many parts of a row's attention are done; zero between steps."""
+        self.fill(rows)
+
+    def fill(self, rows: Sequence[Row]) -> None:
+        """Set the tables in place: recorded steps read these very tensors."""
+        num, wide = self.places.shape
+        ints = np.zeros(int(self._sizes[-1]), np.int32)
+        who, index, which, starts, ends, caps, lens, seen = np.split(ints, self._sizes[:-1])
         counts = np.array([count for _, _, count in rows])
         first = np.concatenate(([0], np.cumsum(counts)))
-        who = np.repeat(np.arange(len(rows)), counts)
+        tokens = int(first[-1])
+        who[:], which[:] = num - 1, num - 1
+        who[:tokens] = np.repeat(np.arange(num), counts)
         own = np.array([own.length for _, own, _ in rows])
-        index = own[who] + np.arange(first[-1]) - first[who]
-        blocks = -(-counts // queries)
-        which = np.repeat(np.arange(len(rows)), blocks)
-        nth = np.arange(len(which)) - np.repeat(np.cumsum(blocks) - blocks, blocks)
-        starts = first[which] + nth * queries
-        ends = np.minimum(starts + queries, first[which + 1])
-        self.who, self.index, self.which, self.starts, self.ends = (
-            torch.from_numpy(each.astype(np.int32)).to(device) for each in (who, index, which, starts, ends)
-        )
-        self.anchor = torch.empty(64, dtype=rows[0][1].kv.dtype, device=device)
-        self.places = torch.zeros(len(rows), wide, dtype=torch.int64, device=device)
-        self.caps, self.lens = torch.zeros(2, len(rows), wide, dtype=torch.int32, device=device)
-        self.counts = torch.zeros(len(rows), dtype=torch.int32, device=device)
-        self.fill([(whole, own) for whole, own, _ in rows])
+        index[:tokens] = own[who[:tokens]] + np.arange(tokens) - first[who[:tokens]]
+        every = -(-counts // self.queries)
+        blocks = int(every.sum())
+        which[:blocks] = np.repeat(np.arange(num), every)
+        nth = np.arange(blocks) - np.repeat(np.cumsum(every) - every, every)
+        starts[:blocks] = first[which[:blocks]] + nth * self.queries
+        ends[:blocks] = np.minimum(starts[:blocks] + self.queries, first[which[:blocks] + 1])
+        seen[:] = [len(whole) for whole, _, _ in rows]
+        places = np.zeros(num * wide, np.int64)
+        at, cells = self._cells(rows, wide)
+        places[at], caps[at], lens[at] = cells[:, 0], cells[:, 1], cells[:, 2]
+        self._ints.copy_(torch.from_numpy(ints))
+        self.places.copy_(torch.from_numpy(places.reshape(num, wide)))
+        self.stretches = [(tuple(whole), own) for whole, own, _ in rows]
 
-    def fill(self, rows: Sequence[tuple[Sequence[Stretch], Stretch]]) -> None:
-        """Set the tables in place: recorded steps read these very tensors."""
+    def _cells(self, rows: Sequence[Row], wide: int) -> tuple[list[int], NDArray[np.int64]]:
+        """Which places of the tables have stretches, and their cells."""
         anchor = self.anchor.data_ptr()
-        most = max(len(whole) for whole, _ in rows)
-        none = (0, 0, 0)
-        cells = [
-            [each.cell(anchor) for each in whole] + [none] * (most - len(whole)) + [own.cell(anchor)]
-            for whole, own in rows
-        ]
-        sent = torch.tensor(cells, dtype=torch.int64).to(self.places.device)
-        for into, values in zip((self.places, self.caps, self.lens), sent.unbind(2), strict=True):
-            # What is between is not looked at.
-            into[:, :most] = values[:, :most]
-            into[:, -1] = values[:, -1]
-        self.counts.copy_(torch.tensor([len(whole) for whole, _ in rows], dtype=torch.int32))
-        self.stretches = [(tuple(whole), own) for whole, own in rows]
+        known: dict[tuple[int, int, int], tuple[int, int, int]] = {}
+        at: list[int] = []
+        cells: list[tuple[int, int, int]] = []
+        for number, (whole, own, _) in enumerate(rows):
+            line = number * wide
+            for column, each in enumerate(whole):
+                key = id(each.kv), each.length, each.offset
+                if (cell := known.get(key)) is None:  # what many rows share is looked at once
+                    cell = known[key] = each.cell(anchor)
+                at.append(line + column)
+                cells.append(cell)
+            at.append(line + wide - 1)
+            cells.append(own.cell(anchor))
+        return at, np.array(cells, np.int64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,42 @@ class Underway:
         return tokens.long().tolist(), logprobs.tolist()
 
 
+class Recorder:
+    """Records passes as CUDA graphs that share one memory: they are replayed one at a time."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self.on = device.type == "cuda"
+        self._memory: Any = None
+        self._stream: Any = None
+
+    def forget(self) -> None:
+        """What was recorded is dropped."""
+        self._memory = None
+
+    def record(self, run: Callable[[], Tensor]) -> tuple[torch.cuda.CUDAGraph, Tensor] | None:
+        """The graph, and where it puts what `run` gives; None where there is no memory for it now."""
+        if self._stream is None:
+            self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]  # torch's
+        if self._memory is None:
+            self._memory = torch.cuda.graph_pool_handle()
+        graph = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize()
+        try:
+            with torch.cuda.stream(self._stream):
+                # Other threads may use the GPU meanwhile.
+                graph.capture_begin(pool=self._memory, capture_error_mode="thread_local")
+                try:
+                    found = run()
+                finally:
+                    graph.capture_end()
+        except torch.OutOfMemoryError:
+            # Memory that nobody uses is given back only outside a recording; it is tried again later.
+            torch.cuda.empty_cache()
+            return None
+        return graph, found
+
+
 Rows = Sequence[tuple[Sequence[Stretch], Stretch]]
 
 
@@ -59,7 +95,8 @@ class FixedStep:
     def fill(self, nobody: Tensor, rows: Rows, columns: Sequence[Sequence[float]]) -> None:
         """Set everything in place: a recorded step reads these very tensors."""
         size, taken = len(self.ids), len(rows)
-        self.reads.fill([*rows, *[((), Stretch(nobody, 0))] * (size - taken)])
+        idle = ((), Stretch(nobody, 0), 1)
+        self.reads.fill([*((whole, own, 1) for whole, own in rows), *[idle] * (size - taken)])
         table = np.zeros((5, size))
         table[:3, :taken] = columns
         table[3, :taken] = 1
@@ -73,25 +110,22 @@ class FixedStep:
 class Steps:
     """Steps by number of rows."""
 
-    def __init__(self, model: FusedLlama, shape: KVShape, columns: int) -> None:
+    def __init__(self, model: FusedLlama, shape: KVShape, columns: int, recorder: Recorder) -> None:
         self._model = model
         self._device = shape.device
         self._columns = columns
-        self._records = shape.device.type == "cuda"
+        self._recorder = recorder
         self._by_rows: dict[int, FixedStep] = {}
-        self._nobody = torch.zeros(
+        self.nobody = torch.zeros(
             shape.layers, 2, shape.heads, 1, shape.size, dtype=shape.dtype, device=shape.device
         )
+        """A slot that rows which only fill something up write to."""
         self._now: FixedStep
         self._taken = 0
-        self._memory: Any = None
-        """That all recorded steps share: they are replayed one at a time."""
-        self._stream: Any = None
 
     def forget(self) -> None:
         """Weights are somewhere else."""
         self._by_rows = {}
-        self._memory = None
 
     def plan(
         self, rows: Rows, ids: Sequence[int], positions: Sequence[int], temperatures: Sequence[float]
@@ -100,9 +134,9 @@ class Steps:
         fewest = _STEADY_ROWS if self._model.steady else _FEWEST_ROWS
         size = max(fewest, 1 << (len(rows) - 1).bit_length())
         if size not in self._by_rows:
-            self._by_rows[size] = FixedStep(self._model, self._nobody, size, self._columns)
+            self._by_rows[size] = FixedStep(self._model, self.nobody, size, self._columns)
         self._now, self._taken = self._by_rows[size], len(rows)
-        self._now.fill(self._nobody, rows, (ids, positions, temperatures))
+        self._now.fill(self.nobody, rows, (ids, positions, temperatures))
 
     def run(self, uniforms: NDArray[np.float64], drawer: Drawer | None) -> Underway:
         """Begin as many steps as there are lines of numbers."""
@@ -139,31 +173,11 @@ class Steps:
 
     def _logits(self, step: FixedStep) -> Tensor:
         step.runs += 1
-        if self._records and step.runs == 2:
-            self._record(step)
+        if self._recorder.on and step.runs == 2:
+            made = self._recorder.record(lambda: self._model(step.ids, step.positions, step.reads))
+            step.graph, step.logits = made or (None, None)
+            step.runs = 2 if made else 0
         if step.graph is not None and step.logits is not None:
             step.graph.replay()
             return step.logits
         return self._model(step.ids, step.positions, step.reads)
-
-    def _record(self, step: FixedStep) -> None:
-        if self._stream is None:
-            self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]  # torch's
-        if self._memory is None:
-            self._memory = torch.cuda.graph_pool_handle()
-        graph = torch.cuda.CUDAGraph()
-        torch.cuda.synchronize()
-        try:
-            with torch.cuda.stream(self._stream):
-                # Other threads may use the GPU meanwhile.
-                graph.capture_begin(pool=self._memory, capture_error_mode="thread_local")
-                try:
-                    logits = self._model(step.ids, step.positions, step.reads)
-                finally:
-                    graph.capture_end()
-        except torch.OutOfMemoryError:
-            # Memory that nobody uses is given back only outside a recording; it is tried again later.
-            step.runs = 0
-            torch.cuda.empty_cache()
-            return
-        step.graph, step.logits = graph, logits
