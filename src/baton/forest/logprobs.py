@@ -21,8 +21,9 @@ from torch.utils.checkpoint import checkpoint
 from transformers import AttentionInterface
 
 from baton.errors import BatonError, UsageError
+from baton.forest.attention.cuda import CudaPass
 from baton.forest.attention.parts import Attention, make_pass
-from baton.forest.fused import llama
+from baton.forest.fused import llama, recorded
 from baton.forest.fused.memory import Sizes, free_bytes, layers_kept
 from baton.forest.fused.vocabulary import CHUNK, chosen_logprobs
 from baton.forest.layout import Layout, PackedBatch, Packing, plant
@@ -97,14 +98,20 @@ def hidden_states(model: Any, layout: Layout, *, num_edges: int = 0) -> Tensor:
     """N x width, inside `tree_attention`. `num_edges`: of how many logits will be made, which need room too."""
     device = model.device
     both = np.stack((layout.ids, layout.depth)).astype(np.int64)
-    ids, positions = torch.from_numpy(both).to(device)
     if device.type in FUSED and llama.is_llama(model):
         kept = None
-        if torch.is_grad_enabled() and (free := free_bytes(device)) is not None:
-            kept = layers_kept(Sizes.of(getattr(model, "base", model)), len(ids), num_edges, free)
         current = _running[id(model.get_decoder().config)]
+        if torch.is_grad_enabled() and (free := free_bytes(device)) is not None:
+            sizes = Sizes.of(getattr(model, "base", model))
+            kept = layers_kept(sizes, layout.num_tokens, num_edges, free)
+            if isinstance(current, CudaPass) and kept == sizes.layers and recorded.worth(sizes, layout.num_tokens, device):
+                with suppress(llama.NotPlain):
+                    if (found := recorded.hidden_states(model, layout)) is not None:
+                        return found
+        ids, positions = torch.from_numpy(both).to(device)
         with suppress(llama.NotPlain):
             return llama.hidden_states(model, current, ids, positions, kept=kept)
+    ids, positions = torch.from_numpy(both).to(device)
     out = model.get_decoder()(
         input_ids=ids[None],
         position_ids=positions[None],

@@ -11,7 +11,7 @@ kernels want it. N query tokens, H heads.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -37,16 +37,30 @@ _flash_backward: Any = torch.ops.aten._flash_attention_backward
 class Segments:
     """Several stretches of queries, each over its own stretch of keys. Log-sum-exps are H x N."""
 
-    def __init__(self, query_sizes: Longs, key_sizes: Longs, causal: bool, device: torch.device) -> None:
+    def __init__(
+        self,
+        query_sizes: Longs,
+        key_sizes: Longs,
+        causal: bool,
+        device: torch.device,
+        longest: tuple[int, int] | None = None,
+    ) -> None:
+        """`longest`: of the stretches that there may ever be; None: of these."""
+        self.sizes = query_sizes, key_sizes
+        self.longest = longest or (int(query_sizes.max()), int(key_sizes.max()))
         self._query_bounds = _bounds(query_sizes, device)
         self._key_bounds = _bounds(key_sizes, device)
-        self._longest = int(query_sizes.max()), int(key_sizes.max())
         self._causal = causal
         # Dropout's random state, which the kernel asks for and does not read.
         self._unused = torch.zeros(2, dtype=torch.uint64, device=device), torch.empty(0, device=device)
 
+    def fill(self, query_sizes: Longs, key_sizes: Longs) -> None:
+        """Set the bounds of as many stretches in place."""
+        for bounds, sizes in ((self._query_bounds, query_sizes), (self._key_bounds, key_sizes)):
+            bounds.copy_(_bounds(sizes, bounds.device), non_blocking=True)
+
     def forward(self, q: Tensor, k: Tensor, v: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-        bounds = self._query_bounds, self._key_bounds, *self._longest
+        bounds = self._query_bounds, self._key_bounds, *self.longest
         out, lse = _flash(q, k, v, *bounds, 0.0, self._causal, False, scale=scale)[:2]
         return out, lse
 
@@ -55,7 +69,7 @@ class Segments:
     ) -> tuple[Tensor, Tensor, Tensor]:
         found: tuple[Tensor, Tensor, Tensor] = _flash_backward(
             grad.contiguous(), q, k, v, out.contiguous(), lse.contiguous(), self._query_bounds,
-            self._key_bounds, *self._longest, 0.0, self._causal, *self._unused, scale=scale,
+            self._key_bounds, *self.longest, 0.0, self._causal, *self._unused, scale=scale,
         )  # fmt: skip
         return found
 
@@ -151,18 +165,49 @@ class CudaPass:
         self.own = Segments(sizes, sizes, True, device)
         self.copied = int((self._leaving.stop - self._leaving.start).sum())
         """Keys that are copied for what leaves chains, at least."""
-        self.below: Below | None = None
+        self.below: Under | None = None
+
+    def under(self, heads: int) -> Under | None:
+        """What leaves chains, cut for so many heads; None: nothing does."""
+        if self.copied and self.below is None:
+            self.below = Below(self.layout.num_tokens, self._leaving, heads, self._device)
+        return self.below
 
     def attend(self, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, scale: float) -> Tensor:
-        if self.copied and self.below is None:
-            self.below = Below(self.layout.num_tokens, self._leaving, q_NHD.shape[1], self._device)
-        out: Tensor = _Attention.apply(q_NHD, k_NKD, v_NKD, self, scale)  # type: ignore[no-untyped-call]  # torch's
-        return out
+        self.under(q_NHD.shape[1])
+        return attend(self, q_NHD, k_NKD, v_NKD, scale)
+
+
+class Under(Protocol):
+    """What `Below` is to attention: queries and keys of what leaves chains, and where they are a token's."""
+
+    queries: Places
+    keys: Places
+    segments: Segments
+    query_table: Tensor
+    key_table: Tensor
+
+
+class Parts(Protocol):
+    """The two calls of a forest."""
+
+    own: Segments
+
+    @property
+    def below(self) -> Under | None:
+        """None where no chain leaves another."""
+        ...
+
+
+def attend(run: Parts, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, scale: float) -> Tensor:
+    """Attention of these parts, N x H x D."""
+    out: Tensor = _Attention.apply(q_NHD, k_NKD, v_NKD, run, scale)  # type: ignore[no-untyped-call]  # torch's
+    return out
 
 
 class _Attention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, run: CudaPass, scale: float) -> Tensor:
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, run: Parts, scale: float) -> Tensor:
         q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
         out, lse = run.own.forward(q, k, v, scale)
         if (below := run.below) is not None:
@@ -176,7 +221,7 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
         q, k, v, out, lse = ctx.saved_tensors
-        run: CudaPass = ctx.run
+        run: Parts = ctx.run
         grad = grad.contiguous()
         dq, dk, dv = run.own.backward(grad, q, k, v, out, lse, ctx.scale)
         if (below := run.below) is not None:
