@@ -104,7 +104,11 @@ def hidden_states(model: Any, layout: Layout, *, num_edges: int = 0) -> Tensor:
         if torch.is_grad_enabled() and (free := free_bytes(device)) is not None:
             sizes = Sizes.of(getattr(model, "base", model))
             kept = layers_kept(sizes, layout.num_tokens, num_edges, free)
-            if isinstance(current, CudaPass) and kept == sizes.layers and recorded.worth(sizes, layout.num_tokens, device):
+            if (
+                isinstance(current, CudaPass)
+                and kept == sizes.layers
+                and recorded.worth(sizes, layout.num_tokens, device)
+            ):
                 with suppress(llama.NotPlain):
                     if (found := recorded.hidden_states(model, layout)) is not None:
                         return found

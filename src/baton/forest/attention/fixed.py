@@ -119,7 +119,9 @@ class FixedBelow:
 
     def _put(self, into: Tensor, places: Places) -> None:
         numbers = torch.zeros(len(into), dtype=torch.long)
-        numbers[: _count(places)] = torch.arange(places.start, places.stop) if isinstance(places, slice) else places
+        numbers[: _count(places)] = (
+            torch.arange(places.start, places.stop) if isinstance(places, slice) else places
+        )
         _send(into, numbers)
 
 

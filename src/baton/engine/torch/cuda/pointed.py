@@ -107,9 +107,7 @@ class PointedCompute:
         if not self._model.steady and self._prefills.fits(len(ids), rows):
             found = self._prefills.run(given, rows)
         else:
-            reads = Reads(
-                self._model.heads, rows, device, queries=self._queries, steady=self._model.steady
-            )
+            reads = Reads(self._model.heads, rows, device, queries=self._queries, steady=self._model.steady)
             found = self._model.hidden(*torch.from_numpy(given).to(device), reads)
         for node in nodes:
             kv = made[node.number]

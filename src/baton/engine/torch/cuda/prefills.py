@@ -46,7 +46,9 @@ class FixedPrefill:
 class Prefills:
     """Small passes by size."""
 
-    def __init__(self, model: FusedLlama, nobody: Tensor, columns: int, queries: int, recorder: Recorder) -> None:
+    def __init__(
+        self, model: FusedLlama, nobody: Tensor, columns: int, queries: int, recorder: Recorder
+    ) -> None:
         self._model = model
         self._idle: Row = (), Stretch(nobody, 0), 0
         self._columns = columns

@@ -15,10 +15,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from baton.engine.torch.cuda.attending import TABLES, aligned_to
 from baton.engine.torch.cuda.reads import Reads
-
-# Tables of a pass begin anywhere: see `kernels`.
-_TABLES = ["positions", "who", "index", "places", "caps"]
 
 
 class Tile(NamedTuple):
@@ -48,7 +46,7 @@ def _dot(a, b, acc, exact: tl.constexpr):
     return tl.dot(a, b, acc, input_precision="ieee" if exact else "tf32")
 
 
-@triton.jit(do_not_specialize=["num", "layer", "columns"], do_not_specialize_on_alignment=_TABLES)
+@triton.jit(do_not_specialize=["num", "layer", "columns"], do_not_specialize_on_alignment=TABLES)
 def _turned(
     x, norm, weight, q_out, cos, sin, positions, who, index, anchor, places, caps, layer, num, eps, columns,
     width: tl.constexpr, heads: tl.constexpr, kv_heads: tl.constexpr, size: tl.constexpr, half: tl.constexpr,
@@ -67,7 +65,9 @@ def _turned(
     for begin in range(0, width, depth):
         k = begin + tl.arange(0, depth)
         real_k = k < width
-        read = tl.load(x + token[:, None] * width + k[None, :], mask=real[:, None] & real_k[None, :], other=0.0)
+        read = tl.load(
+            x + token[:, None] * width + k[None, :], mask=real[:, None] & real_k[None, :], other=0.0
+        )
         wide = read.to(tl.float32)
         square += tl.sum(wide * wide, 1)
         given = (wide * tl.load(norm + k, mask=real_k, other=0.0).to(tl.float32)[None, :]).to(kind)
@@ -114,7 +114,7 @@ def project_turn_keep(
         x, norm, weight, out, *rotation, positions, reads.who, reads.index, reads.anchor, reads.places, reads.caps,
         layer, num, eps, reads.places.shape[1],
         width, heads, kv_heads, size, half, tile.rows, part, tile.depth,
-        16 // x.element_size(), x.dtype == torch.float32,
+        aligned_to(x, size), x.dtype == torch.float32,
         num_warps=tile.num_warps, num_stages=tile.num_stages,
     )  # fmt: skip
     return out
@@ -139,7 +139,9 @@ def _gated(
         k = begin + tl.arange(0, depth)
         real_k = k < width
         both = real_k[:, None] & real_at[None, :]
-        read = tl.load(x + token[:, None] * width + k[None, :], mask=real[:, None] & real_k[None, :], other=0.0)
+        read = tl.load(
+            x + token[:, None] * width + k[None, :], mask=real[:, None] & real_k[None, :], other=0.0
+        )
         wide = read.to(tl.float32)
         square += tl.sum(wide * wide, 1)
         given = (wide * tl.load(norm + k, mask=real_k, other=0.0).to(tl.float32)[None, :]).to(kind)
@@ -179,8 +181,12 @@ def _added(
     for begin in range(0, deep, depth):
         k = begin + tl.arange(0, depth)
         real_k = k < deep
-        read = tl.load(given + token[:, None] * deep + k[None, :], mask=real[:, None] & real_k[None, :], other=0.0)
-        some = tl.load(weight + at[None, :] * deep + k[:, None], mask=real_k[:, None] & real_at[None, :], other=0.0)
+        read = tl.load(
+            given + token[:, None] * deep + k[None, :], mask=real[:, None] & real_k[None, :], other=0.0
+        )
+        some = tl.load(
+            weight + at[None, :] * deep + k[:, None], mask=real_k[:, None] & real_at[None, :], other=0.0
+        )
         acc = _dot(read, some, acc, exact)
     place = x + token[:, None] * width + at[None, :]
     both = real[:, None] & real_at[None, :]

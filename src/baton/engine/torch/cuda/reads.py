@@ -74,8 +74,8 @@ class Reads:
         self._sizes = np.cumsum((tokens, tokens, blocks, blocks, blocks, num * wide, num * wide, num))
         # Two tables are two copies to the device, however many there are in them.
         self._ints = torch.empty(int(self._sizes[-1]), dtype=torch.int32, device=device)
-        self.who, self.index, self.which, self.starts, self.ends, caps, lens, self.counts = torch.tensor_split(
-            self._ints, self._sizes[:-1].tolist()
+        self.who, self.index, self.which, self.starts, self.ends, caps, lens, self.counts = (
+            torch.tensor_split(self._ints, self._sizes[:-1].tolist())
         )
         self.caps, self.lens = caps.view(num, wide), lens.view(num, wide)
         self.places = torch.empty(num, wide, dtype=torch.int64, device=device)
