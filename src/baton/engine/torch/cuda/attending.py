@@ -1,7 +1,7 @@
 """Triton kernels of attention to stretches of keys where they are: a step's, and prefill's.
 
-Every stretch is read up to its length: nothing is copied beside anything or masked over a whole cache. In a step of many
-rows one program takes several of them, and reads what they share once (cascade attention, as in Hydragen, arXiv
+Every stretch is read up to its length: nothing is copied beside anything or masked over a whole cache. In a step of
+many rows one program takes several of them, and reads what they share once (cascade attention, as in Hydragen, arXiv
 2402.05099, with rows' own stretches in the same pass). `plain` has the same in torch.
 """
 

@@ -1,7 +1,7 @@
 """Triton kernels of a decoding step and of prefill: what is left of a Llama layer beside its matrix products.
 
-A small model's step is bound by launches and by reading keys, so a layer is nine launches here, or five (`products`), and
-attention reads keys where they are (`attending`). `plain` has the same functions in torch, which is what these are
+A small model's step is bound by launches and by reading keys, so a layer is nine launches here, or five (`products`),
+and attention reads keys where they are (`attending`). `plain` has the same functions in torch, which is what these are
 tested against.
 """
 

@@ -1,7 +1,7 @@
 """Triton kernels of a decoding step's products with what stands before and after them.
 
-A step of a few hundred rows through a small model is as long as its launches: products of some microseconds, and as many
-kernels again between them. Here a layer's products norm what they read and do with the outcome what comes next (turn it
+A step of a few hundred rows through a small model is as long as its launches: products of some microseconds, and as
+many kernels again between them. Here a layer's products norm what they read and do with the outcome what comes next (turn it
 and keep it, gate it, add it to the residual stream), so that with attention a layer is five launches. The norm's scale
 is of a whole row and is put on after the product, which reads the row anyway. `plain` has the same functions in torch.
 """
