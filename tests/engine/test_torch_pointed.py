@@ -73,10 +73,9 @@ def test_same_answers_as_in_pools() -> None:
     same(ask(pointed(tiny_model())), ask(TorchEngine(tiny_model(), tiny_tokenizer())))
 
 
-def test_same_with_products_joined_with_what_stands_around_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("baton.engine.torch.cuda.llama._joins", lambda heads, dtype: True)
+def test_same_with_gates_computed_with_their_products() -> None:
     engine = pointed(tiny_model())
-    assert engine._batch._compute._model._joined  # type: ignore[attr-defined]
+    engine._batch._compute._model._joins = True  # type: ignore[attr-defined]
     same(ask(engine), ask(TorchEngine(tiny_model(), tiny_tokenizer())))
 
 
@@ -247,8 +246,13 @@ def test_attention(dtype: torch.dtype, heads: tuple[int, int, int], queries: int
     for (_, own), kv in zip(reads.stretches, kept, strict=True):
         near(kv, own.kv)
     near(ops.attend(q, reads, 1, 0.3), plain.attend(q, reads, 1, 0.3))
-    reads.steady = True
-    near(ops.attend(q, reads, 1, 0.3), plain.attend(q, reads, 1, 0.3))
+    if queries == 1:
+        for (_, own), kv in zip(reads.stretches, before, strict=True):
+            own.kv.copy_(kv)
+        found = ops.turn_and_attend(qkv, rotation, positions, reads, 1, 0.3)
+        for (_, own), kv in zip(reads.stretches, kept, strict=True):
+            near(own.kv, kv)
+        near(found, plain.turn_and_attend(qkv, rotation, positions, reads, 1, 0.3))
 
 
 @pytest.mark.parametrize("vocab", [50, 257, 9001])
@@ -319,36 +323,19 @@ def test_attention_of_rows_beside_each_other(
         monkeypatch.setattr(f"baton.engine.torch.cuda.attending.{name}", value)
     reads = shared_reads((6, 2, 32), dtype, device)
     torch.manual_seed(2)
-    q = torch.randn(8, 6, 32).to(device, dtype)
+    qkv = torch.randn(8, 10 * 32).to(device, dtype)
+    rotation = torch.rand(2, 99, 16).to(device, dtype).unbind()
+    given = qkv, rotation, torch.arange(8, device=device) * 9, reads, 1, 0.2
     for _ in range(2):  # the second finds the counters as the first one did
-        near(ops.attend(q, reads, 1, 0.2), plain.attend(q, reads, 1, 0.2))
+        near(ops.turn_and_attend(*given), plain.turn_and_attend(*given))
     assert not reads.ended.any()
 
 
 @pytest.mark.parametrize(("num", "width", "inner"), [(5, 96, 72), (33, 40, 130), (140, 64, 48)])
-def test_products_with_what_stands_around_them(num: int, width: int, inner: int) -> None:
+def test_gates_with_their_products(num: int, width: int, inner: int) -> None:
     ops, device = kernels()
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     torch.manual_seed(num)
-    heads = 3, 1, 32
-
-    def made(*shape: int) -> Tensor:
-        return (torch.randn(*shape) * shape[-1] ** -0.5).to(device, dtype)
-
-    x, norm = torch.randn(num, width).to(device, dtype), torch.rand(width).to(device, dtype)
-    gate_up, down, qkv = made(2 * inner, width), made(width, inner), made(5 * 32, width)
-    a, b = (each.project_gate(x, norm, 1e-5, gate_up) for each in (ops, plain))
-    near(a, b)
-    sums = x.clone(), x.clone()
-    ops.project_add(sums[0], b, down)
-    plain.project_add(sums[1], b, down)
-    near(*sums)
-    owns = [torch.zeros(2, 2, 1, 7 + n % 5, 32, dtype=dtype, device=device) for n in range(num)]
-    reads = Reads(heads, [((), Stretch(kv, n % 7), 1) for n, kv in enumerate(owns)], device)
-    rotation = torch.rand(2, 50, 16).to(device, dtype).unbind()
-    positions = torch.arange(num, device=device) % 50
-    found = ops.project_turn_keep(x, norm, 1e-5, qkv, rotation, positions, reads, 1)
-    kept = [kv.clone() for kv in owns]
-    near(found, plain.project_turn_keep(x, norm, 1e-5, qkv, rotation, positions, reads, 1))
-    for one, other in zip(kept, owns, strict=True):
-        near(one, other)
+    x = torch.randn(num, width).to(device, dtype)
+    weight = (torch.randn(2 * inner, width) * width**-0.5).to(device, dtype)
+    near(ops.project_gate(x, weight), plain.project_gate(x, weight))

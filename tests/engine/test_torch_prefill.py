@@ -177,3 +177,42 @@ def test_a_gpus_slots_are_as_many_as_the_rows_that_take_them(monkeypatch: pytest
         assert len({(id(row.pool), row.slot) for row in rows}) == len(rows)
         pools.tidy()
         assert len(pools.slots) == 2
+
+
+def test_turns_of_a_conversation_become_one_stretch() -> None:
+    """Where asked: every id keeps its own numbers, and what others share stays apart."""
+    rng = np.random.default_rng(4)
+    cache = PrefixCache(10_000, 10_000, joins_turns=True)
+
+    def numbers(ids: Any) -> torch.Tensor:
+        """Of each id, numbers that say which it is and where it stands."""
+        place = torch.arange(len(ids), dtype=torch.float32) + 1000 * torch.tensor(ids, dtype=torch.float32)
+        return place.expand(2, 2, 1, -1)[..., None].clone()
+
+    shared = rng.integers(0, 50, 40).astype(np.int32)
+    talks = [np.append(shared, 60 + n).astype(np.int32) for n in range(3)]
+    longest = 0
+    for turn in range(9):
+        for n, talk in enumerate(talks):
+            asked = np.concatenate((talk, rng.integers(0, 50, 3 + turn).astype(np.int32)))
+            node, _ = cache.plant(asked[:-1])
+            for each in node.chain():
+                if each.kv is None:
+                    whole = numbers(asked[:-1])
+                    each.kv = whole[..., each.start : each.start + len(each.ids), :]
+            said = np.append(asked, rng.integers(0, 50, 4)).astype(np.int32)
+            cache.release(node)
+            cache.grow(node, said[len(asked) - 1 :], numbers(said)[..., len(asked) - 1 :, :])
+            talks[n] = said
+    for talk in talks:
+        node, warm = cache.plant(talk)
+        assert warm == len(talk)
+        chain = node.chain()
+        longest = max(longest, len(chain))
+        assert [each.start for each in chain] == np.cumsum([0, *(len(e.ids) for e in chain[:-1])]).tolist()
+        assert np.concatenate([each.ids for each in chain]).tolist() == talk.tolist()
+        kept = torch.cat([each.kv for each in chain if each.kv is not None], 3)
+        assert torch.equal(kept, numbers(talk))
+        cache.release(node)
+    assert longest <= 4
+    assert cache.num_tokens == 40 + sum(len(talk) - 40 for talk in talks)

@@ -376,7 +376,8 @@ class CallBatch:
         self._cache_tokens = _kept_tokens(shape) if limits.cache_tokens is None else limits.cache_tokens
         given = limits.prefill_tokens
         self._prefill_tokens = compute.prefill_tokens if given is None else given
-        self._prefixes = PrefixCache(self._cache_tokens, self._prefill_tokens)
+        self._joins_turns = shape.device.type == "cuda"
+        self._prefixes = self._no_prefixes()
         self._damaged = False
         """Slots may hold what is not a number."""
         self._waiting: list[CallRow] = []
@@ -443,9 +444,12 @@ class CallBatch:
 
     def clear(self) -> None:
         """Forget everything computed, for new weights. Only when idle."""
-        self._prefixes = PrefixCache(self._cache_tokens, self._prefill_tokens)
+        self._prefixes = self._no_prefixes()
         self._compute.clear(damaged=self._damaged)
         self._damaged = False
+
+    def _no_prefixes(self) -> PrefixCache:
+        return PrefixCache(self._cache_tokens, self._prefill_tokens, joins_turns=self._joins_turns)
 
     def fail(self, error: EngineError) -> list[CallRow]:
         """After a pass broke: end every row with this error and forget everything computed."""

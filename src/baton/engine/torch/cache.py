@@ -19,6 +19,8 @@ from torch import Tensor
 from torch import cat as concatenate
 
 Ids = NDArray[np.int32]
+_MOST_COPIED = 4
+"""How many times as long as what is added a turn may be that it is put beside."""
 
 
 class Node:
@@ -60,9 +62,11 @@ class Node:
 class PrefixCache:
     """All computed prefixes, bounded in tokens."""
 
-    def __init__(self, max_tokens: int, max_node_ids: int) -> None:
+    def __init__(self, max_tokens: int, max_node_ids: int, *, joins_turns: bool = False) -> None:
+        """`joins_turns`: turns of a conversation become one stretch, where each stretch that is read costs its own."""
         self.max_tokens = max_tokens
         self.max_node_ids = max_node_ids
+        self.joins_turns = joins_turns
         self.num_tokens = 0
         self._count = 0
         self._clock = 0
@@ -107,13 +111,33 @@ class PrefixCache:
         ids, kv = ids[matched:], kv[..., matched:, :]
         if self._ends_open(deepest):
             # Where nothing else branches off, a conversation stays one stretch.
-            assert deepest.kv is not None
-            deepest.kv = concatenate((deepest.kv, kv), -2)
-            deepest.ids = np.concatenate((deepest.ids, ids))
-            self.num_tokens += len(ids)
+            self._lengthen(deepest, ids, kv)
         else:
             deepest = self._add(deepest, ids, kv.clone())
         deepest.used = self._clock
+
+    def _lengthen(self, node: Node, ids: Ids, kv: Tensor) -> None:
+        """Add to a node that ends open; where asked, a turn that nothing else has followed becomes one with it.
+
+        Only a turn that is not much longer: what is copied stays in proportion to what was computed.
+        """
+        assert node.kv is not None
+        self.num_tokens += len(ids)
+        parts, every = [node.kv, kv], [node.ids, ids]
+        while (
+            self.joins_turns
+            and (above := node.parent) is not None
+            and above.parent is not None
+            and above.kv is not None
+            and not above.users
+            and len(above.children) == 1
+            and len(above.ids) <= _MOST_COPIED * sum(map(len, every))
+        ):
+            parts.insert(0, above.kv)
+            every.insert(0, above.ids)
+            node.parent, node.start = above.parent, above.start
+            above.parent.children[int(above.ids[0])] = node
+        node.kv, node.ids = concatenate(parts, -2), np.concatenate(every)
 
     def trim(self) -> None:
         """Drop what was used longest ago until the forest is within its limit."""

@@ -77,9 +77,12 @@ class TorchEngine:
         self._encoder = Encoder(tokenizer, template)
         shape = kv_shape(model)
         limits = limits or EngineLimits()
+        decoder = Decoder(tokenizer)
+        if shape.device.type == "cuda":
+            decoder.learn(model.config.vocab_size)
         self._batch = CallBatch(
             compute_of(model, shape, limits),
-            Decoder(tokenizer),
+            decoder,
             shape,
             vocabulary=model.config.vocab_size,
             ends=end_ids(model, tokenizer),

@@ -77,6 +77,12 @@ class Decoder:
             ends[-1] = len(text)
         return text, ends
 
+    def learn(self, vocabulary: int) -> None:
+        """Look up what every token is made of, so that no answer waits for it. For a GPU, which would wait too."""
+        if self._byte_level:
+            for token in range(vocabulary):
+                self.bytes_of(token)
+
     def bytes_of(self, token: int) -> bytes:
         """What a token of a byte-level tokenizer is made of; nothing where it is special."""
         found = self._bytes.get(token)

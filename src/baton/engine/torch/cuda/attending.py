@@ -28,34 +28,51 @@ def _look(
     """Attention to one stretch, block by block: `seen` tokens of it, of which query i sees up to `last_seen[i]`."""
     d = tl.arange(0, wide)
     real_d = d < size
+    t = first * block + tl.arange(0, block)
+    there = (t < seen)[:, None] & real_d[None, :]
+    places = t[:, None].to(tl.int64) * size + d[None, :]
+    k = tl.load(keys + places, mask=there, other=0.0)
+    v = tl.load(values + places, mask=there, other=0.0)
     for begin in range(first * block, seen, step * block):
         t = begin + tl.arange(0, block)
-        real_t = t < seen
-        places = t[:, None].to(tl.int64) * size + d[None, :]
-        both = real_t[:, None] & real_d[None, :]
-        k = tl.load(keys + places, mask=both, other=0.0)
+        # The next block is on its way while this one is looked at: a step waits for memory more than for anything.
+        after = t + step * block
+        there = (after < seen)[:, None] & real_d[None, :]
+        places = after[:, None].to(tl.int64) * size + d[None, :]
+        next_k = tl.load(keys + places, mask=there, other=0.0)
+        next_v = tl.load(values + places, mask=there, other=0.0)
         scores = tl.dot(q, tl.trans(k), input_precision="ieee" if exact else "tf32") * scale
-        scores = tl.where(real_t[None, :] & (t[None, :] <= last_seen[:, None]), scores, -float("inf"))
+        scores = tl.where((t < seen)[None, :] & (t[None, :] <= last_seen[:, None]), scores, -float("inf"))
         new = tl.maximum(m, tl.max(scores, 1))
         # A query that sees nothing yet keeps its zeros.
         safe = tl.where(new == -float("inf"), 0.0, new)
         p = tl.exp(scores - safe[:, None])
         kept = tl.exp(m - safe)
         total = total * kept + tl.sum(p, 1)
-        v = tl.load(values + places, mask=both, other=0.0)
         acc = acc * kept[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee" if exact else "tf32")
         m = new
+        k, v = next_k, next_v
     return m, total, acc
+
+
+@triton.jit
+def _turned(there, at, swapped, c, s, sign, real):
+    """What is at `at`, turned; `swapped` is where the other half of a head is."""
+    kind = there.dtype.element_ty
+    x = tl.load(there + at, mask=real, other=0.0).to(tl.float32)
+    y = tl.load(there + swapped, mask=real, other=0.0).to(tl.float32)
+    return ((x * c).to(kind).to(tl.float32) + sign * (y * s).to(kind).to(tl.float32)).to(kind)
 
 
 @triton.jit(do_not_specialize=["layer", "columns"], do_not_specialize_on_alignment=TABLES)
 def _attend_beside(
-    q, out, part_out, part_max, part_sum, ended, anchor, places, caps, lens, counts, index, layer, scale,
-    heads: tl.constexpr, kv_heads: tl.constexpr, size: tl.constexpr, group: tl.constexpr,
+    qkv, cos, sin, positions, out, part_out, part_max, part_sum, ended, anchor, places, caps, lens, counts, index,
+    layer, scale, heads: tl.constexpr, kv_heads: tl.constexpr, size: tl.constexpr, group: tl.constexpr,
     beside: tl.constexpr, rows: tl.constexpr, wide: tl.constexpr, block: tl.constexpr,
     splits: tl.constexpr, columns, exact: tl.constexpr, aligned: tl.constexpr,
 ):  # fmt: skip
     """One query of each of `beside` rows. A stretch that all of them read is read once; others are read for each."""
+    half: tl.constexpr = size // 2
     first = tl.program_id(0).to(tl.int64) * beside
     kv_head = tl.program_id(1).to(tl.int64)
     split = tl.program_id(2)
@@ -64,14 +81,23 @@ def _attend_beside(
     token = first + nth
     real_r = nth < beside
     d = tl.arange(0, wide)
-    both = real_r[:, None] & (d < size)[None, :]
-    at = (token * heads + kv_head * group + r % group)[:, None] * size + d[None, :]
-    asked = tl.load(q + at, mask=both, other=0.0)
+    real_d = d < size
+    both = real_r[:, None] & real_d[None, :]
+    turn = tl.load(positions + token, mask=real_r, other=0)[:, None] * half + (d % half)[None, :]
+    c = tl.load(cos + turn, mask=both, other=0.0).to(tl.float32)
+    s = tl.load(sin + turn, mask=both, other=0.0).to(tl.float32)
+    sign = tl.where(d < half, -1.0, 1.0)
+    swap = (d + half) % size
+    row_size: tl.constexpr = (heads + 2 * kv_heads) * size
+    asked_at = (token * row_size + (kv_head * group + r % group) * size)[:, None]
+    asked = _turned(qkv, asked_at + d[None, :], asked_at + swap[None, :], c, s, sign[None, :], both)
     m = tl.full((rows,), -float("inf"), tl.float32)
     total = tl.zeros((rows,), tl.float32)
     acc = tl.zeros((rows, wide), tl.float32)
     every = first + tl.arange(0, beside)
     number = tl.load(counts + every)
+    # Blocks are dealt out among the splits one after the other, whichever stretch they are of.
+    mine = split
     for column in range(tl.max(number, 0)):
         here = tl.load(places + every * columns + column)
         shared = (tl.min(number, 0) > column) & (tl.min(here, 0) == tl.max(here, 0))
@@ -79,11 +105,12 @@ def _attend_beside(
             cap = tl.load(caps + first * columns + column).to(tl.int64)
             base = anchor + tl.multiple_of(tl.load(places + first * columns + column), aligned)
             keys = base + (layer * 2 * kv_heads + kv_head) * cap * size
+            seen = tl.load(lens + first * columns + column)
             m, total, acc = _look(
-                asked, keys, keys + kv_heads * cap * size, tl.load(lens + first * columns + column),
-                tl.full((rows,), 2147483647, tl.int32), m, total, acc, scale,
-                size, wide, block, split, splits, exact,
+                asked, keys, keys + kv_heads * cap * size, seen, tl.full((rows,), 2147483647, tl.int32),
+                m, total, acc, scale, size, wide, block, mine, splits, exact,
             )  # fmt: skip
+            mine = (mine + splits - tl.cdiv(seen, block) % splits) % splits
         else:
             for n in range(beside):
                 row = first + n
@@ -91,22 +118,43 @@ def _attend_beside(
                 base = anchor + tl.multiple_of(tl.load(places + row * columns + column), aligned)
                 keys = base + (layer * 2 * kv_heads + kv_head) * cap * size
                 seen = tl.where(tl.load(counts + row) > column, tl.load(lens + row * columns + column), 0)
-                # Short stretches are dealt out among the splits.
                 m, total, acc = _look(
                     asked, keys, keys + kv_heads * cap * size, seen, tl.where(nth == n, 2147483647, -1),
-                    m, total, acc, scale, size, wide, block, (split + n) % splits, splits, exact,
+                    m, total, acc, scale, size, wide, block, mine, splits, exact,
                 )  # fmt: skip
+                mine = (mine + splits - tl.cdiv(seen, block) % splits) % splits
     for n in range(beside):
         row = first + n
         own = row * columns + columns - 1
         cap = tl.load(caps + own).to(tl.int64)
         base = anchor + tl.multiple_of(tl.load(places + own), aligned)
         keys = base + (layer * 2 * kv_heads + kv_head) * cap * size
+        values = keys + kv_heads * cap * size
         last = tl.load(index + row)
         m, total, acc = _look(
-            asked, keys, keys + kv_heads * cap * size, last + 1, tl.where(nth == n, last, -1),
-            m, total, acc, scale, size, wide, block, (split + n + 1) % splits, splits, exact,
+            asked, keys, values, last, tl.where(nth == n, last, -1), m, total, acc, scale, size, wide, block,
+            mine, splits, exact,
         )  # fmt: skip
+        mine = (mine + splits - tl.cdiv(last, block) % splits) % splits
+        if split == n % splits:
+            # The row's newest token is not read from memory: this is where it gets there.
+            turn_at = tl.load(positions + row) * half + d % half
+            new_c = tl.load(cos + turn_at, mask=real_d, other=0.0).to(tl.float32)
+            new_s = tl.load(sin + turn_at, mask=real_d, other=0.0).to(tl.float32)
+            key_at = row * row_size + (heads + kv_head) * size
+            k = _turned(qkv, key_at + d, key_at + swap, new_c, new_s, sign, real_d)
+            v = tl.load(qkv + key_at + kv_heads * size + d, mask=real_d, other=0.0)
+            tl.store(keys + last * size + d, k, mask=real_d)
+            tl.store(values + last * size + d, v, mask=real_d)
+            score = tl.sum(asked.to(tl.float32) * k.to(tl.float32)[None, :], 1) * scale
+            score = tl.where(nth == n, score, -float("inf"))
+            new = tl.maximum(m, score)
+            safe = tl.where(new == -float("inf"), 0.0, new)
+            p, kept = tl.exp(score - safe), tl.exp(m - safe)
+            total = total * kept + p
+            acc = acc * kept[:, None] + p[:, None] * v.to(tl.float32)[None, :]
+            m = new
+    at = (token * heads + kv_head * group + r % group)[:, None] * size + d[None, :]
     if splits > 1:
         lane = (token * heads + kv_head * group + r % group) * splits
         tl.store(part_max + lane + split, m, mask=real_r)
@@ -187,15 +235,13 @@ _MOST_SPLITS = 8
 BESIDE = 4
 """Rows of a step that one program takes where there are many: what they share is read once for them."""
 MANY = 64
-DECODE = {"block": 32, "num_warps": 1, "num_stages": 2}
-PREFILL = {"block": 32, "num_warps": 4, "num_stages": 2}
+DECODE = {"block": 32, "num_warps": 1, "num_stages": 1}
+PREFILL = {"block": 32, "num_warps": 4, "num_stages": 1}
 """Tokens of a block, and Triton's own settings; the best of those tried on an H200 with heads of 64."""
 
 
 def attend(q: Tensor, reads: Reads, layer: int, scale: float) -> Tensor:
     """Every query's attention to its row's stretches and to its own up to itself, N x (H D)."""
-    if reads.single and not reads.steady:
-        return _attend_step(q, reads, layer, scale)
     heads, kv_heads, size = reads.heads
     group, queries = heads // kv_heads, reads.queries
     out = q.new_empty(len(q), heads * size)
@@ -212,29 +258,31 @@ def attend(q: Tensor, reads: Reads, layer: int, scale: float) -> Tensor:
     return out
 
 
-def _attend_step(q: Tensor, reads: Reads, layer: int, scale: float) -> Tensor:
-    """One query for each row."""
+def turn_and_attend(
+    qkv: Tensor, rotation: tuple[Tensor, Tensor], positions: Tensor, reads: Reads, layer: int, scale: float
+) -> Tensor:
+    """A step's `turn_and_keep` and `attend`: rows have a query each."""
     heads, kv_heads, size = reads.heads
-    group, tokens = heads // kv_heads, len(q)
+    group, tokens = heads // kv_heads, len(qkv)
     beside = BESIDE if tokens >= MANY and tokens % BESIDE == 0 else 1
     blocks = tokens // beside
     splits = 1
     while splits < _MOST_SPLITS and blocks * kv_heads * splits < _FULL:
         splits *= 2
-    out = q.new_empty(tokens, heads * size)
+    out = qkv.new_empty(tokens, heads * size)
     parts = (out, out, out)
     if splits > 1:
-        made = torch.empty(tokens * heads * splits, size + 2, dtype=torch.float32, device=q.device)
+        made = torch.empty(tokens * heads * splits, size + 2, dtype=torch.float32, device=qkv.device)
         flat, lanes = made.view(-1), tokens * heads * splits
         parts = flat[2 * lanes :], flat[:lanes], flat[lanes : 2 * lanes]
     rows = max(16, triton.next_power_of_2(beside * group))
     wide = max(16, triton.next_power_of_2(size))
     settings = dict(DECODE)
-    block = max(16, settings.pop("block") * 64 // max(64, wide))
+    block = max(16, settings.pop("block") * 64 // max(64, wide))  # a product's least
     _attend_beside[(blocks, kv_heads, splits)](
-        q, out, *parts, reads.ended, reads.anchor, reads.places, reads.caps, reads.lens, reads.counts, reads.index,
-        layer, scale, heads, kv_heads, size, group, beside, rows, wide, block, splits, reads.places.shape[1],
-        q.dtype == torch.float32, aligned_to(q, size), **settings,
+        qkv, *rotation, positions, out, *parts, reads.ended, reads.anchor, reads.places, reads.caps, reads.lens,
+        reads.counts, reads.index, layer, scale, heads, kv_heads, size, group, beside, rows, wide, block, splits,
+        reads.places.shape[1], qkv.dtype == torch.float32, aligned_to(qkv, size), **settings,
     )  # fmt: skip
     return out
 

@@ -1,7 +1,7 @@
 """Triton kernels of a decoding step and of prefill: what is left of a Llama layer beside its matrix products.
 
-A small model's step is bound by launches and by reading keys, so a layer is nine launches here, or five (`products`),
-and attention reads keys where they are (`attending`). `plain` has the same functions in torch, which is what these are
+A small model's step is bound by launches and by reading keys, so a layer is seven launches here (`products`), and
+attention reads keys where they are (`attending`). `plain` has the same functions in torch, which is what these are
 tested against.
 """
 
@@ -16,9 +16,8 @@ from torch import Tensor
 
 from baton.engine.torch.cuda.attending import TABLES, aligned_to
 from baton.engine.torch.cuda.attending import attend as attend
-from baton.engine.torch.cuda.products import project_add as project_add
+from baton.engine.torch.cuda.attending import turn_and_attend as turn_and_attend
 from baton.engine.torch.cuda.products import project_gate as project_gate
-from baton.engine.torch.cuda.products import project_turn_keep as project_turn_keep
 from baton.engine.torch.cuda.reads import Reads
 
 

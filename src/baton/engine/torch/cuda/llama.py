@@ -24,7 +24,7 @@ from baton.engine.torch.cuda.reads import Reads
 
 _STEADY_ROWS = 64
 MOST_JOINED = 512
-"""Rows up to which a step's products are joined with what stands around them."""
+"""Rows up to which a step's gates are computed with their products."""
 _LONGEST = 1 << 17
 """Positions up to which a table of rotations is made."""
 
@@ -155,8 +155,8 @@ class FusedLlama:
         self._layers = [_Layer(layer, steady) for layer in model.model.layers]
         self._head = Joined([model.lm_head], steady=steady)
         self._rotation = _rotation(model, context)
-        self._joined = False
-        """Steps go through kernels that join products with what stands around them."""
+        self._joins = model.dtype in (torch.bfloat16, torch.float16)
+        """A step's gates are computed with their products; in float32 that would be slower."""
         self._others: list[int] = []
         """Where the weights were that no product has."""
         self.refresh()
@@ -171,8 +171,6 @@ class FusedLlama:
         norms = [norm for layer in self._layers for norm in layer.norms]
         others = [each.weight.data_ptr() for each in (*norms, decoder.norm, decoder.embed_tokens)]
         before, self._others = self._others, others
-        # Adapters are products of their own.
-        self._joined = _joins(self.heads, self._model.dtype) and all(p.alone is not None for p in products)
         return any(moved) or before != others
 
     @property
@@ -192,41 +190,26 @@ class FusedLlama:
         """What the vocabulary's product reads; keys and values are in place after it."""
         decoder, ops = self._model.model, self.ops
         x = embedding(ids, decoder.embed_tokens.weight)
-        if self._joined and reads.single and len(ids) <= MOST_JOINED:
-            return self._stepped(x, positions, reads)
+        step = reads.single and not self.steady
         first = self._layers[0].norms[0]
         h = ops.add_norm(x, None, first.weight, first.variance_epsilon)
         after = [layer.norms[0] for layer in self._layers[1:]] + [decoder.norm]
         for number, (layer, norm) in enumerate(zip(self._layers, after, strict=True)):
-            q = ops.turn_and_keep(layer.qkv(h), self._rotation, positions, reads, number)
-            o = layer.out(ops.attend(q, reads, number, layer.scale))
+            qkv = layer.qkv(h)
+            if step:
+                o = ops.turn_and_attend(qkv, self._rotation, positions, reads, number, layer.scale)
+            else:
+                q = ops.turn_and_keep(qkv, self._rotation, positions, reads, number)
+                o = ops.attend(q, reads, number, layer.scale)
+            o = layer.out(o)
             middle = layer.norms[1]
             h = ops.add_norm(x, o, middle.weight, middle.variance_epsilon)
-            h = layer.down(ops.silu_mul(layer.gate_up(h)))
+            joined = layer.gate_up.alone if step and self._joins and len(ids) <= MOST_JOINED else None
+            gated = ops.silu_mul(layer.gate_up(h)) if joined is None else ops.project_gate(h, joined)
+            h = layer.down(gated)
             h = ops.add_norm(x, h, norm.weight, norm.variance_epsilon)
         found: Tensor = h
         return found
-
-    def _stepped(self, x: Tensor, positions: Tensor, reads: Reads) -> Tensor:
-        """The same for a step, with what stands around a product in its kernel."""
-        ops = self.ops
-        for number, layer in enumerate(self._layers):
-            first, second = layer.norms
-            qkv, out, gate_up, down = (each.alone for each in layer.products)
-            q = ops.project_turn_keep(
-                x, first.weight, first.variance_epsilon, qkv, self._rotation, positions, reads, number
-            )
-            ops.project_add(x, ops.attend(q, reads, number, layer.scale), out)
-            ops.project_add(x, ops.project_gate(x, second.weight, second.variance_epsilon, gate_up), down)
-        norm = self._model.model.norm
-        found: Tensor = ops.add_norm(x, None, norm.weight, norm.variance_epsilon)
-        return found
-
-
-def _joins(heads: tuple[int, int, int], dtype: torch.dtype) -> bool:
-    """Whether `products` has kernels for heads of this size; in float32 they would be slower."""
-    half = heads[2] // 2
-    return half % 16 == 0 and half & (half - 1) == 0 and dtype in (torch.bfloat16, torch.float16)
 
 
 def _rotation(model: Any, context: int) -> tuple[Tensor, Tensor]:

@@ -79,19 +79,13 @@ def draw(
     step.reads.index += step.moves
 
 
-def project_turn_keep(
-    x: Tensor, norm: Tensor, eps: float, weight: Tensor, rotation: tuple[Tensor, Tensor], positions: Tensor,
-    reads: Reads, layer: int,
-) -> Tensor:  # fmt: skip
-    """Queries, keys and values of a norm of `x`, as `add_norm`, a product and `turn_and_keep` would."""
-    return turn_and_keep(add_norm(x, None, norm, eps) @ weight.t(), rotation, positions, reads, layer)
+def turn_and_attend(
+    qkv: Tensor, rotation: tuple[Tensor, Tensor], positions: Tensor, reads: Reads, layer: int, scale: float
+) -> Tensor:
+    """A step's `turn_and_keep` and `attend`: rows have a query each."""
+    return attend(turn_and_keep(qkv, rotation, positions, reads, layer), reads, layer, scale)
 
 
-def project_gate(x: Tensor, norm: Tensor, eps: float, weight: Tensor) -> Tensor:
-    """silu of the first half of a product of a norm of `x`, times its second half."""
-    return silu_mul(add_norm(x, None, norm, eps) @ weight.t())
-
-
-def project_add(x: Tensor, given: Tensor, weight: Tensor) -> None:
-    """Add a product to `x` in place."""
-    x.add_(given @ weight.t())
+def project_gate(x: Tensor, weight: Tensor) -> Tensor:
+    """silu of the first half of a product times its second half."""
+    return silu_mul(x @ weight.t())

@@ -8,6 +8,7 @@ run before the host looks at their tokens: a row that ended in between has drawn
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from importlib import import_module
 from types import ModuleType
@@ -32,6 +33,8 @@ _WASTE = 4
 """At least as many times fewer steps than answers have been long, so that ends are not overrun by much."""
 _COLUMNS = 8
 """Stretches that a row of a recorded step reads, with its own."""
+_TOGETHER = 512
+"""Tokens whose memory is asked for, and so given back, together."""
 _PREFILL_ROWS = 64
 """Queries times heads of a group that one program takes in prefill."""
 
@@ -88,13 +91,13 @@ class PointedCompute:
                 return found
 
     def _pass(self, nodes: Sequence[Node]) -> Tensor:
-        layers, heads, size, dtype, device = self._shape
+        device = self._shape.device
         made: dict[int, Tensor] = {}
         rows: list[Row] = []
-        for node in nodes:
+        empty = self._empty([len(node.ids) + (node.start if self._model.steady else 0) for node in nodes])
+        for node, kv in zip(nodes, empty, strict=True):
             above = [made[each.number] if each.kv is None else each.kv for each in node.chain()[:-1]]
             before = node.start if self._model.steady else 0
-            kv = torch.empty(layers, 2, heads, before + len(node.ids), size, dtype=dtype, device=device)
             if before:
                 torch.cat(above, 3, out=kv[..., :before, :])
                 above = []
@@ -112,6 +115,22 @@ class PointedCompute:
         for node in nodes:
             kv = made[node.number]
             node.kv = kv[..., node.start :, :].clone() if self._model.steady else kv
+        return found
+
+    def _empty(self, lengths: Sequence[int]) -> list[Tensor]:
+        """Room for stretches of these lengths; a few of one length are asked for together, which is a call less each."""
+        layers, heads, size, dtype, device = self._shape
+        free: dict[int, list[Tensor]] = {}
+        left = Counter(lengths)
+        found = []
+        for length in lengths:
+            some = free.setdefault(length, [])
+            if not some:
+                count = max(1, min(left[length], _TOGETHER // length))
+                left[length] -= count
+                made = torch.empty(count, layers, 2, heads, length, size, dtype=dtype, device=device)
+                some += made.unbind()
+            found.append(some.pop())
         return found
 
     def join(self, rows: Sequence[CallRow]) -> None:

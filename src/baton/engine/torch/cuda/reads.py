@@ -25,12 +25,6 @@ class Stretch(NamedTuple):
     length: int
     offset: int = 0
 
-    def cell(self, anchor: int) -> tuple[int, int, int]:
-        """Where it begins, in elements from this address; its capacity; its length."""
-        _, _, _, capacity, size = self.kv.shape
-        start = (self.kv.data_ptr() - anchor) // self.kv.element_size() + self.offset * size
-        return start, capacity, self.length
-
 
 Row = tuple[Sequence[Stretch], Stretch, int]
 """What a row sees whole, its own stretch (its length: where the first query goes), and how many queries it has."""
@@ -104,26 +98,30 @@ class Reads:
         ends[:blocks] = np.minimum(starts[:blocks] + self.queries, first[which[:blocks] + 1])
         seen[:] = [len(whole) for whole, _, _ in rows]
         places = np.zeros(num * wide, np.int64)
-        at, cells = self._cells(rows, wide)
-        places[at], caps[at], lens[at] = cells[:, 0], cells[:, 1], cells[:, 2]
+        at, where = self._where(rows, wide)
+        size, each = self.heads[2], self.anchor.element_size()
+        places[at] = (where[0] - self.anchor.data_ptr()) // each + where[1] * size
+        caps[at], lens[at] = where[2], where[3]
         self._ints.copy_(torch.from_numpy(ints))
         self.places.copy_(torch.from_numpy(places.reshape(num, wide)))
         self.stretches = [(tuple(whole), own) for whole, own, _ in rows]
 
-    def _cells(self, rows: Sequence[Row], wide: int) -> tuple[list[int], NDArray[np.int64]]:
-        """Which places of the tables have stretches, and their cells."""
-        anchor = self.anchor.data_ptr()
-        known: dict[tuple[int, int, int], tuple[int, int, int]] = {}
+    def _where(self, rows: Sequence[Row], wide: int) -> tuple[list[int], NDArray[np.int64]]:
+        """Which places of the tables have stretches; and their addresses, offsets, capacities and lengths."""
         at: list[int] = []
-        cells: list[tuple[int, int, int]] = []
-        for number, (whole, own, _) in enumerate(rows):
-            line = number * wide
-            for column, each in enumerate(whole):
-                key = id(each.kv), each.length, each.offset
-                if (cell := known.get(key)) is None:  # what many rows share is looked at once
-                    cell = known[key] = each.cell(anchor)
-                at.append(line + column)
-                cells.append(cell)
-            at.append(line + wide - 1)
-            cells.append(own.cell(anchor))
-        return at, np.array(cells, np.int64)
+        found: list[tuple[int, int, int, int]] = []
+        known: dict[int, tuple[int, int]] = {}
+        line = 0
+        for whole, own, _ in rows:
+            for column, (kv, length, offset) in enumerate(whole, line):
+                key = id(kv)
+                if key not in known:  # what many rows share is looked at once
+                    known[key] = kv.data_ptr(), kv.size(3)
+                address, capacity = known[key]
+                at.append(column)
+                found.append((address, offset, capacity, length))
+            line += wide
+            kv, length, offset = own
+            at.append(line - 1)
+            found.append((kv.data_ptr(), offset, kv.size(3), length))
+        return at, np.array(found, np.int64).T
