@@ -124,56 +124,59 @@ def turn_and_keep(
     return out
 
 
+@triton.jit(do_not_specialize=["vocab"])
+def _chunk(logits, temperatures, tops, tops_at, sums, vocab, block: tl.constexpr):
+    """The largest of a chunk of a row's logits, where it is, and the sum of their exponentials against it."""
+    row = tl.program_id(0).to(tl.int64)
+    begin = tl.program_id(1) * block
+    at = begin + tl.arange(0, block)
+    temperature = tl.load(temperatures + row)
+    divide = tl.where(temperature == 0.0, 1.0, temperature)
+    x = tl.load(logits + row * vocab + at, mask=at < vocab, other=-float("inf")).to(tl.float32) / divide
+    top, top_at = tl.max(x, 0, return_indices=True)
+    safe = tl.where(top == -float("inf"), 0.0, top)
+    to = row * tl.num_programs(1) + tl.program_id(1)
+    tl.store(tops + to, top)
+    tl.store(tops_at + to, begin + top_at)
+    tl.store(sums + to, tl.sum(tl.exp(x - safe), 0))
+
+
 @triton.jit(
-    do_not_specialize=["vocab"],
+    do_not_specialize=["vocab", "chunks"],
     # Lines of tables that hold several steps.
     do_not_specialize_on_alignment=["uniforms", "tokens", "logprobs"],
 )
 def _draw(
-    logits, temperatures, uniforms, tokens, logprobs, ids, positions, index, moves, vocab,
-    block: tl.constexpr,
+    logits, temperatures, tops, tops_at, sums, uniforms, tokens, logprobs, ids, positions, index, moves, vocab,
+    chunks, block: tl.constexpr, wide: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
-    at = tl.arange(0, block)
     temperature = tl.load(temperatures + row)
     greedy = temperature == 0.0
     divide = tl.where(greedy, 1.0, temperature)
     start = logits + row * vocab
-    best = tl.full((), -float("inf"), tl.float32)
-    best_at = tl.zeros((), tl.int32)
-    total = tl.zeros((), tl.float32)
-    for begin in range(0, vocab, block):
-        real = begin + at < vocab
-        x = tl.load(start + begin + at, mask=real, other=-float("inf")).to(tl.float32) / divide
-        top, top_at = tl.max(x, 0, return_indices=True)
-        new = tl.maximum(best, top)
-        best_at = tl.where(top > best, begin + top_at, best_at)
-        safe = tl.where(new == -float("inf"), 0.0, new)
-        total = total * tl.exp(best - safe) + tl.sum(tl.exp(x - safe), 0)
-        best = new
-    lse = best + tl.log(total)
-    mass = tl.zeros((), tl.float64)
-    for begin in range(0, vocab, block):
-        real = begin + at < vocab
-        x = tl.load(start + begin + at, mask=real, other=-float("inf")).to(tl.float32) / divide
-        mass += tl.sum(tl.exp(x - lse).to(tl.float64), 0)
-    point = tl.load(uniforms + row) * mass
-    before = tl.zeros((), tl.float64)
-    token = best_at
-    found = greedy
-    for begin in range(0, vocab, block):
-        real = begin + at < vocab
-        x = tl.load(start + begin + at, mask=real, other=-float("inf")).to(tl.float32) / divide
-        chance = tl.exp(x - lse).to(tl.float64)
-        here = tl.sum(chance, 0)
-        if (not found) & (point < before + here):
-            edges = before + tl.cumsum(chance, 0)
-            passed = tl.sum((edges <= point).to(tl.int32), 0)
-            # Sums and running sums round apart; a token of probability zero is never drawn.
-            last = tl.max(tl.where(chance > 0, at, 0), 0)
-            token = begin + tl.minimum(passed, last)
-            found = token >= 0
-        before += here
+    c = tl.arange(0, wide)
+    top = tl.load(tops + row * chunks + c, mask=c < chunks, other=-float("inf"))
+    total = tl.load(sums + row * chunks + c, mask=c < chunks, other=0.0)
+    best, best_chunk = tl.max(top, 0, return_indices=True)
+    safe = tl.where(best == -float("inf"), 0.0, best)
+    lse = best + tl.log(tl.sum(total * tl.exp(top - safe), 0))
+    # Which chunk the number falls into, then which token of it.
+    mass = tl.where(total > 0, total * tl.exp(top - lse), 0.0).to(tl.float64)
+    edges = tl.cumsum(mass, 0)
+    point = tl.load(uniforms + row) * tl.sum(mass, 0)
+    passed = tl.sum((edges <= point).to(tl.int32), 0)
+    # Sums and running sums round apart; what has no probability is never drawn.
+    chunk = tl.minimum(passed, tl.max(tl.where(mass > 0, c, 0), 0))
+    before = tl.sum(tl.where(c < chunk, mass, 0.0), 0)
+    at = tl.arange(0, block)
+    real = chunk * block + at < vocab
+    x = tl.load(start + chunk * block + at, mask=real, other=-float("inf")).to(tl.float32) / divide
+    chance = tl.exp(x - lse).to(tl.float64)
+    inside = before + tl.cumsum(chance, 0)
+    last = tl.max(tl.where(chance > 0, at, 0), 0)
+    drawn = chunk * block + tl.minimum(tl.sum((inside <= point).to(tl.int32), 0), last)
+    token = tl.where(greedy, tl.load(tops_at + row * chunks + best_chunk), drawn)
     x = tl.load(start + token).to(tl.float32) / divide
     # NaN where the logits make no distribution.
     sound = (lse - lse) == 0.0
@@ -194,9 +197,14 @@ def draw(
     The inverse of the row's own cumulative distribution, as in `passes.Drawer`; temperature 0 takes the best.
     """
     rows, vocab = logits.shape
+    block = min(4096, triton.next_power_of_2(vocab))
+    chunks = triton.cdiv(vocab, block)
+    tops, sums = torch.empty(2, rows, chunks, dtype=torch.float32, device=logits.device)
+    tops_at = torch.empty(rows, chunks, dtype=torch.int32, device=logits.device)
+    _chunk[(rows, chunks)](logits, temperatures, tops, tops_at, sums, vocab, block, num_warps=4)
     _draw[(rows,)](
-        logits, temperatures, uniforms, tokens, logprobs, step.ids, step.positions, step.reads.index, step.moves,
-        vocab, min(4096, triton.next_power_of_2(vocab)), num_warps=8,
+        logits, temperatures, tops, tops_at, sums, uniforms, tokens, logprobs, step.ids, step.positions,
+        step.reads.index, step.moves, vocab, chunks, block, triton.next_power_of_2(chunks), num_warps=8,
     )  # fmt: skip
 
 
