@@ -188,7 +188,7 @@ class Under(Protocol):
     key_table: Tensor
 
 
-class Parts(Protocol):
+class TwoCalls(Protocol):
     """The two calls of a forest."""
 
     own: Segments
@@ -199,7 +199,7 @@ class Parts(Protocol):
         ...
 
 
-def attend(run: Parts, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, scale: float) -> Tensor:
+def attend(run: TwoCalls, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, scale: float) -> Tensor:
     """Attention of these parts, N x H x D."""
     out: Tensor = _Attention.apply(q_NHD, k_NKD, v_NKD, run, scale)  # type: ignore[no-untyped-call]  # torch's
     return out
@@ -207,7 +207,7 @@ def attend(run: Parts, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, scale: float
 
 class _Attention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, run: Parts, scale: float) -> Tensor:
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, run: TwoCalls, scale: float) -> Tensor:
         q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
         out, lse = run.own.forward(q, k, v, scale)
         if (below := run.below) is not None:
@@ -221,7 +221,7 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
         q, k, v, out, lse = ctx.saved_tensors
-        run: Parts = ctx.run
+        run: TwoCalls = ctx.run
         grad = grad.contiguous()
         dq, dk, dv = run.own.backward(grad, q, k, v, out, lse, ctx.scale)
         if (below := run.below) is not None:

@@ -24,7 +24,7 @@ from baton.engine.torch.cuda.llama import FusedLlama, fused_of
 from baton.engine.torch.cuda.prefills import Prefills
 from baton.engine.torch.cuda.reads import Reads, Row, Stretch
 from baton.engine.torch.cuda.slots import Slots
-from baton.engine.torch.cuda.steps import Recorder, Steps, Underway
+from baton.engine.torch.cuda.steps import GraphMaker, Steps, Underway
 from baton.engine.torch.passes import Drawer
 
 _MOST_STEPS = 8
@@ -49,7 +49,7 @@ class PointedCompute:
         self._model = model
         self._shape = shape
         self._slots = Slots(shape)
-        recorder = Recorder(shape.device)
+        recorder = GraphMaker(shape.device)
         self._recorder = recorder
         self._steps = Steps(model, shape, _COLUMNS, recorder)
         group = model.heads[0] // model.heads[1]
@@ -111,14 +111,15 @@ class PointedCompute:
             found = self._prefills.run(given, rows)
         else:
             reads = Reads(self._model.heads, rows, device, queries=self._queries, steady=self._model.steady)
-            found = self._model.hidden(*torch.from_numpy(given).to(device), reads)
+            ids_there, positions_there = torch.from_numpy(given).to(device)
+            found = self._model.hidden(ids_there, positions_there, reads)
         for node in nodes:
             kv = made[node.number]
             node.kv = kv[..., node.start :, :].clone() if self._model.steady else kv
         return found
 
     def _empty(self, lengths: Sequence[int]) -> list[Tensor]:
-        """Room for stretches of these lengths; a few of one length are asked for together, which is a call less each."""
+        """Room for stretches of these lengths; a few of one length are asked for together: fewer calls."""
         layers, heads, size, dtype, device = self._shape
         free: dict[int, list[Tensor]] = {}
         left = Counter(lengths)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from baton.engine.torch.cuda.llama import FusedLlama
 from baton.engine.torch.cuda.reads import Reads, Row, Stretch
-from baton.engine.torch.cuda.steps import Recorder
+from baton.engine.torch.cuda.steps import GraphMaker
 
 _FEWEST_TOKENS = 64
 _FEWEST_ROWS = 16
@@ -47,7 +47,7 @@ class Prefills:
     """Small passes by size."""
 
     def __init__(
-        self, model: FusedLlama, nobody: Tensor, columns: int, queries: int, recorder: Recorder
+        self, model: FusedLlama, nobody: Tensor, columns: int, queries: int, recorder: GraphMaker
     ) -> None:
         self._model = model
         self._idle: Row = (), Stretch(nobody, 0), 0

@@ -54,7 +54,9 @@ def _gated(
         k = begin + tl.arange(0, depth)
         real_k = k < width
         both = real_k[:, None] & real_at[None, :]
-        read = tl.load(x + token[:, None] * width + k[None, :], mask=real[:, None] & real_k[None, :], other=0.0)
+        read = tl.load(
+            x + token[:, None] * width + k[None, :], mask=real[:, None] & real_k[None, :], other=0.0
+        )
         gate = _dot(read, tl.load(first + k[:, None], mask=both, other=0.0), gate, exact)
         up = _dot(read, tl.load(second + k[:, None], mask=both, other=0.0), up, exact)
     gate = gate.to(kind).to(tl.float32)

@@ -39,7 +39,7 @@ class Underway:
         return tokens.long().tolist(), logprobs.tolist()
 
 
-class Recorder:
+class GraphMaker:
     """Records passes as CUDA graphs that share one memory: they are replayed one at a time."""
 
     def __init__(self, device: torch.device) -> None:
@@ -110,7 +110,7 @@ class FixedStep:
 class Steps:
     """Steps by number of rows."""
 
-    def __init__(self, model: FusedLlama, shape: KVShape, columns: int, recorder: Recorder) -> None:
+    def __init__(self, model: FusedLlama, shape: KVShape, columns: int, recorder: GraphMaker) -> None:
         self._model = model
         self._device = shape.device
         self._columns = columns
