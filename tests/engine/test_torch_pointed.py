@@ -317,7 +317,7 @@ def test_attention_of_rows_beside_each_other(
     for name, value in {
         "BESIDE": beside,
         "MANY": 4,
-        "_FULL": 0 if splits == 1 else 264,
+        "_FULL": 0 if splits == 1 else 768,
         "_MOST_SPLITS": splits,
     }.items():
         monkeypatch.setattr(f"baton.engine.torch.cuda.attending.{name}", value)

@@ -515,7 +515,7 @@ class CallBatch:
         self._prefixes.release(row.node)
         sound = not isinstance(row.result, EngineError)
         if sound and self._cache_tokens and kv.shape[3]:
-            computed = np.append(row.prompt[-1:], np.array(row.ids[:-1], np.int32)).astype(np.int32)
+            computed = np.array([row.prompt[-1], *row.ids[:-1]], np.int32)
             self._prefixes.grow(row.node, computed[: kv.shape[3]], kv)
         self._prefixes.trim()
         self._compute.leave(row)

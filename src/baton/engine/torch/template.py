@@ -133,7 +133,10 @@ class ByteReader:
 
     def push(self, token: int) -> str:
         """Add one token; returns the text so far, without a character that is not complete."""
-        unread = self._unread + self._decoder.bytes_of(token)
+        piece = self._decoder.bytes_of(token)
+        if not piece:
+            return self.text
+        unread = self._unread + piece
         longer = unread.decode(errors="replace")
         if longer.endswith("\ufffd"):
             self._unread = unread

@@ -229,8 +229,8 @@ def _attend(
     tl.store(out + at, (acc / total[:, None]).to(out.dtype.element_ty), mask=both)
 
 
-_FULL = 264
-"""Programs that keep a chip of 132 multiprocessors busy."""
+_FULL = 768
+"""Programs of one warp that keep a chip of 132 multiprocessors busy: they wait for memory most of the time."""
 _MOST_SPLITS = 8
 BESIDE = 4
 """Rows of a step that one program takes where there are many: what they share is read once for them."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from baton.engine.torch.cuda.llama import FusedLlama
-from baton.engine.torch.cuda.reads import Reads, Row, Stretch
+from baton.engine.torch.cuda.reads import Reads, Row, Stretch, put
 from baton.engine.torch.cuda.steps import GraphMaker
 
 _FEWEST_TOKENS = 64
@@ -84,7 +84,7 @@ class Prefills:
         self._by_size[size] = fixed
         given = np.zeros((2, size[0]), np.int64)
         given[:, :tokens] = both
-        fixed.both.copy_(torch.from_numpy(given))
+        put(fixed.both, given)
         return self._found(fixed)[:tokens]
 
     def _found(self, fixed: FixedPrefill) -> Tensor:

@@ -10,7 +10,7 @@ to themselves.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,6 +24,12 @@ class Stretch(NamedTuple):
     kv: Tensor
     length: int
     offset: int = 0
+
+
+def put(into: Tensor, values: NDArray[Any]) -> None:
+    """Set a tensor from the host's numbers, without waiting for what its device is at."""
+    given = torch.from_numpy(values)
+    into.copy_(given.pin_memory() if into.is_cuda else given, non_blocking=True)
 
 
 Row = tuple[Sequence[Stretch], Stretch, int]
@@ -102,8 +108,8 @@ class Reads:
         size, each = self.heads[2], self.anchor.element_size()
         places[at] = (where[0] - self.anchor.data_ptr()) // each + where[1] * size
         caps[at], lens[at] = where[2], where[3]
-        self._ints.copy_(torch.from_numpy(ints))
-        self.places.copy_(torch.from_numpy(places.reshape(num, wide)))
+        put(self._ints, ints)
+        put(self.places, places.reshape(num, wide))
         self.stretches = [(tuple(whole), own) for whole, own, _ in rows]
 
     def _where(self, rows: Sequence[Row], wide: int) -> tuple[list[int], NDArray[np.int64]]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from baton.engine.torch.cache import KVShape
 from baton.engine.torch.cuda.llama import FusedLlama
-from baton.engine.torch.cuda.reads import Reads, Stretch
+from baton.engine.torch.cuda.reads import Reads, Stretch, put
 from baton.engine.torch.passes import Drawer
 
 _FEWEST_ROWS = 8
@@ -85,7 +85,8 @@ class FixedStep:
         device = nobody.device
         idle = ((), Stretch(nobody, 0), 1)
         self.reads = Reads(model.heads, [idle] * rows, device, columns=columns, steady=model.steady)
-        self.ids, self.positions, self.moves = torch.zeros(3, rows, dtype=torch.long, device=device)
+        self._longs = torch.zeros(3, rows, dtype=torch.long, device=device)
+        self.ids, self.positions, self.moves = self._longs
         """`moves`: by how much a row goes on after a step, 1 or, where it is nobody's, 0."""
         self.temperatures = torch.ones(rows, dtype=torch.float32, device=device)
         self.runs = 0
@@ -97,14 +98,11 @@ class FixedStep:
         size, taken = len(self.ids), len(rows)
         idle = ((), Stretch(nobody, 0), 1)
         self.reads.fill([*((whole, own, 1) for whole, own in rows), *[idle] * (size - taken)])
-        table = np.zeros((5, size))
-        table[:3, :taken] = columns
-        table[3, :taken] = 1
-        table[4, :taken] = [own.length for _, own in rows]
-        sent = torch.from_numpy(table).to(self.ids.device)
-        inputs = self.ids, self.positions, self.temperatures, self.moves, self.reads.index
-        for each, values in zip(inputs, sent, strict=True):
-            each.copy_(values)
+        longs, warmth = np.zeros((3, size), np.int64), np.zeros(size, np.float32)
+        longs[0, :taken], longs[1, :taken], warmth[:taken] = columns
+        longs[2, :taken] = 1
+        put(self._longs, longs)
+        put(self.temperatures, warmth)
 
 
 class Steps:
