@@ -302,10 +302,17 @@ class PackedBatch(Struct, frozen=True, kw_only=True, eq=False):
 
 
 def pack(
-    rows: Sequence[Row], packing: Packing = "forest", *, version: str | None = None, least: int = 0
+    rows: Sequence[Row],
+    packing: Packing = "forest",
+    *,
+    version: str | None = None,
+    planted: tuple[Layout, list[Ids]] | None = None,
 ) -> PackedBatch:
-    """Rows as one batch. `version` is that of the weights being trained; None counts every row as fresh."""
-    layout, at = plant(rows, packing, least=least)
+    """Rows as one batch. `version` is that of the weights being trained; None counts every row as fresh.
+
+    `planted`: what `plant` gave, where it was asked already.
+    """
+    layout, at = plant(rows, packing) if planted is None else planted
     sizes = [len(places) for places in at]
     place = np.concatenate(at).astype(np.int64)
     levels = np.array(sorted({row.temperature for row in rows}))

@@ -150,14 +150,16 @@ def project(
 
 
 def edge_logprobs(
-    model: Any, batch: PackedBatch, layout: Layout, *, entropy: bool = False
+    model: Any, batch: PackedBatch, layout: Layout, *, entropy: bool = False, hidden: Tensor | None = None
 ) -> tuple[Tensor, Tensor | None]:
-    """E log-probabilities (and entropies). `layout` is the pass's own: the batch's, perhaps padded.
+    """E log-probabilities (and entropies). `layout` is the pass's own: the batch's, perhaps padded; `hidden` its
+    hidden states, where they are computed already.
 
     Backward belongs into the same `tree_attention` as this call, so it is entered by the caller.
     """
     head = model.get_output_embeddings()
-    hidden = hidden_states(model, layout, num_edges=len(batch.edge))
+    if hidden is None:
+        hidden = hidden_states(model, layout, num_edges=len(batch.edge))
     device = hidden.device
     both = np.stack((batch.layout.parent[batch.edge], batch.layout.ids[batch.edge])).astype(np.int64)
     edges = torch.from_numpy(both)

@@ -8,6 +8,7 @@ and every `max_tokens`, up to rounding.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -18,8 +19,8 @@ from torch import Tensor, nn
 
 from baton.errors import UsageError, nearest
 from baton.forest.attention.parts import Attention, make_pass
-from baton.forest.layout import PackedBatch, Packing, Shape, choose, once, pack, split
-from baton.forest.logprobs import check_forest, edge_logprobs, tree_attention
+from baton.forest.layout import Layout, PackedBatch, Packing, Shape, choose, once, pack, plant, split
+from baton.forest.logprobs import check_forest, edge_logprobs, hidden_states, tree_attention
 from baton.forest.rows import Row
 from baton.learn.loss import Level, Loss, tokens_of, total
 
@@ -114,10 +115,11 @@ class Gradients:
         computed = 0
         sums: dict[str, Tensor] = {}
         for part in parts:
-            batch = pack(part, chosen, version=version, least=least)
-            loss, watch = self._pass(batch, denominator)
+            layout, places = plant(part, chosen, least=least)
+            ready = partial(pack, part, chosen, version=version, planted=(layout, places))
+            loss, watch = self._pass(layout, sum(map(len, places)), ready, denominator)
             losses.append(loss)
-            computed += batch.layout.num_tokens
+            computed += layout.num_tokens
             for name, number in watch.items():
                 sums[name] = sums[name] + number if name in sums else number
         return UpdateReport(
@@ -130,14 +132,24 @@ class Gradients:
             means={name: float(number) / num_tokens for name, number in sums.items()},
         )
 
-    def _pass(self, batch: PackedBatch, denominator: float) -> tuple[Tensor, dict[str, Tensor]]:
-        current = make_pass(batch.layout, self.model.dtype, self.model.device, self.packed.attention)
-        reference = None
-        if self.loss.kl:
+    def _pass(
+        self, layout: Layout, num_edges: int, ready: Callable[[], PackedBatch], denominator: float
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The gradients of a layout's rows, of whose edges there are `num_edges` at most.
+
+        What the loss needs is made `ready` while a GPU is at the layers, which need the layout alone.
+        """
+        current = make_pass(layout, self.model.dtype, self.model.device, self.packed.attention)
+        reference, batch = None, ready() if self.loss.kl else None
+        if batch is not None:
             with torch.no_grad(), tree_attention(self.reference, current):
                 reference, _ = edge_logprobs(self.reference, batch, current.layout)
         with tree_attention(self.model, current):
-            new, entropy = edge_logprobs(self.model, batch, current.layout, entropy=bool(self.loss.entropy))
+            hidden = hidden_states(self.model, current.layout, num_edges=num_edges)
+            batch = batch or ready()
+            new, entropy = edge_logprobs(
+                self.model, batch, current.layout, entropy=bool(self.loss.entropy), hidden=hidden
+            )
             against_now = not self.loss.samples_needed
             tokens = tokens_of(batch, new, against_now=against_now, reference=reference, entropy=entropy)
             loss, watch = total(tokens, self.loss, denominator)

@@ -174,7 +174,6 @@ class CudaPass:
         return self.below
 
     def attend(self, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, scale: float) -> Tensor:
-        self.under(q_NHD.shape[1])
         return attend(self, q_NHD, k_NKD, v_NKD, scale)
 
 
@@ -193,8 +192,7 @@ class TwoCalls(Protocol):
 
     own: Segments
 
-    @property
-    def below(self) -> Under | None:
+    def under(self, heads: int) -> Under | None:
         """None where no chain leaves another."""
         ...
 
@@ -210,21 +208,23 @@ class _Attention(torch.autograd.Function):
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, run: TwoCalls, scale: float) -> Tensor:
         q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
         out, lse = run.own.forward(q, k, v, scale)
-        if (below := run.below) is not None:
+        below = run.under(q.shape[1])  # made while a GPU is at the first layer's
+        if below is not None:
             keys, values = _both(k, v, below.keys)
             more = below.segments.forward(q[below.queries], keys, values, scale)
             out, lse = ops_for(q.device).join(out, lse, *more, below.query_table)
         ctx.save_for_backward(q, k, v, out, lse)
-        ctx.run, ctx.scale = run, scale
+        ctx.own, ctx.below, ctx.scale = run.own, below, scale
         return out
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
         q, k, v, out, lse = ctx.saved_tensors
-        run: TwoCalls = ctx.run
+        own: Segments = ctx.own
+        below: Under | None = ctx.below
         grad = grad.contiguous()
-        dq, dk, dv = run.own.backward(grad, q, k, v, out, lse, ctx.scale)
-        if (below := run.below) is not None:
+        dq, dk, dv = own.backward(grad, q, k, v, out, lse, ctx.scale)
+        if below is not None:
             at, ops = below.queries, ops_for(q.device)
             keys, values = _both(k, v, below.keys)
             found = below.segments.backward(grad[at], q[at], keys, values, out[at], lse[:, at], ctx.scale)

@@ -83,6 +83,10 @@ class FixedPass:
         if self.below is not None and under is not None:
             self.below.fill(under)
 
+    def under(self, heads: int) -> Under | None:  # noqa: ARG002  # it was cut for them
+        """What leaves chains."""
+        return self.below
+
     def attend(self, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, scale: float) -> Tensor:
         return attend(self, q_NHD, k_NKD, v_NKD, scale)
 
