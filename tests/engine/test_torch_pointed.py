@@ -314,12 +314,7 @@ def test_attention_of_rows_beside_each_other(
 ) -> None:
     ops, device = kernels()
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-    for name, value in {
-        "BESIDE": beside,
-        "MANY": 4,
-        "_FULL": 0 if splits == 1 else 768,
-        "_MOST_SPLITS": splits,
-    }.items():
+    for name, value in {"BESIDE": beside, "MANY": 4, "MANY_SPLITS": splits}.items():
         monkeypatch.setattr(f"baton.engine.torch.cuda.attending.{name}", value)
     reads = shared_reads((6, 2, 32), dtype, device)
     torch.manual_seed(2)

@@ -229,12 +229,12 @@ def _attend(
     tl.store(out + at, (acc / total[:, None]).to(out.dtype.element_ty), mask=both)
 
 
-_FULL = 768
-"""Programs of one warp that keep a chip of 132 multiprocessors busy: they wait for memory most of the time."""
-_MOST_SPLITS = 8
 BESIDE = 4
 """Rows of a step that one program takes where there are many: what they share is read once for them."""
 MANY = 64
+FEW_SPLITS, MANY_SPLITS = 8, 4
+"""Programs among which a row's blocks are dealt out: they wait for memory most of the time. The best of those tried on
+an H200 with 16 and 256 rows; each more would be another kernel to compile in a run."""
 DECODE = {"block": 32, "num_warps": 1, "num_stages": 1}
 PREFILL = {"block": 32, "num_warps": 4, "num_stages": 1}
 """Tokens of a block, and Triton's own settings; the best of those tried on an H200 with heads of 64."""
@@ -264,11 +264,9 @@ def turn_and_attend(
     """A step's `turn_and_keep` and `attend`: rows have a query each."""
     heads, kv_heads, size = reads.heads
     group, tokens = heads // kv_heads, len(qkv)
-    beside = BESIDE if tokens >= MANY and tokens % BESIDE == 0 else 1
+    many = tokens >= MANY and tokens % BESIDE == 0
+    beside, splits = (BESIDE, MANY_SPLITS) if many else (1, FEW_SPLITS)
     blocks = tokens // beside
-    splits = 1
-    while splits < _MOST_SPLITS and blocks * kv_heads * splits < _FULL:
-        splits *= 2
     out = qkv.new_empty(tokens, heads * size)
     parts = (out, out, out)
     if splits > 1:

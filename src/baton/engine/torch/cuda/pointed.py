@@ -25,6 +25,7 @@ from baton.engine.torch.cuda.prefills import Prefills
 from baton.engine.torch.cuda.reads import Reads, Row, Stretch
 from baton.engine.torch.cuda.slots import Slots
 from baton.engine.torch.cuda.steps import GraphMaker, Steps, Underway
+from baton.engine.torch.forward import close
 from baton.engine.torch.passes import Drawer
 
 _MOST_STEPS = 8
@@ -70,12 +71,20 @@ class PointedCompute:
         """Logits after the last id of a chain of cold nodes; a step is tried as well, whose kernels are others."""
         found = self._model.logits(self._prefilled(chain))[-1]
         whole = [Stretch(node.kv, len(node.ids)) for node in chain if node.kv is not None]
-        rows = [(whole, Stretch(self._slots.take(1), 0), 1)]
-        reads = Reads(self._model.heads, rows, self._shape.device, steady=self._model.steady)
-        last = torch.tensor([chain[-1].start + len(chain[-1].ids)], device=self._shape.device)
-        if not torch.isfinite(self._model(torch.zeros_like(last), last, reads)).all():
-            raise FloatingPointError("a step after the prompt gave logits that are none")
+        own = self._slots.take(1)
+        # One row and many have kernels of their own, which are compiled here and not in the middle of a run.
+        made = [self._stepped(whole, own, chain[-1].start + len(chain[-1].ids), count) for count in (1, 64)]
+        self._slots.give(own)
+        if not all(torch.isfinite(logits).all() for logits in made) or not close(made[0][0], made[1][-1]):
+            raise FloatingPointError("steps after the prompt gave logits that are none, or are not the same")
         return found
+
+    def _stepped(self, whole: Sequence[Stretch], own: Tensor, position: int, count: int) -> Tensor:
+        """Logits of a step of so many rows that are all the same."""
+        rows = [(whole, Stretch(own, 0), 1)] * count
+        reads = Reads(self._model.heads, rows, self._shape.device, steady=self._model.steady)
+        positions = torch.full((count,), position, device=self._shape.device)
+        return self._model(torch.zeros_like(positions), positions, reads)
 
     def _prefilled(self, nodes: Sequence[Node]) -> Tensor:
         """Compute nodes; what the last pass gave for each of its tokens."""
