@@ -168,7 +168,7 @@ class ProgramSession:
         began, done = time.monotonic(), exchange
         try:
             drawn = await self.backend.reply(ask, key=f"{self._stream}/{exchange.id}", growth=grown)
-            reply = with_ids(drawn, dialect=ask.dialect, exchange_id=exchange.id)
+            reply = with_ids(drawn, ask=ask, exchange_id=exchange.id)
             self._write(lambda: self.journal.answered(exchange, reply, time.monotonic() - began))
             done = self.journal.kept.by_id[exchange.id]
         except Unanswerable as error:

@@ -48,7 +48,7 @@ def _choice(place: int, choice: ReplyChoice, ask: Ask) -> dict[str, Any]:
         message["function_call"] = called
         reason = "function_call" if reason == "tool_calls" else reason
     records = token_logprobs(choice, ask.logprobs)
-    logprobs = None if records is None else {"content": records, "refusal": None}
+    logprobs = {"content": records, "refusal": None} if records else None
     return {"index": place, "message": message, "logprobs": logprobs, "finish_reason": reason}
 
 

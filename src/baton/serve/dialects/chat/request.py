@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from baton.serve.dialects.chat.conversation import read_messages, write_messages
 from baton.serve.dialects.codec import BadAsk
 from baton.serve.dialects.fields import Fields, parsed, wrong
+from baton.serve.dialects.translation import TEXT_INPUT, told_in
 from baton.serve.dialects.wording import rewritten, rewritten_fields, worded_fields, worded_messages
 from baton.serve.exchange import Ask, ToolOffer
 from baton.trace.records import Sampling
@@ -74,6 +75,7 @@ def read_request(data: bytes) -> Ask:
 def write_request(ask: Ask) -> dict[str, Any]:
     """The request that asks this."""
     own = ask.dialect == "chat"
+    ask = ask if own else told_in(ask, "chat")
     kept = ask.wording.get("messages", ()) if own else ()
     fields = rewritten_fields(ask, _plain(ask), PARTS) if own else _plain(ask)
     extra = ask.extra if own else {}
@@ -138,6 +140,7 @@ def _tool(fields: Fields) -> ToolOffer:
     return ToolOffer(
         name=name if isinstance(name, str) else kind,
         description=inner.text("description", "") if inner is not None else "",
+        parameters=TEXT_INPUT if kind == "custom" else {},
         raw=fields.raw,
     )
 

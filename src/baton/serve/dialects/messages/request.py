@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from baton.serve.dialects.codec import BadAsk, Resolve
 from baton.serve.dialects.fields import Fields, parsed, wrong
 from baton.serve.dialects.messages.conversation import read_blocks, read_messages, write_messages
+from baton.serve.dialects.translation import told_in
 from baton.serve.dialects.wording import (
     Unit,
     after,
@@ -117,6 +118,7 @@ def _wording(
 def write_request(ask: Ask) -> dict[str, Any]:
     """The request that asks this."""
     own = ask.dialect == "messages"
+    ask = ask if own else told_in(ask, "messages")
     wording = ask.wording if own else {}
     fields = rewritten_fields(ask, _plain(ask), PARTS) if own else _plain(ask)
     messages = list(ask.messages)

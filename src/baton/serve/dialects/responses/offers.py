@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from baton.serve.dialects.fields import Fields, wrong
+from baton.serve.dialects.translation import SHELL_INPUT, TEXT_INPUT
 from baton.serve.exchange import Ask, ToolOffer
 
 
@@ -29,6 +30,7 @@ def _tool(fields: Fields, space: str) -> ToolOffer:
         return ToolOffer(
             name=space + (name if isinstance(name, str) and name else kind),
             description=told if isinstance(told, str) else "",
+            parameters={"custom": TEXT_INPUT, "local_shell": SHELL_INPUT}.get(kind, {}),
             raw=fields.raw,
         )
     name = fields.text("name")

@@ -16,6 +16,7 @@ from baton.serve.dialects.responses.offers import (
     write_choice,
     write_tools,
 )
+from baton.serve.dialects.translation import told_in
 from baton.serve.dialects.wording import (
     Item,
     after,
@@ -62,7 +63,7 @@ def read_request(data: bytes, resolve: Resolve) -> Ask:
     head = (Utterance(speaker="system", text=instructions),) if instructions else ()
     said = tuple(message for unit in units for message in unit.says)
     if not said and not before:
-        raise wrong("input", body.get("input"), "a string or a list of items")
+        raise wrong("input", body.get("input") or None, "a string or a list of items")
     extra = {k: v for k, v in body.items() if k not in (*PARTS, "input", "instructions") and v is not None}
     tools = read_tools(fields)
     ask = Ask(
@@ -150,13 +151,14 @@ def _format(fields: Fields | None) -> tuple[bool, dict[str, Any] | None, dict[st
 def write_request(ask: Ask) -> dict[str, Any]:
     """The request that asks this."""
     own = ask.dialect == "responses"
+    ask = ask if own else told_in(ask, "responses")
     wording = ask.wording if own else {}
     fields = rewritten_fields(ask, _plain(ask), PARTS) if own else _plain(ask)
     extra = {k: v for k, v in ask.extra.items() if k != "text"} if own else {}
     messages = list(ask.messages)
     first = messages[0] if messages else None
     leads = first is not None and first.speaker == "system" and not first.others
-    if leads and (not own or wording.get("instructions")):
+    if leads and (wording.get("instructions") or (not own and len(messages) > 1)):
         fields["instructions"] = messages.pop(0).text
     elif wording.get("instructions") is False:
         fields["instructions"] = ""
