@@ -35,6 +35,7 @@ __all__ = ["WORLDS", "World", "alone", "bits", "held", "team_coverage"]
 
 OPTIONS = {"spawn worker: dig": 0.4, "stop A": 0.3, "stop B": 0.3}
 _WORTH = {"A": 0.6, "B": 0.3, "yes": 0.8, "no": 0.4}
+_COINS = {"A": 1.0, "B": 0.0, "yes": 1.0, "no": 0.0}
 _FIRST, _SECOND = 0.6, {"1": 0.8, "0": 0.3}
 _LEVEL = 0.5
 """What the first worker of a relay says on average."""
@@ -82,7 +83,18 @@ async def _ran(
 
 
 async def _options(case: Case, number: int) -> Drawn:
+    """A choice of three, with luck of the verifier's that no replicate draws anew."""
+    return await _choices(case, number, verified=True)
+
+
+async def _spawns(case: Case, number: int) -> Drawn:
+    """The same without that luck: all there is, policies draw."""
+    return await _choices(case, number, verified=False)
+
+
+async def _choices(case: Case, number: int, *, verified: bool) -> Drawn:
     names, chances = tuple(OPTIONS), tuple(OPTIONS.values())
+    each = _COINS if case.coin and not verified else _WORTH
 
     def script(request: Request) -> str | Answer:
         key = request.sampling.key or ""
@@ -99,6 +111,8 @@ async def _options(case: Case, number: int) -> Drawn:
     def assign(name: str) -> Assignment:
         def verify(answer: str) -> float:
             kind = answer.split()[0]
+            if not verified:
+                return each[kind]
             if case.coin:
                 return float(uniform(f"luck/{name}") < _WORTH[kind])
             return _WORTH[kind] + 0.3 * _normal(f"luck/{name}") + 0.3 * _normal(f"luck/{name}/{kind}")
@@ -112,9 +126,9 @@ async def _options(case: Case, number: int) -> Drawn:
 
     traces, forks = await _ran(script, assign, case, number)
     worth = {
-        "spawn worker: dig": (_WORTH["yes"] + _WORTH["no"]) / 2,
-        "stop A": _WORTH["A"],
-        "stop B": _WORTH["B"],
+        "spawn worker: dig": (each["yes"] + each["no"]) / 2,
+        "stop A": each["A"],
+        "stop B": each["B"],
     }
     mean = sum(p * worth[option] for option, p in OPTIONS.items())
     truths = []
@@ -257,6 +271,13 @@ WORLDS = (
         estimator="message-replay",
         holds="total effect, 4 x 4",
         group=_relay,
+        settings={"num_alternatives": 4, "num_continuations": 4},
+        dear=2,
+    ),
+    World(
+        estimator="spawn-replay",
+        holds="Q - V of a spawn, 4 x 4",
+        group=_spawns,
         settings={"num_alternatives": 4, "num_continuations": 4},
         dear=2,
     ),

@@ -1,4 +1,4 @@
-"""`baton credit TRACE... --estimator E`: who earned what, by any estimator, from saved traces."""
+"""`baton credit TRACE... --estimator E`: who earned what, from saved traces or by the forks of a program."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from inspect import Parameter
 from types import UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
 from msgspec import Struct, structs
 
@@ -18,6 +18,7 @@ from baton.cli import add_repeated, add_trust
 from baton.cli.credit_lines import print_credits, tell_of_the_bound, tell_of_the_cost, tell_of_those_left_out
 from baton.cli.out_file import add_out, check_free
 from baton.cli.printing import aligned, print_json
+from baton.cli.program_words import add_engine, add_replay, refuse_program_options
 from baton.compose.credit_traces import (
     CreditLayer,
     CreditWatch,
@@ -30,7 +31,7 @@ from baton.compose.runs import placed_traces
 from baton.compose.waking import run_waking
 from baton.credit import ESTIMATORS, find
 from baton.credit.core.covering import grounds_of
-from baton.credit.estimator import CreditError, Estimator, Value
+from baton.credit.estimator import CreditError, Credits, Estimator, Value
 from baton.credit.estimators.partition import Partition
 from baton.credit.stack import StackedCredit, check_stack
 from baton.errors import UsageError, nearest
@@ -44,6 +45,11 @@ from baton.view.terminal.live import live_line
 from baton.view.terminal.screen import emit
 from baton.view.text import printable
 
+if TYPE_CHECKING:
+    from baton.serve.replay.program_forks import ProgramForks
+
+RUNS_PROGRAM = True
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
@@ -53,7 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "  baton credit runs/sum --unit agent --estimator agent-group --set counts=team --json\n"
         "  baton credit runs/sum --estimator gae --set value=my_critic:value --out credited.jsonl\n"
         "  baton credit runs/game --partition --value optimum\n"
-        "  baton credit runs/*.jsonl --partition --layer telescope/orchestrator --layer mean"
+        "  baton credit runs/*.jsonl --partition --layer telescope/orchestrator --layer mean\n"
+        "  baton credit runs/mine --session main --estimator message-replay -- python my_agent.py"
     )
     parser.add_argument("paths", nargs="*", metavar="TRACE", help="files that hold traces")
     parser.add_argument("--unit", metavar="U", help=f"who gets it: {', '.join(CREDIT_UNITS)}")
@@ -82,6 +89,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--reward", metavar="CHANNEL", help="which team reward, where there are several")
     add_repeated(parser, "--set", "K=V", "a setting of the estimator; a function is module:function")
+    add_engine(parser)
+    add_replay(parser)
+    parser.add_argument(
+        "--score", metavar="M:F", help="with --: a function of the program's output, where it posts no reward"
+    )
     add_trust(parser)
     parser.add_argument("--json", action="store_true", help="every credit record, as JSON")
     add_out(parser, "credits")
@@ -92,6 +104,9 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"there is no unit {args.unit!r}. {nearest(args.unit, CREDIT_UNITS)}")
     if args.list:
         return _list(args.unit, args.json)
+    program = getattr(args, "program", None)
+    if program is None:
+        refuse_program_options(args, "engine", "score")
     if args.partition:
         return _partition(args)
     if args.layer or args.value is not None:
@@ -104,6 +119,10 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"estimator {estimator.name} does not run traces again; leave {TRUST} out.")
     if args.out is not None:
         check_free(args.out, args.force)
+    if program is not None:
+        from baton.cli.program_credit import run_program_credit
+
+        return run_program_credit(args, program, estimator, settings)
     paths, traces = map(list, zip(*placed_traces(*args.paths), strict=True))
     refused: list[tuple[Sequence[Trace], CreditError]] = []
     credits = run_waking(
@@ -117,7 +136,7 @@ def run(args: argparse.Namespace) -> int:
             trust=args.trust,
             paths=paths,
             watch=CreditWatch(
-                running=_watching,
+                running=watching,
                 spending=partial(tell_of_the_cost, estimator),
                 refused=lambda group, error: refused.append((group, error)),
             ),
@@ -125,6 +144,13 @@ def run(args: argparse.Namespace) -> int:
     )
     tell_of_those_left_out(traces, credits, refused)
     tell_of_the_bound(credits)
+    return tell_credits(args, estimator, traces, credits)
+
+
+def tell_credits(
+    args: argparse.Namespace, estimator: Estimator, traces: Sequence[Trace], credits: Credits
+) -> int:
+    """Write them where they are to go, and print them."""
     if args.out is not None:
         write(map(credited, traces, credits), args.out)
     if args.json:
@@ -157,7 +183,7 @@ def _partition(args: argparse.Namespace) -> int:
             reward=args.reward,
             trust=args.trust,
             paths=paths,
-            watch=CreditWatch(running=_watching),
+            watch=CreditWatch(running=watching),
         )
     )
     tell_of_those_left_out(given, [[] if each is None else list(each.credits) for each in every])
@@ -220,7 +246,7 @@ def _value(name: str | None) -> Value | None:
     assert name is not None
     if not is_reference(name):
         raise UsageError(f"there is no value {name!r}. Expected group, optimum or module:function.")
-    found: Value = _function("value", name)
+    found: Value = named_function("value", name)
     return found
 
 
@@ -246,7 +272,9 @@ def _chosen(unit: str | None, name: str | None) -> Estimator:
     return find(name)
 
 
-def _watching(runner: TraceRunner) -> AbstractContextManager[None]:
+def watching(runner: TraceRunner | ProgramForks) -> AbstractContextManager[None]:
+    """Shows how far forks are."""
+
     def told(seconds: float) -> str:
         return f"{runner.num_run:,} branches run, {runner.cost.tokens:,} tokens, {seconds:.0f} s"
 
@@ -272,7 +300,7 @@ def _typed(name: str, text: str, parameter: Parameter, hint: Any) -> Any:
     kind = str(parameter.annotation)
     kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     if any(get_origin(each) is Callable for each in kinds) or (hint is None and "Callable" in kind):
-        return _function(name, text)
+        return named_function(name, text)
     if any(isinstance(each, type) and issubclass(each, Struct) for each in kinds):
         raise UsageError(
             f"setting {name} is a {kind}, which cannot be given on the command line. Leave it out."
@@ -280,7 +308,7 @@ def _typed(name: str, text: str, parameter: Parameter, hint: Any) -> Any:
     return read_value(text)
 
 
-def _function(name: str, text: str) -> Any:
+def named_function(name: str, text: str) -> Any:
     if not is_reference(text):
         raise UsageError(
             f"setting {name} is a function and {text!r} names none. Type: --set {name}=module:function"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from inspect import iscoroutinefunction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct, structs
@@ -29,6 +29,9 @@ from baton.trace.formats.recognition import run_beside
 from baton.trace.outcome import estimated_tokens, team_return
 from baton.trace.records import Credit
 from baton.trace.trace import Trace, is_fork, meta_table, repeats
+
+if TYPE_CHECKING:
+    from baton.serve.replay.program_forks import ProgramForks
 
 
 class Expected(Struct, frozen=True, kw_only=True):
@@ -145,7 +148,7 @@ class TraceRunner:
 class CreditWatch(Struct, frozen=True, kw_only=True):
     """What whoever asks for credit hears while it is worked out; by itself, nothing."""
 
-    running: Callable[[TraceRunner], AbstractContextManager[None]] = lambda _: nullcontext()
+    running: Callable[[TraceRunner | ProgramForks], AbstractContextManager[None]] = lambda _: nullcontext()
     """Shows how far the forks of a group are."""
     spending: Callable[[Expected], None] = lambda _: None
     """Hears once what forks may cost, before the first of them."""
@@ -165,9 +168,11 @@ async def credits_of(
     team: Team | None = None,
     assignment: Assignment | None = None,
     paths: Sequence[str] | None = None,
+    runner: ProgramForks | None = None,
     watch: CreditWatch = CreditWatch(),  # noqa: B008  # frozen
 ) -> Credits:
-    """For each trace, its credits. `reward` is a channel's name, or reads the return off a trace.
+    """For each trace, its credits. `reward` is a channel's name, or reads the return off a trace. `runner` runs them
+    again where they are of an outside program.
 
     A fork is no draw of its own, nor is a repeat: where rollouts are compared, those beside them get no credit. Forks
     are bounded by the estimator's own `spend` where `settings` has none. `paths` says where each trace is, for those
@@ -189,7 +194,7 @@ async def credits_of(
     expected = partial(
         expected_cost, estimator, [traces[place] for _, rollouts in groups for place in rollouts], given
     )
-    runners = _Runners(trust, team, assignment, lambda: watch.spending(expected()))
+    runners = _Runners(trust, team, assignment, lambda: watch.spending(expected()), runner)
     found: Credits = [[] for _ in traces]
     refused: list[tuple[list[Trace], CreditError]] = []
     for places, rollouts in groups:
@@ -221,15 +226,25 @@ class _Runners:
     """What runs the traces of groups again, one for each; what they share is set up once."""
 
     def __init__(
-        self, trust: bool, team: Team | None, assignment: Assignment | None, spending: Callable[[], None]
+        self,
+        trust: bool,
+        team: Team | None,
+        assignment: Assignment | None,
+        spending: Callable[[], None],
+        given: ProgramForks | None = None,
     ) -> None:
+        self._given = given
+        if given is not None:
+            given.beginning = self._begin
         self._trust = trust
         self._team = team
         self._assignment = assignment
         self._spending: Callable[[], None] | None = spending
         self._trained = TrainedRuns(trust=trust)
 
-    def of(self, first: Trace, path: str | None) -> TraceRunner:
+    def of(self, first: Trace, path: str | None) -> TraceRunner | ProgramForks:
+        if self._given is not None:
+            return self._given
         return TraceRunner(
             first,
             trust=self._trust,
@@ -328,7 +343,11 @@ async def partitions_of(
 
 
 async def _with_runner(
-    estimator: Estimator, group: list[Trace], unit: str | None, given: dict[str, Any], runner: TraceRunner
+    estimator: Estimator,
+    group: list[Trace],
+    unit: str | None,
+    given: dict[str, Any],
+    runner: TraceRunner | ProgramForks,
 ) -> Credits:
     named = {name: value for name, value in given.items() if name != "reward"}
     bound = {**given, **estimator.bind(unit=unit, **named)}

@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from msgspec import Struct, structs
@@ -41,6 +41,7 @@ from baton.team.surface import Parsed
 from baton.trace.outcome import team_return
 from baton.trace.records import Credit, Event
 from baton.trace.trace import Trace
+from baton.trace.vocabulary import CreditUnit
 
 Level = Literal["message", "edge"]
 _REDRAW_ALTERNATIVES = (
@@ -285,29 +286,73 @@ async def message_replay(
             f"none of these {len(group)} traces has a message that a policy said to another agent, so there is nothing "
             "to replay. For what agents did instead of talking: spawn-fork, stop-value."
         )
-    out: Credits = []
-    for trace in group:
-        events = messages_of(trace)
-        chance = _chances(
-            trace, events, level, num_alternatives, num_continuations, replay_probability, spend
-        )
-        replayed = _replayed(trace, events, chance, seed, independent=spend is None)
-        effects = await total_effects(
-            runner,
-            trace,
-            [event.id for event, now in zip(events, replayed, strict=True) if now],
-            level=level,
-            num_alternatives=num_alternatives,
-            num_continuations=num_continuations,
-            reward=reward,
-        )
-        rest = iter(effects)
-        out.append([])
-        for event, q, now in zip(events, chance, replayed, strict=True):
-            target = f"{event.id}>{event.to}" if level == "edge" else event.id
-            f = 0.0 if guess is None else guess(trace, event)
-            assumes = _assumptions(level, num_continuations, q, spend if q < replay_probability else None)
-            out[-1].append(_credit(target, next(rest) if now else None, f, q, assumes))
+    settings = ReplaySettings(
+        level=level,
+        num_alternatives=num_alternatives,
+        num_continuations=num_continuations,
+        replay_probability=replay_probability,
+        spend=spend,
+        guess=guess,
+        seed=seed,
+    )
+    return [
+        await replayed_credits(MESSAGES, runner, trace, messages_of(trace), settings, reward)
+        for trace in group
+    ]
+
+
+class ListedCredit(NamedTuple):
+    """Whose credits they are, and what they land on."""
+
+    estimator: str
+    unit: CreditUnit
+
+
+MESSAGES = ListedCredit("message-replay", "message")
+
+
+class ReplaySettings(Struct, frozen=True, kw_only=True):
+    """How events are replayed; see `message_replay`."""
+
+    level: Level = "message"
+    num_alternatives: int = 4
+    num_continuations: int = 1
+    replay_probability: float = 1.0
+    spend: float | None = None
+    guess: Callable[[Trace, Event], float] | None = None
+    seed: int = 0
+
+
+async def replayed_credits(
+    listed: ListedCredit,
+    runner: Forks,
+    trace: Trace,
+    events: Sequence[Event],
+    settings: ReplaySettings,
+    reward: RewardOf,
+) -> list[Credit]:
+    """The credit of events of a trace, each replayed with its chance."""
+    level, most, spend = settings.level, settings.replay_probability, settings.spend
+    chance = _chances(
+        trace, events, level, settings.num_alternatives, settings.num_continuations, most, spend
+    )
+    replayed = _replayed(trace, events, chance, settings.seed, independent=spend is None)
+    effects = await total_effects(
+        runner,
+        trace,
+        [event.id for event, now in zip(events, replayed, strict=True) if now],
+        level=level,
+        num_alternatives=settings.num_alternatives,
+        num_continuations=settings.num_continuations,
+        reward=reward,
+    )
+    rest = iter(effects)
+    out: list[Credit] = []
+    for event, q, now in zip(events, chance, replayed, strict=True):
+        target = f"{event.id}>{event.to}" if level == "edge" else event.id
+        f = 0.0 if settings.guess is None else settings.guess(trace, event)
+        assumes = _assumptions(level, settings.num_continuations, q, spend if q < most else None)
+        out.append(_credit(listed, target, next(rest) if now else None, f, q, assumes))
     return out
 
 
@@ -345,14 +390,19 @@ def _replayed(
 
 
 def _credit(
-    target: str, effect: MessageEffect | None, f: float, q: float, assumes: tuple[str, ...]
+    listed: ListedCredit,
+    target: str,
+    effect: MessageEffect | None,
+    f: float,
+    q: float,
+    assumes: tuple[str, ...],
 ) -> Credit:
     value, stderr, cost = f, None, Cost()
     if effect is not None:
         value, cost = f + (effect.value - f) / q, effect.cost
         if effect.stderr is not None:  # unbiased for the variance, the choice to replay included
             stderr = math.sqrt(((effect.value - f) ** 2 * (1 - q) / q + effect.stderr**2) / q)
-    return make_credit("message-replay", "message", target, value, stderr=stderr, cost=cost, assumes=assumes)
+    return make_credit(*listed, target, value, stderr=stderr, cost=cost, assumes=assumes)
 
 
 def _assumptions(

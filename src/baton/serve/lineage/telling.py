@@ -191,7 +191,7 @@ class _Telling:
             "session": self.name, "agent": agent, "at": one.id, "t": one.begun or None,
             "order": (float(one.place), _SAID, 0.0), "duration_s": exchange.duration_s,
             "parent": None if one.before is None else self._call_key(self.heard[one.before], one.choice),
-            "prompt": tuple((m.speaker, _words(m)) for m in self._prompt(one)),
+            "prompt": tuple((m.speaker, words_of(m)) for m in self._prompt(one)),
         }  # fmt: skip
         extra: dict[str, Any] = {"exchange": one.id}
         if exchange.retries:
@@ -212,7 +212,7 @@ class _Telling:
             alone = len(reply.choices) == 1
             yield SeenCall(
                 key=self._call_key(one, number), **known, policy=reply.policy, policy_version=reply.policy_version,
-                completion=choice.said if choice.said is not None else _words(choice.message),
+                completion=choice.said if choice.said is not None else words_of(choice.message),
                 prompt_tokens=reply.prompt_tokens, estimated=reply.estimated,
                 completion_tokens=reply.completion_tokens if alone else _count(choice),
                 completion_ids=_numbers(choice.completion_ids), logprobs=_numbers(choice.logprobs),
@@ -443,7 +443,8 @@ def _last_words(heard: Sequence[Heard]) -> str | None:
     )
 
 
-def _words(message: Utterance) -> str:
+def words_of(message: Utterance) -> str:
+    """What a message says, tools included, as a trace tells it."""
     return spoken(message.text, ((use.name, use.arguments) for use in message.uses))
 
 
