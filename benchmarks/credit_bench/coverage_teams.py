@@ -88,8 +88,12 @@ async def _options(case: Case, number: int) -> Drawn:
 
 
 async def _spawns(case: Case, number: int) -> Drawn:
-    """The same without that luck: all there is, policies draw."""
-    return await _choices(case, number, verified=False)
+    """The same without that luck: all there is, policies draw. A group in which somebody spawned."""
+    while True:
+        drawn = await _choices(case, number, verified=False)
+        if any(event.type == "spawn" for trace in drawn[0] for event in trace.events):
+            return drawn
+        number += 5_000
 
 
 async def _choices(case: Case, number: int, *, verified: bool) -> Drawn:
