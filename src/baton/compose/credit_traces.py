@@ -201,9 +201,9 @@ async def credits_of(
         group = [traces[place] for place in rollouts]
         try:
             if "runtime" in estimator.needs:
-                runner = runners.of(group[0], None if paths is None else paths[rollouts[0]])
-                with watch.running(runner):
-                    mine = await _with_runner(estimator, group, unit, given, runner)
+                again = runners.of(group[0], None if paths is None else paths[rollouts[0]])
+                with watch.running(again):
+                    mine = await _with_runner(estimator, group, unit, given, again)
             else:
                 mine = estimator(group, unit=unit, **given)
             _check_told(estimator, group, mine)
