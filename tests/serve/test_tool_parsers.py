@@ -111,6 +111,13 @@ READ = [
         "Well.",
         [("add", '{"a": 1, "b": 2}'), ("get_weather", '{"city": "New York"}')],
     ),
+    ("json", '{"name": "add", "arguments": {"a": 1}}', "", [("add", '{"a": 1}')]),
+    ("json", 'Yes. <|tool_call|>[{"name": "add", "arguments": {}}]', "Yes.", [("add", "{}")]),
+    ("json", '```json\n[{"name": "add"}, {"name": "add"}]\n```', "", [("add", "{}"), ("add", "{}")]),
+    ("json", 'functools[{"name": "add", "arguments": {"a": [1]}}]', "", [("add", '{"a": [1]}')]),
+    ("json", '[get_weather(city="Oslo")]', "", [("get_weather", '{"city": "Oslo"}')]),
+    ("json", '{"name": "else"}', '{"name": "else"}', []),
+    ("json", '{"name": "add"} is how', '{"name": "add"} is how', []),
     ("lines", "call transfer_to_billing", "", [("transfer_to_billing", "{}")]),
     (
         "lines",
@@ -167,6 +174,7 @@ def test_which_form_a_template_shows() -> None:
     assert parser_of({"default": "", "tool_use": "tools [TOOL_CALLS]"}).name == "mistral"
     assert parser_of("tools <|start_header_id|>ipython").name == "llama"
     assert parser_of("{{ messages }}").name == "lines"
+    assert parser_of("{{ tools }}").name == "json"
     assert parser_of(None).name == "lines"
     with pytest.raises(UsageError, match="Did you mean 'hermes'"):
         find_parser("herms")

@@ -312,7 +312,7 @@ class TemplatePrompts:
             whole, begun = _EMPTY_THOUGHT.sub("", whole), _EMPTY_THOUGHT.sub("", begun)
         elif thoughts and self._knows_thoughts and _THOUGHT not in whole:
             raise _Broken("the template drops earlier thoughts")
-        if not whole.startswith(begun):
+        if not whole.startswith(begun) and not _unspaced(whole).startswith(_unspaced(begun)):
             raise _Broken("the template writes the beginning in another way as a conversation grows")
 
     def _render(self, messages: list[Message], tools: list[Message] | None, ask: Ask) -> str:
@@ -393,6 +393,11 @@ def _arguments(text: str) -> Any:
     except (ValueError, RecursionError):
         return text
     return value if isinstance(value, dict) else text
+
+
+def _unspaced(text: str) -> str:
+    """Without white space, in which some templates differ between what was asked and what is past."""
+    return "".join(text.split())
 
 
 def _ends_in_thought(text: str) -> bool:

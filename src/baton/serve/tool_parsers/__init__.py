@@ -9,6 +9,7 @@ from typing import Any
 
 from baton.errors import UsageError, nearest
 from baton.serve.tool_parsers.hermes import HermesTools
+from baton.serve.tool_parsers.json import JsonTools
 from baton.serve.tool_parsers.lines import LineTools
 from baton.serve.tool_parsers.llama import LlamaTools
 from baton.serve.tool_parsers.mistral import MistralTools
@@ -22,9 +23,11 @@ PARSERS: dict[str, ToolParser] = {
     "llama": LlamaTools(),
     "mistral": MistralTools(),
     "xml": XmlTools(),
+    "json": JsonTools(),
     "lines": LineTools(),
 }
-"""By name; `hermes` is also that of Qwen 2.5 and 3, `xml` that of Qwen Coder, `lines` is for models that know none."""
+"""By name; `hermes` is also that of Qwen 2.5 and 3, `xml` that of Qwen Coder, `json` for templates that show tools in a
+form of their own, `lines` for models that know none."""
 
 _SHOWN = (
     ("<function=", "xml"),
@@ -50,4 +53,4 @@ def parser_of(template: Any) -> ToolParser:
     text = "\n".join(map(str, template.values())) if isinstance(template, dict) else str(template or "")
     if "tools" not in text:
         return PARSERS["lines"]
-    return PARSERS[next((name for mark, name in _SHOWN if mark in text), "hermes")]
+    return PARSERS[next((name for mark, name in _SHOWN if mark in text), "json")]
