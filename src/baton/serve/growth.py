@@ -14,6 +14,7 @@ the session's, because every conversation is kept under one hash of all of it.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -41,6 +42,8 @@ class GrowthIndex:
     def __init__(self) -> None:
         self._ends: dict[bytes, list[_Said]] = {}
         self._grown: set[tuple[str, int]] = set()
+        self._asked: OrderedDict[int, tuple[Ask, _Conversation]] = OrderedDict()
+        """Conversations of asks that were looked up a moment ago, by where the ask is."""
 
     def add(self, exchange: Exchange) -> None:
         """An exchange was answered: whoever holds its answer may go on from it."""
@@ -48,9 +51,7 @@ class GrowthIndex:
             self._grown.add((exchange.grows_from, exchange.choice))
         if exchange.reply is None:
             return
-        asked = _Conversation(exchange.ask.tools)
-        for message in exchange.ask.messages:
-            asked.add(message)
+        asked = self._conversation(exchange.ask)
         for number, choice in enumerate(exchange.reply.choices):
             told = asked.copy()
             told.add(choice.message)
@@ -70,6 +71,9 @@ class GrowthIndex:
         for message in ask.messages:
             conversation.add(message)
             digests.append(conversation.digest() if message.speaker == "assistant" else b"")
+        self._asked[id(ask)] = ask, conversation
+        if len(self._asked) > _CANDIDATES:
+            self._asked.popitem(last=False)
         for end in range(len(digests) - 1, 0, -1):
             fit = self._ends.get(digests[end - 1]) if digests[end - 1] else None
             if fit:
@@ -78,6 +82,16 @@ class GrowthIndex:
                 self._grown.add((said.exchange.id, said.choice))
                 return GrownAsk(before=said.exchange, choice=said.choice, new=ask.messages[end:])
         return None
+
+    def _conversation(self, ask: Ask) -> _Conversation:
+        """The hash of an ask's messages; one that was looked up has it already."""
+        known = self._asked.pop(id(ask), None)
+        if known is not None and known[0] is ask:
+            return known[1]
+        conversation = _Conversation(ask.tools)
+        for message in ask.messages:
+            conversation.add(message)
+        return conversation
 
     def _likeness(
         self, said: _Said, echoed: Sequence[Utterance], headers: Mapping[str, str]
@@ -157,30 +171,30 @@ class _Conversation:
             self._speaking = True
             text = message.text.strip()
             if text or message.others:
-                self._close()
+                if self._open:
+                    self._base = self.digest()
+                    self._number()
                 self._base = _hashed(self._base, b"says", _bytes(text), *_others(message.others))
                 self._spoke = True
             for use in message.uses:
                 self._open.append((_hashed(b"uses", _bytes(use.name), canonical_json(use.arguments)), use.id))
                 self._spoke = True
             return
-        self._base = self.digest()
-        self._number()
+        base = self.digest()
+        if self._open:
+            self._number()
         self._speaking = self._spoke = False
-        self._base = _hashed(self._base, *self._words(message))
+        self._base = _hashed(base, *self._words(message))
 
     def digest(self) -> bytes:
         """The hash of everything so far."""
         if self._speaking and not self._spoke:
             return _hashed(self._base, b"says nothing")
         digest = self._base
-        for use, _ in sorted(self._open):
-            digest = _hashed(digest, use)
+        if self._open:
+            for use, _ in sorted(self._open):
+                digest = _hashed(digest, use)
         return digest
-
-    def _close(self) -> None:
-        self._base = self.digest() if self._open else self._base
-        self._number()
 
     def _number(self) -> None:
         for _, name in sorted(self._open, key=lambda use: use[0]):
@@ -188,17 +202,15 @@ class _Conversation:
             self._uses += 1
         self._open = []
 
-    def _words(self, message: Utterance) -> Iterator[bytes]:
-        yield message.speaker.encode()
-        yield _bytes(message.text)
-        yield b"failed" if message.failed else b""
+    def _words(self, message: Utterance) -> tuple[bytes, ...]:
         if message.speaker == "tool":
             answers = message.answers or ""
             number = self._numbers.get(answers)
-            yield _bytes(answers) if number is None else b"use %d" % number
+            who = _bytes(answers) if number is None else b"use %d" % number
         else:
-            yield _bytes(message.name or "")
-        yield from _others(message.others)
+            who = _bytes(message.name or "")
+        kind = b"failed" if message.failed else message.speaker.encode()
+        return kind, _bytes(message.text), who, *_others(message.others)
 
 
 def canonical_json(text: str) -> bytes:
@@ -232,8 +244,8 @@ def _offer(tool: ToolOffer) -> tuple[bytes, ...]:
     )
 
 
-def _others(parts: Sequence[dict[str, Any]]) -> Iterator[bytes]:
-    return (_json(_unmarked(part)) for part in parts)
+def _others(parts: Sequence[dict[str, Any]]) -> Sequence[bytes]:
+    return [_json(_unmarked(part)) for part in parts] if parts else ()
 
 
 def _unmarked(part: dict[str, Any]) -> dict[str, Any]:
@@ -253,8 +265,5 @@ def _bytes(text: str) -> bytes:
 
 
 def _hashed(*parts: bytes) -> bytes:
-    made = blake2b(digest_size=16)
-    for part in parts:
-        made.update(b"%d:" % len(part))
-        made.update(part)
-    return made.digest()
+    sizes = b"%d," * len(parts) % tuple(map(len, parts))
+    return blake2b(sizes + b"".join(parts), digest_size=16).digest()

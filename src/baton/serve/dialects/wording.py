@@ -38,13 +38,19 @@ def digest(value: Any) -> str:
 
 def worded_messages(units: Sequence[Unit], write: Write) -> list[dict[str, Any]]:
     """The wording of every unit that is not written plainly; of all, where only all together give what came."""
-    came = [without_nulls(item) for unit in units for item in unit.items]
-    odd = [unit for unit in units if without_nulls(write(unit.says)) != without_nulls(unit.items)]
-    kept = [_kept(unit) for unit in odd]
     said = [message for unit in units for message in unit.says]
-    if without_nulls(rewritten(said, kept, write)) == came:
+    came = [item for unit in units for item in unit.items]
+    if write(said) == came:  # most are plain, and long conversations are read again and again
+        return []
+    kept = [_kept(unit) for unit in units if _is_odd(unit, write)]
+    if without_nulls(rewritten(said, kept, write)) == without_nulls(came):
         return kept
     return [_kept(unit) for unit in units]
+
+
+def _is_odd(unit: Unit, write: Write) -> bool:
+    plain = write(unit.says)
+    return plain != unit.items and without_nulls(plain) != without_nulls(unit.items)
 
 
 def _kept(unit: Unit) -> dict[str, Any]:
