@@ -26,7 +26,7 @@ FIGURES = {
     ),
     ("connect.py",): ("one session of", "claude-code", "read and assembled", "imported into a folder"),
     ("serve.py",): (
-        "a call, 1 at once", "server's processor time a call", "read the body", "find what it grows from",
+        "a call above GET /", "server's processor time a call", "read the body", "find what it grows from",
         "journal", "a whole prompt", "grown by a message",
     ),
     ("runtime.py", "--no-peers"): ("journal on", "memory", "resume", "fork", "sandbox"),

@@ -20,7 +20,7 @@ from baton.serve.backend import Unanswerable
 from baton.serve.backends.engine import EngineBackend, EngineOptions
 from baton.serve.backends.template_prompts import TemplatePrompts
 from baton.serve.backends.torch import over_engine
-from baton.serve.exchange import Reply, ToolAsk, Utterance
+from baton.serve.exchange import Reply, ToolAsk, ToolOffer, Utterance
 from baton.team.protocol import Answer, Entry, Request
 from baton.trace.records import Floats, Ints, Sampling
 
@@ -241,6 +241,20 @@ def test_spelled_out_marks_are_characters(evil: str) -> None:
     )
     assert grown.keep > 0
     assert sum(i in marks for i in ids_of(grown)) == number[1] + 1 + 2 + 2 + 2 + 1
+
+
+def test_tools_of_a_servers_own_are_left_out_and_plain_text_is_an_argument() -> None:
+    talk, tokenizer = speaking(QWEN, "ok" + END)
+    search = ToolOffer(name="web_search", raw={"type": "web_search"})
+    patch = ToolOffer(name="apply_patch", raw={"type": "custom", "name": "apply_patch"})
+    reply = talk.ask(asked(user("q"), tools=(SEARCH, search, patch)))
+    assert reply.rules["left_out"] == "web_search"
+    shown = tokenizer.decode(ids_of(reply))
+    assert "web_search" not in shown
+    assert (
+        '"name": "apply_patch", "description": "", "parameters": {"type": "object", "properties": {"input"'
+        in shown
+    )
 
 
 def test_what_a_template_refuses_is_told_more_plainly() -> None:

@@ -45,15 +45,18 @@ class GrowthIndex:
         self._asked: OrderedDict[int, tuple[Ask, _Conversation]] = OrderedDict()
         """Conversations of asks that were looked up a moment ago, by where the ask is."""
 
-    def add(self, exchange: Exchange) -> None:
-        """An exchange was answered: whoever holds its answer may go on from it."""
+    def add(self, exchange: Exchange, asked: Ask | None = None) -> None:
+        """An exchange was answered: whoever holds its answer may go on from it.
+
+        `asked` is the ask that `find` was given, if it was: what was hashed then is not hashed again.
+        """
         if exchange.grows_from is not None:
             self._grown.add((exchange.grows_from, exchange.choice))
         if exchange.reply is None:
             return
-        asked = self._conversation(exchange.ask)
+        conversation = self._conversation(asked or exchange.ask)
         for number, choice in enumerate(exchange.reply.choices):
-            told = asked.copy()
+            told = conversation.copy()
             told.add(choice.message)
             fit = self._ends.setdefault(told.digest(), [])
             fit.append(_Said(exchange, number))

@@ -93,7 +93,7 @@ class ProgramSession:
             return await self._told_again(again)
         if self.ended is not None:
             raise Unanswerable(f"the session {self.name!r} has ended.", status=ENDED)
-        grown = self._growth.find(ask)
+        grown = self._growth.find(ask, telling_headers(headers))
         conversation = self._conversation_of(None if grown is None else grown.before.id, headers, digest)
         why = self.spending.reached(conversation)
         if why is not None:
@@ -178,12 +178,12 @@ class ProgramSession:
             raise
         finally:
             self.spending.finish(done, aside)
-        self._remember(done)
+        self._remember(done, exchange.ask)
         return done
 
-    def _remember(self, exchange: Exchange) -> None:
+    def _remember(self, exchange: Exchange, asked: Ask | None = None) -> None:
         """An answer that later asks may go on from."""
-        self._growth.add(exchange)
+        self._growth.add(exchange, asked)
         self._responses[response_id(exchange)] = exchange.id
 
     def _write(self, line: Callable[[], object]) -> None:
@@ -219,7 +219,9 @@ class ProgramSession:
         if exchange.reply is not None:
             self._listening[exchange.id] += 1
             return self.journal.kept.by_id[exchange.id]
-        task = self._pending.get(exchange.id) or self._start(exchange, self._growth.find(exchange.ask))
+        task = self._pending.get(exchange.id) or self._start(
+            exchange, self._growth.find(exchange.ask, exchange.headers)
+        )
         return await self._wait(exchange.id, task)
 
     def _conversation_of(self, before: str | None, headers: Mapping[str, str], digest: str) -> str:

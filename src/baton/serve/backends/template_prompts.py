@@ -209,7 +209,8 @@ class TemplatePrompts:
         rules: dict[str, str] = {}
         if not ask.tools:
             return None, rules
-        unknown = [tool.name for tool in ask.tools if tool.raw is not None and not tool.parameters]
+        told = {tool.name for tool in _told(ask)}
+        unknown = [tool.name for tool in ask.tools if tool.name not in told]
         if unknown:
             rules["left_out"] = ", ".join(unknown)
         rules["tools"] = (
@@ -356,9 +357,17 @@ class _Refused(Exception):
     """A template refused a conversation."""
 
 
+_TEXT = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
+
+
 def _told(ask: Ask) -> list[ToolOffer]:
-    """Tools that a model can be told of; those of one server's own have no parameters for others."""
-    return [tool for tool in ask.tools if tool.raw is None or tool.parameters]
+    """Tools that a model can be told of: one that takes plain text is given it as `input`; those of one server's own
+    have no parameters for others."""
+    plain = (
+        replace(tool, parameters=_TEXT) if (tool.raw or {}).get("type") == "custom" else tool
+        for tool in ask.tools
+    )
+    return [tool for tool in plain if tool.raw is None or tool.parameters]
 
 
 def _with_offer(messages: list[Message], offer: str) -> list[Message]:
