@@ -55,6 +55,7 @@ def run_program_fork(args: argparse.Namespace, program: Sequence[str]) -> int:
                 cwd=cwd,
                 timeout_s=args.timeout,
                 passing_on=True,
+                stdin="inherit",
                 seed=str(session.about.get("seed", "0")),
             )
     finally:

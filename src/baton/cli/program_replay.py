@@ -24,7 +24,13 @@ def run_program_replay(args: argparse.Namespace, program: Sequence[str]) -> int:
     masks = read_masks(args.masks, args.mask, exact=args.exact)
     with as_run(args, program) as (command, folder):
         done = replay_program(
-            session, command, masks=masks, cwd=folder, timeout_s=args.timeout, passing_on=True
+            session,
+            command,
+            masks=masks,
+            cwd=folder,
+            timeout_s=args.timeout,
+            passing_on=True,
+            stdin="inherit",
         )
     tell(session.name, done)
     return 0 if done.identical else 1

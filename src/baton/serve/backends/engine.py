@@ -23,11 +23,11 @@ from baton.serve.backends.json_fit import misfit
 from baton.serve.backends.prompts import EntryPrompts, Prompt, PromptMaker
 from baton.serve.backends.reading import read_completion
 from baton.serve.backends.samplers import EngineSampler, Sampled, Sampler
-from baton.serve.exchange import Ask, Finish, Reply, ReplyChoice
+from baton.serve.exchange import Ask, Finish, Reply, ReplyChoice, Utterance
 from baton.serve.growth import how_echoed
 from baton.team.budget import estimate_tokens
 from baton.team.protocol import Answer, Engine
-from baton.trace.records import Sampling
+from baton.trace.records import Ints, Sampling
 
 
 class EngineOptions(Struct, frozen=True, kw_only=True):
@@ -97,6 +97,11 @@ class EngineBackend:
             prompt,
             answers,
         )
+
+    def encode_said(self, message: Utterance) -> tuple[str, Ints] | None:
+        """The text and ids by which the model would have said a message; None: nobody has a tokenizer."""
+        found: tuple[str, Ints] | None = getattr(self._prompts, "encode_said", lambda _: None)(message)
+        return found
 
     async def count_tokens(self, ask: Ask) -> int:
         """How many tokens the prompt of an ask has; estimated where nobody has a tokenizer."""

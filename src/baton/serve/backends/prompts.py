@@ -82,6 +82,13 @@ class EntryPrompts:
     def said(self, answer: Answer) -> tuple[str, Ints | None]:
         return answer.text, answer.token_ends
 
+    def encode_said(self, message: Utterance) -> tuple[str, Ints] | None:
+        """A message that somebody else wrote, as text and ids; None: there is no tokenizer."""
+        if self._tokenizer is None:
+            return None
+        text = written(message, self.parser)
+        return text, Ints(self._tokenizer.encode(text, add_special_tokens=False))
+
     def after(self, answer: Answer) -> str:
         if self._tokenizer is None or answer.completion_ids is None:
             return ""
@@ -99,6 +106,12 @@ class EntryPrompts:
         if message.uses:
             text = "\n".join(filter(None, (text, self.parser.write(message.uses))))
         return Entry(message.speaker, text)
+
+
+def written(message: Utterance, parser: ToolParser) -> str:
+    """An answer as a model of this family says it, tools after the words."""
+    tools = parser.write(message.uses) if message.uses else ""
+    return "\n".join(filter(None, (message.text, tools)))
 
 
 def with_offer(entries: Sequence[Entry], offer: str) -> list[Entry]:

@@ -27,7 +27,7 @@ from msgspec.structs import replace
 from baton.engine.torch.template import Decoder, Encoder
 from baton.errors import UsageError
 from baton.serve.backend import GrownAsk, Unanswerable
-from baton.serve.backends.prompts import Prompt, common_ids, kept_ids, refuse_others
+from baton.serve.backends.prompts import Prompt, common_ids, kept_ids, refuse_others, written
 from baton.serve.backends.reading import CLOSE_THOUGHT, OPEN_THOUGHT
 from baton.serve.exchange import Ask, ToolOffer, Utterance
 from baton.serve.tool_parsers import parser_of
@@ -174,6 +174,13 @@ class TemplatePrompts:
             return answer
         ends += [len(text)] * (len(ids) - len(spoken))
         return replace(answer, token_ends=Ints([min(end, len(answer.text)) for end in ends]))
+
+    def encode_said(self, message: Utterance) -> tuple[str, Ints] | None:
+        """What a model would have sampled to say a message that somebody else wrote: text and ids, without an end mark,
+        which the next prompt sets."""
+        text = written(message, self.parser)
+        with self._encoding:
+            return text, self._safe.ids_of(self._safe.data(text))
 
     def after(self, answer: Answer) -> str:
         whole = self._decoder.decode(list(answer.completion_ids or ()))

@@ -20,12 +20,13 @@ from baton.errors import UsageError
 from baton.serve.backend import Backend
 from baton.serve.exchange import Exchange, Reply, ReplyChoice, ToolAsk, Utterance
 from baton.serve.journal import FOLDER, SUFFIX, KeptSession
-from baton.serve.program_run import ProgramRun
+from baton.serve.program_run import ProgramRun, Stdin
 from baton.serve.program_session import run_session
 from baton.serve.replay.find import answered
 from baton.serve.replay.masks import Masks
 from baton.serve.replay.recorded import RecordedBackend
 from baton.serve.server import Serving
+from baton.trace.records import Ints
 
 
 class ForkedProgram(Struct, frozen=True, kw_only=True):
@@ -62,10 +63,7 @@ class ProgramFork(Struct, frozen=True, kw_only=True):
 
 
 def another_reply(recorded: Exchange, text: str, uses: Sequence[tuple[str, str]] = ()) -> Reply:
-    """The answer of an exchange with other words, or with other tools asked for (name and arguments).
-
-    Ids of tokens are not made up: whoever trains on a fork encodes what was said.
-    """
+    """The answer of an exchange with other words, or with other tools asked for (name and arguments)."""
     assert recorded.reply is not None
     before = recorded.reply.choices[0].message.uses
     tools = tuple(
@@ -91,6 +89,18 @@ def another_reply(recorded: Exchange, text: str, uses: Sequence[tuple[str, str]]
         estimated=True,
         rules={**recorded.reply.rules, "fork": "replaced"},
     )
+
+
+def with_ids(reply: Reply, live: Backend) -> Reply:
+    """A reply that a person wrote, with the ids that the engine's tokenizer gives it; as it is where there is none."""
+    encode = getattr(live, "encode_said", None)
+    found: tuple[str, Ints] | None = None if encode is None else encode(reply.choices[0].message)
+    if found is None:
+        return reply
+    said, ids = found
+    choice = structs.replace(reply.choices[0], said=said, completion_ids=ids)
+    rules = {**reply.rules, "fork": "replaced, encoded by the tokenizer without an end mark"}
+    return structs.replace(reply, choices=(choice,), completion_tokens=len(ids), estimated=False, rules=rules)
 
 
 def read_reply(path: Path, recorded: Exchange) -> Reply:
@@ -143,6 +153,7 @@ def fork_program(
     cwd: Path | None = None,
     timeout_s: float | None = None,
     passing_on: bool = False,
+    stdin: Stdin = None,
     seed: str = "0",
 ) -> ForkedProgram:
     """Run a program with one answer different, as a session of its own in the folder `out`."""
@@ -151,6 +162,8 @@ def fork_program(
         raise UsageError(
             f"{out} already holds this fork, {called}. Choose another --out, or --replicate N for other draws."
         )
+    if change.instead is not None:
+        change = structs.replace(change, instead=with_ids(change.instead, live))
     backend = forking_backend(session, change, live, masks=masks, seed=seed)
     with Serving(out, backend) as serving:
         run = run_session(
@@ -160,6 +173,7 @@ def fork_program(
             cwd=cwd,
             timeout_s=timeout_s,
             passing_on=passing_on,
+            stdin=stdin,
             about=_about(session, change),
         )
     return told_of(called, run, backend)

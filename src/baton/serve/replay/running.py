@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from baton.serve.exchange import Exchange
 from baton.serve.journal import KeptSession
-from baton.serve.program_run import ProgramRun
+from baton.serve.program_run import ProgramRun, Stdin
 from baton.serve.program_session import run_session
 from baton.serve.replay.find import answered
 from baton.serve.replay.masks import Masks
@@ -51,6 +51,7 @@ def replay_program(
     cwd: Path | None = None,
     timeout_s: float | None = None,
     passing_on: bool = False,
+    stdin: Stdin = None,
 ) -> ReplayedProgram:
     """Run a program on its recording. It is ended after a miss, which is a difference and not an error of its own."""
     found = answered(session)
@@ -71,6 +72,7 @@ def replay_program(
             cwd=cwd,
             timeout_s=timeout_s,
             passing_on=passing_on,
+            stdin=stdin,
             cut_when=cut,
         )
     left = tuple(backend.matcher.left)
