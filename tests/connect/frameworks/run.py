@@ -21,6 +21,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 REPO = HERE.parents[2]
 ENVS = REPO / ".venv-connect"
+SERVED = REPO / "tests" / "serve" / "programs" / "test_programs.py"
+"""Programs of the same systems, through the endpoint."""
 _LAST_LINES = 3
 
 
@@ -58,7 +60,7 @@ def tested(name: str, more: list[str]) -> str:
     python = ENVS / name / "bin" / "python"
     command = [
         str(python), "-m", "pytest", "-q", "--noconftest", "-p", "no:cacheprovider", "-c", str(HERE / "pytest.ini"),
-        "--rootdir", str(REPO), *more, str(HERE / f"test_{name}.py"),
+        "--rootdir", str(REPO), *more, str(HERE / f"test_{name}.py"), str(SERVED),
     ]  # fmt: skip
     environment = {**os.environ, "BATON_CONNECT": name, **QUIET}
     return "passed" if subprocess.run(command, cwd=REPO, env=environment).returncode == 0 else "FAILED"
@@ -86,7 +88,7 @@ def made(name: str) -> str | None:
     python = str(folder / "bin" / "python")
     install = [
         python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "-r", str(HERE / f"{name}.txt"),
-        "pytest>=8.4", "-e", str(REPO),
+        "pytest>=8.4", "-e", f"{REPO}[serve]",
     ]  # fmt: skip
     done = subprocess.run(install, capture_output=True, text=True)
     if done.returncode != 0:

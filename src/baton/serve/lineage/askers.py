@@ -18,7 +18,7 @@ from msgspec import Struct, field
 from baton.serve.exchange import ToolAsk, Utterance
 from baton.serve.lineage.headers import Named
 from baton.serve.lineage.reading import Heard, alike, plain, texts
-from baton.serve.lineage.words import values
+from baton.serve.lineage.words import SHORT, values
 
 HANDS_OVER = re.compile(r"^(?:transfer|hand_?off|hand_over|pass)(?:_back)?_to_(.+)$", re.IGNORECASE)
 GROWS = "its prompt goes on from that conversation under another instruction"
@@ -26,9 +26,10 @@ EDITED = "its prompt has most of that conversation's words, in another form"
 AT_ONCE = "the same conversation goes on twice at the same time"
 MIDDLE = "its conversation begins in the middle, and no other has its words"
 _WORTH = 400  # characters of one message that count in a comparison
+_RECENT = 64  # tools that an agent asked for last
 _LATEST = 8  # askers that are remembered for a text
 _SHARE = 0.3
-_FEW = 12  # characters in common that do where the last answer is there, too
+_HALF = 0.5  # of its last answer, which does where anything else is in common
 
 
 class Site(Struct):
@@ -81,6 +82,8 @@ class Askers:
         self._by_id: dict[str, Site] = {}
         self._open: dict[int, list[Site]] = {}
         """Asker -> sites of its last answer that have no result yet."""
+        self._asked: dict[int, list[Site]] = {}
+        """Asker -> all its sites."""
         self._passing: dict[int, None] = {}
         """Askers whose last answer passes control."""
         self._next: dict[int, int] = {}
@@ -164,6 +167,8 @@ class Askers:
         same = alike(origin.system, one.system) and not (
             self._passes(one.before) and origin.system == one.system and origin.tools != one.tools
         )
+        if same and self._inherits(one, before):
+            return self._new()
         if same:
             twice = first != one.place and self._overlaps(self.heard[first], one)
             if not twice:
@@ -182,11 +187,24 @@ class Askers:
         life.why, life.from_life, life.thread = GROWS, before.number, before.thread
         return life
 
+    def _inherits(self, one: Heard, before: Asker) -> bool:
+        """Whether it is another agent, that was given this one's conversation and then, as the last thing it is told,
+        what this one had asked of a tool."""
+        if one.talk[-1].speaker != "user":
+            return False
+        told = {text for text in texts(one.talk[-1:], "user") if len(text) >= SHORT}
+        recent = self._asked.get(before.number, [])[-_RECENT:]
+        return any(not told.isdisjoint(site.asked) for site in recent)
+
     def _overlaps(self, first: Heard, other: Heard) -> bool:
         return first.ended > other.begun
 
     def _edited(self, one: Heard) -> Asker:
-        """A conversation in the middle: whose words are these?"""
+        """A conversation in the middle: whose tools are answered in it, else whose words are these?"""
+        owner = self._by_ids(one)
+        if owner is not None:
+            owner.why = owner.why or EDITED
+            return owner
         votes: dict[int, int] = {}
         whole = 0
         for text in _all_texts(one.talk):
@@ -201,14 +219,12 @@ class Askers:
             key=lambda number: (last[number], votes[number], self.askers[number].heard[-1]),
             reverse=True,
         )
-        enough = [
-            number
-            for number in ranked
-            if votes[number] >= _SHARE * whole or (votes[number] >= _FEW and last[number] > 0)
-        ]
+        enough = [number for number in ranked if votes[number] >= _SHARE * whole or last[number] >= _HALF]
         for number in enough:
             life = self.askers[number]
             if alike(self.system(life), one.system):
+                if self._inherits(one, life):
+                    return self._new()
                 life.why = life.why or EDITED
                 return life
         for number in enough:
@@ -220,6 +236,15 @@ class Askers:
             made.why, made.from_life, made.thread = EDITED, life.number, life.thread
             return made
         return self._handed(one) or self._middle()
+
+    def _by_ids(self, one: Heard) -> Asker | None:
+        """The agent under this instruction that asked for the last tool whose result the prompt tells."""
+        for message in reversed(one.talk):
+            site = self._by_id.get(message.answers or "")
+            if site is not None and alike(self.system(self.askers[site.life]), one.system):
+                owner = self.askers[site.life]
+                return None if self._inherits(one, owner) else owner
+        return None
 
     def _last_in(self, number: int, shown: str) -> float:
         """How much of an agent's last answer stands in a prompt."""
@@ -260,7 +285,9 @@ class Askers:
         """Results that it tells."""
         for message in one.new:
             site = self._by_id.get(message.answers or "") if message.speaker == "tool" else None
-            if site is not None and site.closed is None:
+            if site is None or site.closed is not None:
+                continue
+            if self.askers[site.life].thread == self.askers[number].thread:  # no other who was shown it
                 site.closed, site.result = one.place, message
         if one.before is not None or number in self._open:
             left = [site for site in self._open.pop(number, []) if site.closed is None]
@@ -279,6 +306,7 @@ class Askers:
             for index, use in enumerate(uses)
         ]
         self.sites += sites
+        self._asked.setdefault(number, []).extend(sites)
         self._passing.pop(number, None)
         if sites:
             self._open[number] = sites

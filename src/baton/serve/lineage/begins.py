@@ -127,10 +127,10 @@ class Beginnings:
             free = site.key not in self.taken
             if not free and (fits < _SURE or not is_open):
                 continue
-            # Of equal ones the earliest that is free; of used ones the latest.
+            # Of equal ones the latest: a tool begins its work at once.
             rank = (
                 float(fits >= _SURE), float(free), float(is_open), round(fits, 3), self._answered(one, site),
-                self._fits_name(site, life), -site.place if free else site.place, -site.index,
+                self._fits_name(site, life), self.askers.heard[site.place].ended, float(site.place), -site.index,
             )  # fmt: skip
             if best is None or rank > best[0]:
                 best = (rank, fits, site)
@@ -202,8 +202,10 @@ class Beginnings:
         for one in rest:
             if one.place in fixed:
                 continue
-            good = [site for site in free if fits[one.place, site.key] > 0] or free
-            site = max(good, key=lambda site: (fits[one.place, site.key], -site.place, -site.index))
+            now = one.site
+            site = max(
+                free, key=lambda site: (fits[one.place, site.key], site is now, -site.place, -site.index)
+            )
             fixed[one.place] = site
             free.remove(site)
         for one in same:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from msgspec import Struct
 
 from baton.serve.exchange import Exchange
@@ -23,13 +25,8 @@ class Named(Struct, frozen=True, kw_only=True):
     """The agent that handed its conversation over to it."""
 
 
-WANTED = (
-    "x-baton-agent", "x-baton-parent", "x-baton-role", "x-claude-code-session-id", "x-claude-code-agent-id",
-    "x-claude-code-parent-agent-id", "thread-id", "x-codex-parent-thread-id", "x-openai-subagent",
-    "x-codex-turn-metadata", "session-id", "session_id", "conversation_id", "traceparent",
-)  # fmt: skip
-"""Headers worth keeping in a journal."""
 _MAIN = "main"
+_CODEX_NAME = re.compile(r'"agent_name": ?"(/[^"\\]+)"')  # searched: the header may have been cut off
 
 
 def named(exchange: Exchange) -> Named | None:
@@ -48,5 +45,7 @@ def named(exchange: Exchange) -> Named | None:
         return Named(agent=agent, parent=parent or session, by="x-claude-code-agent-id")
     if thread := headers.get("thread-id"):
         parent = headers.get("x-codex-parent-thread-id")
-        return Named(agent=thread, parent=parent, name=None if parent else _MAIN, by="thread-id")
+        path = _CODEX_NAME.search(headers.get("x-codex-turn-metadata", ""))
+        name = path[1].rpartition("/")[2] if path is not None and path[1] != "/root" else None
+        return Named(agent=thread, parent=parent, name=name if parent else _MAIN, by="thread-id")
     return None

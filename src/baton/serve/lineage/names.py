@@ -137,10 +137,21 @@ def _by_tool(site: Site) -> tuple[str | None, str | None, str | None]:
     kind = next(
         (given[key] for key in _KIND if isinstance(given.get(key), str) and 0 < len(given[key]) <= 60), None
     )
-    if _GENERIC.match(site.use.name):
-        return name or kind, kind, site.use.name
-    own = _PREFIX.sub("", site.use.name) or site.use.name
+    tool = re.split(r"[/.]|__", site.use.name)[-1] or site.use.name
+    if _GENERIC.match(tool):
+        return name or _told_name(site) or kind, kind, tool
+    own = _PREFIX.sub("", tool) or tool
     return None, None, own
+
+
+def _told_name(site: Site) -> str | None:
+    """The name that a harness gives to whom it began, in the tool's result."""
+    try:
+        told: Any = None if site.result is None else json.loads(site.result.text)
+    except (ValueError, RecursionError):
+        return None
+    name = told.get("nickname") if isinstance(told, dict) else None
+    return name if isinstance(name, str) and name else None
 
 
 def _who(system: str) -> str | None:

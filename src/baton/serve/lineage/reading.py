@@ -219,4 +219,18 @@ def alike(one: str, other: str) -> bool:
 
 def texts(messages: Iterable[Utterance], *speakers: str) -> list[str]:
     """What these speakers say, blanks evened out, without what is empty."""
-    return [found for one in messages if one.speaker in speakers and (found := plain(one.text))]
+    found: list[str] = []
+    for one in messages:
+        if one.speaker in speakers:
+            found += filter(None, (plain(one.text), *_sealed(one)))
+    return found
+
+
+def _sealed(message: Utterance) -> Iterable[str]:
+    """What Codex's agents tell each other: sealed for a server that could read it, plain for one that could not."""
+    for part in message.others:
+        content = part.get("content") if part.get("type") == "agent_message" else None
+        for piece in content if isinstance(content, list) else ():
+            sealed = piece.get("encrypted_content") if isinstance(piece, dict) else None
+            if isinstance(sealed, str):
+                yield plain(sealed)

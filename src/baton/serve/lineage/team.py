@@ -244,7 +244,7 @@ def _return(team: AskingTeam, work: Work) -> HeardAnswer | None:
             return HeardAnswer(place=inside[-1], heard=site.closed, why=IN_RESULT)
         late = _late(team, work, places)  # the tool may only have said that it began
         done = askers.heard[inside[-1]].ended <= askers.heard[site.closed].begun
-        if late is None and inside == places and not site.guessed and done:
+        if late is None and inside == places and done:
             return HeardAnswer(place=inside[-1], heard=site.closed, why=AFTER_LAST)
         return late
     return _late(team, work, places)

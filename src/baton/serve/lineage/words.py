@@ -17,6 +17,7 @@ from baton.serve.lineage.reading import plain
 SHORT = 8
 """Fewer characters than this stand in many texts by chance."""
 EXACT = 1.0
+_PARTLY = 0.45
 _WINDOW = 4  # words by which texts are found again
 
 
@@ -102,8 +103,15 @@ def heard_in(answer: Iterable[str], results: Iterable[str]) -> float:
             for text in wanted:
                 if text == value:
                     return EXACT
-                best = max(best, _held(text, value))
+                best = max(best, _held(text, value) or _overlap(text, value))
     return best
+
+
+def _overlap(text: str, value: str) -> float:
+    """Words in a row that both have, where each has some that the other has not: an answer cut off and wrapped."""
+    one, other = set(windows(text)), set(windows(value))
+    least = min(len(one), len(other))
+    return _PARTLY if least > 1 and len(one & other) >= 0.5 * least else 0.0
 
 
 def windows(text: str) -> list[str]:
