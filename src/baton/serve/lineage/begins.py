@@ -9,6 +9,7 @@ whose result has whose answer.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable
 
 from msgspec import Struct
@@ -263,7 +264,7 @@ class _Index:
         self._sites = sites
         self._by_value: dict[str, list[int]] = {}
         self._by_words: dict[str, list[int]] = {}
-        self._short: list[int] = []
+        self._places = [site.place for site in sites]
         for number, site in enumerate(sites):
             for value in site.asked:
                 self._by_value.setdefault(value, []).append(number)
@@ -271,21 +272,20 @@ class _Index:
                     self._by_words.setdefault(window, []).append(number)
 
     def candidates(self, one: Errand) -> list[Site]:
+        """Those asked for before it: the latest that are open, and the latest with words in common."""
         found: set[int] = set()
-        near = [
-            number for number in range(len(self._sites) - 1, -1, -1)
-            if self._sites[number].place < one.place
-            and (self._sites[number].closed is None or (self._sites[number].closed or 0) > one.place)
-        ][:_SCANNED]  # fmt: skip
-        found.update(near)
+        end = bisect_left(self._places, one.place)
+        for number in range(end - 1, max(-1, end - 1 - 4 * _SCANNED), -1):
+            closed = self._sites[number].closed
+            if closed is None or closed > one.place:
+                found.add(number)
         for text in one.told:
-            found.update(self._by_value.get(text, ()))
-            for window in windows(text):
-                hits = self._by_words.get(window, ())
-                if len(hits) <= _SCANNED:
-                    found.update(hits)
-                else:
-                    found.update([n for n in hits if self._sites[n].place < one.place][-_SCANNED:])
+            for hits in (
+                self._by_value.get(text, ()),
+                *(self._by_words.get(each, ()) for each in windows(text)),
+            ):
+                last = bisect_left(hits, end)
+                found.update(hits[max(0, last - _SCANNED) : last])
         return [self._sites[number] for number in sorted(found)]
 
 

@@ -7,21 +7,18 @@ from collections.abc import Sequence
 from msgspec import Struct, field
 
 from baton.serve.exchange import Exchange
-from baton.serve.lineage.askers import Asker, Askers
-from baton.serve.lineage.begins import SHARED, Beginnings, Errand, errands
+from baton.serve.lineage.askers import Askers
+from baton.serve.lineage.begins import Beginnings, Errand, errands
 from baton.serve.lineage.headers import Named, named
 from baton.serve.lineage.hearing import ShownAnswer, overheard
+from baton.serve.lineage.joining import Joining
 from baton.serve.lineage.names import Names
-from baton.serve.lineage.reading import alike, plain, read
-from baton.serve.lineage.words import EXACT, SHORT, heard_in, values
+from baton.serve.lineage.reading import plain, read
+from baton.serve.lineage.words import EXACT, heard_in, values
 
 IN_RESULT = "its last answer stands in the result of the tool that began it"
 AFTER_LAST = "the tool that began it was answered after its last answer"
 HEARD_LATER = "its last answer stands in what its parent was told later"
-COMPACTED = "its conversation begins with a summary that this agent gave"
-ASKED_AGAIN = "the same question again, and one tool asked for it"
-SAME_INSTRUCTION = "the same instruction, told of its own answer or of one that came after it"
-UNUSED = "the same question again, and nothing was made of the first answer"
 PROGRAM = "several agents began and no agent asked for them: the program runs them"
 NOBODY = "no agent asked for it: the program runs it"
 PROGRAM_KEY = "program"
@@ -81,7 +78,7 @@ def team_of(exchanges: Sequence[Exchange], spans: dict[int, Named] | None = None
             known[one.place] = found
     askers = Askers(heard, known)
     begun = Beginnings(askers, errands(askers))
-    if _join(askers, begun):
+    if Joining(askers, begun).join():
         begun = Beginnings(askers, errands(askers))
     works = [_work(askers, one) for one in begun.errands]
     team = AskingTeam(askers=askers, names=Names(askers), works=works, parents={}, leads=False)
@@ -97,88 +94,6 @@ def team_of(exchanges: Sequence[Exchange], spans: dict[int, Named] | None = None
         team.key_of[life.number] = life.named.agent if life.named is not None else f"a{life.number}"
     team.names.give(team.works, team.parents)
     return team
-
-
-def _join(askers: Askers, begun: Beginnings) -> bool:
-    """Askers that turn out to be one agent's: questions asked again, summaries, the program's repeated asks."""
-    joined = False
-    by_life = {one.life: one for one in begun.errands if one.first}
-    ended: dict[int, Asker] = {}
-    first_asks: dict[tuple[str, tuple[str, ...]], Asker] = {}
-    shown = {pair.said for pair in overheard(askers)}
-    for life in askers.all():
-        one = by_life.get(life.number)
-        if one is None or life.named is not None or life.from_life is not None:
-            continue
-        if one.site is not None:
-            twins = [other for other in begun.taken[one.site.key] if other.place < one.place and other.first]
-            same = [other for other in twins if SHARED in (one.why or "") and _same_ask(askers, other, one)]
-            if same and not _at_once(askers, askers.at(same[0].life), one):
-                askers.merge(life, askers.at(same[0].life), ASKED_AGAIN)
-                joined = True
-            continue
-        earlier = _earlier(askers, life, one, ended) or _retried(askers, one, first_asks, shown)
-        if earlier is not None:
-            askers.merge(life, *earlier)
-            joined = True
-        else:
-            ended[life.number] = life
-            first_asks.setdefault((askers.heard[one.place].system, one.told), life)
-    return joined
-
-
-def _retried(
-    askers: Askers, one: Errand, first_asks: dict[tuple[str, tuple[str, ...]], Asker], shown: set[int]
-) -> tuple[Asker, str] | None:
-    """The same ask again, after an answer that nobody made use of."""
-    other = first_asks.get((askers.heard[one.place].system, one.told))
-    if other is None or len(other.heard) > 1 or other.heard[0] in shown or _at_once(askers, other, one):
-        return None
-    return other, UNUSED
-
-
-def _earlier(askers: Askers, life: Asker, one: Errand, ended: dict[int, Asker]) -> tuple[Asker, str] | None:
-    """An agent under the same instruction that this one goes on for."""
-    heard = askers.heard
-    for other in reversed(askers.all()):
-        if other is life or other.heard[0] >= one.place or other.named is not None:
-            continue
-        first = heard[other.heard[0]]
-        if not alike(first.system, heard[one.place].system) or _at_once(askers, other, one):
-            continue
-        last = [place for place in other.heard if place < one.place][-1]
-        said = heard[last].said
-        summary = "" if said is None else plain(said.text)
-        if (
-            len(summary) >= 4 * SHORT
-            and not (said and said.uses)
-            and any(summary in text for text in one.told)
-        ):
-            return other, COMPACTED
-        if other.number in ended and first.tools == heard[one.place].tools and first.system:
-            later = [
-                plain(said.text)
-                for place in range(last, one.place)
-                if (said := heard[place].said) is not None
-            ]
-            if heard_in([text for text in later[-_LATER:] if len(text) >= SHORT], one.told) >= _CLEAR:
-                return other, SAME_INSTRUCTION
-    return None
-
-
-def _same_ask(askers: Askers, one: Errand, other: Errand) -> bool:
-    first, second = askers.heard[one.place], askers.heard[other.place]
-    return first.system == second.system and one.told == other.told
-
-
-def _at_once(askers: Askers, life: Asker, one: Errand) -> bool:
-    """Whether the agent was asked something else, or waited for a tool, when the errand began."""
-    begun = askers.heard[one.place].begun
-    before = [place for place in life.heard if place < one.place]
-    if not before:
-        return True
-    last = askers.heard[before[-1]]
-    return last.ended > begun or last.said is None or bool(last.said.uses) or before != life.heard
 
 
 def _work(askers: Askers, one: Errand) -> Work:
