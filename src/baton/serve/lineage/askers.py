@@ -89,6 +89,8 @@ class Askers:
         self._next: dict[int, int] = {}
         """Place -> the first exchange that went on from it."""
         self._named: dict[str, int] = {}
+        self._begun: dict[tuple[str, str], list[int]] = {}
+        """Instruction and first words -> askers."""
         self._words: dict[str, list[int]] = {}
         for one in heard:
             life = self._life_of(one)
@@ -142,7 +144,23 @@ class Askers:
             return self._grown(one, self.askers[self.of[one.before]])
         if not one.fresh:
             return self._edited(one)
-        return self._handed(one) or self._new()
+        return self._trimmed(one) or self._handed(one) or self._new()
+
+    def _trimmed(self, one: Heard) -> Asker | None:
+        """An agent whose history was cut to its task and what it was told since: more than it was told at first."""
+        told = texts(one.talk, "user")
+        if len(told) < 2:
+            return None
+        for number in reversed(self._begun.get((one.system, told[0]), [])[-_LATEST:]):
+            asker = self.askers[number]
+            first = texts(self.heard[asker.heard[0]].talk, "user")
+            if len(told) > len(first) and told[: len(first)] == first and self._is_idle(asker, one):
+                asker.why = asker.why or EDITED
+                return asker
+        return None
+
+    def _is_idle(self, asker: Asker, one: Heard) -> bool:
+        return self.heard[asker.heard[-1]].ended <= one.begun
 
     def _take_over(self, one: Heard, life: Asker) -> None:
         """A named agent that goes on in another's conversation was handed it, where a span or a tool says so."""
@@ -316,6 +334,8 @@ class Askers:
             self._by_id[site.use.id] = site
 
     def _remember(self, one: Heard, number: int) -> None:
+        if len(self.askers[number].heard) == 1 and (told := texts(one.talk, "user")):
+            self._begun.setdefault((one.system, told[0]), []).append(number)
         said = () if one.said is None else (one.said,)
         for text in _all_texts((*one.new, *said)):
             known = self._words.setdefault(text, [])
