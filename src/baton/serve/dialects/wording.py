@@ -42,15 +42,13 @@ def worded_messages(units: Sequence[Unit], write: Write) -> list[dict[str, Any]]
     came = [item for unit in units for item in unit.items]
     if write(said) == came:  # most are plain, and long conversations are read again and again
         return []
-    kept = [_kept(unit) for unit in units if _is_odd(unit, write)]
-    if without_nulls(rewritten(said, kept, write)) == without_nulls(came):
-        return kept
-    return [_kept(unit) for unit in units]
+    kept = [_kept(unit) for unit in units if not _same(write(unit.says), unit.items)]
+    return kept if _same(rewritten(said, kept, write), came) else [_kept(unit) for unit in units]
 
 
-def _is_odd(unit: Unit, write: Write) -> bool:
-    plain = write(unit.says)
-    return plain != unit.items and without_nulls(plain) != without_nulls(unit.items)
+def _same(one: Any, other: Any) -> bool:
+    """Whether they differ in nothing but nulls."""
+    return bool(one == other) or bool(without_nulls(one) == without_nulls(other))
 
 
 def _kept(unit: Unit) -> dict[str, Any]:
@@ -99,7 +97,7 @@ def worded_fields(
     body: Mapping[str, Any], plain: Mapping[str, Any], ask: Ask, parts: Mapping[str, tuple[str, ...]]
 ) -> dict[str, list[Any]]:
     """For each field that is not written plainly: a digest of the parts of the ask it tells, and what came."""
-    names = [name for name in parts if without_nulls(body.get(name)) != without_nulls(plain.get(name))]
+    names = [name for name in parts if not _same(body.get(name), plain.get(name))]
     return {name: [_part(ask, parts[name]), body.get(name)] for name in names}
 
 

@@ -30,8 +30,7 @@ def read_messages(fields: Fields) -> list[Unit]:
 
 def _message(fields: Fields, names: dict[str, str]) -> Utterance:
     role = fields.text("role")
-    assistant = role == "assistant"
-    text, others = read_content(fields, "content", "" if assistant else "\n")
+    text, others = read_content(fields, "content", "" if role == "assistant" else "\n")
     name = fields.maybe_text("name")
     match role:
         case "system" | "developer":
