@@ -204,3 +204,51 @@ def test_ids_of_tools_are_the_exchanges_and_names_are_the_programs() -> None:
     assert [(use.id, use.name, use.arguments) for use in named] == [
         ("call_e7f3_0", "team/spawn", "{}"), ("call_e7f3_1", "apply_patch", "*** ø"), ("own", "team/spawn", "{}"),
     ]  # fmt: skip
+
+
+def _broken(value: Any, path: list[int], new: Any) -> Any:
+    if not path or not isinstance(value, dict | list) or not value:
+        return new
+    keys = list(value) if isinstance(value, dict) else list(range(len(value)))
+    key = keys[path[0] % len(keys)]
+    value[key] = _broken(value[key], path[1:], new)
+    return value
+
+
+odd = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.just("x") | st.floats(-2, 2),
+    lambda inner: st.lists(inner, max_size=2)
+    | st.dictionaries(st.sampled_from(["type", "index", "x"]), inner, max_size=2),
+    max_leaves=4,
+)  # fmt: skip
+paths = st.lists(st.integers(0, 12), max_size=7)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@given(path=paths, new=odd)
+def test_a_servers_broken_answer_is_refused_or_can_be_passed_on(
+    dialect: Dialect, path: list[int], new: Any
+) -> None:
+    codec = codec_of(dialect)
+    body = _broken(json.loads(json.dumps(codec.body(golden_exchange(dialect)))), path, new)
+    try:
+        reply = codec.reply(body, policy="p")
+    except Unanswerable as error:
+        assert "\n" not in str(error)  # noqa: PT017
+        return
+    passed = answered(dialect, *reply.choices, raw=body)
+    assert b"".join(codec.stream(passed))
+    assert codec.body(passed) is body
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@given(place=st.integers(0, 40), path=paths, new=odd)
+def test_a_servers_broken_stream_is_refused(dialect: Dialect, place: int, path: list[int], new: Any) -> None:
+    codec = codec_of(dialect)
+    told = [data for _, data in events(codec.stream(golden_exchange(dialect)))]
+    told[place % len(told)] = _broken(told[place % len(told)], path, new)
+    stream = b"".join(b"data: " + json.dumps(data).encode() + b"\n\n" for data in told)
+    try:
+        codec.reply(codec.gather([stream]), policy="p")
+    except Unanswerable as error:
+        assert len(str(error)) < 500  # noqa: PT017

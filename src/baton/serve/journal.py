@@ -4,8 +4,9 @@ Invariant: lines are only ever added, each by one write, and an answer's line is
 killing the server loses no answer that a program has heard; a last line that was cut off was never acknowledged, and is
 taken away when the session goes on.
 
-A program repeats its conversation in every call. So messages and tools are written once, under their digests, and of a
-prompt that grew from an earlier exchange only the ids that are new: a session of n calls takes O(n) of disk.
+A program repeats its conversation in every call. So messages, tools and how both were worded are written once, under
+their digests, and of a prompt that grew from an earlier exchange only the ids that are new: a session of n calls takes
+O(n) of disk.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from msgspec import Struct, field
 
 from baton.errors import CorruptError, UsageError
 from baton.serve.exchange import Ask, Exchange, Posted, Reply, ToolOffer, Utterance
+from baton.serve.kept_wording import PackedWording, pack, unpack
 from baton.serve.session_keys import canonical_bytes, digest_of
 from baton.trace.formats.recognition import SESSIONS
 from baton.trace.records import Ints, decode_hook, encode_hook
@@ -38,7 +40,7 @@ class AskedLine(JournalLine, tag="asked", frozen=True, kw_only=True):
     """An ask, before anybody answers it."""
 
     exchange: Exchange
-    """Its ask without messages and tools."""
+    """Its ask without messages, tools and wording."""
     same: int = 0
     """How many messages at the beginning are those of the exchange that it grows from."""
     messages: tuple[str, ...]
@@ -46,6 +48,7 @@ class AskedLine(JournalLine, tag="asked", frozen=True, kw_only=True):
     tools: str
     new_messages: dict[str, Utterance] = field(default_factory=dict)
     new_tools: dict[str, tuple[ToolOffer, ...]] = field(default_factory=dict)
+    wording: PackedWording | None = None
 
 
 class AnsweredLine(JournalLine, tag="answered", frozen=True, kw_only=True):
@@ -120,6 +123,10 @@ class KeptSession:
         """Exchange -> digests of its messages."""
         self.messages: dict[str, Utterance] = {}
         self.tools: dict[str, tuple[ToolOffer, ...]] = {}
+        self.wordings: dict[str, Any] = {}
+        """Pieces of asks' wording, by digest."""
+        self.worded: dict[str, list[str]] = {}
+        """Exchange -> digests of how its messages were worded."""
 
     @property
     def exchanges(self) -> list[Exchange]:
@@ -142,6 +149,12 @@ class KeptSession:
                 messages=tuple(self.messages[one] for one in told),
                 tools=self.tools[line.tools] if line.tools else (),
             )
+            if line.wording is not None:
+                self.wordings |= line.wording.new
+                before_it = self.worded.get(line.exchange.grows_from or "", [])
+                wording, keys = unpack(line.wording, self.wordings, before_it)
+                self.worded[line.exchange.id] = keys
+                ask = msgspec.structs.replace(ask, wording=wording)
             self.by_id[line.exchange.id] = msgspec.structs.replace(line.exchange, ask=ask)
         elif isinstance(line, AnsweredLine):
             before = self.by_id[line.id]
@@ -205,7 +218,9 @@ class SessionJournal:
     def asked(self, exchange: Exchange, messages: list[str], tools: str) -> None:
         """`messages` and `tools` are the digests of the ask's."""
         ask, kept = exchange.ask, self.kept
-        bare = msgspec.structs.replace(exchange, ask=msgspec.structs.replace(ask, messages=(), tools=()))
+        bare = msgspec.structs.replace(
+            exchange, ask=msgspec.structs.replace(ask, messages=(), tools=(), wording={})
+        )
         said = dict(zip(messages, ask.messages, strict=True))
         before = kept.digests_before(exchange)
         same = len(before) if before == messages[: len(before)] else 0
@@ -217,6 +232,7 @@ class SessionJournal:
                 tools=tools,
                 new_messages={one: text for one, text in said.items() if one not in kept.messages},
                 new_tools={} if not tools or tools in kept.tools else {tools: ask.tools},
+                wording=pack(ask.wording, kept.wordings, kept.worded.get(exchange.grows_from or "", [])),
             )
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -49,6 +49,15 @@ def events(chunks: Iterable[bytes]) -> Iterator[tuple[str | None, Any]]:
             name, data = None, []
     if data and (whole := b"\n".join(data)).strip() != b"[DONE]":
         yield name, _decoded(whole)
+
+
+def understood(read: Callable[[Iterable[bytes]], dict[str, Any]], chunks: Iterable[bytes]) -> dict[str, Any]:
+    """What a server's stream amounts to; one whose events have other shapes than the dialect's is an error told."""
+    try:
+        return read(chunks)
+    except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
+        why = f"The server's stream has an event that cannot be read ({type(error).__name__})."
+        raise Unanswerable(why, status=502) from error
 
 
 def _decoded(data: bytes) -> Any:

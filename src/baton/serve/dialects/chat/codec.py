@@ -11,6 +11,7 @@ from baton.serve.dialects.chat.request import read_request, write_request
 from baton.serve.dialects.chat.stream import read_stream, write_stream
 from baton.serve.dialects.codec import DialectRefusal, Resolve, nothing_kept
 from baton.serve.dialects.errors import openai_error
+from baton.serve.dialects.sse import understood
 from baton.serve.exchange import Ask, Dialect, Exchange, Reply
 
 
@@ -47,4 +48,4 @@ class ChatCodec:
         return read_body(body, policy)
 
     def gather(self, lines: Iterable[bytes]) -> dict[str, Any]:
-        return read_stream(lines)
+        return understood(read_stream, lines)

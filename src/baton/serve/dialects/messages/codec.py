@@ -10,6 +10,7 @@ from baton.serve.dialects.errors import anthropic_error
 from baton.serve.dialects.messages.answer import read_body, write_body
 from baton.serve.dialects.messages.request import THREAD, read_request, request_headers, write_request
 from baton.serve.dialects.messages.stream import read_stream, write_stream
+from baton.serve.dialects.sse import understood
 from baton.serve.exchange import Ask, Dialect, Exchange, Reply
 
 
@@ -51,4 +52,4 @@ class MessagesCodec:
         return read_body(body, policy)
 
     def gather(self, lines: Iterable[bytes]) -> dict[str, Any]:
-        return read_stream(lines)
+        return understood(read_stream, lines)

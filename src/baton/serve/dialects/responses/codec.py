@@ -11,6 +11,7 @@ from baton.serve.dialects.errors import openai_error
 from baton.serve.dialects.responses.answer import read_body, write_body
 from baton.serve.dialects.responses.request import read_request, write_request
 from baton.serve.dialects.responses.stream import read_stream, write_stream
+from baton.serve.dialects.sse import understood
 from baton.serve.exchange import Ask, Dialect, Exchange, Reply
 
 
@@ -45,4 +46,4 @@ class ResponsesCodec:
         return read_body(body, policy)
 
     def gather(self, lines: Iterable[bytes]) -> dict[str, Any]:
-        return read_stream(lines)
+        return understood(read_stream, lines)
