@@ -9,6 +9,9 @@ stays taken between updates, so they are for small passes (`worth`).
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -55,13 +58,16 @@ class Recorded:
         stream = torch.cuda.Stream(self.both.device)  # type: ignore[no-untyped-call]  # torch's
         graphs = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
         torch.cuda.synchronize()
-        with torch.cuda.stream(stream):
-            for graph, run in zip(graphs, (self._forward, self._backward), strict=True):
-                graph.capture_begin(pool=memory, capture_error_mode="thread_local")
-                try:
-                    run()
-                finally:
-                    graph.capture_end()
+        # What is collected in a recording may ask the device for something, which would end it.
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            with torch.cuda.stream(stream):
+                for graph, run in zip(graphs, (self._forward, self._backward), strict=True):
+                    _capture(graph, memory, run)
+        finally:
+            if collects:
+                gc.enable()
         torch.cuda.synchronize()
         assert self._hidden is not None
         self._hidden = self._hidden.detach()
@@ -99,6 +105,17 @@ class Recorded:
             self._graphs[1].replay()
         self.busy = False
         return self._found
+
+
+def _capture(graph: torch.cuda.CUDAGraph, memory: Any, run: Callable[[], None]) -> None:
+    graph.capture_begin(pool=memory, capture_error_mode="thread_local")
+    try:
+        run()
+    except BaseException:
+        with suppress(RuntimeError):  # its own error comes first
+            graph.capture_end()
+        raise
+    graph.capture_end()
 
 
 class _Replayed(torch.autograd.Function):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,8 @@ from baton.engine.torch.passes import Drawer
 
 _FEWEST_ROWS = 8
 _STEADY_ROWS = 64
+_MOST_FAILED = 3
+"""Recordings that may fail before it is an error."""
 
 
 class Underway:
@@ -47,32 +51,56 @@ class GraphMaker:
         self.on = device.type == "cuda"
         self._memory: Any = None
         self._stream: Any = None
+        self._failed = 0
 
     def forget(self) -> None:
         """What was recorded is dropped."""
         self._memory = None
 
     def record(self, run: Callable[[], Tensor]) -> tuple[torch.cuda.CUDAGraph, Tensor] | None:
-        """The graph, and where it puts what `run` gives; None where there is no memory for it now."""
+        """The graph, and where it puts what `run` gives; None where it could not be recorded now."""
         if self._stream is None:
             self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]  # torch's
         if self._memory is None:
             self._memory = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize()
+        # What is collected in a recording may ask the device for something, which would end it.
+        collects = gc.isenabled()
+        gc.disable()
         try:
             with torch.cuda.stream(self._stream):
-                # Other threads may use the GPU meanwhile.
-                graph.capture_begin(pool=self._memory, capture_error_mode="thread_local")
-                try:
-                    found = run()
-                finally:
-                    graph.capture_end()
+                found = captured(graph, self._memory, run)
         except torch.OutOfMemoryError:
             # Memory that nobody uses is given back only outside a recording; it is tried again later.
             torch.cuda.empty_cache()
             return None
+        except RuntimeError:
+            # Something else in the process got in the way; a pass runs as it is then, and later ones try again.
+            self._failed += 1
+            if self._failed > _MOST_FAILED:
+                raise
+            self._memory = None
+            torch.cuda.synchronize()
+            return None
+        finally:
+            if collects:
+                gc.enable()
         return graph, found
+
+
+def captured(graph: torch.cuda.CUDAGraph, memory: Any, run: Callable[[], Tensor]) -> Tensor:
+    """What `run` gives, recorded on the current stream. Its own error comes first, if it has one."""
+    # Other threads may use the GPU meanwhile.
+    graph.capture_begin(pool=memory, capture_error_mode="thread_local")
+    try:
+        found = run()
+    except BaseException:
+        with suppress(RuntimeError):
+            graph.capture_end()
+        raise
+    graph.capture_end()
+    return found
 
 
 Rows = Sequence[tuple[Sequence[Stretch], Stretch]]
