@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 import types
 from pathlib import Path
@@ -501,3 +502,23 @@ def test_no_chat_template_is_an_error_with_a_way_out() -> None:
         ),
     )  # fmt: skip
     assert answer.prompt_tokens == len("user: hi\nassistant: ")
+
+
+@pytest.mark.parametrize("gpu", [False, True])
+def test_a_gpu_does_not_wait_for_a_collection_of_everything(
+    gpu: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was there when the worker began is left alone while it works, and looked at again afterwards."""
+    monkeypatch.setattr("baton.engine.torch.engine._on_gpu", lambda model: gpu)
+    monkeypatch.setattr("baton.engine.torch.engine._LINGER_SECONDS", 0.02)
+    monkeypatch.setattr("baton.engine.torch.engine._GLANCE_SECONDS", 0.02)
+    before = gc.get_freeze_count()
+    which = engine()
+    ask(which, request(SHARED, max_tokens=2))
+    worker = which._worker
+    if gpu and worker is not None:
+        assert gc.get_freeze_count() > before
+    if worker is not None:
+        worker.join(10)
+    assert which._worker is None
+    assert gc.get_freeze_count() <= before

@@ -9,6 +9,7 @@ same tokens whatever else is in the batch (up to rounding; see `passes.Drawer`).
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -47,6 +48,10 @@ _LINGER_SECONDS = 5.0
 _GLANCE_SECONDS = 0.1
 _MOMENT_SECONDS = 0.0003
 _MOST_MOMENTS = 200
+
+
+def _on_gpu(model: Any) -> bool:
+    return bool(model.device.type == "cuda")
 
 
 class _Ticket(NamedTuple):
@@ -194,6 +199,10 @@ class TorchEngine:
         with self._changed:
             self._queue += rows
             if self._worker is None and rows:
+                if _on_gpu(self.model):
+                    # A collection of all that was ever imported takes a quarter of a second, and a GPU would wait for
+                    # it. What is there now is looked at again when the worker ends.
+                    gc.freeze()
                 self._worker = threading.Thread(target=self._work, name=f"baton-{self.name}")
                 self._worker.start()
             self._changed.notify_all()
@@ -214,9 +223,11 @@ class TorchEngine:
                     if bored < _LINGER_SECONDS or self._holds:
                         continue
                     self._worker = None
+                    if _on_gpu(self.model):
+                        gc.unfreeze()
                     return
                 bored = 0.0
-                if self._batch.idle and self.model.device.type == "cuda":
+                if self._batch.idle and _on_gpu(self.model):
                     self._gather()
                 arrived, self._queue = self._queue, []
                 admit = not self._holds
