@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -164,3 +165,14 @@ def test_an_entry_that_holds_the_stand_in_is_not_cut() -> None:
     after = Answer(text="ok", policy="p", completion_ids=Ints([5]))
     ids = encoder.encode([Entry("user", "before baton7answer after")], after).tolist()
     assert "before baton7answer after" in TOKENIZER.decode(ids)
+
+
+def test_tokens_that_were_looked_up_before_say_the_same() -> None:
+    """Also those of a model that has more ids than its tokenizer."""
+    tokenizer = tiny_tokenizer()
+    asked, learned = Decoder(tokenizer), Decoder(tokenizer)
+    learned.learn(300)
+    rng = np.random.default_rng(8)
+    for _ in range(30):
+        ids = rng.integers(0, 300, 12).tolist()
+        assert learned.text_and_ends(ids) == asked.text_and_ends(ids)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -91,6 +93,29 @@ def test_a_pass_within_another_and_weights_that_moved_run_as_they_are() -> None:
     assert recorded.hidden_states(model, layout) is not None
     model.model.norm.weight.data = model.model.norm.weight.data.clone()
     assert recorded.hidden_states(model, layout) is None
+
+
+def test_a_forward_that_nobody_goes_back_through_is_in_nobodys_way() -> None:
+    model = exact_model()
+    layout, _ = plant(flat(np.random.default_rng(1)))
+    by_itself(model, layout)
+    recorded.hidden_states(model, layout)
+    first = recorded.hidden_states(model, layout)
+    assert first is not None
+    del first
+    assert recorded.hidden_states(model, layout) is not None
+
+
+def test_a_model_that_is_gone_is_forgotten() -> None:
+    model = exact_model()
+    layout, _ = plant(flat(np.random.default_rng(1)))
+    by_itself(model, layout)
+    for _ in range(2):
+        recorded.hidden_states(model, layout)
+    there = weakref.ref(model)
+    del model
+    gc.collect()
+    assert there() is None
 
 
 def test_what_is_nobodys_is_seen_by_nobody() -> None:

@@ -81,12 +81,21 @@ def layers_kept(sizes: Sizes, num_tokens: int, num_edges: int, free: int) -> int
     return max(0, min(sizes.layers, int(left // max(1, each))))
 
 
+_held = [0]
+"""Bytes that recorded passes keep for themselves: to the allocator they are at hand, and nobody else gets them."""
+
+
+def hold(nbytes: int) -> None:
+    """So many bytes more are a recorded pass's own; fewer, where it is gone."""
+    _held[0] += nbytes
+
+
 def free_bytes(device: torch.device) -> int | None:
     """What the process may still take, what its allocator has at hand included; None: not known."""
     if device.type != "cuda":
         return None
     free, _ = torch.cuda.mem_get_info(device)
-    return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return free + max(0, torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device) - _held[0])
 
 
 def _factors(layer: Any) -> list[Any]:

@@ -13,7 +13,7 @@ import gc
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, finalize, ref
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from torch import Tensor
 from baton.forest.attention.cuda import CudaPass
 from baton.forest.attention.fixed import FixedPass, Room, filled, room_for
 from baton.forest.fused import llama
-from baton.forest.fused.memory import Sizes
+from baton.forest.fused.memory import Sizes, hold
 from baton.forest.layout import Layout
 
 _LAUNCHES = 8e12
@@ -33,6 +33,10 @@ _TOKENS = 256
 """What tokens are rounded up to, at least."""
 _MOST = 3
 """Sizes that are recorded of a model at a time."""
+
+
+class _Underway:
+    """A forward that waits for its backward."""
 
 
 class Recorded:
@@ -46,18 +50,23 @@ class Recorded:
         """Ids and positions."""
         self.grad: Tensor | None = None
         """Of what `forward` gave."""
-        self.busy = False
-        """Between a forward and its backward."""
-        self._model = model
+        self._underway: ref[_Underway] | None = None
+        self._model = ref(model)  # which is what it is remembered by
         self._hidden: Tensor | None = None
         self._found: list[Tensor | None] = []
         self._graphs: tuple[torch.cuda.CUDAGraph, torch.cuda.CUDAGraph] | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Between a forward and its backward, unless nobody can ask for that any more."""
+        return self._underway is not None and self._underway() is not None
 
     def record(self, memory: Any) -> None:
         """Record forward and backward, of whatever is filled in."""
         stream = torch.cuda.Stream(self.both.device)  # type: ignore[no-untyped-call]  # torch's
         graphs = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
         torch.cuda.synchronize()
+        before = torch.cuda.memory_reserved(self.both.device)
         # What is collected in a recording may ask the device for something, which would end it.
         collects = gc.isenabled()
         gc.disable()
@@ -69,13 +78,16 @@ class Recorded:
             if collects:
                 gc.enable()
         torch.cuda.synchronize()
+        nbytes = torch.cuda.memory_reserved(self.both.device) - before
+        hold(nbytes)
+        finalize(self, hold, -nbytes)
         assert self._hidden is not None
         self._hidden = self._hidden.detach()
         self._graphs = graphs
 
     def _forward(self) -> None:
         with torch.enable_grad():
-            self._hidden = llama.hidden_states(self._model, self.run, self.both[0], self.both[1])
+            self._hidden = llama.hidden_states(self._model(), self.run, self.both[0], self.both[1])
         if self.grad is None:
             self.grad = torch.zeros_like(self._hidden)
 
@@ -84,9 +96,9 @@ class Recorded:
         found = torch.autograd.grad(self._hidden, self.weights, self.grad, allow_unused=True)
         self._found = list(found)
 
-    def forward(self) -> Tensor:
-        """What the layers give for what is filled in."""
-        self.busy = True
+    def forward(self, underway: _Underway) -> Tensor:
+        """What the layers give for what is filled in; it is busy as long as somebody holds `underway`."""
+        self._underway = ref(underway)
         if self._graphs is None:
             self._forward()
         else:
@@ -103,7 +115,7 @@ class Recorded:
             self._backward()
         else:
             self._graphs[1].replay()
-        self.busy = False
+        self._underway = None
         return self._found
 
 
@@ -121,8 +133,8 @@ def _capture(graph: torch.cuda.CUDAGraph, memory: Any, run: Callable[[], None]) 
 class _Replayed(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, made: Recorded, count: int, *_: Tensor) -> Tensor:
-        ctx.made = made
-        return made.forward()[:count]
+        ctx.made, ctx.underway = made, _Underway()
+        return made.forward(ctx.underway)[:count]
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
