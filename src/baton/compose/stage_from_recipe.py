@@ -14,6 +14,10 @@ from baton.team.tools import make_tools
 
 def make_stage(recipe: Recipe, *, task: Task | None = None, topology: Topology | None = None) -> Stage:
     """Where a recipe's episodes are played; a task or a topology that is given goes before the one it names."""
+    if recipe.program is not None:
+        from baton.compose.program_stage import make_program_stage  # nobody else meets it
+
+        return make_program_stage(recipe, recipe.program, task=task)
     part = recipe.team
     cached = task is None and topology is None
     made = task or task_named(recipe.task.name, recipe.task.settings, "task.settings")

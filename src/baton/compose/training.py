@@ -23,7 +23,7 @@ from baton.learn.judging import check_judges
 from baton.learn.loss import Loss
 from baton.learn.models.start import starting_adapters, starting_models
 from baton.learn.phases import Phase, spans, with_all_credits
-from baton.learn.policy import Load, roles_of
+from baton.learn.policy import Adapt, Load, roles_of
 from baton.learn.preference import check_labels
 from baton.learn.recipe import PolicyPart, Recipe, RewardPart
 from baton.learn.recipe_checks import (
@@ -85,15 +85,27 @@ def make_trainer(
     """
     stage, phases = check_trainable(recipe, own, restored=restored)
     asked = with_all_credits(recipe, [phase.span for phase in phases])
+    load, adapt = starts_of(recipe, stage, progress)
     parts = Components(
         stage=stage,
-        load=_loading(own, starting_models(recipe, stage, progress), recipe),
-        adapt=None if restored else starting_adapters(recipe, stage, progress),
+        load=_loading(own, load, recipe),
+        adapt=None if restored else adapt,
         phases=phases,
         critic=lambda policies, reward: make_critic(asked, policies, reward),
         watch=Watch(recipe),
     )
     return Trainer(recipe, parts)
+
+
+def starts_of(recipe: Recipe, stage: Stage, progress: Progress | None) -> tuple[Load, Adapt]:
+    """How policies and their adapters get their first weights."""
+    if recipe.program is not None:
+        from baton.learn.program.start import program_adapters, program_models
+        from baton.learn.program.stage import ProgramStage
+
+        assert isinstance(stage, ProgramStage)
+        return program_models(recipe, stage, progress), program_adapters(recipe, stage, progress)
+    return starting_models(recipe, stage, progress), starting_adapters(recipe, stage, progress)
 
 
 def check_trainable(
@@ -121,6 +133,10 @@ def check_trainable(
         check_balance(now, scoring.rules)
         check_judges(now)
         check_conflict(now, scoring.rules, loss, roles_of(now, stage.roles))
+        if now.program is not None:
+            from baton.compose.program_stage import check_without_forks
+
+            check_without_forks(now, scoring.rules)
         phases.append(Phase(span=span, scoring=scoring, loss=loss))
     if not restored:
         check_asked(with_all_credits(recipe, found))

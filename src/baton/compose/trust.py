@@ -7,6 +7,7 @@ Python needs no leave, nor does what is installed as an entry point.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -70,6 +71,11 @@ def check_recipe(recipe: Recipe, whose: str, typed: Sequence[str] = ()) -> None:
     for part in (recipe, *(in_phase(recipe, phase) for phase in recipe.phases)):
         models = {name: policy.model for name, policy in part.policies.items()} | dict(part.reward.judges)
         check_policies({name: model for name, model in models.items() if not is_typed(model)}, whose)
+    if recipe.program is not None and not any(change.startswith("program.command=") for change in typed):
+        raise UsageError(
+            f"{whose} names a program: that would run {shlex.join(recipe.program.command)}. If you trust it, type: "
+            f"{TRUST}"
+        )
     for setting in asks_network(recipe):
         if not any(change.startswith(f"{setting}=") for change in typed):
             raise UsageError(

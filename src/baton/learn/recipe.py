@@ -18,13 +18,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct, field, structs
 
 from baton import registry
 from baton.errors import UsageError, nearest
 from baton.games.game import CHOICES
 from baton.games.game_trace import PREFIX
 from baton.learn.models.tiny import Tiny
+from baton.learn.program.part import ProgramPart, placed
 from baton.reward.reward_recipe import REWARD_RECIPES, rule_names
 from baton.settings import (
     Count,
@@ -312,6 +313,8 @@ class Recipe(_Part, frozen=True, kw_only=True):
     cells: Cells = Cells()
     task: TaskPart
     team: TeamPart = TeamPart()
+    program: ProgramPart | None = None
+    """Somebody else's agent program that plays in the place of a team."""
     policies: dict[str, PolicyPart] = field(default_factory=lambda: {"main": PolicyPart()})
     warm: WarmPart | None = None
     reward: RewardPart = RewardPart()
@@ -413,6 +416,8 @@ def in_phase(recipe: Recipe, phase: PhasePart) -> Recipe:
 
 def _recipe(table: dict[str, Any], where: str, changes: Sequence[str], *, trust: bool) -> Recipe:
     recipe = decode(Recipe, with_changes(table, changes, where, RENAMED), where)
+    if recipe.program is not None:
+        recipe = _placed(recipe, recipe.program, where)
     registry.import_modules(recipe.import_, where, trust=trust)
     if not trust:
         typed = [change.partition("=")[2] for change in changes]
@@ -420,6 +425,15 @@ def _recipe(table: dict[str, Any], where: str, changes: Sequence[str], *, trust:
             if registry.is_reference(name) and not any(name in text for text in typed):
                 registry.check_trusted(kind, [name], where)
     return recipe
+
+
+def _placed(recipe: Recipe, part: ProgramPart, where: str) -> Recipe:
+    """With the program's folder and its file of instances as whole paths, so that a run goes on from anywhere."""
+    part = placed(part, where)
+    task, folder = recipe.task, Path(part.folder or ".")
+    if task.name == "jsonl" and isinstance(file := task.settings.get("file"), str) and (folder / file).is_file():
+        task = structs.replace(task, settings={**task.settings, "file": str(folder / file)})
+    return structs.replace(recipe, program=part, task=task)
 
 
 def _task(name: str) -> tuple[str, str]:

@@ -114,11 +114,12 @@ class Rollouts:
             policy.publish()
 
     def close(self) -> None:
-        """Wait for what is being played."""
+        """Wait for what is being played, and end what it was played with."""
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
         self._ahead = None
+        self.stage.close()
 
     def engines(self, *, patient: bool = False) -> dict[str, Engine]:
         """Who answers, by role, in lockstep."""

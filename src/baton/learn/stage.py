@@ -14,6 +14,8 @@ import gc
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 from msgspec import Struct, field, structs
 
@@ -210,6 +212,20 @@ class Stage(Struct, frozen=True, kw_only=True):
         header = header_of(team, assignment, episode.name)
         told = {"step": episode.step, "instance": episode.instance, "split": episode.split}
         return await Run(team, assignment, structs.replace(header, meta=header.meta | {"train": told})).go()
+
+    def settle(self, folder: Path) -> None:
+        """A run's folder is known. What a team leaves is its traces, so there is nothing else to put there."""
+
+    def close(self) -> None:
+        """The run is over. A team leaves nothing behind."""
+
+    def alone(self) -> Stage | None:
+        """Where a single agent plays the same; None: it is made from the team."""
+        return None
+
+    def figures(self, traces: Sequence[Trace]) -> dict[str, Any]:  # noqa: ARG002 (a team has none of its own)
+        """What is told of a step's rollouts beside what their traces say."""
+        return {}
 
     def _known_as(self, engine: Engine) -> str:
         """Who answers, for people: a policy of the recipe, or else an engine."""

@@ -197,6 +197,7 @@ class Trainer:
             "credit": {k: {"mean_abs": m, "num": n} for k, (m, n) in credited.by_decision.items()},
             "credit_grounds": structs.asdict(credited.grounds),
             "sizes": sizes(traces),
+            **self.stage.figures(traces),
             **learned(reports, norms, moved),
             "rollout_seconds": played - began,
             "update_seconds": ended - played,

@@ -96,6 +96,7 @@ async def run_program(
     address: str,
     session: str,
     env: Mapping[str, str] | None = None,
+    base: Mapping[str, str] | None = None,
     cwd: str | Path | None = None,
     timeout_s: float | None = None,
     stdin: Stdin = None,
@@ -107,7 +108,7 @@ async def run_program(
     `stdin` None: it reads nothing. `passing_on`: its output is also this process's.
     """
     begun = time.monotonic()
-    process = await _started(command, program_environment(address, session, env=env), cwd, stdin)
+    process = await _started(command, program_environment(address, session, env=env, base=base), cwd, stdin)
     out, err = (
         _Output(KEPT_BYTES, 1 if passing_on else None),
         _Output(TAIL_BYTES, 2 if passing_on else None, tail=True),

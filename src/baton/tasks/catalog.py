@@ -16,6 +16,7 @@ from baton.games.library import GAMES, make_game
 from baton.settings import arguments
 from baton.tasks.formalise import Formalise
 from baton.tasks.game_task import GameTask
+from baton.tasks.jsonl import JsonlTask
 from baton.tasks.kuhn_poker import KuhnPoker
 from baton.tasks.reasoning import FAMILIES, ReasoningTask
 from baton.tasks.reasoning import PREFIX as REASONING
@@ -62,6 +63,7 @@ TASKS: dict[str, Callable[..., Task]] = {
     KuhnPoker.name: KuhnPoker,
     VotersTask.name: VotersTask,
     Formalise.name: Formalise,
+    JsonlTask.name: JsonlTask,
     **{f"{PREFIX}{name}": _game(name) for name in GAMES},
     **{f"{REASONING}{name}": _reasoning(name) for name in FAMILIES},
 }

@@ -84,12 +84,37 @@ def warm_start(
     parameters: Sequence[torch.nn.Parameter] | None = None,
     progress: Callable[[int, float], None] | None = None,
 ) -> float:
-    """Train in place; returns the last loss. The learning rate falls to a tenth along a cosine.
+    """Train in place on what was spoken; see `warm_rows`."""
+    return warm_rows(
+        model,
+        spoken_rows(tokenizer, spoken),
+        list(spoken.values()),
+        steps=steps,
+        rows=rows,
+        learning_rate=learning_rate,
+        seed=seed,
+        parameters=parameters,
+        progress=progress,
+    )
 
-    `parameters` are those that learn; None: all.
+
+def warm_rows(
+    model: Any,
+    every: Sequence[Row],
+    counts: Sequence[int],
+    *,
+    steps: int,
+    rows: int,
+    learning_rate: float,
+    seed: int,
+    parameters: Sequence[torch.nn.Parameter] | None = None,
+    progress: Callable[[int, float], None] | None = None,
+) -> float:
+    """Train in place on rows, each drawn as often as it came up; returns the last loss.
+
+    The learning rate falls to a tenth along a cosine. `parameters` are those that learn; None: all.
     """
-    every = spoken_rows(tokenizer, spoken)
-    chance = np.array(list(spoken.values()), float)
+    chance = np.array(counts, float)
     chance /= chance.sum()
     gradients = Gradients(model, Loss(kind="reinforce", correction="off"), Packed(duplicates="row_exact"))
     learned = list(model.parameters()) if parameters is None else list(parameters)

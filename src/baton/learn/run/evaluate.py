@@ -215,6 +215,8 @@ def alone_at_tokens(
 
 def _by_itself(stage: Stage) -> Stage:
     """The same task, and the root alone."""
+    if (own := stage.alone()) is not None:
+        return own
     topology = stage.topology
     root = next(role for role in topology.roles if role.name == topology.root)
     if topology.root in topology.programs:

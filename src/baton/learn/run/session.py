@@ -49,6 +49,7 @@ class Session:
         self.trainer = trainer
         self.recipe = trainer.recipe
         self.folder = folder
+        trainer.stage.settle(folder.path)
         self.name = name
         self._seconds = 0.0
         self._resumed_at: int | None = None
