@@ -28,7 +28,7 @@ from baton.serve.journal import journal_path
 from baton.serve.limits import SessionLimits
 from baton.serve.program_run import ProgramRun, program_environment, run_program
 from baton.serve.server import Serving
-from baton.serve.sessions import Session
+from baton.serve.sessions import ProgramSession
 from baton.settings import decode
 
 _UNUSUAL = re.compile(r"[^A-Za-z0-9._-]")
@@ -84,7 +84,7 @@ class ProgramHouse:
             self._gates[loop] = asyncio.Semaphore(self.part.at_once)
         return self._gates[loop]
 
-    def open_session(self, name: str, backend: Backend, seed: int) -> Session:
+    def open_session(self, name: str, backend: Backend, seed: int) -> ProgramSession:
         """A session that begins anew; what a killed run left of it is put aside."""
         left = journal_path(self.place(), name)
         if left.exists():
@@ -92,7 +92,7 @@ class ProgramHouse:
             left.rename(next(each for each in aside if not each.exists()))
         return self.serving().open_session(name, backend=backend, limits=self.limits, seed=str(seed))
 
-    async def post(self, session: Session, posted: Posted) -> None:
+    async def post(self, session: ProgramSession, posted: Posted) -> None:
         """Say something of a session, on the loop that it lives on."""
 
         async def post() -> None:
@@ -118,7 +118,7 @@ class ProgramHouse:
         folder.mkdir(parents=True)
         return folder
 
-    async def run(self, filled: FilledProgram, session: Session, work: Path) -> ProgramRun:
+    async def run(self, filled: FilledProgram, session: ProgramSession, work: Path) -> ProgramRun:
         """Run it to its end, whatever that is."""
         base = base_environment()
         address = self.serving().address
@@ -156,7 +156,7 @@ class ProgramHouse:
         return self._preloaded
 
 
-def _limit_reached(session: Session) -> str | None:
+def _limit_reached(session: ProgramSession) -> str | None:
     """Why a session's program has to end: a limit ended the session, so no ask of it is answered any more."""
     ended = session.ended
     return "the session reached a limit" if ended is not None and ended.status == "cut" else None

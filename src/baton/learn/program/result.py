@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -101,6 +103,15 @@ def check_reading(part: ProgramPart) -> None:
         )
 
 
+def own_function(part: ProgramPart, kind: str, name: str) -> Callable[..., Any]:
+    """A function of the user's, whose module may lie in the program's folder."""
+    folder = str(Path(part.folder or ".").resolve())
+    if folder not in sys.path:
+        sys.path.append(folder)  # and stays there: the module may import its neighbours later
+    found: Callable[..., Any] = registry.imported(kind, name)
+    return found
+
+
 Rewarding = Callable[[ProgramResult], float]
 
 
@@ -114,7 +125,7 @@ def rewarding(part: ProgramPart, verify: Callable[[Instance], Verify]) -> Reward
         return lambda result: math.fsum(
             each.reward for each in result.posted if each.reward is not None and each.target is None
         )
-    function = registry.imported("reward function", part.reward)
+    function = own_function(part, "reward function", part.reward)
 
     def by_function(result: ProgramResult) -> float:
         try:

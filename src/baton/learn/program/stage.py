@@ -39,7 +39,7 @@ from baton.serve.backend import Backend
 from baton.serve.exchange import Posted
 from baton.serve.journal import SpansLine
 from baton.serve.program_run import ProgramRun
-from baton.serve.sessions import Session
+from baton.serve.sessions import ProgramSession
 from baton.tasks.task import Instance
 from baton.team.protocol import MODEL_FAILED, Engine
 from baton.trace.trace import Trace
@@ -214,7 +214,7 @@ def _said(stderr: str) -> str:
 
 
 def _result(
-    session: Session, run: ProgramRun, instance: Instance, answer: str, work: Path
+    session: ProgramSession, run: ProgramRun, instance: Instance, answer: str, work: Path
 ) -> ProgramResult:
     ended = session.ended
     cut = run.cut or ("the session reached a limit" if ended is not None and ended.status == "cut" else None)

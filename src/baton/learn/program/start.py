@@ -22,7 +22,7 @@ import msgspec
 from msgspec import structs
 from safetensors.torch import load_file, save_file
 
-from baton import __version__, registry
+from baton import __version__
 from baton.errors import UsageError
 from baton.forest.rows import Row, answer_row
 from baton.learn import lora
@@ -32,6 +32,7 @@ from baton.learn.models.start import WARM_SEEDS, Progress, warm_rows
 from baton.learn.models.tiny import make_tiny
 from baton.learn.policy import Adapt, Load
 from baton.learn.program.backends import ProgramPrompts
+from baton.learn.program.result import ProgramResult, own_function
 from baton.learn.program.roles import ProgramRoles, as_drawn
 from baton.learn.program.stage import ProgramStage
 from baton.learn.recipe import PolicyPart, Recipe, WarmPart
@@ -134,11 +135,11 @@ def _lessons(
         )
     if progress is not None:
         progress("scripted play")
-    script = registry.imported("script", stage.part.script)
+    script = own_function(stage.part, "script", stage.part.script)
     backend = ScriptedBackend(lambda ask, key: script(ask, Random(key)), name="script")
     count = recipe.warm.episodes if recipe.warm else 50
     episodes = [Episode(name=f"warm-{n}", instance=WARM_SEEDS + n, seed=WARM_SEEDS + n) for n in range(count)]
-    results = asyncio.run(stage.results(backend, episodes))
+    results = asyncio.run(_played(stage, backend, episodes))
     known = ProgramRoles(stage.part)
     lessons = Lessons()
     for result in results:
@@ -152,6 +153,19 @@ def _lessons(
             f"{worst.exit_code} and said:\n{worst.stderr[-2000:]}"
         )
     return lessons
+
+
+async def _played(
+    stage: ProgramStage, backend: ScriptedBackend, episodes: Sequence[Episode]
+) -> list[ProgramResult]:
+    """All episodes; where there is a single agent to compare with, it has every third, to learn its form too."""
+    if not stage.part.alone:
+        return await stage.results(backend, episodes)
+    alone = stage.alone()
+    assert isinstance(alone, ProgramStage)
+    theirs = [episode for number, episode in enumerate(episodes) if number % 3 == 2]
+    mine = [episode for number, episode in enumerate(episodes) if number % 3 != 2]
+    return [*await stage.results(backend, mine), *await alone.results(backend, theirs)]
 
 
 def _texts(lessons: Lessons, stage: ProgramStage) -> list[str]:
