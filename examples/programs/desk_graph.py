@@ -10,7 +10,7 @@ from langchain_core.messages import SystemMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 from langgraph.graph import END, START, MessagesState, StateGraph
-from stock import STOCK, TRIAGE, knows, knows_all
+from stock import AISLES, FRONT, knows, knows_all
 
 model = ChatOpenAI(model="any")
 
@@ -24,8 +24,8 @@ def handover(name: str):
 
 
 def front(state: MessagesState) -> dict:
-    desk = model.bind_tools([handover(name) for name in STOCK])
-    return {"messages": [desk.invoke([SystemMessage(TRIAGE), *state["messages"]])]}
+    desk = model.bind_tools([handover(name) for name in AISLES])
+    return {"messages": [desk.invoke([SystemMessage(FRONT), *state["messages"]])]}
 
 
 def department(name: str):
@@ -48,7 +48,7 @@ def main() -> None:
     graph.add_node("front", front)
     graph.add_edge(START, "front")
     graph.add_conditional_edges("front", route)
-    for name in STOCK:
+    for name in AISLES:
         graph.add_node(name, department(name))
         graph.add_edge(name, END)
     said = graph.compile().invoke({"messages": [("user", sys.argv[1])]})

@@ -6,7 +6,7 @@ python desk_handoff.py "Where is the rake?"
 import sys
 
 from agents import Agent, Runner
-from stock import STOCK, TRIAGE, knows, knows_all
+from stock import AISLES, FRONT, knows, knows_all
 
 
 def main() -> None:
@@ -14,9 +14,9 @@ def main() -> None:
         alone = Agent(name="everything", instructions=knows_all())
         print(Runner.run_sync(alone, sys.argv[2]).final_output)
         return
-    desks = [Agent(name=name, instructions=knows(name)) for name in STOCK]
-    triage = Agent(name="front", instructions=TRIAGE, handoffs=desks)
-    print(Runner.run_sync(triage, sys.argv[1], max_turns=4).final_output)
+    desks = [Agent(name=name, instructions=knows(name)) for name in AISLES]
+    front = Agent(name="front", instructions=FRONT, handoffs=desks)
+    print(Runner.run_sync(front, sys.argv[1], max_turns=4).final_output)
 
 
 main()

@@ -10,7 +10,7 @@ import os
 import sys
 import urllib.request
 
-from stock import STOCK, TRIAGE, knows, knows_all
+from stock import AISLES, FRONT, knows, knows_all
 
 
 def ask(system: str, question: str, tools: list | None = None) -> dict:
@@ -44,11 +44,11 @@ def main() -> None:
                 "parameters": {"type": "object", "properties": {}},
             },
         }
-        for name in STOCK
+        for name in AISLES
     ]
-    said = ask(TRIAGE, question, tools)
+    said = ask(FRONT, question, tools)
     chosen = [call["function"]["name"].removeprefix("transfer_to_") for call in said.get("tool_calls") or ()]
-    if chosen and chosen[0] in STOCK:
+    if chosen and chosen[0] in AISLES:
         said = ask(knows(chosen[0]), question)
     print(said.get("content") or "")
 

@@ -6,7 +6,7 @@ python desk_tools.py "Where is the rake?"
 import sys
 
 from agents import Agent, Runner
-from stock import MANAGER, STOCK, knows, knows_all
+from stock import AISLES, MANAGER, knows, knows_all
 
 
 def main() -> None:
@@ -15,7 +15,8 @@ def main() -> None:
         print(Runner.run_sync(alone, sys.argv[2]).final_output)
         return
     desks = [
-        Agent(name=name, instructions=knows(name)).as_tool(f"ask_{name}", f"Ask the {name} desk.") for name in STOCK
+        Agent(name=name, instructions=knows(name)).as_tool(f"ask_{name}", f"Ask the {name} desk.")
+        for name in AISLES
     ]
     manager = Agent(name="front", instructions=MANAGER, tools=desks)
     print(Runner.run_sync(manager, sys.argv[1], max_turns=4).final_output)

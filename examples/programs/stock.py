@@ -1,24 +1,23 @@
-"""What the help desk's departments know: what they sell, and on which shelf it lies."""
+"""What a help desk knows: its departments, what each of them has, and the aisle that it is in."""
 
-STOCK = {
-    "garden": {"rake": "A1", "hose": "A2", "spade": "A3", "seeds": "A4"},
-    "kitchen": {"pan": "B1", "knife": "B2", "kettle": "B3", "plate": "B4"},
-    "paint": {"brush": "C1", "roller": "C2", "varnish": "C3", "primer": "C4"},
-    "tools": {"hammer": "D1", "saw": "D2", "drill": "D3", "screws": "D4"},
+AISLES = {"garden": "A1", "kitchen": "B2", "paint": "C3", "tools": "D4"}
+ITEMS = {
+    "garden": ("rake", "hose", "spade", "seeds"),
+    "kitchen": ("pan", "knife", "kettle", "plate"),
+    "paint": ("brush", "roller", "varnish", "primer"),
+    "tools": ("hammer", "saw", "drill", "screws"),
 }
+"""Nobody is told this: which department has what is to be learned."""
+
+FRONT = "Front desk: hand over to the right desk."
+MANAGER = "Front desk: ask the right desk, then repeat its answer."
 
 
 def knows(department: str) -> str:
     """What an agent of a department is told."""
-    shelves = ", ".join(f"{item} {shelf}" for item, shelf in STOCK[department].items())
-    return f"You are the {department} desk. Shelves: {shelves}. Answer with the shelf alone."
+    return f"Desk of {department}: say your aisle, {AISLES[department]}."
 
 
 def knows_all() -> str:
     """What a single agent is told, who has no colleagues."""
-    shelves = ", ".join(f"{item} {shelf}" for each in STOCK.values() for item, shelf in each.items())
-    return f"You are the desk for everything. Shelves: {shelves}. Answer with the shelf alone."
-
-
-TRIAGE = "You are the front desk. Hand over to the desk that has what is asked for."
-MANAGER = "You are the front desk. Ask the desk that has what is asked for, and repeat its answer."
+    return f"All desks: say the aisle: {', '.join(f'{name} {aisle}' for name, aisle in AISLES.items())}."

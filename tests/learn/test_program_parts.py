@@ -16,7 +16,12 @@ from baton.serve.exchange import Posted
 from baton.tasks.task import Instance
 
 INSTANCE = Instance(
-    task="jsonl", split="test", seed=9, prompt="how many {bees}?", gold="3", data={"bees": "42 {seed}", "n": [1, 2]}
+    task="jsonl",
+    split="test",
+    seed=9,
+    prompt="how many {bees}?",
+    gold="3",
+    data={"bees": "42 {seed}", "n": [1, 2]},
 )
 
 
@@ -64,7 +69,10 @@ def test_a_wrapping_command_is_told_the_variables() -> None:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"command": ("python", "x.py", "{qestion}")}, "program.command has {qestion}.*Did you mean 'question'"),
+        (
+            {"command": ("python", "x.py", "{qestion}")},
+            "program.command has {qestion}.*Did you mean 'question'",
+        ),
         ({"stdin": "{nothing_like}"}, "program.stdin has {nothing_like}"),
         ({"command": ("no-such-program",)}, "no program 'no-such-program'"),
         ({"command": ("python", "gone.py")}, "no file 'gone.py'"),

@@ -86,8 +86,16 @@ def test_answers_are_compared(tmp_path: Path, compare: Any, gold: Any, answer: s
         ("", {}, "has no lines"),
         ("{]\n", {}, "line 1 .* is no JSON"),
         ('{"question": 1, "answer": 2}\n[3]\n', {}, "line 2 .* is a list; expected a JSON object"),
-        ('{"qestion": 1, "answer": 2}\n', {}, "no field 'question', which is to be its prompt. Did you mean 'qestion'"),
-        ('{"question": 1, "answer": 2, "s": "dev"}\n', {"split": "s"}, "line 1 .* says s = 'dev'; expected \"train\""),
+        (
+            '{"qestion": 1, "answer": 2}\n',
+            {},
+            "no field 'question', which is to be its prompt. Did you mean 'qestion'",
+        ),
+        (
+            '{"question": 1, "answer": 2, "s": "dev"}\n',
+            {"split": "s"},
+            "line 1 .* says s = 'dev'; expected \"train\"",
+        ),
     ],
 )
 def test_a_wrong_file_is_said(tmp_path: Path, text: str, settings: dict[str, Any], said: str) -> None:
@@ -97,7 +105,7 @@ def test_a_wrong_file_is_said(tmp_path: Path, text: str, settings: dict[str, Any
 
 
 def test_without_a_file_and_without_lines_of_a_split(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="task.settings.file"):
+    with pytest.raises(UsageError, match=r"task\.settings\.file"):
         make_task("jsonl")
     with pytest.raises(UsageError, match="cannot read"):
         make_task("jsonl", file=str(tmp_path / "none"))

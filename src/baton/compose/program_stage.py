@@ -51,7 +51,7 @@ def make_program_stage(recipe: Recipe, part: ProgramPart, *, task: Task | None =
 
 
 def _no_script(name: str) -> Engine:
-    raise UsageError(f"a program has no scripted play {name!r}. Write program.script = \"module:function\".")
+    raise UsageError(f'a program has no scripted play {name!r}. Write program.script = "module:function".')
 
 
 def check_without_forks(recipe: Recipe, rules: tuple[Rule, ...]) -> None:
@@ -61,7 +61,7 @@ def check_without_forks(recipe: Recipe, rules: tuple[Rule, ...]) -> None:
         if _FORKS & find(part.estimator).needs:
             raise UsageError(
                 f"estimator {part.estimator} runs rollouts again from their middle, and training cannot do that with "
-                f'a program. Take one that compares rollouts, such as group or gae (baton credit --list). {how}'
+                f"a program. Take one that compares rollouts, such as group or gae (baton credit --list). {how}"
             )
     for rule in flat(rules):
         if rule.needs & {"without", "shapley", "solo"}:

@@ -100,8 +100,8 @@ def make_trainer(
 def starts_of(recipe: Recipe, stage: Stage, progress: Progress | None) -> tuple[Load, Adapt]:
     """How policies and their adapters get their first weights."""
     if recipe.program is not None:
-        from baton.learn.program.start import program_adapters, program_models
         from baton.learn.program.stage import ProgramStage
+        from baton.learn.program.start import program_adapters, program_models
 
         assert isinstance(stage, ProgramStage)
         return program_models(recipe, stage, progress), program_adapters(recipe, stage, progress)

@@ -431,7 +431,11 @@ def _placed(recipe: Recipe, part: ProgramPart, where: str) -> Recipe:
     """With the program's folder and its file of instances as whole paths, so that a run goes on from anywhere."""
     part = placed(part, where)
     task, folder = recipe.task, Path(part.folder or ".")
-    if task.name == "jsonl" and isinstance(file := task.settings.get("file"), str) and (folder / file).is_file():
+    if (
+        task.name == "jsonl"
+        and isinstance(file := task.settings.get("file"), str)
+        and (folder / file).is_file()
+    ):
         task = structs.replace(task, settings={**task.settings, "file": str(folder / file)})
     return structs.replace(recipe, program=part, task=task)
 

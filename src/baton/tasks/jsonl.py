@@ -46,7 +46,9 @@ class JsonlTask(Task):
         compare: Comparison = "plain",
     ) -> None:
         if not file:
-            raise UsageError('task jsonl reads problems from a file of JSON lines: set task.settings.file = "FILE.jsonl".')
+            raise UsageError(
+                'task jsonl reads problems from a file of JSON lines: set task.settings.file = "FILE.jsonl".'
+            )
         self.path = Path(file)
         self.prompt, self.gold, self.compare = prompt, gold, compare
         self.split_field, self.test_share = split, test_share
@@ -124,7 +126,9 @@ def _read(path: Path) -> list[dict[str, Any]]:
         lines = path.read_text("utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
-        raise UsageError(f"cannot read {str(path)!r}: {why}. Give a file of JSON lines: task.settings.file") from None
+        raise UsageError(
+            f"cannot read {str(path)!r}: {why}. Give a file of JSON lines: task.settings.file"
+        ) from None
     rows: list[dict[str, Any]] = []
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -149,7 +153,9 @@ def _alike(answer: str, right: Any, compare: Comparison) -> bool:
         return plain(gold) in plain(answer)
     if compare == "number":
         try:
-            return abs(float(answer.replace(",", "")) - float(gold.replace(",", ""))) <= 1e-9 * max(1.0, abs(float(gold)))
+            return abs(float(answer.replace(",", "")) - float(gold.replace(",", ""))) <= 1e-9 * max(
+                1.0, abs(float(gold))
+            )
         except ValueError:
             return False
     return plain(answer) == plain(gold)

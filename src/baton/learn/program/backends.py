@@ -41,7 +41,9 @@ class ProgramPrompts:
 
     def __init__(self, part: ProgramPart, tokenizer: Any) -> None:
         """`tokenizer` None: there is none yet, and only texts are asked for."""
-        self._prompts = None if tokenizer is None else TemplatePrompts(tokenizer, policy="", parser=_parser(part))
+        self._prompts = (
+            None if tokenizer is None else TemplatePrompts(tokenizer, policy="", parser=_parser(part))
+        )
         template = None if tokenizer is None else tokenizer.chat_template
         self._parser = _parser(part) or parser_of(template)
 

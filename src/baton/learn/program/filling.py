@@ -97,7 +97,9 @@ def check_command(part: ProgramPart, instance: Instance) -> None:
                     f"program.{setting} has {{{name}}}, and an instance has no such field. {nearest(name, known)}"
                 )
     if not part.command:
-        raise UsageError('program.command is empty. Write what you would type: ["python", "my_agent.py", "{question}"].')
+        raise UsageError(
+            'program.command is empty. Write what you would type: ["python", "my_agent.py", "{question}"].'
+        )
     for command in filter(None, ((*part.wrap, *part.command), part.alone)):
         _check_there(command, part)
 
@@ -110,7 +112,10 @@ def _check_there(command: Sequence[str], part: ProgramPart) -> None:
             "--set 'program.command=[\"/path/to/program\", ...]'"
         )
     for script in command[1:2]:
-        if script.endswith((".py", ".js", ".mjs", ".sh", ".ts")) and not Path(_word(script, part, {})).is_file():
+        if (
+            script.endswith((".py", ".js", ".mjs", ".sh", ".ts"))
+            and not Path(_word(script, part, {})).is_file()
+        ):
             raise UsageError(
                 f"there is no file {script!r} in {part.folder}, where the program's files are looked for. "
                 "Set program.folder, or give its whole path."

@@ -196,7 +196,8 @@ class _Preloaded:
 
     def close(self) -> None:
         """Its runs end with it."""
-        assert self._process.stdin is not None and self._process.stdout is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.close()
         try:
             self._process.wait(5)
@@ -218,4 +219,3 @@ def check_preload(part: ProgramPart) -> None:
         )
     if sys.platform == "win32":
         raise UsageError("program.preload needs fork, which this system has not. Leave it out.")
-

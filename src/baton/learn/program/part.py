@@ -22,7 +22,7 @@ class ProgramPart(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     command: tuple[str, ...]
     """What one would type, word by word. A word that is a file's name in `folder` becomes its whole path."""
     alone: tuple[str, ...] = ()
-    """The command of a single agent for the same instances, to compare with at equal tokens; empty: none is measured."""
+    """The command of a single agent for the same instances, to compare with at equal tokens; empty: none is."""
     folder: str | None = None
     """Where the command's files are; None: the recipe's folder, or where `baton train` is typed."""
     stdin: str | None = None

@@ -10,12 +10,13 @@ import json
 import os
 import socket
 import sys
+from pathlib import Path
 
 
 def main() -> int:
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     server.connect(sys.argv[1])
-    told = json.dumps({"argv": sys.argv[2:], "env": dict(os.environ), "cwd": os.getcwd()}) + "\n"
+    told = json.dumps({"argv": sys.argv[2:], "env": dict(os.environ), "cwd": str(Path.cwd())}) + "\n"
     streams = array.array("i", [0, 1, 2])
     data = told.encode("utf-8", "surrogateescape")
     sent = server.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, streams)])

@@ -8,6 +8,7 @@ standard input ends, everything does.
 """
 
 import array
+import contextlib
 import importlib
 import json
 import os
@@ -16,6 +17,7 @@ import selectors
 import signal
 import socket
 import sys
+from pathlib import Path
 
 _LONGEST = 1 << 22
 
@@ -71,10 +73,8 @@ def _reap(runs: dict, look: selectors.BaseSelector) -> None:
         client = runs.pop(pid, None)
         if client is not None:
             look.unregister(client)
-            try:
+            with contextlib.suppress(OSError):
                 client.sendall(str(os.waitstatus_to_exitcode(status)).encode())
-            except OSError:
-                pass
             client.close()
 
 
@@ -139,9 +139,9 @@ def _become(told: dict, fds: array.array, client: socket.socket, ours: tuple) ->
     for number, fd in enumerate(fds):
         os.dup2(fd, number)
         os.close(fd)
-    sys.stdin, sys.stdout, sys.stderr = (
-        open(0, closefd=False), open(1, "w", closefd=False), open(2, "w", buffering=1, closefd=False),
-    )  # fmt: skip
+    sys.stdin = os.fdopen(0, closefd=False)
+    sys.stdout = os.fdopen(1, "w", closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
     os.chdir(told["cwd"])
     os.environ.clear()
     os.environ.update(told["env"])
@@ -149,24 +149,20 @@ def _become(told: dict, fds: array.array, client: socket.socket, ours: tuple) ->
         if name in sys.modules:
             sys.modules[name].seed()
     sys.argv = told["argv"]
-    sys.path[0] = os.path.dirname(os.path.abspath(told["argv"][0]))
+    sys.path[0] = str(Path(told["argv"][0]).absolute().parent)
     runpy.run_path(told["argv"][0], run_name="__main__")
 
 
 def _kill(pid: int) -> None:
-    try:
+    with contextlib.suppress(OSError):
         os.killpg(pid, signal.SIGKILL)
-    except OSError:
-        pass
 
 
 def _end_all(runs: dict, path: str) -> None:
     for pid in runs:
         _kill(pid)
-    try:
-        os.unlink(path)
-    except OSError:
-        pass
+    with contextlib.suppress(OSError):
+        Path(path).unlink()
     os._exit(0)
 
 

@@ -136,7 +136,9 @@ def rewarding(part: ProgramPart, verify: Callable[[Instance], Verify]) -> Reward
                 f"{result.session}. It is given a ProgramResult and returns a number."
             ) from error
         if not math.isfinite(value):
-            raise UsageError(f"the reward function {part.reward} returned {value} on session {result.session}.")
+            raise UsageError(
+                f"the reward function {part.reward} returned {value} on session {result.session}."
+            )
         return value
 
     return by_function

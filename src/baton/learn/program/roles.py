@@ -66,7 +66,9 @@ class NobodyBackend:
     name = "nobody"
 
     async def reply(self, ask: Ask, *, key: str, growth: GrownAsk | None) -> Reply:  # noqa: ARG002 (to everybody)
-        raise Unanswerable("this endpoint answers the rollouts of a training run, each under its own session.")
+        raise Unanswerable(
+            "this endpoint answers the rollouts of a training run, each under its own session."
+        )
 
     async def close(self) -> None:
         """There is nothing to let go of."""

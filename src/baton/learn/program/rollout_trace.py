@@ -22,8 +22,8 @@ from baton.serve.journal import SpansLine
 from baton.serve.session_trace import session_trace
 from baton.trace.graph.lineage import Lineage
 from baton.trace.outcome import TASK_CHANNEL, cut_off, final_event
-from baton.trace.records import Call, Edge, Event, Payload, Reward
 from baton.trace.recorder import Recorder
+from baton.trace.records import Call, Edge, Event, Payload, Reward
 from baton.trace.trace import Trace
 
 
@@ -98,7 +98,9 @@ def _tokens_said(exchange: Exchange) -> list[tuple[bytes, bytes]]:
     if reply is None or reply.prompt_ids is None:
         return []
     prompt = reply.prompt_ids.tobytes()
-    return [(prompt, each.completion_ids.tobytes()) for each in reply.choices if each.completion_ids is not None]
+    return [
+        (prompt, each.completion_ids.tobytes()) for each in reply.choices if each.completion_ids is not None
+    ]
 
 
 def _ended(trace: Trace, result: ProgramResult) -> Trace:
@@ -138,6 +140,7 @@ def _nothing(part: ProgramPart, result: ProgramResult) -> Trace:
     if result.ending != "cut":
         return trace
     events = tuple(
-        structs.replace(event, status="forced") if event.decision == "stop" else event for event in trace.events
+        structs.replace(event, status="forced") if event.decision == "stop" else event
+        for event in trace.events
     )
     return structs.replace(trace, events=events)

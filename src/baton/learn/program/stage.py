@@ -205,7 +205,12 @@ def _end(result: ProgramResult, reward: float | None, *, over: bool) -> Posted:
     """What is said of a session in the end; `over`: it ended already, at a limit."""
     status: Literal["ok", "failed", "cut"] = "ok" if result.ending in ("ok", "empty") else result.ending
     return Posted(
-        session=result.session, ended=not over, status=status, answer=result.answer, reward=reward, at=time.time()
+        session=result.session,
+        ended=not over,
+        status=status,
+        answer=result.answer,
+        reward=reward,
+        at=time.time(),
     )
 
 
