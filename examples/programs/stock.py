@@ -2,10 +2,10 @@
 
 AISLES = {"garden": "A1", "kitchen": "B2", "paint": "C3", "tools": "D4"}
 ITEMS = {
-    "garden": ("rake", "hose", "spade", "seeds"),
-    "kitchen": ("pan", "knife", "kettle", "plate"),
-    "paint": ("brush", "roller", "varnish", "primer"),
-    "tools": ("hammer", "saw", "drill", "screws"),
+    "garden": ("rake", "seeds"),
+    "kitchen": ("kettle", "plate"),
+    "paint": ("brush", "varnish"),
+    "tools": ("hammer", "drill"),
 }
 """Nobody is told this: which department has what is to be learned."""
 

@@ -101,16 +101,18 @@ async def run_program(
     timeout_s: float | None = None,
     stdin: Stdin = None,
     passing_on: bool = False,
+    last_output: bool = False,
     cut_when: Callable[[], str | None] | None = None,
 ) -> ProgramRun:
     """Run a command as a session. `cut_when` is asked now and then, and ends it by saying why.
 
-    `stdin` None: it reads nothing. `passing_on`: its output is also this process's.
+    `stdin` None: it reads nothing. `passing_on`: its output is also this process's. `last_output`: of too much output
+    the end is kept and not the beginning.
     """
     begun = time.monotonic()
     process = await _started(command, program_environment(address, session, env=env, base=base), cwd, stdin)
     out, err = (
-        _Output(KEPT_BYTES, 1 if passing_on else None),
+        _Output(KEPT_BYTES, 1 if passing_on else None, tail=last_output),
         _Output(TAIL_BYTES, 2 if passing_on else None, tail=True),
     )
     assert process.stdout is not None

@@ -135,6 +135,7 @@ class ProgramHouse:
             cwd=work,
             timeout_s=self.part.timeout_s,
             stdin=filled.stdin,
+            last_output=True,
             cut_when=lambda: _limit_reached(session),
         )
 
