@@ -113,7 +113,6 @@ def test_rewards_answers_and_ends_stand_on_the_traces(played: tuple[ProgramStage
         assert cut_off(trace) == (manner in ("hangs", "asks"))
         assert trace.header.meta["train"]["split"] == "train"
     assert answer_of(traces["well"]) == "north"
-    assert {call.role for call in traces["well"].calls} == {"agent", "goer"}
 
 
 def test_a_journal_has_every_call_and_goes_when_its_trace_is_kept(
@@ -146,10 +145,10 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, list[
 
 
 def test_ids_and_logprobs_are_those_of_the_weights(drawn: tuple[Any, list[Trace]]) -> None:
-    """By a plain forward pass over the whole row, at the temperature that the recipe gives and no cut of the program's."""
+    """By a plain forward pass over the whole row, at the recipe's temperature and without the program's cuts."""
     (_, engine, _), traces = drawn
     for trace in traces:
-        assert len(trace.calls) == 2
+        assert [call.role for call in trace.calls] == ["agent", "goer"]
         ones = {call.id: Floats([1.0] * len(call.completion_ids or ())) for call in trace.calls}
         for row, call in zip(rows_of(trace, ones), trace.calls, strict=True):
             assert call.sampling is not None
@@ -169,14 +168,28 @@ def test_the_same_episode_draws_the_same(drawn: tuple[Any, list[Trace]]) -> None
         assert [call.sampling for call in one.calls] == [call.sampling for call in other.calls]
 
 
+def value(seen: Any, call: Any = None) -> Any:
+    """A critic that is asked for a situation, or for every token of a call."""
+    return 0.1 * (seen.num_events % 3) if call is None else [0.1 * n for n in range(len(call.completion_ids))]
+
+
 GIVEN: dict[str, Any] = {
-    "value": lambda prefix: 0.25,
+    "value": value,
     "q": lambda prefix, option: 0.5,
     "in_scope": lambda trace, agent: True,
     "stops": lambda event: (),
     "complete": lambda traces: list(traces),
 }
 """What a run gives estimators that ask for it."""
+NOTHING_HERE = {
+    "critical-steps": "the longest chain of work is the whole rollout here",
+    "maporl": "nobody debates in rounds",
+    "qmix": "no critic of single agents is given",
+    "reinforce-cost": "a spawn's cost, and nobody is spawned",
+    "spawn-doubly-robust": "nobody is spawned",
+    "tool-group": "no tool but the one that hands over",
+}
+"""Estimator -> why it has nothing to say of these rollouts; it runs all the same."""
 WITHOUT_FORKS = sorted(
     name for name in ESTIMATORS if not {"runtime", "counterfactuals", "options"} & find(name).needs
 )
@@ -193,10 +206,9 @@ def test_credit_without_forks_works_on_what_was_inferred(name: str, drawn: tuple
     recipe = parse(f'about = "x"\ntask = {{name = "jsonl"}}\n[[credit]]\nestimator = "{name}"\n')
     crediting = Crediting(recipe, {**GIVEN, "reward": team_return})
     credited = asyncio.run(crediting.credit([earning[:3], earning[3:]], lambda: None))  # type: ignore[arg-type, return-value]
-    assert any(trace.credits for trace in credited.traces), "nobody has credit"
     found = [value for trace in credited.traces for each in advantages(trace).values() for value in each]
     assert all(map(math.isfinite, found))
-    assert any(found)
+    assert any(found) != (name in NOTHING_HERE)
 
 
 def test_estimators_with_forks_are_refused() -> None:
@@ -217,7 +229,7 @@ def test_a_program_that_never_runs_is_shown_with_what_it_said(tmp_path: Path) ->
     stage = stage_of(tmp_path, ("fails",))
     engines: Any = {"agent": ScriptedBackend(says)}
     with pytest.raises(
-        UsageError, match="before it asked for anything(.|\n)*no such bird(.|\n)*Try it by hand"
+        UsageError, match=r"before it asked for anything(.|\n)*no such bird(.|\n)*Try it by hand"
     ):
         asyncio.run(stage.play(engines, episodes(stage, 1)))
     with pytest.raises(Unanswered, match="none of 2 programs asked for anything"):

@@ -40,7 +40,6 @@ def main(manner: str) -> int:
     first = ask("You lead.", f"Which way, {manner}?", ("go_north", "go_south"))
     if manner == "hangs":
         subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])  # in its group
-        open("child.txt", "w").write("there")
         time.sleep(60)
     if manner == "floods":
         for _ in range(3000):

@@ -10,7 +10,7 @@ from typing import Any
 from baton.errors import UsageError, nearest
 from baton.serve.tool_parsers.hermes import HermesTools
 from baton.serve.tool_parsers.json import JsonTools
-from baton.serve.tool_parsers.lines import LineTools
+from baton.serve.tool_parsers.lines import BareTools, LineTools
 from baton.serve.tool_parsers.llama import LlamaTools
 from baton.serve.tool_parsers.mistral import MistralTools
 from baton.serve.tool_parsers.tool_form import ToolParser
@@ -25,9 +25,10 @@ PARSERS: dict[str, ToolParser] = {
     "xml": XmlTools(),
     "json": JsonTools(),
     "lines": LineTools(),
+    "bare": BareTools(),
 }
 """By name; `hermes` is also that of Qwen 2.5 and 3, `xml` that of Qwen Coder, `json` for templates that show tools in a
-form of their own, `lines` for models that know none."""
+form of their own, `lines` for models that know none, `bare` for those that are trained to use tools without being told of them."""
 
 _SHOWN = (
     ("<function=", "xml"),

@@ -48,6 +48,19 @@ class LineTools:
         return "\n".join(f"call {use.name} {_one_line(use.arguments)}".rstrip() for use in uses)
 
 
+class BareTools(LineTools):
+    """The same, and the prompt says nothing of tools: for the smallest models, that are trained to use them.
+
+    A list of tools is the longest part of a small program's prompt, and the same in every one; a model that learns from
+    rewards learns their names sooner than it learns to read the list.
+    """
+
+    name = "bare"
+
+    def offer(self, tools: Sequence[ToolOffer]) -> str:  # noqa: ARG002  # the protocol's
+        return ""
+
+
 def _arguments(rest: str, tool: ToolOffer) -> str | None:
     """What a line gives the tool, as JSON; None: it makes no sense for it."""
     properties = tool.parameters.get("properties")
