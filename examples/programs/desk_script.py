@@ -14,7 +14,6 @@ from stock import AISLES, ITEMS
 
 from baton.serve.exchange import Ask, ToolAsk, Utterance
 
-
 KNOWS = 0.4
 """How often the play knows the right desk; otherwise it takes any."""
 

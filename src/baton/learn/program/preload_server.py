@@ -7,6 +7,8 @@ fork becomes that program. When the client goes, however it goes, its run is kil
 standard input ends, everything does.
 """
 
+from __future__ import annotations
+
 import array
 import contextlib
 import importlib
@@ -18,6 +20,7 @@ import signal
 import socket
 import sys
 from pathlib import Path
+from typing import Any
 
 _LONGEST = 1 << 22
 
@@ -61,7 +64,7 @@ def main() -> None:
                 client.close()
 
 
-def _reap(runs: dict, look: selectors.BaseSelector) -> None:
+def _reap(runs: dict[int, socket.socket], look: selectors.BaseSelector) -> None:
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -78,7 +81,7 @@ def _reap(runs: dict, look: selectors.BaseSelector) -> None:
             client.close()
 
 
-def _begun(client: socket.socket, ours: tuple) -> int:
+def _begun(client: socket.socket, ours: tuple[Any, ...]) -> int:
     """Fork; the id of the process, 0 where the client asked for nothing."""
     fds = array.array("i")
     data, ancillary, _, _ = client.recvmsg(_LONGEST, socket.CMSG_LEN(3 * fds.itemsize))
@@ -123,10 +126,11 @@ def _begun(client: socket.socket, ours: tuple) -> int:
         except BaseException:
             code = code or 1
         os._exit(code & 0xFF)
-    return 0
 
 
-def _become(told: dict, fds: array.array, client: socket.socket, ours: tuple) -> None:
+def _become(
+    told: dict[str, Any], fds: array.array[int], client: socket.socket, ours: tuple[Any, ...]
+) -> None:
     server, look, woken, wakes = ours
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -158,7 +162,7 @@ def _kill(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
-def _end_all(runs: dict, path: str) -> None:
+def _end_all(runs: dict[int, socket.socket], path: str) -> None:
     for pid in runs:
         _kill(pid)
     with contextlib.suppress(OSError):

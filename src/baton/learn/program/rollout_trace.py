@@ -106,8 +106,12 @@ def _tokens_said(exchange: Exchange) -> list[tuple[bytes, bytes]]:
 def _ended(trace: Trace, result: ProgramResult) -> Trace:
     """The trace with its end, where the session's own does not say how it came about."""
     cut = result.ending == "cut"
-    if cut_off(trace) if cut else final_event(trace) is not None:
+    final = final_event(trace)
+    if cut_off(trace) if cut else final is not None:
         return trace
+    if final is not None:  # what looked like its last word was only the last one that it had time for
+        events = tuple(structs.replace(e, status="forced") if e is final else e for e in trace.events)
+        return structs.replace(trace, events=events)
     root = Lineage.of(trace).root or trace.events[0].agent
     last = trace.events[-1]
     mine = next((event for event in reversed(trace.events) if event.agent == root), last)

@@ -203,7 +203,7 @@ class ProgramStage(Stage, frozen=True, kw_only=True):
 
 def _end(result: ProgramResult, reward: float | None, *, over: bool) -> Posted:
     """What is said of a session in the end; `over`: it ended already, at a limit."""
-    status: Literal["ok", "failed", "cut"] = "ok" if result.ending in ("ok", "empty") else result.ending
+    status: Literal["ok", "failed", "cut"] = "ok" if result.ending == "empty" else result.ending
     return Posted(
         session=result.session,
         ended=not over,

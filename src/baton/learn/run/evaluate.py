@@ -215,8 +215,8 @@ def alone_at_tokens(
 
 def _by_itself(stage: Stage) -> Stage:
     """The same task, and the root alone."""
-    if (own := stage.alone()) is not None:
-        return own
+    if (given := stage.alone()) is not None:
+        return given
     topology = stage.topology
     root = next(role for role in topology.roles if role.name == topology.root)
     if topology.root in topology.programs:
