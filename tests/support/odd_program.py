@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from pathlib import Path
 
 
 def ask(system: str, text: str, tools: tuple[str, ...] = ()) -> dict:
@@ -39,7 +40,9 @@ def main(manner: str) -> int:
         raise ValueError("no such bird: ☃")
     first = ask("You lead.", f"Which way, {manner}?", ("go_north", "go_south"))
     if manner == "hangs":
-        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])  # in its group
+        subprocess.Popen(
+            [sys.executable, "-c", "import time; time.sleep(60)", str(Path.cwd())]
+        )  # in its group
         time.sleep(60)
     if manner == "floods":
         for _ in range(3000):

@@ -409,6 +409,8 @@ class Trainer:
         return report, norm
 
     def _rows(self, trace: Trace, group: RolloutGroup) -> list[Row]:
+        if not trace.calls:  # a program may have asked for nothing
+            return []
         learning = {role for name in self._learners() for role in self.policies[name].roles}
         names = {call.id for call in trace.calls if call.role in learning}
         found = advantages(trace, decision_only=self.recipe.train.decision_only)
