@@ -28,7 +28,8 @@ PARSERS: dict[str, ToolParser] = {
     "bare": BareTools(),
 }
 """By name; `hermes` is also that of Qwen 2.5 and 3, `xml` that of Qwen Coder, `json` for templates that show tools in a
-form of their own, `lines` for models that know none, `bare` for those that are trained to use tools without being told of them."""
+form of their own, `lines` for models that know none, `bare` for those that are trained to
+use tools without being told of them."""
 
 _SHOWN = (
     ("<function=", "xml"),
