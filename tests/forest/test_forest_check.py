@@ -32,12 +32,14 @@ def test_an_honest_model_passes(model: Any) -> None:
 def test_a_dropped_mask_is_caught_before_the_first_step(
     monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
 ) -> None:
-    def causal_only(self: PartsPass, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+    def causal_only(
+        self: PartsPass, q: Tensor, k: Tensor, v: Tensor, scale: float, at: Tensor | None = None
+    ) -> Tensor:
         q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
         out = torch.nn.functional.scaled_dot_product_attention(
             q, k, v, is_causal=True, scale=scale, enable_gqa=True
         )
-        return out[0].transpose(0, 1)
+        return out[0].transpose(0, 1) if at is None else out[0].transpose(0, 1)[at]
 
     monkeypatch.setattr(PartsPass, "attend", causal_only)
     model = tiny_model().to(dtype)

@@ -11,14 +11,16 @@ plausible.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers import AttentionInterface
+from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 from baton.errors import BatonError, UsageError
 from baton.forest.attention.cuda import CudaPass
@@ -38,8 +40,8 @@ FUSED = {"cuda"}
 class ForestPass(Protocol):
     """One forward and backward over a layout. N tokens, H heads, K key-value heads, D their size."""
 
-    def attend(self, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, scale: float) -> Tensor:
-        """The attention output, N x H x D."""
+    def attend(self, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, scale: float, *at: Tensor) -> Tensor:
+        """The attention output, N x H x D; on a CPU, if asked, of some tokens alone."""
         ...
 
 
@@ -94,8 +96,13 @@ def tree_attention(model: Any, current: ForestPass) -> Iterator[None]:
         config._attn_implementation = before
 
 
-def hidden_states(model: Any, layout: Layout, *, num_edges: int = 0) -> Tensor:
-    """N x width, inside `tree_attention`. `num_edges`: of how many logits will be made, which need room too."""
+def hidden_states(
+    model: Any, layout: Layout, *, num_edges: int = 0, at: NDArray[np.int64] | None = None
+) -> Tensor:
+    """N x width, inside `tree_attention`. `num_edges`: of how many logits will be made, which need room too.
+
+    `at`: of these tokens alone, in rising order.
+    """
     device = model.device
     both = np.stack((layout.ids, layout.depth)).astype(np.int64)
     if device.type in FUSED and llama.is_llama(model):
@@ -111,11 +118,14 @@ def hidden_states(model: Any, layout: Layout, *, num_edges: int = 0) -> Tensor:
             ):
                 with suppress(llama.NotPlain):
                     if (found := recorded.hidden_states(model, layout)) is not None:
-                        return found
+                        return found if at is None else found.index_select(0, torch.from_numpy(at).to(device))
         ids, positions = torch.from_numpy(both).to(device)
         with suppress(llama.NotPlain):
-            return llama.hidden_states(model, current, ids, positions, kept=kept)
+            hidden = llama.hidden_states(model, current, ids, positions, kept=kept)
+            return hidden if at is None else hidden.index_select(0, torch.from_numpy(at).to(device))
     ids, positions = torch.from_numpy(both).to(device)
+    if device.type == "cpu" and at is not None and _is_bare(model):
+        return _hidden_at(model, ids, positions, torch.from_numpy(at))
     out = model.get_decoder()(
         input_ids=ids[None],
         position_ids=positions[None],
@@ -124,6 +134,44 @@ def hidden_states(model: Any, layout: Layout, *, num_edges: int = 0) -> Tensor:
         use_cache=False,
     )
     hidden: Tensor = out.last_hidden_state[0]
+    return hidden if at is None else hidden.index_select(0, torch.from_numpy(at).to(device))
+
+
+def _is_bare(model: Any) -> bool:
+    """A Llama whose layers are nothing but their parts, so that these may be called one by one."""
+    decoder = getattr(model, "base", model).get_decoder()
+    if not llama.is_llama(model) or (decoder.gradient_checkpointing and decoder.training):
+        return False
+    every = [module for layer in decoder.layers for module in (layer, layer.self_attn, layer.mlp)]
+    return not any(
+        each._forward_hooks or each._forward_pre_hooks or "forward" in each.__dict__ for each in every
+    )
+
+
+def _hidden_at(model: Any, ids: Tensor, positions: Tensor, at: Tensor) -> Tensor:
+    """As the model's own layers compute it; the last of them only for the tokens that are asked for."""
+    base = getattr(model, "base", model)
+    decoder = base.get_decoder()
+    current = _running[id(model.get_decoder().config)]
+    with getattr(model, "computing", nullcontext)():
+        x = decoder.embed_tokens(ids)
+        rotation = decoder.rotary_emb(x[None], position_ids=positions[None])
+        for layer in decoder.layers:
+            attention = layer.self_attn
+            h = layer.input_layernorm(x)
+            q, k, v = (
+                project(h).view(1, len(ids), -1, attention.head_dim).transpose(1, 2)
+                for project in (attention.q_proj, attention.k_proj, attention.v_proj)
+            )
+            q, k = apply_rotary_pos_emb(q, k, *rotation)
+            given = *(each[0].transpose(0, 1) for each in (q, k, v)), attention.scaling
+            if layer is decoder.layers[-1]:
+                x, h = x.index_select(0, at), current.attend(*given, at)
+            else:
+                h = current.attend(*given)
+            x = x + attention.o_proj(h.flatten(1))
+            x = x + layer.mlp(layer.post_attention_layernorm(x))
+        hidden: Tensor = decoder.norm(x)
     return hidden
 
 
@@ -158,18 +206,21 @@ def edge_logprobs(
     Backward belongs into the same `tree_attention` as this call, so it is entered by the caller.
     """
     head = model.get_output_embeddings()
+    source: NDArray[np.integer[Any]] = batch.layout.parent[batch.edge]
     if hidden is None:
-        hidden = hidden_states(model, layout, num_edges=len(batch.edge))
+        at = None
+        if model.device.type == "cpu":  # what nobody reads is not computed
+            at, source = np.unique(source.astype(np.int64), return_inverse=True)
+        hidden = hidden_states(model, layout, num_edges=len(batch.edge), at=at)
     device = hidden.device
-    both = np.stack((batch.layout.parent[batch.edge], batch.layout.ids[batch.edge])).astype(np.int64)
-    edges = torch.from_numpy(both)
+    edges = torch.from_numpy(np.stack((source, batch.layout.ids[batch.edge])).astype(np.int64))
     if device.type == "cuda":
         edges = edges.pin_memory()  # does not wait for the layers
-    source, target = edges.to(device, non_blocking=True)
+    where, target = edges.to(device, non_blocking=True)
     temperature = None
     if (batch.temperature != 1).any():
         temperature = torch.from_numpy(batch.temperature).to(device)
-    return project(head, hidden.index_select(0, source), target, temperature, entropy=entropy)
+    return project(head, hidden.index_select(0, where), target, temperature, entropy=entropy)
 
 
 def _chunk(
@@ -212,15 +263,16 @@ def check_forest(
     later = sorted(range(len(rows)), key=lambda r: (-int(at[r][-1] - rows[r].places[-1]), len(rows[r].ids)))
     chosen = later[:num_rows]
     current = make_pass(layout, model.dtype, model.device, attention)
+    read = np.unique(np.concatenate([layout.parent[at[r]] for r in chosen]).astype(np.int64))
     with tree_attention(model, current):
-        hidden = hidden_states(model, current.layout)
+        hidden = hidden_states(model, current.layout, at=read)
     worst = 0.0
     for r in chosen:
         row = rows[r]
         ids = torch.from_numpy(row.ids).to(model.device, torch.long)
         own = model.get_decoder()(input_ids=ids[None], use_cache=False).last_hidden_state[0]
         places = torch.from_numpy(row.places).to(model.device, torch.long)
-        source = torch.from_numpy(layout.parent[at[r]].astype(np.int64)).to(model.device)
+        source = torch.from_numpy(np.searchsorted(read, layout.parent[at[r]])).to(model.device)
         worst = max(worst, _apart(hidden[source], own[places - 1]))
         logits = model(input_ids=ids[None], use_cache=False).logits[0][places - 1]
         plain = torch.log_softmax(logits.float() if logits.dtype != torch.float64 else logits, -1)

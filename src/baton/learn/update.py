@@ -145,7 +145,9 @@ class Gradients:
             with torch.no_grad(), tree_attention(self.reference, current):
                 reference, _ = edge_logprobs(self.reference, batch, current.layout)
         with tree_attention(self.model, current):
-            hidden = hidden_states(self.model, current.layout, num_edges=num_edges)
+            hidden = None
+            if self.model.device.type != "cpu":  # there they begin when it is known where they are read
+                hidden = hidden_states(self.model, current.layout, num_edges=num_edges)
             batch = batch or ready()
             new, entropy = edge_logprobs(
                 self.model, batch, current.layout, entropy=bool(self.loss.entropy), hidden=hidden

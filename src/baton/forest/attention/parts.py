@@ -10,13 +10,15 @@ On CUDA (`cuda`) all nodes' own attention is one call with variable lengths, and
 Chains (merged rows) need one call: plain padding-free attention.
 
 On the CPU the kernels are torch's own flash attention and its backward. Nodes of like length attend to themselves in
-one padded rectangle; a node's descendants are one slice, whose query heads fold onto their key head. N tokens, H heads,
-K key-value heads, G = H/K, D size.
+one padded rectangle; a node's descendants are one slice, whose query heads fold onto their key head. A forest of many
+short stretches would spend its time on calls rather than in them, so there blocks of neighbouring tokens attend to
+their whole paths, all blocks in one masked call (`Blocks`). N tokens, H heads, K key-value heads, G = H/K, D size.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -41,6 +43,10 @@ COPIED = 16
 """Copies of each key on average from which on a block mask costs less than making them."""
 ALIKE = 0.8
 """Shortest over longest node of a rectangle."""
+BLOCK = 32
+"""Queries of a block."""
+CALL = 600_000
+"""What a call for one node costs, in products of a query's and a key's number (AMD EPYC, one thread)."""
 
 
 def make_pass(
@@ -74,22 +80,49 @@ def num_levels(layout: Layout) -> int:
 
 
 class PartsPass:
-    """The parts of one layout on the CPU."""
+    """The parts, or the blocks, of one layout on the CPU, by what costs less there."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
-        start, stop, level = layout.node_start, layout.node_stop, layout.node_level
-        below = layout.end[start]
-        self.own = CpuOwn(start, stop)
+        self._every: Blocks | None = None
+
+    @cached_property
+    def own(self) -> CpuOwn:
+        """What every node is to itself."""
+        return CpuOwn(self.layout.node_start, self.layout.node_stop)
+
+    @cached_property
+    def levels(self) -> list[CpuLevel]:
+        """What nodes are to those below them, from the roots down."""
+        start, stop, level = self.layout.node_start, self.layout.node_stop, self.layout.node_level
+        below = self.layout.end[start]
         inner = below > stop
-        self.levels = [
+        return [
             CpuLevel(start[at], stop[at], below[at])
-            for at in (np.flatnonzero(inner & (level == depth)) for depth in range(num_levels(layout)))
+            for at in (np.flatnonzero(inner & (level == depth)) for depth in range(num_levels(self.layout)))
         ]
 
-    def attend(self, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, scale: float) -> Tensor:
-        out: Tensor = _Parts.apply(q_NHD, k_NKD, v_NKD, self, scale)  # type: ignore[no-untyped-call]  # torch's
-        return out
+    def attend(
+        self, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, scale: float, at: Tensor | None = None
+    ) -> Tensor:
+        """N x H x D; `at` (rising): of these tokens alone."""
+        out: Tensor
+        if self._as_blocks(q_NHD.shape[1] * q_NHD.shape[2]):
+            if at is None:
+                self._every = blocks = self._every or Blocks(self.layout)
+            else:
+                q_NHD, blocks = q_NHD.index_select(0, at), Blocks(self.layout, at.numpy())
+            out = _Blocks.apply(q_NHD, k_NKD, v_NKD, blocks, scale)  # type: ignore[no-untyped-call]  # torch's
+            return out
+        out = _Parts.apply(q_NHD, k_NKD, v_NKD, self, scale)  # type: ignore[no-untyped-call]  # torch's
+        return out if at is None else out.index_select(0, at)
+
+    def _as_blocks(self, width: int) -> bool:
+        depth = self.layout.depth
+        first = depth[::BLOCK]
+        blocks = len(first) * BLOCK * (int(first.max()) + BLOCK)
+        calls = np.count_nonzero(self.layout.end[self.layout.node_start] > self.layout.node_stop)
+        return blocks * width < (int(depth.sum()) + len(depth)) * width + int(calls) * CALL
 
 
 class _Parts(torch.autograd.Function):
@@ -223,6 +256,97 @@ class CpuLevel:
             dq.narrow(0, b, c - b).add_(_spread_out(x, c - b))
             dk.narrow(0, a, b - a).add_(y[0].transpose(0, 1))
             dv.narrow(0, a, b - a).add_(z[0].transpose(0, 1))
+
+
+class Blocks:
+    """Blocks of neighbouring tokens, each with the keys that any of them sees, in one rectangle.
+
+    In pre-order everything that a block's tokens see is on the path to the first of them or between it and the last.
+    """
+
+    def __init__(self, layout: Layout, at: NDArray[np.int64] | None = None) -> None:
+        at = np.arange(layout.num_tokens) if at is None else at
+        count = -(-len(at) // BLOCK)
+        self._padded = count * BLOCK
+        token = at[np.minimum(np.arange(self._padded), len(at) - 1)].reshape(count, BLOCK)
+        runs = self._runs(layout, token[:, 0], token[:, -1])
+        sizes = np.stack([stop - start for start, stop in runs], 1)
+        total = sizes.sum(1)
+        keys = np.zeros((count, int(total.max())), np.int64)
+        real = np.arange(keys.shape[1]) < total[:, None]
+        flat = sizes.ravel()
+        starts = np.stack([start for start, _ in runs], 1).ravel()
+        keys[real] = np.arange(flat.sum()) + np.repeat(starts - (np.cumsum(flat) - flat), flat)
+        seen = (keys[:, None] <= token[..., None]) & (token[..., None] < layout.end[keys][:, None])
+        seen &= real[:, None]
+        self._shape = keys.shape
+        self._keys = torch.from_numpy(keys.ravel())
+        self._unseen = torch.from_numpy(~seen)
+        self._bias: Tensor | None = None
+
+    @staticmethod
+    def _runs(layout: Layout, first: Ids, last: Ids) -> list[tuple[Ids, Ids]]:
+        """Stretches of keys that blocks see: their own tokens, then node by node up to the roots, and nothing there."""
+        runs = [(first, last + 1)]
+        above = layout.parent[first]
+        while (above >= 0).any():
+            node = np.searchsorted(layout.node_start, above, side="right") - 1
+            start = np.where(above >= 0, layout.node_start[node], 0)
+            runs.append((start, above + 1))
+            above = np.where(above >= 0, layout.parent[start], -1)
+        return runs
+
+    def queries(self, x: Tensor) -> Tensor:
+        """Queries or what is of them, Q x H x D -> blocks x H x tokens x D; the last block may end with zeros."""
+        if self._padded > len(x):
+            x = torch.cat((x, x.new_zeros(self._padded - len(x), *x.shape[1:])))
+        return x.reshape(-1, BLOCK, *x.shape[1:]).transpose(1, 2)
+
+    def read(self, q: Tensor, *from_: Tensor) -> Iterator[Tensor]:
+        """Keys or values, N x K x D -> blocks x H x keys x D: those of a block, once for every query head."""
+        for x in from_:
+            group = q.shape[1] // x.shape[1]
+            taken = x.index_select(0, self._keys).view(*self._shape, *x.shape[1:]).transpose(1, 2)
+            yield taken if group == 1 else taken.repeat_interleave(group, 1)
+
+    def put(self, x: Tensor, like: Tensor) -> Tensor:
+        """The other way, added up: blocks x H x keys x D -> N x K x D."""
+        tokens, kv_heads, size = like.shape
+        x = x.transpose(1, 2).reshape(-1, kv_heads, x.shape[1] // kv_heads, size)
+        wide = torch.float32 if x.dtype in (torch.bfloat16, torch.float16) else x.dtype
+        into = torch.zeros(tokens, kv_heads, size, dtype=wide)
+        return into.index_add_(0, self._keys, (x[:, :, 0] if x.shape[2] == 1 else x.sum(2)).to(wide)).to(
+            like.dtype
+        )
+
+    def mask(self, like: Tensor) -> Tensor:
+        """What is added to the scores, for all heads."""
+        if self._bias is None or self._bias.dtype != like.dtype:
+            bias = torch.zeros(self._unseen.shape, dtype=like.dtype)
+            self._bias = bias.masked_fill_(self._unseen, -torch.inf)
+        return self._bias[:, None].expand(-1, like.shape[1], -1, -1)
+
+
+class _Blocks(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, blocks: Blocks, scale: float) -> Tensor:
+        given = blocks.queries(q), *blocks.read(q, k, v)
+        out, lse = _flash(*given, 0.0, False, attn_mask=blocks.mask(given[0]), scale=scale)
+        ctx.save_for_backward(q, k, v, out, lse)
+        ctx.blocks, ctx.scale = blocks, scale
+        found: Tensor = out.transpose(1, 2).flatten(0, 1)[: len(q)]
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        q, k, v, out, lse = ctx.saved_tensors
+        blocks: Blocks = ctx.blocks
+        given = blocks.queries(q), *blocks.read(q, k, v)
+        mask = blocks.mask(given[0])
+        dq, *both = _flash_backward(
+            blocks.queries(grad), *given, out, lse, 0.0, False, attn_mask=mask, scale=ctx.scale
+        )
+        return dq.transpose(1, 2).flatten(0, 1)[: len(q)], *(blocks.put(x, k) for x in both), None, None
 
 
 def _heads(q: Tensor, k: Tensor, v: Tensor, rectangle: _Rectangle) -> tuple[Tensor, Tensor, Tensor]:
