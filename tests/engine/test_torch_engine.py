@@ -18,7 +18,7 @@ from tiny_model import tiny_model, tiny_tokenizer
 from transformers import GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM
 
 from baton.engine.torch import PlainTemplate, TorchEngine
-from baton.engine.torch.batch import EngineLimits, _kept_tokens
+from baton.engine.torch.batch import EngineLimits
 from baton.engine.torch.forward import Beside
 from baton.engine.torch.load import kv_shape
 from baton.errors import UsageError
@@ -57,11 +57,11 @@ def ids_of(answers: list[Answer]) -> list[list[int]]:
 
 def test_what_is_kept_fits_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     shape = kv_shape(MODEL)
-    assert _kept_tokens(shape) == 131_072
+    assert shape.kept_tokens == 131_072
     assert shape.token_bytes == 2 * 2 * 2 * 8 * 4  # layers, keys and values, heads, size, float32
     small = types.SimpleNamespace(total_memory=16 * 1000 * shape.token_bytes)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: small)
-    assert _kept_tokens(shape._replace(device=torch.device("cuda"))) == 1000
+    assert shape._replace(device=torch.device("cuda")).kept_tokens == 1000
 
 
 def test_is_an_engine() -> None:
@@ -310,7 +310,7 @@ def test_damaged_weights_are_an_error_not_an_answer() -> None:
 def test_a_failing_pass_fails_its_calls_and_the_next_call_works(monkeypatch: pytest.MonkeyPatch) -> None:
     which = engine()
     with monkeypatch.context() as patch:
-        patch.setattr(which._batch._compute, "_forward", lambda *_, **__: 1 / 0)
+        patch.setattr(which._batch._compute._forward, "prefill", lambda *_, **__: 1 / 0)
         [result] = asyncio.run(which.answer([request(SHARED)]))
     assert isinstance(result, EngineError)
     assert "ZeroDivisionError" in str(result)

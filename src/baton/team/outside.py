@@ -321,8 +321,12 @@ class Outside:
                 engine = op.work.engine
                 engines[id(engine)] = engine
                 by_engine.setdefault(id(engine), []).append(op)
-        answers = [self._ask(engines[key], batch) for key, batch in by_engine.items()]
-        await asyncio.gather(*answers, *(self._invoke(op) for op in tools))
+        asked = [self._ask(engines[key], batch) for key, batch in by_engine.items()]
+        asked += [self._invoke(op) for op in tools]
+        if len(asked) == 1:  # mostly; a task for it would cost as much as all else here
+            await asked[0]
+        elif asked:
+            await asyncio.gather(*asked)
         if self._mode.memory is not None:
             self._mode.memory.update((_memory_key(op), op.result) for op in ops)
         latency = self._latency

@@ -27,7 +27,6 @@ from baton.team.clock import UNIFORMS, uniforms
 from baton.team.protocol import Answer, EngineError
 from baton.trace.records import Floats, Ints, Sampling
 
-_KEPT_TOKENS = 131_072
 _PREFILL_EVERY = 8
 """Steps that a call waits at most on a GPU for others to be prefilled with."""
 _GROUPED = 32
@@ -83,6 +82,11 @@ class CallRow(Seat):
         self._key = token_hex(16) if sampling.key is None else sampling.key
         self._uniforms: list[float] = []
 
+    @property
+    def said(self) -> tuple[int, int, tuple[int, ...]]:
+        """What it read and said, as a key among the rows in flight."""
+        return self.node.number, int(self.prompt[-1]), tuple(self.ids)
+
     def uniforms(self, count: int, ahead: int = 0) -> list[float]:
         """The numbers that draw tokens to come, from `ahead` on: the n-th of the key's stream for the n-th token."""
         first = len(self.ids) + ahead
@@ -134,13 +138,6 @@ class Compute(Protocol):
         ...
 
 
-def _kept_tokens(shape: KVShape) -> int:
-    if shape.device.type != "cuda":
-        return _KEPT_TOKENS
-    memory = torch.cuda.get_device_properties(shape.device).total_memory
-    return min(_KEPT_TOKENS, memory // 16 // shape.token_bytes)
-
-
 class PooledCompute:
     """Rows of like length in pools, through any forward; on a GPU in recorded layouts."""
 
@@ -177,13 +174,14 @@ class PooledCompute:
 
     def prefill(self, nodes: Sequence[Node]) -> None:
         run = self._prefill_pass(nodes, self._shape)
-        self._forward(run, *run.inputs(), last_only=True)
+        self._forward.prefill(run, *run.inputs())
         run.keep()
 
     def clear(self, *, damaged: bool) -> None:
         self.rows, self._drawer = [], None
-        # No mask hides what is not a number.
-        if damaged or not self._room_for_slots():
+        # No mask hides what is not a number. Else slots are kept, because touching new pages takes long; on a GPU, if
+        # there is as much for training.
+        if damaged or not room_for(sum(kv.nbytes for kv in self._pools.slots), self._shape.device):
             self._pools = Pools(self._shape)
         tidied = self._pools.tidy()
         # Recorded steps read the weights where they were.
@@ -194,10 +192,6 @@ class PooledCompute:
 
     def _addresses(self) -> list[int]:
         return [each.data_ptr() for each in self._model.parameters()]
-
-    def _room_for_slots(self) -> bool:
-        """Empty slots are kept, because touching new pages takes long; on a GPU, if there is as much for training."""
-        return room_for(sum(kv.nbytes for kv in self._pools.slots), self._shape.device)
 
     def join(self, rows: Sequence[CallRow]) -> None:
         leads = self._leads_of(rows) if self._cpu else rows
@@ -313,8 +307,9 @@ class PooledCompute:
             self._drawer = self._plan()
         numbers = [row.uniforms(1)[0] for row in self.rows]
         uniforms = torch.tensor(numbers, dtype=torch.float64).to(self._shape.device)
-        logits = self._stepper.logits()
-        logits = logits if self._of is None else logits.index_select(0, self._of)
+        logits = (
+            self._stepper.logits() if self._of is None else self._stepper.logits().index_select(0, self._of)
+        )
         tokens, logprobs = self._drawer.draw(logits, uniforms)
         both = torch.stack((tokens.double(), logprobs.double())).tolist()
         if not self._stepper.advance(tokens if self._leads is None else tokens[self._leads]):
@@ -373,7 +368,7 @@ class CallBatch:
         self._ends = ends
         self._context = context
         self._limits = limits
-        self._cache_tokens = _kept_tokens(shape) if limits.cache_tokens is None else limits.cache_tokens
+        self._cache_tokens = shape.kept_tokens if limits.cache_tokens is None else limits.cache_tokens
         given = limits.prefill_tokens
         self._prefill_tokens = compute.prefill_tokens if given is None else given
         self._joins_turns = shape.device.type == "cuda"
@@ -384,6 +379,7 @@ class CallBatch:
         self._filling: list[CallRow] = []
         self._steps_waited = 0
         """How many steps the first of those has waited."""
+        self._answers: dict[Any, Answer] = {}  # of this step
         self._ended: list[CallRow] = []
         """Answered, with their slots still taken: whoever asked need not wait until they are put away."""
         self.policy = ""
@@ -432,8 +428,9 @@ class CallBatch:
 
     def step(self, *, admit: bool = True) -> list[CallRow]:
         """One step; returns the rows that ended, each with its result. Cancelled rows just go."""
+        grown: set[Any] = set()
         for row in self._ended:
-            self._leave(row)
+            self._leave(row, grown)
         self._ended = []
         self._drop_cancelled()
         if admit:
@@ -468,7 +465,7 @@ class CallBatch:
             self._filling.remove(row)
             self._prefixes.release(row.node)
         for row in [row for row in self._compute.rows if row.cancelled]:
-            self._leave(row)
+            self._leave(row, set())
 
     def _admit(self) -> None:
         free = self._limits.max_rows - len(self._compute.rows) - len(self._filling)
@@ -509,20 +506,22 @@ class CallBatch:
         # What is left has waited: a long prompt takes several passes, one after the other.
         self._steps_waited = _PREFILL_EVERY if self._filling else 0
 
-    def _leave(self, row: CallRow) -> None:
-        """Free the row's slot; what it computed goes to the prefix cache."""
-        kv = self._compute.computed(row)
+    def _leave(self, row: CallRow, grown: set[Any]) -> None:
+        """Free the row's slot; what it computed goes to the prefix cache, unless another that said the same gave it."""
+        sound = not isinstance(row.result, EngineError) and self._cache_tokens
+        kv = self._compute.computed(row) if sound and (said := row.said) not in grown else None
         self._prefixes.release(row.node)
-        sound = not isinstance(row.result, EngineError)
-        if sound and self._cache_tokens and kv.shape[3]:
+        if kv is not None and kv.shape[3]:
             computed = np.array([row.prompt[-1], *row.ids[:-1]], np.int32)
             self._prefixes.grow(row.node, computed[: kv.shape[3]], kv)
+            grown.add(said)
         self._prefixes.trim()
         self._compute.leave(row)
 
     def _decode_step(self) -> list[CallRow]:
         drawn = self._compute.step()
         ended = []
+        self._answers = {}
         for row, tokens, logprobs in zip(self._compute.rows, *drawn, strict=True):
             if self._plain(row, tokens, logprobs):
                 row.ids += tokens
@@ -579,6 +578,11 @@ class CallBatch:
         return bool(found)
 
     def _answer(self, row: CallRow, finish_reason: str) -> Answer:
+        """One for all rows that read and said the same at once."""
+        key = row.said, tuple(row.logprobs), row.stopped_at, finish_reason
+        return self._answers.get(key) or self._answers.setdefault(key, self._made(row, finish_reason))
+
+    def _made(self, row: CallRow, finish_reason: str) -> Answer:
         spoken: Sequence[int] = row.ids[:-1] if row.ids[-1] in self._ends else row.ids
         text, ends = self._decoder.text_and_ends(spoken)
         if row.stopped_at is not None:

@@ -213,6 +213,7 @@ def _common(a: Ids, b: Ids) -> int:
     return first if length and differ[first] else length
 
 
+_KEPT_TOKENS = 131_072
 _SMALLEST = 32
 _SMALLEST_GPU = 256
 _SHORT_GPU = 1024
@@ -236,6 +237,14 @@ class KVShape(NamedTuple):
     @property
     def token_bytes(self) -> int:
         return self.layers * 2 * self.heads * self.size * self.dtype.itemsize
+
+    @property
+    def kept_tokens(self) -> int:
+        """How many are kept for later calls, unless told otherwise."""
+        if self.device.type != "cuda":
+            return _KEPT_TOKENS
+        memory = torch.cuda.get_device_properties(self.device).total_memory
+        return min(_KEPT_TOKENS, memory // 16 // self.token_bytes)
 
 
 class Seat:

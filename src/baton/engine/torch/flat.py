@@ -80,9 +80,7 @@ class FlatPass(Prefill):
         _, heads, size = q_NHD.shape
         kv_heads, num = k_NKD.shape[1], len(self.nodes)
         group, asked = heads // kv_heads, len(self._own) // num
-        here = self.kv[layer]
-        here[0] = k_NKD.transpose(0, 1)
-        here[1] = v_NKD.transpose(0, 1)
+        self.store(layer, k_NKD, v_NKD)
         keys, values = (self._copied(layer, part) for part in (0, 1))
         q = q_NHD.index_select(0, self._own).view(num, asked, kv_heads, group, size)
         q = q.transpose(1, 2).reshape(num, kv_heads, asked * group, size)

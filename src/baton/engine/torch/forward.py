@@ -46,6 +46,14 @@ class Pass(Protocol):
         ...
 
 
+class Keeping(Pass, Protocol):
+    """A pass for the sake of its keys and values."""
+
+    def store(self, layer: int, k_NKD: Tensor, v_NKD: Tensor) -> None:
+        """Keep those of a layer whose output nobody reads."""
+        ...
+
+
 _current = threading.local()
 
 
@@ -214,9 +222,13 @@ def near(items: Sequence[T], size: Callable[[T], int]) -> list[list[T]]:
 
 
 class Forward(Protocol):
-    """Ids and positions (N, on the model's device) to logits, N x vocabulary, or those of the last alone."""
+    """Ids and positions (N, on the model's device) to logits, N x vocabulary."""
 
-    def __call__(self, run: Pass, ids: Tensor, positions: Tensor, *, last_only: bool = False) -> Tensor: ...
+    def __call__(self, run: Pass, ids: Tensor, positions: Tensor) -> Tensor: ...
+
+    def prefill(self, run: Keeping, ids: Tensor, positions: Tensor) -> None:
+        """No more than what the pass keeps: keys and values."""
+        ...
 
 
 class ModelForward:
@@ -227,17 +239,20 @@ class ModelForward:
         # A mask that is already four-dimensional is passed on as it is: the passes do their own masking.
         self._no_mask = torch.empty(1, 1, 1, 1, device=model.device)
 
-    def __call__(self, run: Pass, ids: Tensor, positions: Tensor, *, last_only: bool = False) -> Tensor:
+    def __call__(self, run: Pass, ids: Tensor, positions: Tensor, *, last: int = 0) -> Tensor:
         with attention_over(self._model.config, run):
             out = self._model(
                 input_ids=ids[None],
                 position_ids=positions[None],
                 attention_mask=self._no_mask,
                 use_cache=False,
-                logits_to_keep=int(last_only),
+                logits_to_keep=last,
             )
         logits: Tensor = out.logits[0]
         return logits
+
+    def prefill(self, run: Keeping, ids: Tensor, positions: Tensor) -> None:
+        self(run, ids, positions, last=1)
 
 
 class LlamaForward:
@@ -254,40 +269,60 @@ class LlamaForward:
         self._computing = computing
         self._fused = fused
 
-    def __call__(self, run: Pass, ids: Tensor, positions: Tensor, *, last_only: bool = False) -> Tensor:
+    def __call__(self, run: Pass, ids: Tensor, positions: Tensor) -> Tensor:
         with self._computing():
-            return self._logits(run, ids, positions, last_only)
+            x, _ = self._layers(run, ids, positions, len(self._model.model.layers))
+            return _projected(self._model.lm_head, _normed(self._model.model.norm, x, fused=self._fused))
 
-    def _logits(self, run: Pass, ids: Tensor, positions: Tensor, last_only: bool) -> Tensor:
+    def prefill(self, run: Keeping, ids: Tensor, positions: Tensor) -> None:
+        """The last layer's attention and what follows it are nobody's keys."""
+        with self._computing():
+            *_, layer = self._model.model.layers
+            number = len(self._model.model.layers) - 1
+            x, rotation = self._layers(run, ids, positions, number)
+            h, attention = _normed(layer.input_layernorm, x, fused=self._fused), layer.self_attn
+            k, v = (_split(attention, each, h) for each in (attention.k_proj, attention.v_proj))
+            run.store(number, _turned(k, rotation), v)
+
+    def _layers(self, run: Pass, ids: Tensor, positions: Tensor, count: int) -> tuple[Tensor, Rotation]:
+        """What leaves the first layers, and how queries and keys are turned in all of them."""
         decoder, normed = self._model.model, partial(_normed, fused=self._fused)
         x = decoder.embed_tokens(ids)
         cos, sin = decoder.rotary_emb(x[None], position_ids=positions[None])
         half = sin.shape[-1] // 2
         # (-b, a) * sin is (b, a) * (-sin, sin), to the bit.
         rotation = cos[0][:, None], torch.cat((-sin[0, :, :half], sin[0, :, half:]), -1)[:, None]
-        for number, layer in enumerate(decoder.layers):
+        for number, layer in zip(range(count), decoder.layers, strict=False):
             h = _attended(run, number, layer.self_attn, normed(layer.input_layernorm, x), rotation)
             x = h.add_(x)
             h = normed(layer.post_attention_layernorm, x)
             mlp = layer.mlp
             h = mlp.act_fn(_projected(mlp.gate_proj, h)).mul_(_projected(mlp.up_proj, h))
             x = _projected(mlp.down_proj, h).add_(x)
-        x = normed(decoder.norm, x)
-        return _projected(self._model.lm_head, x[-1:] if last_only else x)
+        return x, rotation
 
 
-def _attended(run: Pass, number: int, layer: Any, h: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
-    tokens, size = len(h), layer.head_dim
-    q = _projected(layer.q_proj, h).view(tokens, -1, size)
-    k = _projected(layer.k_proj, h).view(tokens, -1, size)
-    v = _projected(layer.v_proj, h).view(tokens, -1, size)
-    cos, sin = rotation
-    both = torch.cat((q, k), 1)
-    swapped = torch.cat((both[..., size // 2 :], both[..., : size // 2]), -1)
-    both = (both * cos).add_(swapped.mul_(sin))
-    heads = q.shape[1]
+Rotation = tuple[Tensor, Tensor]
+"""Cosines and sines of positions, the first half of the sines negative."""
+
+
+def _attended(run: Pass, number: int, layer: Any, h: Tensor, rotation: Rotation) -> Tensor:
+    q, k, v = (_split(layer, each, h) for each in (layer.q_proj, layer.k_proj, layer.v_proj))
+    both, heads = _turned(torch.cat((q, k), 1), rotation), q.shape[1]
     out = run.attend(number, both[:, :heads], both[:, heads:], v, layer.scaling).to(q.dtype)
-    return _projected(layer.o_proj, out.reshape(tokens, -1))
+    return _projected(layer.o_proj, out.reshape(len(h), -1))
+
+
+def _split(layer: Any, projection: Any, h: Tensor) -> Tensor:
+    """N x heads x size."""
+    return _projected(projection, h).view(len(h), -1, layer.head_dim)
+
+
+def _turned(x: Tensor, rotation: Rotation) -> Tensor:
+    cos, sin = rotation
+    half = x.shape[-1] // 2
+    swapped = torch.cat((x[..., half:], x[..., :half]), -1)
+    return (x * cos).add_(swapped.mul_(sin))
 
 
 def _projected(layer: Any, x: Tensor) -> Tensor:
@@ -321,10 +356,10 @@ def forward_of(model: Any, probe: Pass, ids: Tensor, positions: Tensor) -> Forwa
         return plain
     own = plain(probe, ids, positions)
     computing = getattr(model, "computing", nullcontext)
-    if ids.is_cuda:
-        fused = LlamaForward(base, computing, fused=True)
-        if close(own, fused(probe, ids, positions)):
-            return fused
+    fused = LlamaForward(base, computing, fused=True)
+    found = fused(probe, ids, positions)
+    if close(own, found) if ids.is_cuda else torch.equal(own, found):
+        return fused
     lean = LlamaForward(base, computing)
     return lean if torch.equal(own, lean(probe, ids, positions)) else plain
 

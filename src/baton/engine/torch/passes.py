@@ -49,6 +49,11 @@ class Prefill:
         device = self.kv.device
         return torch.from_numpy(self.ids).to(device, torch.long), torch.from_numpy(self.positions).to(device)
 
+    def store(self, layer: int, k_NKD: Tensor, v_NKD: Tensor) -> None:
+        """A layer's keys and values."""
+        self.kv[layer, 0] = k_NKD.transpose(0, 1)
+        self.kv[layer, 1] = v_NKD.transpose(0, 1)
+
     def keep(self) -> None:
         """After the pass: the nodes are warm."""
         for node in self.nodes:
@@ -110,9 +115,7 @@ class PrefillPass(Prefill):
         tokens, heads, size = q_NHD.shape
         kv_heads = k_NKD.shape[1]
         group = heads // kv_heads
-        here = self.kv[layer]
-        here[0] = k_NKD.transpose(0, 1)
-        here[1] = v_NKD.transpose(0, 1)
+        self.store(layer, k_NKD, v_NKD)
         out = q_NHD.new_empty(tokens, heads, size, dtype=torch.float32)
         lse = q_NHD.new_empty(tokens, heads, dtype=torch.float32)
         for places in self._own:
