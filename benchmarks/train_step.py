@@ -8,7 +8,10 @@ Two comparisons in one run, steps of both by turns so that a busy machine slows 
             through the team runtime and leaves complete traces; TRL's is one prompt, one completion.
   update    the same completions for both: TRL is handed those that Baton sampled (`rollout_func`).
 Completions have a fixed length: Baton's model has no token that ends a turn, TRL's must not choose it. So both compute
-the same number of tokens.
+the same number of tokens. On a CPU times are the processor's, which other programs that run do not add to.
+
+TRL in an environment of its own, without the rest of what benchmarks need (`benchmarks/README.md` has it as commands):
+pip install -r benchmarks/train_step.txt, and PYTHONPATH=src.
 """
 
 from __future__ import annotations
@@ -219,6 +222,7 @@ def by_turns(args: argparse.Namespace, make: Callable[[], tuple[Any, Any]]) -> d
     """Seconds of Baton's and TRL's steps, one after the other."""
     from transformers import PrinterCallback, TrainerCallback
 
+    now = time.process_time if args.device == "cpu" else time.perf_counter
     model, tokenizer = make()
     other, other_tokenizer = make()
     baton = Baton(model, tokenizer, args)
@@ -232,12 +236,12 @@ def by_turns(args: argparse.Namespace, make: Callable[[], tuple[Any, Any]]) -> d
             self.began = 0.0
 
         def on_step_begin(self, *_: Any, **__: Any) -> None:
-            began = time.perf_counter()
+            began = now()
             groups = baton.rollouts(self.step)
-            middle = time.perf_counter()
+            middle = now()
             baton.update(groups)
             _finished(args.device)
-            ended = time.perf_counter()
+            ended = now()
             trl.given = groups
             if self.step == 0:
                 self._check_prompts(groups)
@@ -245,12 +249,12 @@ def by_turns(args: argparse.Namespace, make: Callable[[], tuple[Any, Any]]) -> d
                 seconds["baton"].append(ended - began)
                 seconds["baton rollout"].append(middle - began)
                 seconds["baton update"].append(ended - middle)
-            self.began = time.perf_counter()
+            self.began = now()
 
         def on_step_end(self, _args: Any, state: Any, control: Any, **__: Any) -> None:
             _finished(args.device)
             if self.step >= args.warm:
-                seconds["trl"].append(time.perf_counter() - self.began)
+                seconds["trl"].append(now() - self.began)
             self.step += 1
             control.should_training_stop = self.step >= args.steps + args.warm
 
@@ -341,10 +345,11 @@ def main() -> None:
             ratios = [trl / baton for trl, baton in zip(seconds["trl"], ours, strict=True)]
             medians = {part: round(1e3 * statistics.median(each)) for part, each in seconds.items()}
             print(f"{name}, {mode}: milliseconds {medians}", file=sys.stderr, flush=True)
-            shape = f"{args.prompts} x {args.group} completions of {args.new_tokens}"
+            shape = f"{args.prompts} x {args.group} completions of {args.new_tokens}, prompts of {args.words} words"
+            spread = f"{min(ratios):.2f} to {max(ratios):.2f}x"
             rows.append(
                 row(
-                    f"GRPO {mode}, {name}, {shape}",
+                    f"GRPO {mode}, {name}, {shape}; {spread}",
                     f"{1e3 * statistics.median(ours):.0f} ms",
                     f"TRL {version('trl')}",
                     f"{1e3 * statistics.median(seconds['trl']):.0f} ms",

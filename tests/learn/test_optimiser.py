@@ -116,14 +116,14 @@ def test_a_state_without_copies_begins_them_from_the_weights() -> None:
 
 
 def test_how_steps_are_computed_is_not_taken_from_a_state() -> None:
-    """A run of a GPU goes on without one: its state says that steps were fused."""
+    """A run from before steps were fused on a CPU goes on by one kernel: its state says that they were not."""
     own = weights(torch.float32)
     optimiser = make_optimiser("main", own, 1e-2, masters=False)
     take(optimiser, own, range(1))
     state = optimiser.state_dict()
-    state["param_groups"][0]["fused"] = True
+    state["param_groups"][0]["fused"] = None
     optimiser.load_state_dict(state)
-    assert optimiser.param_groups[0]["fused"] is None
+    assert optimiser.param_groups[0]["fused"] is True
     take(optimiser, own, range(1, 2))
 
 

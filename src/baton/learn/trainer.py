@@ -399,7 +399,9 @@ class Trainer:
                 rate,
             )
         policy.optimizer.step()
-        if not all(bool(torch.isfinite(parameter).all()) for parameter in policy.parameters()):
+        # Norms are no numbers where a weight is none, and take a quarter of the time of looking at each.
+        sizes = torch._foreach_norm([each.detach() for each in policy.parameters()])
+        if not all(math.isfinite(float(each)) for each in sizes):
             rate = self.recipe.rate_setting(policy.name)
             raise Diverged(
                 f"weights of policy {policy.name} are no numbers any more after step {self.step_number + 1}: the run "

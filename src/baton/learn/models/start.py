@@ -38,6 +38,7 @@ from baton.learn.loss import Loss
 from baton.learn.models import check_model, load_model
 from baton.learn.models.local import kept, quiet
 from baton.learn.models.tiny import make_tiny
+from baton.learn.optimiser import AdamW
 from baton.learn.recipe import PolicyPart, Recipe
 from baton.learn.stage import Episode, Stage
 from baton.learn.update import Gradients, Packed
@@ -118,7 +119,7 @@ def warm_rows(
     chance /= chance.sum()
     gradients = Gradients(model, Loss(kind="reinforce", correction="off"), Packed(duplicates="row_exact"))
     learned = list(model.parameters()) if parameters is None else list(parameters)
-    optimizer = torch.optim.AdamW(learned, lr=learning_rate, weight_decay=0.0, betas=(0.9, 0.95))
+    optimizer = AdamW(learned, learning_rate)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(1, steps), 0.1 * learning_rate)
     random = np.random.default_rng(seed)
     loss = float("nan")
@@ -148,6 +149,8 @@ def spoken_rows(tokenizer: Any, spoken: Iterable[Spoken]) -> list[Row]:
 WARM_SEEDS = 10**9
 """Scripted play is on instances that no training step and no evaluation sees."""
 _ROOM = 1 << 20
+_ARITHMETIC = 2
+"""Another number where the same start is computed with sums in another order: whoever kept one gets the new one too."""
 Progress = Callable[[str], None]
 
 
@@ -211,7 +214,16 @@ def _made(stage: Stage, name: str, make: Callable[[Path], None]) -> Path:
 
 def _name(recipe: Recipe, part: PolicyPart, who: Sequence[str], task: Task) -> str:
     """What a start is called in the cache: another name for everything else that it depends on."""
-    depends: list[Any] = [__version__, recipe.task, recipe.team, recipe.warm, part, who, recipe.train.seed]
+    depends: list[Any] = [
+        __version__,
+        _ARITHMETIC,
+        recipe.task,
+        recipe.team,
+        recipe.warm,
+        part,
+        who,
+        recipe.train.seed,
+    ]
     if (
         source := _source(task)
     ) is not None:  # whoever changes a task of their own would get the start of before
