@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import tracemalloc
 import zlib
 from pathlib import Path
 
@@ -298,3 +299,28 @@ def test_nothing_is_added_to_a_torn_file(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="cut off"):
         JsonlWriter(tmp_path / "x.jsonl", Header(trace_id="t", task_id="k"))
     assert (tmp_path / "x.jsonl").read_text() == f"{HEADER}\n{EVENT[:20]}"
+
+
+def test_reading_takes_little_more_than_what_is_kept(tmp_path: Path) -> None:
+    """It took a third more, which stayed with the process: 1,031 bytes an event of 20,000 where 738 are the trace."""
+    path = tmp_path / "many.jsonl"
+    write_jsonl([small_trace(6000)], path)
+    list(read_jsonl(path))  # what is imported for it is nobody's event
+    tracemalloc.start()
+    try:
+        [kept] = read_jsonl(path)
+        now, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(kept.events) == 6000
+    assert most - now < path.stat().st_size
+
+
+@pytest.mark.parametrize("size", [1, 7, 4096])
+def test_lines_of_any_length_cross_blocks(size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "long.jsonl"
+    wide = structs.replace(small_trace(5), costs={"x" * 9000: 1.0, "y": 2.0})
+    write_jsonl([wide, structs.replace(small_trace(2), header=Header(trace_id="u", task_id="k"))], path)
+    expected = list(read_jsonl(path))
+    monkeypatch.setattr(jsonl, "_BLOCK_BYTES", size)
+    assert list(read_jsonl(path)) == expected

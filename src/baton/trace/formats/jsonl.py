@@ -41,7 +41,7 @@ MAX_LINE_BYTES = 64 * 2**20
 Line = Header | Record | End
 Block = tuple[Sequence[int], list[Line], list[int]]  # line numbers, what those lines say, and their checksums
 
-_BLOCK_BYTES = 1 << 20
+_BLOCK_BYTES = 1 << 16  # small: what a block takes while it is read stays with the process, and fits a cache
 _BATCH = 64  # records written at a time
 _LARGE = 1 << 16  # bytes of a payload
 _DECODER: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line, dec_hook=decode_hook)
@@ -151,20 +151,21 @@ def _floats(figures: dict[str, float]) -> dict[str, float]:
 
 def _blocks(file: BinaryIO, path: str, tolerate_torn_tail: bool) -> Iterator[Block]:
     number = 1
-    rest = b""
+    held: list[bytes] = []  # of a line that has not ended
     if (start := file.read(len(codecs.BOM_UTF8))) != codecs.BOM_UTF8:  # what some editors put there
-        rest = start
+        held = [start]
     while block := file.read(_BLOCK_BYTES):
         cut = block.rfind(b"\n") + 1
         if not cut:
-            rest += block
-            if len(rest) > MAX_LINE_BYTES:
+            held.append(block)
+            if sum(map(len, held)) > MAX_LINE_BYTES:
                 raise FormatError(_too_long(path, number))
             continue
-        whole = rest + block[:cut]
+        whole = b"".join((*held, block[:cut]))
         yield _decode_lines(whole, path, number)
         number += whole.count(b"\n")
-        rest = block[cut:]
+        held = [block[cut:]]
+    rest = b"".join(held)
     if rest.strip():
         try:
             yield (number,), [_DECODER.decode(rest)], [crc32(rest)]
