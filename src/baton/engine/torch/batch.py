@@ -380,6 +380,7 @@ class CallBatch:
         self._steps_waited = 0
         """How many steps the first of those has waited."""
         self._answers: dict[Any, Answer] = {}  # of this step
+        self._grown: set[Any] = set()  # what is in the prefix cache already of what was said in it
         self._ended: list[CallRow] = []
         """Answered, with their slots still taken: whoever asked need not wait until they are put away."""
         self.policy = ""
@@ -428,10 +429,9 @@ class CallBatch:
 
     def step(self, *, admit: bool = True) -> list[CallRow]:
         """One step; returns the rows that ended, each with its result. Cancelled rows just go."""
-        grown: set[Any] = set()
         for row in self._ended:
-            self._leave(row, grown)
-        self._ended = []
+            self._leave(row)
+        self._ended, self._grown, self._answers = [], set(), {}
         self._drop_cancelled()
         if admit:
             self._admit()
@@ -465,7 +465,7 @@ class CallBatch:
             self._filling.remove(row)
             self._prefixes.release(row.node)
         for row in [row for row in self._compute.rows if row.cancelled]:
-            self._leave(row, set())
+            self._leave(row)
 
     def _admit(self) -> None:
         free = self._limits.max_rows - len(self._compute.rows) - len(self._filling)
@@ -506,22 +506,20 @@ class CallBatch:
         # What is left has waited: a long prompt takes several passes, one after the other.
         self._steps_waited = _PREFILL_EVERY if self._filling else 0
 
-    def _leave(self, row: CallRow, grown: set[Any]) -> None:
+    def _leave(self, row: CallRow) -> None:
         """Free the row's slot; what it computed goes to the prefix cache, unless another that said the same gave it."""
         sound = not isinstance(row.result, EngineError) and self._cache_tokens
-        kv = self._compute.computed(row) if sound and (said := row.said) not in grown else None
+        kv = self._compute.computed(row) if sound and (said := row.said) not in self._grown else None
         self._prefixes.release(row.node)
         if kv is not None and kv.shape[3]:
             computed = np.array([row.prompt[-1], *row.ids[:-1]], np.int32)
             self._prefixes.grow(row.node, computed[: kv.shape[3]], kv)
-            grown.add(said)
+            self._grown.add(said)
         self._prefixes.trim()
         self._compute.leave(row)
 
     def _decode_step(self) -> list[CallRow]:
         drawn = self._compute.step()
-        ended = []
-        self._answers = {}
         for row, tokens, logprobs in zip(self._compute.rows, *drawn, strict=True):
             if self._plain(row, tokens, logprobs):
                 row.ids += tokens
@@ -532,9 +530,8 @@ class CallBatch:
             else:
                 self._take_one_by_one(row, tokens, logprobs)
             if row.result is not None:
-                ended.append(row)
-        self._ended = ended
-        return ended
+                self._ended.append(row)
+        return self._ended
 
     def _plain(self, row: CallRow, tokens: list[int], logprobs: list[float]) -> bool:
         """Nothing but its limit can end the row in these."""
