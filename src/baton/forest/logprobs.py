@@ -24,7 +24,7 @@ from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 from baton.errors import BatonError, UsageError
 from baton.forest.attention.cuda import CudaPass
-from baton.forest.attention.parts import Attention, make_pass
+from baton.forest.attention.parts import Attention, PartsPass, make_pass
 from baton.forest.fused import llama, recorded
 from baton.forest.fused.memory import Sizes, free_bytes, layers_kept
 from baton.forest.fused.vocabulary import CHUNK, chosen_logprobs
@@ -40,8 +40,8 @@ FUSED = {"cuda"}
 class ForestPass(Protocol):
     """One forward and backward over a layout. N tokens, H heads, K key-value heads, D their size."""
 
-    def attend(self, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, scale: float, *at: Tensor) -> Tensor:
-        """The attention output, N x H x D; on a CPU, if asked, of some tokens alone."""
+    def attend(self, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, scale: float) -> Tensor:
+        """The attention output, N x H x D."""
         ...
 
 
@@ -121,8 +121,8 @@ def hidden_states(
                         return found if at is None else found.index_select(0, torch.from_numpy(at).to(device))
         ids, positions = torch.from_numpy(both).to(device)
         with suppress(llama.NotPlain):
-            hidden = llama.hidden_states(model, current, ids, positions, kept=kept)
-            return hidden if at is None else hidden.index_select(0, torch.from_numpy(at).to(device))
+            every = llama.hidden_states(model, current, ids, positions, kept=kept)
+            return every if at is None else every.index_select(0, torch.from_numpy(at).to(device))
     ids, positions = torch.from_numpy(both).to(device)
     if device.type == "cpu" and at is not None and _is_bare(model):
         return _hidden_at(model, ids, positions, torch.from_numpy(at))
@@ -160,15 +160,19 @@ def _hidden_at(model: Any, ids: Tensor, positions: Tensor, at: Tensor) -> Tensor
             attention = layer.self_attn
             h = layer.input_layernorm(x)
             q, k, v = (
-                project(h).view(1, len(ids), -1, attention.head_dim).transpose(1, 2)
-                for project in (attention.q_proj, attention.k_proj, attention.v_proj)
+                each(h).view(1, len(ids), -1, attention.head_dim).transpose(1, 2)
+                for each in (attention.q_proj, attention.k_proj, attention.v_proj)
             )
             q, k = apply_rotary_pos_emb(q, k, *rotation)
-            given = *(each[0].transpose(0, 1) for each in (q, k, v)), attention.scaling
-            if layer is decoder.layers[-1]:
-                x, h = x.index_select(0, at), current.attend(*given, at)
+            q, k, v = (each[0].transpose(0, 1) for each in (q, k, v))
+            if layer is not decoder.layers[-1]:
+                h = current.attend(q, k, v, attention.scaling)
             else:
-                h = current.attend(*given)
+                x = x.index_select(0, at)
+                if isinstance(current, PartsPass):
+                    h = current.attend(q, k, v, attention.scaling, at)
+                else:
+                    h = current.attend(q, k, v, attention.scaling).index_select(0, at)
             x = x + attention.o_proj(h.flatten(1))
             x = x + layer.mlp(layer.post_attention_layernorm(x))
         hidden: Tensor = decoder.norm(x)

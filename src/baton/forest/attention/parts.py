@@ -12,7 +12,7 @@ Chains (merged rows) need one call: plain padding-free attention.
 On the CPU the kernels are torch's own flash attention and its backward. Nodes of like length attend to themselves in
 one padded rectangle; a node's descendants are one slice, whose query heads fold onto their key head. A forest of many
 short stretches would spend its time on calls rather than in them, so there blocks of neighbouring tokens attend to
-their whole paths, all blocks in one masked call (`Blocks`). N tokens, H heads, K key-value heads, G = H/K, D size.
+their whole paths, all blocks in one masked call (`TokenBlocks`). N tokens, H heads, K key-value heads, G = H/K, D size.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from baton.forest.attention.flex import FlexPass, bucket
 from baton.forest.layout import Layout
 from baton.forest.rows import Ids
 
+Numbers = NDArray[np.integer[Any]]
 Part = tuple[slice, Tensor, Tensor]
 """For some queries, their attention to some keys, and its log-sum-exp."""
 Attention = Literal["auto", "parts", "flex"]
@@ -84,7 +85,7 @@ class PartsPass:
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
-        self._every: Blocks | None = None
+        self._every: TokenBlocks | None = None
 
     @cached_property
     def own(self) -> CpuOwn:
@@ -109,9 +110,9 @@ class PartsPass:
         out: Tensor
         if self._as_blocks(q_NHD.shape[1] * q_NHD.shape[2]):
             if at is None:
-                self._every = blocks = self._every or Blocks(self.layout)
+                self._every = blocks = self._every or TokenBlocks(self.layout)
             else:
-                q_NHD, blocks = q_NHD.index_select(0, at), Blocks(self.layout, at.numpy())
+                q_NHD, blocks = q_NHD.index_select(0, at), TokenBlocks(self.layout, at.numpy())
             out = _Blocks.apply(q_NHD, k_NKD, v_NKD, blocks, scale)  # type: ignore[no-untyped-call]  # torch's
             return out
         out = _Parts.apply(q_NHD, k_NKD, v_NKD, self, scale)  # type: ignore[no-untyped-call]  # torch's
@@ -258,7 +259,7 @@ class CpuLevel:
             dv.narrow(0, a, b - a).add_(z[0].transpose(0, 1))
 
 
-class Blocks:
+class TokenBlocks:
     """Blocks of neighbouring tokens, each with the keys that any of them sees, in one rectangle.
 
     In pre-order everything that a block's tokens see is on the path to the first of them or between it and the last.
@@ -285,10 +286,10 @@ class Blocks:
         self._bias: Tensor | None = None
 
     @staticmethod
-    def _runs(layout: Layout, first: Ids, last: Ids) -> list[tuple[Ids, Ids]]:
+    def _runs(layout: Layout, first: Numbers, last: Numbers) -> list[tuple[Numbers, Numbers]]:
         """Stretches of keys that blocks see: their own tokens, then node by node up to the roots, and nothing there."""
         runs = [(first, last + 1)]
-        above = layout.parent[first]
+        above: Numbers = layout.parent[first]
         while (above >= 0).any():
             node = np.searchsorted(layout.node_start, above, side="right") - 1
             start = np.where(above >= 0, layout.node_start[node], 0)
@@ -329,7 +330,7 @@ class Blocks:
 
 class _Blocks(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, blocks: Blocks, scale: float) -> Tensor:
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, blocks: TokenBlocks, scale: float) -> Tensor:
         given = blocks.queries(q), *blocks.read(q, k, v)
         out, lse = _flash(*given, 0.0, False, attn_mask=blocks.mask(given[0]), scale=scale)
         ctx.save_for_backward(q, k, v, out, lse)
@@ -340,7 +341,7 @@ class _Blocks(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
         q, k, v, out, lse = ctx.saved_tensors
-        blocks: Blocks = ctx.blocks
+        blocks: TokenBlocks = ctx.blocks
         given = blocks.queries(q), *blocks.read(q, k, v)
         mask = blocks.mask(given[0])
         dq, *both = _flash_backward(
