@@ -59,7 +59,7 @@ CODERS := @anthropic-ai/claude-code@2.1.325 @openai/codex@0.166.0
 	@npm install --silent --no-audit --no-fund --prefix .coders $(CODERS)
 
 test-coders: $(VENV)/.dev .coders/node_modules/.bin/claude .coders/node_modules/.bin/codex ## Run Claude Code and Codex offline, from npm into .coders, and read their sessions (a minute).
-	@BATON_CODERS="$(CURDIR)/.coders/node_modules/.bin" $(BIN)/python -m pytest -m slow tests/connect/test_coders.py $(ARGS)
+	@BATON_CODERS="$(CURDIR)/.coders/node_modules/.bin" $(BIN)/python -m pytest -m slow tests/connect/test_coders.py tests/serve/test_coders_served.py $(ARGS)
 
 SDKS := openai@6.49.0 @anthropic-ai/sdk@1.8.0 zod@4.6.7
 

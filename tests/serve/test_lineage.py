@@ -10,7 +10,7 @@ from served_sessions import Played, assistant, result, system, user
 from baton.serve.exchange import Exchange, Posted
 from baton.serve.journal import SpansLine
 from baton.serve.lineage.askers import EDITED
-from baton.serve.lineage.begins import SAME_WORDS, SAME_WORDS_ANSWER, WORD_FOR_WORD
+from baton.serve.lineage.begins import SAME_WORDS, SAME_WORDS_ANSWER, UNSURE, WORD_FOR_WORD
 from baton.serve.lineage.joining import COMPACTED
 from baton.serve.lineage.team import HEARD_LATER, PROGRAM, team_of
 from baton.serve.session_trace import session_trace
@@ -205,6 +205,20 @@ def test_agents_that_nobody_asked_for_are_the_programs() -> None:
     sources = {edge.src for edge in trace.edges if edge.dst == fused.id and edge.type == "aggregate"}
     assert {trace.event(src).agent for src in sources} == {"writer", "writer-2"}
     assert (trace.events[-1].agent, trace.text(trace.events[-1].content_ref)) == ("program", "Both are long.")
+
+
+def test_what_cannot_be_known_is_said_and_not_guessed() -> None:
+    """Two leads wait for a tool each when an agent begins of whose words and answer neither knows anything."""
+    played = Played()
+    leads = [played.talk(system(f"You are {name}."), user(f"{name}, go")) for name in ("Ann", "Bob")]
+    uses = [lead.say("", ("think", {"about": "boats"}))[0] for lead in leads]
+    played.talk(system("You are Eve."), user("colours of the sky")).say("blue, mostly")
+    for lead, use in zip(leads, uses, strict=True):
+        lead.hear(result(use, "42")).say("so be it")
+    trace = traced(played)
+    (eve,) = (event for event in trace.events if event.type == "spawn" and event.to == "Eve")
+    assert (eve.agent, eve.why) == ("program", UNSURE)
+    assert set(trace.header.meta["unsure"].values()) == {UNSURE}
 
 
 def test_a_room_of_two_is_messages() -> None:

@@ -24,6 +24,7 @@ BY_ANSWER = "its answer stands in the result of this tool, which was asked for b
 ALONE = "it began and ended while this tool alone was waited for"
 SAME_WORDS = "one of several with the same words, shared out by order"
 SAME_WORDS_ANSWER = "one of several with the same words, told apart by their answers"
+UNSURE = "tools were waited for when it began, and nothing says that one of them began it"
 SHARED = "the same tool began another conversation, too"
 PASSED = "its instruction follows a tool that passes control"
 _ENOUGH = 0.3
@@ -88,6 +89,8 @@ class Beginnings:
         self.askers = askers
         self.errands = found
         self.taken: dict[tuple[int, int], list[Errand]] = {}
+        self.unsure: dict[int, str] = {}
+        """Asker -> why nothing was concluded of who began it."""
         self._by_use = {site.use.id: site for site in askers.sites}
         self._index = _Index(askers.sites)
         for one in found:
@@ -250,6 +253,8 @@ class Beginnings:
         ):
             one.site, one.why = waiting[0], ALONE
             self.taken.setdefault(one.site.key, []).append(one)
+        elif waiting:
+            self.unsure[life.number] = UNSURE
 
     def _nothing_else(self, one: Errand, site: Site) -> bool:
         """Whether nobody but this agent asked anything between the tool and its result."""

@@ -82,6 +82,7 @@ def team_of(exchanges: Sequence[Exchange], spans: dict[int, Named] | None = None
         begun = Beginnings(askers, errands(askers))
     works = [_work(askers, one) for one in begun.errands]
     team = AskingTeam(askers=askers, names=Names(askers), works=works, parents={}, leads=False)
+    team.unsure = {askers.at(number).number: why for number, why in begun.unsure.items()}
     _find_parents(team)
     for work in works:
         work.returns = _return(team, work)
@@ -128,8 +129,9 @@ def _find_parents(team: AskingTeam) -> None:
     if len(roots) > 1:
         team.leads = True
         for work in roots:
-            work.how, work.why = "spawn", PROGRAM
-            team.parents[askers.at(work.errand.life).number] = (None, PROGRAM)
+            number = askers.at(work.errand.life).number
+            work.how, work.why = "spawn", team.unsure.get(number, PROGRAM)
+            team.parents[number] = (None, work.why)
 
 
 def _let_speak(team: AskingTeam) -> None:
