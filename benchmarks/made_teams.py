@@ -286,10 +286,10 @@ class _Program:
         shown = list(messages)
         if self.trait.slides and len(shown) > 6:
             head = 1 if shown[0].speaker == "system" else 0
-            rest = shown[-4:]
-            while rest and rest[0].speaker == "tool":
-                rest = rest[1:]
-            shown = shown[:head] + shown[head : head + 1] + rest
+            start = len(shown) - 4
+            while shown[start].speaker == "tool":  # results stay with the answer that asked for them
+                start -= 1
+            shown = shown[: head + 1] + shown[max(start, head + 1) :]
         if self.trait.rewrites:
             shown = [_as_text(message) for message in shown]
         return shown

@@ -17,8 +17,8 @@ from baton.trace.validation import validate
 END = Posted(session="s", ended=True, status="ok")
 
 
-def two_cities() -> Played:
-    played = Played("two-cities")
+def two_cities(name: str = "two-cities") -> Played:
+    played = Played(name)
     lead = played.talk(system("You are the lead."), user("two cities"), tools=("ask_scout", "ask_other"))
     one, other = lead.say(
         "Let me see.",
@@ -125,3 +125,16 @@ def test_commands_read_it(command: str, tmp_path: Path, capsys: pytest.CaptureFi
     write(trace, tmp_path / "s.jsonl")
     assert main([command, str(tmp_path / "s.jsonl")]) == 0
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("estimator", ["group", "agent-group", "role-group", "turn-group", "return-to-go"])
+def test_credit_that_needs_no_forks(
+    estimator: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    places = []
+    for name, value in (("first", 1.0), ("second", 0.0), ("third", 0.25)):
+        posted = [Posted(session=name, reward=value), END]
+        places.append(str(tmp_path / f"{name}.jsonl"))
+        write(session_trace(two_cities(name).exchanges, posted, name=name), places[-1])
+    assert main(["credit", *places, "--estimator", estimator, "--json"]) == 0
+    assert '"value"' in capsys.readouterr().out

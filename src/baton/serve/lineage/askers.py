@@ -253,7 +253,26 @@ class Askers:
             made = self._new()
             made.why, made.from_life, made.thread = EDITED, life.number, life.thread
             return made
-        return self._handed(one) or self._middle()
+        return self._handed(one) or self._same_task(one) or self._middle()
+
+    def _as_long(self, number: int, one: Heard) -> bool:
+        """Whether a prompt has as many answers as an agent has given."""
+        return sum(message.speaker == "assistant" for message in one.talk) == len(self.askers[number].heard)
+
+    def _same_task(self, one: Heard) -> Asker | None:
+        """The agent with this instruction and task that waits for a tool, first one that has said as often."""
+        told = texts(one.talk, "user")
+        known = self._begun.get((one.system, told[0]), [])[-_LATEST:] if told else []
+        waiting = [
+            number for number in known if number in self._open and self._is_idle(self.askers[number], one)
+        ]
+        if not waiting:
+            return None
+        found = self.askers[max(waiting, key=lambda number: (self._as_long(number, one), number))]
+        if self._inherits(one, found):
+            return None
+        found.why = found.why or EDITED
+        return found
 
     def _by_ids(self, one: Heard) -> Asker | None:
         """The agent under this instruction that asked for the last tool whose result the prompt tells."""

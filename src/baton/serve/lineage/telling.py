@@ -7,24 +7,19 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
-from msgspec.structs import replace
-
-from baton.connect.live.prompts import spoken
-from baton.connect.seen import Link, Seen, SeenAgent, SeenCall, SeenEvent, SeenReward, SeenSession
-from baton.serve.exchange import Exchange, Posted, ReplyChoice, Utterance
-from baton.serve.lineage.askers import GROWS, HANDS_OVER, Asker, Site
+from baton.connect.seen import Link, Seen, SeenAgent, SeenEvent, SeenReward, SeenSession
+from baton.serve.exchange import Posted, ReplyChoice
+from baton.serve.lineage.askers import GROWS, HANDS_OVER, Site
 from baton.serve.lineage.hearing import AS_MESSAGE, INSIDE, ShownAnswer
 from baton.serve.lineage.reading import Heard, texts
 from baton.serve.lineage.team import PROGRAM, PROGRAM_KEY, AskingTeam, HeardAnswer, Work
 from baton.serve.lineage.token_spans import answer_span, use_spans
-from baton.trace.log import common_prefix
-from baton.trace.records import Ints, Sampling
+from baton.serve.lineage.told_calls import SAID, ToldCalls, call_key
 from baton.trace.vocabulary import Decision, EventType, Status
 
 GUESSED = "no message names the tool: it is what the agent was told next"
 HEARD_BY_TEAM = "the first answer after several agents were heard"
-UNANSWERED = "no answer was written down"
-_TOLD, _SAID = 0.0, 1.0
+_TOLD = 0.0
 _GIVES_ANSWER = re.compile(
     r"^(?:final_?(?:answer|result|output)|submit(?:_answer)?|finish|attempt_completion)", re.I
 )
@@ -58,8 +53,7 @@ class _Telling:
         self.returns: dict[int, list[tuple[Work, HeardAnswer]]] = {}
         self.arrive: dict[int, list[tuple[Work, HeardAnswer]]] = {}
         self.results: dict[int, list[Site]] = {}
-        self.last: dict[int, int] = {}
-        """Asker -> place of its last exchange with ids, for prompts that break off and go on."""
+        self.calls = ToldCalls(name, self.heard)
         for work in team.works:
             self.starts[work.errand.place] = work
             if work.errand.site is not None:
@@ -150,7 +144,7 @@ class _Telling:
             yield from self._begin(start, one, agent)
         for site in self.results.get(one.place, ()):
             yield from self._result(site, one)
-        yield from self._calls(one, life, agent)
+        yield from self.calls.tell(one, life, agent)
         if one.said is not None:
             yield from self._acts(one, agent)
 
@@ -184,82 +178,12 @@ class _Telling:
     def _use_key(self, site: Site) -> str:
         return f"{self.heard[site.place].id}/{site.index}"
 
-    def _calls(self, one: Heard, life: Asker, agent: str) -> Iterator[Seen]:
-        exchange = one.exchange
-        reply = exchange.reply
-        known: dict[str, Any] = {
-            "session": self.name, "agent": agent, "at": one.id, "t": one.begun or None,
-            "order": (float(one.place), _SAID, 0.0), "duration_s": exchange.duration_s,
-            "parent": None if one.before is None else self._call_key(self.heard[one.before], one.choice),
-            "prompt": tuple((m.speaker, words_of(m)) for m in self._prompt(one)),
-        }  # fmt: skip
-        extra: dict[str, Any] = {"exchange": one.id}
-        if exchange.retries:
-            extra["retries"] = exchange.retries
-        if reply is None:
-            refused = exchange.refused
-            yield SeenCall(
-                key=one.id, **known, policy=exchange.ask.model, finish_reason="error" if refused else None,
-                status="failed" if refused else "in_doubt", extra={**extra, "refused": refused or UNANSWERED},
-            )  # fmt: skip
-            return
-        if reply.rules:
-            extra["rules"] = reply.rules
-        if reply.cached_tokens is not None:
-            extra["cached_tokens"] = reply.cached_tokens
-        known |= self._prompt_ids(one, life)
-        for number, choice in enumerate(reply.choices):
-            alone = len(reply.choices) == 1
-            yield SeenCall(
-                key=self._call_key(one, number), **known, policy=reply.policy, policy_version=reply.policy_version,
-                completion=choice.said if choice.said is not None else words_of(choice.message),
-                prompt_tokens=reply.prompt_tokens, estimated=reply.estimated,
-                completion_tokens=reply.completion_tokens if alone else _count(choice),
-                completion_ids=_numbers(choice.completion_ids), logprobs=_numbers(choice.logprobs),
-                token_ends=_numbers(choice.token_ends), sampling=self._drawn(exchange),
-                finish_reason=choice.finish, extra=extra,
-            )  # fmt: skip
-
-    def _drawn(self, exchange: Exchange) -> Sampling:
-        """How it was drawn; an exchange is a random stream of its own in its session."""
-        sampling = exchange.ask.sampling
-        return sampling if sampling.key is not None else replace(sampling, key=f"{self.name}/{exchange.id}")
-
-    def _prompt(self, one: Heard) -> tuple[Utterance, ...]:
-        """What is new in a prompt, with the instruction where it is another than before."""
-        if one.before is not None and self.heard[one.before].system == one.system:
-            return one.new
-        start = () if not one.system else (Utterance(speaker="system", text=one.system),)
-        return (*start, *(one.new if one.before is not None else one.talk))
-
-    def _call_key(self, one: Heard, choice: int) -> str:
-        return one.id if choice == 0 else f"{one.id}:{choice}"
-
-    def _prompt_ids(self, one: Heard, life: Asker) -> dict[str, Any]:
-        """The prompt's ids from where they leave those of an earlier call: of the one it grows from, else of the
-        agent's last one."""
-        reply = one.exchange.reply
-        if reply is None or reply.prompt_ids is None:
-            return {}
-        before = one.before if one.before is not None else self.last.get(life.number)
-        self.last[life.number] = one.place
-        whole = reply.prompt_ids
-        origin = None if before is None else self.heard[before].exchange.reply
-        if before is not None and origin is not None and origin.prompt_ids is not None:
-            choice = one.choice if one.before is not None else 0
-            said = origin.choices[choice].completion_ids if choice < len(origin.choices) else None
-            keep = common_prefix(origin.prompt_ids + (said or Ints()), whole)
-            if keep:
-                parent = self._call_key(self.heard[before], choice)
-                return {"parent": parent, "keep": keep, "prompt_ids": tuple(whole[keep:])}
-        return {"prompt_ids": tuple(whole)}
-
     def _acts(self, one: Heard, agent: str) -> Iterator[Seen]:
         """What an answer does."""
         assert one.said is not None
         reply = one.exchange.reply
         choice = None if reply is None or one.taken >= len(reply.choices) else reply.choices[one.taken]
-        call = self._call_key(one, one.taken)
+        call = call_key(one, one.taken)
         links = self._arrived(one)
         at = 0.0
         if len(links) > 1:
@@ -287,7 +211,7 @@ class _Telling:
         speaks = bool(one.said.uses and one.said.text.strip())
         fused = tuple(Link(link.key, "aggregate", HEARD_BY_TEAM) for link in links)
         return self._event(
-            "aggregate", f"{one.id}/aggregate", agent, one, (_SAID, 0.0), call=call if speaks else None,
+            "aggregate", f"{one.id}/aggregate", agent, one, (SAID, 0.0), call=call if speaks else None,
             span=answer_span(choice) if speaks and choice is not None else None, why=HEARD_BY_TEAM,
             content=one.said.text or None, after=(*links, *fused),
         )  # fmt: skip
@@ -320,7 +244,7 @@ class _Telling:
             "after": links, "extra": {"tool_call_id": use.id},
         }  # fmt: skip
         begun = self.begins.get((one.place, index), [])
-        at = (_SAID, 1.0 + index)
+        at = (SAID, 1.0 + index)
         if begun:
             for number, work in enumerate(begun):
                 more: dict[str, Any] = (
@@ -371,7 +295,7 @@ class _Telling:
     ) -> Iterator[Seen]:  # fmt: skip
         """A last word, as text or as the arguments of a tool that gives it."""
         known: dict[str, Any] = {"call": call, "span": span, "content": words, "after": links}
-        at = (_SAID, 1.0)
+        at = (SAID, 1.0)
         back = self.returns.get(one.place, [])
         for number, (work, returned) in enumerate(back):
             key = f"{one.id}/return" if number == 0 else f"{one.id}/return/{number}"
@@ -441,19 +365,6 @@ def _last_words(heard: Sequence[Heard]) -> str | None:
     return next(
         (one.said.text for one in reversed(heard) if one.said is not None and not one.said.uses), None
     )
-
-
-def words_of(message: Utterance) -> str:
-    """What a message says, tools included, as a trace tells it."""
-    return spoken(message.text, ((use.name, use.arguments) for use in message.uses))
-
-
-def _numbers(values: Any) -> Any:
-    return None if values is None else tuple(values)
-
-
-def _count(choice: ReplyChoice) -> int | None:
-    return None if choice.completion_ids is None else len(choice.completion_ids)
 
 
 def _media(arguments: str) -> str:

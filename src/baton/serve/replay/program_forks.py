@@ -24,7 +24,7 @@ from baton.serve.backend import Backend, GrownAsk, Unanswerable
 from baton.serve.exchange import Exchange, Posted, Reply
 from baton.serve.growth import GrowthIndex
 from baton.serve.journal import KeptSession
-from baton.serve.lineage.telling import words_of
+from baton.serve.lineage.told_calls import words_of
 from baton.serve.program_run import ProgramRun, run_program
 from baton.serve.program_session import status_of
 from baton.serve.replay.find import answered, exchange_of_events
