@@ -57,7 +57,7 @@ def _bounded(value: Any) -> None:
 def shown(value: Any) -> str:
     """A value as an error names it: its kind, and itself where it is short."""
     if value is None:
-        return "nothing"
+        return "missing"
     kinds = {
         bool: "a boolean",
         int: "a number",
@@ -81,15 +81,27 @@ def wrong(path: str, value: Any, expected: str) -> BadAsk:
 class Fields:
     """An object's fields by name and type; knows where in the body it stands."""
 
-    def __init__(self, value: Any, path: str = "") -> None:
+    __slots__ = ("_where", "raw")
+
+    def __init__(self, value: Any, where: str | tuple[Fields, str, int] = "") -> None:
+        """`where`: its name, or the list of another object that it is in and its place there."""
+        self._where = where
         if not isinstance(value, dict):
-            raise wrong(path, value, "an object")
+            raise wrong(self.path, value, "an object")
         self.raw: dict[str, Any] = value
-        self.path = path
+
+    @property
+    def path(self) -> str:
+        """Where it stands, as an error says it; put together only when there is one."""
+        if isinstance(self._where, str):
+            return self._where
+        above, name, place = self._where
+        return f"{above.at(name)}[{place}]"
 
     def at(self, name: str) -> str:
         """The full name of a field, as an error says it."""
-        return f"{self.path}.{name}" if self.path else name
+        path = self.path
+        return f"{path}.{name}" if path else name
 
     def get(self, name: str) -> Any:
         """A value of any kind."""
@@ -183,7 +195,7 @@ class Fields:
             why = f"`{self.at(name)}` has {len(value):,} entries; expected at most {MAX_ENTRIES:,}."
             raise BadAsk(why, field=self.at(name))
         for place, each in enumerate(value):
-            yield Fields(each, f"{self.at(name)}[{place}]")
+            yield Fields(each, (self, name, place))
 
 
 def without_nulls(value: Any) -> Any:

@@ -21,7 +21,8 @@ def read_messages(fields: Fields) -> list[Unit]:
     units = []
     for each in fields.each("messages", needed=True):
         said = _message(each, names)
-        names |= {use.id: use.name for use in said.uses}
+        if said.uses:
+            names |= {use.id: use.name for use in said.uses}
         units.append(Unit(items=[each.raw], says=(said,)))
     if not units:
         raise BadAsk("`messages` is empty; expected at least one message.", field="messages")
