@@ -118,3 +118,12 @@ def test_the_same_alone_and_among_others_when_steady() -> None:
         [alone] = ask(fresh, [PROMPTS[number]], first=number)
         assert list(alone.completion_ids or ()) == list(together[number].completion_ids or ())
         assert list(alone.logprobs or ()) == list(together[number].logprobs or ())
+
+
+def test_a_workers_first_pass_is_recorded() -> None:
+    """It is of the size that was tried when the engine was made, in another thread, so it comes for the second time."""
+    engine = TorchEngine(tiny_model().cuda().bfloat16(), tiny_tokenizer())
+    ask(engine, [PROMPTS[0][:9]])
+    compute: Any = engine._batch._compute
+    assert [each.graph is not None for each in compute._prefills._by_size.values()] == [True]
+    assert not compute._recorder._failed

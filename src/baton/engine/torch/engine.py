@@ -161,7 +161,8 @@ class TorchEngine:
         if ids is None:
             ids = self.encode(request.entries, None)
         # A copy: the runtime's own sequence grows while this call is in flight.
-        return np.array(ids.numpy() if isinstance(ids, Ints) else list(ids), np.int32)
+        given = ids.numpy() if isinstance(ids, Ints) else ids if isinstance(ids, list) else list(ids)
+        return np.array(given, np.int32)
 
     def publish(self, version: str, weights: Mapping[str, Any] | None = None) -> None:
         """Name the weights anew, after loading them if given. Waits for calls in flight."""

@@ -72,6 +72,8 @@ class Recorded:
         gc.disable()
         try:
             with torch.cuda.stream(stream):
+                # A thread's first product makes it a handle, which cannot be made in a recording.
+                torch.cuda.current_blas_handle()
                 for graph, run in zip(graphs, (self._forward, self._backward), strict=True):
                     _capture(graph, memory, run)
         finally:

@@ -114,7 +114,8 @@ class PointedCompute:
             whole = [Stretch(each, each.shape[3]) for each in above]
             rows.append((whole, Stretch(kv, before), len(node.ids)))
         ids = np.concatenate([node.ids for node in nodes]).astype(np.int64)
-        positions = np.concatenate([node.start + np.arange(len(node.ids)) for node in nodes])
+        sizes, starts = np.array([(len(node.ids), node.start) for node in nodes]).T
+        positions = np.arange(len(ids)) + np.repeat(starts - (np.cumsum(sizes) - sizes), sizes)
         given = np.stack((ids, positions))
         if not self._model.steady and self._prefills.fits(len(ids), rows):
             found = self._prefills.run(given, rows)
