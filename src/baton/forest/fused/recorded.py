@@ -73,7 +73,7 @@ class Recorded:
         try:
             with torch.cuda.stream(stream):
                 # A thread's first product makes it a handle, which cannot be made in a recording.
-                torch.cuda.current_blas_handle()
+                torch.cuda.current_blas_handle()  # type: ignore[no-untyped-call]  # torch's
                 for graph, run in zip(graphs, (self._forward, self._backward), strict=True):
                     _capture(graph, memory, run)
         finally:

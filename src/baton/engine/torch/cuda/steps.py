@@ -71,7 +71,7 @@ class GraphMaker:
         try:
             with torch.cuda.stream(self._stream):
                 # A thread's first product makes it a handle, which cannot be made in a recording.
-                torch.cuda.current_blas_handle()
+                torch.cuda.current_blas_handle()  # type: ignore[no-untyped-call]  # torch's
                 found = captured(graph, self._memory, run)
         except torch.OutOfMemoryError:
             # Memory that nobody uses is given back only outside a recording; it is tried again later.
