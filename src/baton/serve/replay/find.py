@@ -86,9 +86,9 @@ def exchange_of_events(trace: Trace) -> dict[str, str]:
 
 
 def answered(session: KeptSession) -> list[Exchange]:
-    """The calls that have an answer, of which there has to be one."""
-    found = [one for one in session.exchanges if one.reply is not None]
-    if not found:
+    """The calls that were answered or refused, of which there has to be an answered one."""
+    found = [one for one in session.exchanges if one.reply is not None or one.refused is not None]
+    if all(one.reply is None for one in found):
         raise UsageError(
             f"session {session.name!r} has no answered call, so there is nothing to answer from."
         )

@@ -66,7 +66,7 @@ class Matcher:
 
     def __init__(self, exchanges: Iterable[Exchange], masks: Masks, *, now: float | None = None) -> None:
         """`now` is when this run began, in seconds since 1970; None: times may be of any day."""
-        answered = [one for one in exchanges if one.reply is not None]
+        answered = [one for one in exchanges if one.reply is not None or one.refused is not None]
         begun = min((one.begun for one in answered if one.begun), default=None)
         self.masks = masks
         self.names = NamePairs()
@@ -149,8 +149,8 @@ class Matcher:
 
     def _only_waited(self, one: _Recorded) -> _Recorded | None:
         """The exchange that followed an answer which did nothing, with nothing between but a note."""
-        assert one.exchange.reply is not None
-        if any(choice.message.uses for choice in one.exchange.reply.choices):
+        reply = one.exchange.reply
+        if reply is None or any(choice.message.uses for choice in reply.choices):
             return None
         for other in self.recorded:
             if (
@@ -163,7 +163,8 @@ class Matcher:
 
     def _goes_on(self, one: _Recorded, bare: Sequence[QuestionPiece]) -> bool:
         """Whether a question is another one with its answer, and nothing more. Both are recorded, or `bare` is now."""
-        assert one.exchange.reply is not None
+        if one.exchange.reply is None:
+            return False
         said = one.exchange.reply.choices[0].message
         frame = [piece for piece in one.question.bare if piece.message is None]
         before = [piece for piece in one.question.bare if piece.message is not None]

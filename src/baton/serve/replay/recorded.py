@@ -61,7 +61,7 @@ class RecordedBackend:
         """`instead`: by exchange, another answer, or the name of a random stream to draw one from. `stream` is that of
         everything else that is asked live; None: the session's own."""
         self.name = "recorded"
-        found = [one for one in exchanges if one.reply is not None]
+        found = [one for one in exchanges if one.reply is not None or one.refused is not None]
         self.matcher = Matcher(found, masks or Masks(), now=time.time())
         self.given: list[AnswerGiven] = []
         self.miss: Miss | None = None
@@ -102,7 +102,9 @@ class RecordedBackend:
         if isinstance(other, str):
             return await self._ask_live(self._live, ask, f"{other}/{id}", growth, changed=True)
         reply = found.exchange.reply if other is None else other
-        assert reply is not None
+        if reply is None:  # as it was recorded
+            self.given.append(AnswerGiven(match=found, tokens=None))
+            raise Unanswerable(found.exchange.refused or "it was refused.")
         now = renamed_reply(reply, self.matcher.names.changed)
         self.given.append(
             AnswerGiven(
