@@ -2,12 +2,14 @@
 
 Files are made here, of the form that each system writes: one agent that answers and calls tools, most of a session's
 entries. An entry is what the system writes as one: a line, a span, a message. `json` only parses the same bytes, line
-by line. `--large` reads one session of a gigabyte in a process of its own, for its peak of memory.
+by line. `--of` measures files that are there instead, all entries of them as they are. `--memory` reads sessions of so
+many megabytes, each in a process of its own, for their peaks of memory.
 """
 
 from __future__ import annotations
 
 import argparse
+import cProfile
 import json
 import resource
 import subprocess
@@ -15,13 +17,17 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from baton.connect.assemble import Assembler
 from baton.connect.import_report import ImportReport
 from baton.connect.importing import find_source, import_traces
-from baton.connect.readers import SOURCES
+from baton.connect.readers.otlp.json_spans import spans_of
+from baton.connect.readers.otlp.span import OtelSpan
+from baton.connect.writers.otlp import protobuf_request
 from contest import cpu
 from table import machine, print_table, row
 
@@ -40,7 +46,7 @@ def claude_code(entries: int, text: str) -> Iterator[dict[str, Any]]:
     first = {"role": "user", "content": "begin"}
     yield {**base, "parentUuid": None, "type": "user", "message": first, "uuid": "u0", "timestamp": _clock(0)}
     for n in range(1, entries):
-        usage = {"input_tokens": 10, "cache_read_input_tokens": 1000, "output_tokens": 7}
+        usage = {"input_tokens": 10, "cache_read_input_tokens": 1000, "output_tokens": 70}
         if n % 2:
             call = {"type": "tool_use", "id": f"t{n}", "name": "Bash", "input": {"command": f"{n} {text}"}}
             message = {"id": f"m{n}", "role": "assistant", "model": "m", "content": [call], "usage": usage}
@@ -176,7 +182,17 @@ def inspect(entries: int, text: str) -> Iterator[dict[str, Any]]:
     yield {"version": 2, "status": "success", "eval": {"run_id": "r", "task": "t"}, "samples": [sample]}
 
 
-MAKERS: dict[str, Callable[[int, str], Iterator[dict[str, Any]]]] = {
+def otlp_protobuf(entries: int, text: str) -> Iterator[bytes]:
+    """The same spans in protobuf, each request behind its length."""
+    for request in otlp(entries, text):
+        body = protobuf_request([span for span in spans_of(request, "") if isinstance(span, OtelSpan)])
+        length, size = b"", len(body)
+        while size > 0x7F:
+            length, size = length + bytes([size & 0x7F | 0x80]), size >> 7
+        yield length + bytes([size]) + body
+
+
+MAKERS: dict[str, Callable[[int, str], Iterator[dict[str, Any] | bytes]]] = {
     "claude-code": claude_code,
     "codex": codex,
     "messages": messages,
@@ -184,75 +200,101 @@ MAKERS: dict[str, Callable[[int, str], Iterator[dict[str, Any]]]] = {
     "inspect": inspect,
     "who-and-when": who_and_when,
     "otlp": otlp,
+    "otlp protobuf": otlp_protobuf,
 }
 _NAMES = {
     "codex": "rollout-2026-11-16T11-46-06-01a1e42d-c22b-7603-a0e8-52f9072b4daa.jsonl",
     "inspect": "log.json",
+    "otlp protobuf": "otlp.pb",
 }
 
 
 def made(folder: Path, kind: str, entries: int, text: str) -> Path:
     """A file of a kind."""
     path = folder / _NAMES.get(kind, f"{kind}.jsonl")
-    with path.open("w") as file:
+    with path.open("wb") as file:
         for each in MAKERS[kind](entries, text):
-            file.write(json.dumps(each, separators=(",", ":")) + "\n")
+            file.write(
+                each if isinstance(each, bytes) else json.dumps(each, separators=(",", ":")).encode() + b"\n"
+            )
     return path
 
 
-def measured(kind: str, path: Path, entries: int, runs: int, where: str) -> Iterator[tuple[str, ...]]:
-    """Reading and assembling, the same with writing, and parsing alone."""
-    source = find_source(kind)
+def assembled(kind: str, place: Path) -> tuple[int, int]:
+    """Read and assemble; how many entries and events there were."""
+    assembler = Assembler(kind, ImportReport())
+    assembler.see(find_source(kind).read(place, assembler.report))
+    events = sum(len(trace.events) for trace in assembler.traces())
+    return assembler.report.entries, events
 
-    def assembled() -> None:
-        assembler = Assembler(kind, ImportReport())
-        assembler.see(source.read(path, assembler.report))
-        events = sum(len(trace.events) for trace in assembler.traces())
-        assert events >= entries // 3, f"{kind}: {events} events of {entries} entries"
+
+def calls_of(run: Callable[[], Any]) -> int:
+    """How many calls of Python functions and of built-in ones a run makes: a figure that no other load changes."""
+    profile = cProfile.Profile()
+    profile.runcall(run)
+    return sum(entry.callcount for entry in profile.getstats())
+
+
+def measured(kind: str, place: Path, runs: int, where: str) -> Iterator[tuple[str, ...]]:
+    """Reading and assembling, the same with writing, and parsing alone."""
+    source = kind.partition(" ")[0]
+    files = [place] if place.is_file() else sorted(path for path in place.rglob("*") if path.is_file())
+    size = sum(path.stat().st_size for path in files)
+    entries, events = assembled(source, place)
+    assert events >= entries // 3 or not place.is_file(), f"{kind}: {events} events of {entries} entries"
+
+    def read() -> None:
+        assembled(source, place)
 
     def written() -> None:
         with tempfile.TemporaryDirectory() as out:
-            import_traces(path, source=source, out=out)
+            import_traces(place, source=source, out=out)
 
     def parsed() -> None:
-        with path.open("rb") as file:
-            for line in file:
-                json.loads(line)
+        for path in files:
+            with path.open("rb") as file:
+                for line in file:
+                    with suppress(ValueError):  # what is no JSON
+                        json.loads(line)
 
-    ours, with_files, theirs = cpu(runs, lambda: assembled, lambda: written, lambda: parsed)
-    size = path.stat().st_size / entries
-    rates = [f"{entries / seconds:,.0f} entries/s" for seconds in (ours, with_files, theirs)]
-    what = f"{kind}: {entries:,} entries of {size:,.0f} B"
-    yield row(f"{what}, read and assembled", rates[0], "json, parsed alone", rates[2], theirs / ours, where)
-    yield row(
-        f"{what}, imported into a folder",
-        rates[1],
-        "json, parsed alone",
-        rates[2],
-        theirs / with_files,
-        where,
-    )
+    ours, with_files, theirs = cpu(runs, lambda: read, lambda: written, lambda: parsed)
+    is_json = "protobuf" not in kind
+    what = f"{kind}: {entries:,} entries of {size / entries:,.0f} B"
+    calls = calls_of(read) / entries
+    for how, seconds, more in (
+        ("read and assembled", ours, f", {calls:.0f} calls an entry"),
+        ("imported into a folder", with_files, ""),
+    ):
+        yield row(
+            f"{what}, {how}",
+            f"{entries / seconds:,.0f} entries/s, {size / seconds / 1e6:,.1f} MB/s{more}",
+            "json, parsed alone" if is_json else "",
+            f"{entries / theirs:,.0f} entries/s, {size / theirs / 1e6:,.1f} MB/s" if is_json else "",
+            theirs / seconds if is_json else None,
+            where,
+        )
 
 
-def large(megabytes: int, where: str) -> tuple[str, ...]:
-    """One session of so many megabytes, in a process of its own."""
-    with tempfile.TemporaryDirectory() as scratch:
-        text = _TEXT * 25
-        path = made(Path(scratch), "claude-code", int(megabytes * 1e6 / (len(text) + 300)), text)
-        size = path.stat().st_size
-        command = [sys.executable, __file__, "--one", str(path), "--out", f"{scratch}/out"]
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
-        peak, seconds, events = done.stdout.split()
-    ratio = size / float(peak)
-    told = f"{float(peak) / 1e6:,.0f} MB at most, {float(seconds):.0f} s, {int(events):,} events"
-    return row(
-        f"claude-code: one session of {size / 1e6:,.0f} MB",
-        told,
-        "the file",
-        f"{size / 1e6:,.0f} MB",
-        ratio,
-        where,
-    )
+def memory(sizes: list[int], where: str) -> Iterator[tuple[str, ...]]:
+    """One session of each of so many megabytes, in a process of its own; last, how its peak grows with its size."""
+    found: list[tuple[float, float]] = []
+    for megabytes in sizes:
+        with tempfile.TemporaryDirectory() as scratch:
+            text = _TEXT * 25
+            path = made(Path(scratch), "claude-code", int(megabytes * 1e6 / (len(text) + 300)), text)
+            size = path.stat().st_size
+            command = [sys.executable, __file__, "--one", str(path), "--out", f"{scratch}/out"]
+            done = subprocess.run(command, check=True, capture_output=True, text=True)
+            peak, seconds, events = done.stdout.split()
+        found.append((float(size), float(peak)))
+        told = f"{float(peak) / 1e6:,.0f} MB at most, {float(seconds):.0f} s, {int(events):,} events"
+        of = f"{size / 1e6:,.0f} MB"
+        yield row(f"claude-code: one session of {of}", told, "the file", of, size / float(peak), where)
+    for (before, low), (size, peak) in pairwise(found):
+        yield row(
+            f"claude-code: memory, from {before / 1e6:,.0f} to {size / 1e6:,.0f} MB",
+            f"{(peak - low) / (size - before):.2f} B more for each byte more", "", "", None, where,
+        )  # fmt: skip
 
 
 def one(path: str, out: str) -> None:
@@ -267,7 +309,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--smoke", action="store_true", help="small sizes: figures mean nothing")
     parser.add_argument("--entries", type=int, default=60_000)
-    parser.add_argument("--large", type=int, metavar="MB", help="only one session of so many megabytes")
+    parser.add_argument(
+        "--memory", type=int, nargs="+", metavar="MB", help="only sessions of so many megabytes"
+    )
+    parser.add_argument("--kinds", nargs="+", choices=list(MAKERS), default=list(MAKERS))
+    parser.add_argument("--of", nargs="+", metavar="KIND=PLACE", help="only files that are there")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--out", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -278,15 +324,15 @@ def main() -> None:
     entries, runs = (400, 1) if args.smoke else (args.entries, 3)
 
     def rows() -> Iterator[tuple[str, ...]]:
-        if args.large or args.smoke:
-            yield large(2 if args.smoke else args.large, where)
-        if args.large:
+        if args.memory or args.smoke:
+            yield from memory([1, 2] if args.smoke else args.memory, where)
+        for kind, place in (each.split("=", 1) for each in args.of or ()):
+            yield from measured(kind, Path(place), runs, where)
+        if args.memory or args.of:
             return
         with tempfile.TemporaryDirectory() as scratch:
-            for kind in MAKERS:
-                if kind in SOURCES:
-                    path = made(Path(scratch), kind, entries, _TEXT * 3)
-                    yield from measured(kind, path, entries, runs, where)
+            for kind in args.kinds:
+                yield from measured(kind, made(Path(scratch), kind, entries, _TEXT * 3), runs, where)
 
     print_table(rows())
 

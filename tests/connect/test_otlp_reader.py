@@ -13,7 +13,10 @@ from tests.support.otlp_spans import agent, chat, padded, request, span, team, t
 
 from baton.connect.assemble import assemble
 from baton.connect.import_report import ImportReport
+from baton.connect.readers.otlp.json_spans import spans_of
 from baton.connect.readers.otlp.reader import OtlpSource
+from baton.connect.readers.otlp.span import OtelSpan
+from baton.connect.writers.otlp import protobuf_request
 from baton.trace.trace import Trace
 from baton.trace.validation.checks import validate
 
@@ -331,3 +334,38 @@ def test_captures_of_real_programs(name: str) -> None:
         (match,) = [want for want in left if all(figures[key] == value for key, value in want.items())]
         left.remove(match)
     assert left == []
+
+
+BROKEN: list[Any] = [
+    {**span("odd", None, 0, 1), "startTimeUnixNano": "yesterday"},
+    {**span("odd", None, 0, 1), "attributes": [7]},
+    {**span("odd", None, 0, 1), "status": "bad"},
+    "no span at all",
+]
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_a_span_that_cannot_be_read_costs_no_other(tmp_path: Path, broken: Any) -> None:
+    whole = traces_of(written(tmp_path / "whole.jsonl", request(*team())))
+    report = ImportReport()
+    spans = team()
+    (trace,) = traces_of(written(tmp_path / "spans.jsonl", request(*spans[:3], broken, *spans[3:])), report)
+    assert acts(trace) == acts(whole[0])
+    assert report.skipped["a span that cannot be read"] == 1
+    assert report.entries == len(spans) + 1
+    assert "spans.jsonl:1" in report.places["a span that cannot be read"][0]
+
+
+def test_a_span_of_protobuf_that_cannot_be_read_costs_no_other(tmp_path: Path) -> None:
+    good = [one for one in spans_of(request(*team()), "") if isinstance(one, OtelSpan)]
+    body = protobuf_request(good)
+    # The name of the second span loses its meaning: where text was, there are bytes of none.
+    name = good[1].name.encode()
+    at = body.index(name)
+    path = tmp_path / "spans.pb"
+    path.write_bytes(body[: at - 2] + b"\x3a" + body[at - 1 :])  # a time that is no number
+    report = ImportReport()
+    (trace,) = traces_of(path, report)
+    assert report.skipped["a span that cannot be read"] == 1
+    assert report.entries == len(good)
+    assert trace.events

@@ -137,6 +137,20 @@ def test_what_cannot_be_taken_is_refused_with_a_reason(
     assert returned(tmp_path) == [2]
 
 
+def test_a_span_that_cannot_be_read_is_rejected_and_the_rest_is_kept(tmp_path: Path) -> None:
+    odd = {**team()[0], "endTimeUnixNano": "late"}
+    with receiving(tmp_path) as receiver:
+        status, answer = post(receiver, json.dumps(request(*team(), odd)).encode(), "application/json")
+        assert status == 200
+        partial = json.loads(answer)["partialSuccess"]
+        assert partial["rejectedSpans"] == "1"
+        assert "late" in partial["errorMessage"]
+        status, answer = post(receiver, json.dumps(request(odd)).encode(), "application/json")
+        assert status == 400  # nothing of it can be read
+        assert receiver.counts["spans rejected"] == 1
+    assert returned(tmp_path) == [2]
+
+
 def test_spans_without_ids_are_rejected_and_the_rest_is_kept(tmp_path: Path) -> None:
     nameless = {**team()[0], "spanId": "0000000000000000"}
     with receiving(tmp_path) as receiver:

@@ -123,9 +123,10 @@ class Receiver:
         if signal == "metrics":
             self.count("metrics requests dropped")
             return 0, ""
-        found = decoded(signal, body, is_json=is_json)
+        lost: list[str] = []
+        found = decoded(signal, body, lost, is_json=is_json)
         good = [one for one in found if one.trace_id and one.span_id]
-        rejected = len(found) - len(good) if signal == "traces" else 0
+        nameless = len(found) - len(good) if signal == "traces" else 0
         if good:
             try:
                 self.journal.write(signal, body, is_json=is_json)
@@ -134,21 +135,27 @@ class Receiver:
             self.kept.add(good)
         self.count("spans" if signal == "traces" else "log records", len(good))
         self.count("requests")
-        if rejected:
-            self.count("spans rejected", rejected)
-        return rejected, f"{rejected} spans have no trace id or no span id" if rejected else ""
+        why = [f"{nameless} spans have no trace id or no span id"] if nameless else []
+        why += [f"{len(lost)} spans cannot be read: {lost[0]}"] if lost else []
+        if why:
+            self.count("spans rejected", nameless + len(lost))
+        return nameless + len(lost), "; ".join(why)
 
 
-def decoded(signal: str, body: bytes, *, is_json: bool) -> list[OtelSpan | LogRecord]:
-    """The spans or log records of a request; `Refused` says what is wrong with it."""
+def decoded(signal: str, body: bytes, lost: list[str], *, is_json: bool) -> list[OtelSpan | LogRecord]:
+    """The spans or log records of a request; `Refused` says what is wrong with it, `lost` with single spans of it."""
     try:
         if is_json:
             value = decode_json(body)
             if not isinstance(value, dict):
                 raise Unreadable(f"{type(value).__name__} where an object is expected")
             wanted = OtelSpan if signal == "traces" else LogRecord
-            return [one for one in spans_of(value, "") if isinstance(one, wanted)] if value else []
-        return [*decode_traces(body)] if signal == "traces" else [*decode_logs(body)]
+            found = [one for one in spans_of(value, "", lost) if isinstance(one, wanted)] if value else []
+        else:
+            found = [*decode_traces(body, "", lost)] if signal == "traces" else [*decode_logs(body)]
+        if lost and not found:
+            raise Unreadable(lost[0])
+        return found
     except Unreadable as error:
         kind = "JSON" if is_json else "protobuf"
         raise Refused(400, f"this is no OTLP {kind} request of {signal}: {error}") from None

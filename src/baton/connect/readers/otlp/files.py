@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from io import BufferedIOBase
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from baton.connect.readers.otlp.protobuf import decode_logs, decode_traces, spli
 from baton.connect.readers.otlp.span import LogRecord, OtelSpan, Unreadable
 from baton.errors import CorruptError, UsageError
 
+LOST = "a span that cannot be read"
 _LOOK_BYTES = 65_536
 _MOST_VALUE_BYTES = 512 * 2**20
 _MARKS = (b'"resourceSpans"', b'"resource_spans"', b'"resourceLogs"', b'"resource_logs"', b'"scopeSpans"')
@@ -139,29 +141,43 @@ def _decoded(
 ) -> Iterator[OtelSpan | LogRecord]:
     at = f"{path.name}:{place}" if place else path.name
     for body in bodies:
-        found = decode_request(body, at)
+        lost: list[str] = []
+        found = decode_request(body, at, lost)
         report.read(len(found))
+        _tell_lost(lost, at, report)
         yield from found
 
 
-def decode_request(body: bytes, at: str) -> list[OtelSpan | LogRecord]:
-    """A request of traces, or else of logs: on the wire both begin alike."""
+def _tell_lost(lost: list[str], at: str, report: ImportReport) -> None:
+    for why in lost:
+        report.read()
+        report.skip(LOST, f"{at}: {why}")
+
+
+def decode_request(body: bytes, at: str, lost: list[str]) -> list[OtelSpan | LogRecord]:
+    """A request of traces, or else of logs: on the wire both begin alike. `lost` takes spans that cannot be read."""
     try:
         return [*decode_traces(body, at)]
     except Unreadable as first:
-        try:
+        logs: list[LogRecord] = []
+        with suppress(Unreadable):
             logs = decode_logs(body, at)
-        except Unreadable:
+        if logs:
+            return [*logs]
+        spans = decode_traces(body, at, lost)
+        if not spans:  # nothing of it can be read: it is none
+            lost.clear()
             raise first from None
-        if not logs:
-            raise
-        return [*logs]
+        return [*spans]
 
 
 def _read_json(path: Path, report: ImportReport) -> Iterator[OtelSpan | LogRecord]:
     for at, text in _values(path):
+        lost: list[str] = []
         try:
-            found = list(spans_of(decode_json(text), at))
+            found = list(spans_of(decode_json(text), at, lost))
+            if lost and not found:
+                raise Unreadable(lost[0])
         except Unreadable as error:
             report.read()
             report.skip("an entry that is no span and no request", f"{at}: {error}")
@@ -170,6 +186,7 @@ def _read_json(path: Path, report: ImportReport) -> Iterator[OtelSpan | LogRecor
             report.read()
             report.skip("an entry without any span", at)
         report.read(len(found))
+        _tell_lost(lost, at, report)
         yield from found
 
 

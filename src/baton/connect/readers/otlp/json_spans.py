@@ -26,28 +26,31 @@ _HEX = re.compile(r"[0-9a-f]{16}(?:[0-9a-f]{16})?")
 _DIGITS = frozenset("0123456789abcdef")
 
 
-def spans_of(value: Any, at: str) -> Iterator[OtelSpan | LogRecord]:
-    """Everything in one JSON value; raises `Unreadable` where it is none of the forms."""
+def spans_of(value: Any, at: str, lost: list[str] | None = None) -> Iterator[OtelSpan | LogRecord]:
+    """Everything in one JSON value; raises `Unreadable` where it is none of the forms.
+
+    `lost`: one span of a request that cannot be read goes there, with what is wrong, and the others are given.
+    """
     if isinstance(value, list):
         for place, item in enumerate(value, start=1):
-            yield from spans_of(item, f"{at}[{place}]")
+            yield from spans_of(item, f"{at}[{place}]", lost)
         return
     if not isinstance(value, dict):
         raise Unreadable(f"{type(value).__name__} where an object is expected")
     inner = value.get("trace") or value.get("data")
     if inner is not None and "name" not in value and not any(name in value for name in (*_GROUPS, *_LOGS)):
-        yield from spans_of(inner, at)
+        yield from spans_of(inner, at, lost)
         return
     groups, logs = _first(value, _GROUPS), _first(value, _LOGS)
     if groups is not None or logs is not None:
         for group in _objects(groups or [], "resourceSpans"):
-            yield from _of_resource(group, at)
+            yield from _of_resource(group, at, lost)
         for group in _objects(logs or [], "resourceLogs"):
             yield from _logs_of_resource(group, at)
     elif "name" not in value and isinstance(
         value.get("spans"), list
     ):  # a run that holds its spans (any-agent)
-        yield from spans_of(value["spans"], at)
+        yield from spans_of(value["spans"], at, lost)
     elif "name" in value and ("context" in value or "attributes" in value or "parent_id" in value):
         yield _single(value, at)
     elif not any(name in value for name in ("partialSuccess", "resourceMetrics")):
@@ -55,13 +58,19 @@ def spans_of(value: Any, at: str) -> Iterator[OtelSpan | LogRecord]:
         raise Unreadable(f"an object with {shown} where resourceSpans or a span is expected")
 
 
-def _of_resource(group: dict[str, Any], at: str) -> Iterator[OtelSpan]:
+def _of_resource(group: dict[str, Any], at: str, lost: list[str] | None) -> Iterator[OtelSpan]:
     resource = _attributes(_object(group.get("resource"), "resource").get("attributes"))
     for scoped in _objects(_first(group, _SCOPES) or [], "scopeSpans"):
         named = _object(scoped.get("scope") or scoped.get("instrumentationLibrary"), "scope")
         scope = " ".join(str(named[key]) for key in ("name", "version") if named.get(key))
-        for span in _objects(scoped.get("spans") or [], "spans"):
-            yield _span(span, resource, scope, at)
+        spans = scoped.get("spans") or []
+        for span in spans if lost is not None and isinstance(spans, list) else _objects(spans, "spans"):
+            try:
+                yield _span(_object(span, "span"), resource, scope, at)
+            except Unreadable as error:
+                if lost is None:
+                    raise
+                lost.append(str(error))
 
 
 def _span(value: dict[str, Any], resource: dict[str, Any], scope: str, at: str) -> OtelSpan:

@@ -20,12 +20,15 @@ _unpack_double = struct.Struct("<d").unpack_from
 _unpack_u64 = struct.Struct("<Q").unpack_from
 
 
-def decode_traces(body: bytes, at: str = "") -> list[OtelSpan]:
-    """The spans of one request; one whose ids are missing has empty ones."""
+def decode_traces(body: bytes, at: str = "", lost: list[str] | None = None) -> list[OtelSpan]:
+    """The spans of one request; one whose ids are missing has empty ones.
+
+    `lost`: one that cannot be read goes there, with what is wrong, and the others are given.
+    """
     spans: list[OtelSpan] = []
     for number, group in _messages(body, "a request"):
         if number == 1:
-            _resource_spans(group, spans, at)
+            _resource_spans(group, spans, at, lost)
     return spans
 
 
@@ -58,7 +61,7 @@ def split_delimited(data: bytes) -> tuple[list[bytes], int]:
     return found, end - at
 
 
-def _resource_spans(group: bytes, spans: list[OtelSpan], at: str) -> None:
+def _resource_spans(group: bytes, spans: list[OtelSpan], at: str, lost: list[str] | None) -> None:
     resource: dict[str, Any] = {}
     scopes: list[bytes] = []
     for number, part in _messages(group, "resource_spans"):
@@ -74,7 +77,13 @@ def _resource_spans(group: bytes, spans: list[OtelSpan], at: str) -> None:
                 scope = _scope(value)
             elif number == 2:
                 own.append(value)
-        spans += (_span(value, resource, scope, at) for value in own)
+        for value in own:
+            try:
+                spans.append(_span(value, resource, scope, at))
+            except Unreadable as error:
+                if lost is None:
+                    raise
+                lost.append(str(error))
 
 
 def _scope(data: bytes) -> str:
