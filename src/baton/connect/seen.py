@@ -22,7 +22,7 @@ from baton.trace.records import Sampling
 from baton.trace.vocabulary import CreditUnit, Decision, EdgeType, EventType, RewardFamily, Status, Topology
 
 
-class Sighting(Struct, tag_field="seen", frozen=True, kw_only=True, omit_defaults=True):
+class Sighting(Struct, tag_field="seen", frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What all sightings have in common. `seen` tells them apart in a journal, where each is one line of JSON."""
 
     session: str
@@ -35,7 +35,7 @@ class Sighting(Struct, tag_field="seen", frozen=True, kw_only=True, omit_default
     """None: recorded. Otherwise why the reader concluded it, as half a sentence: "no entry names a parent"."""
 
 
-class SeenSession(Sighting, tag="session", frozen=True, kw_only=True):
+class SeenSession(Sighting, tag="session", frozen=True, kw_only=True, gc=False):
     """The run itself; `key` is its session. Nothing needs to be known but that it is there."""
 
     system: str | None = None
@@ -54,7 +54,7 @@ class SeenSession(Sighting, tag="session", frozen=True, kw_only=True):
     meta: dict[str, Any] = field(default_factory=dict)
 
 
-class SeenAgent(Sighting, tag="agent", frozen=True, kw_only=True):
+class SeenAgent(Sighting, tag="agent", frozen=True, kw_only=True, gc=False):
     """Somebody who acts. `key` is what events call it, one through handoffs, continuation and resume."""
 
     name: str | None = None
@@ -74,7 +74,7 @@ class Link(Struct, frozen=True, gc=False):
     why: str | None = None
 
 
-class SeenCall(Sighting, tag="call", frozen=True, kw_only=True):
+class SeenCall(Sighting, tag="call", frozen=True, kw_only=True, gc=False):
     """One answer of a model. What is not known is None: a count that is not sure is no count."""
 
     agent: str
@@ -112,7 +112,7 @@ class SeenCall(Sighting, tag="call", frozen=True, kw_only=True):
     extra: dict[str, Any] = field(default_factory=dict)
 
 
-class SeenEvent(Sighting, tag="event", frozen=True, kw_only=True):
+class SeenEvent(Sighting, tag="event", frozen=True, kw_only=True, gc=False):
     """One thing that happened."""
 
     agent: str
@@ -145,7 +145,7 @@ class SeenEvent(Sighting, tag="event", frozen=True, kw_only=True):
     """Properties of the source, kept as they came."""
 
 
-class SeenReward(Sighting, tag="reward", frozen=True, kw_only=True):
+class SeenReward(Sighting, tag="reward", frozen=True, kw_only=True, gc=False):
     """A score that the source gave."""
 
     value: float

@@ -124,7 +124,7 @@ class Built:
         seen_events, seconds, zero, ids = self.lines.events, self.order.seconds, self.zero, self.ids
         people = {key: (person.id, person.role) for key, person in self.lines.people.items()}
         contents, took, calls = self.contents, self.order.took, self.calls.by_key
-        payload, plain = contents.payload, contents.is_plain("")
+        payload, plain, tools = contents.payload, contents.is_plain(""), contents.names
         made: list[Event] = []
         for seq, place in enumerate(self.order.places, 1):
             seen = seen_events[place]
@@ -143,7 +143,7 @@ class Built:
                         extra["call_extra"] = contents.properties(said.extra)
             if place in took:
                 duration, extra["timed"] = took[place], TIMED
-            if tokens is not None:
+            if tokens is not None and (type(tokens) is not int or not 0 <= tokens < _MAX_COUNT):
                 tokens = _count(tokens)
             if type(duration) is float and 0.0 <= duration < LAST_TIME:
                 duration = int(duration * 1e6 + 0.5) / 1e6  # `round` would take as long as all the rest
@@ -155,7 +155,7 @@ class Built:
             agent, role = people[seen.agent]
             event = Event(
                 id=ids[place], t=int((seconds[place] - zero) * 1e6 + 0.5) / 1e6, type=seen.type, agent=agent, seq=seq,
-                role=role, tool=None if tool is None else contents.name(tool),
+                role=role, tool=None if tool is None else tools.get(tool) or contents.name(tool),
                 content_ref=payload(seen.content, seen.media_type), call=call, duration_s=duration, tokens=tokens,
                 status=status or "ok", extra=extra,
             )  # fmt: skip
@@ -351,7 +351,7 @@ def _finite(metrics: dict[str, float]) -> dict[str, float]:
 
 
 def _costs(events: tuple[Event, ...]) -> dict[str, float]:
-    costs: dict[str, float] = {"wall_clock_s": max(event.t + (event.duration_s or 0.0) for event in events)}
+    costs: dict[str, float] = {"wall_clock_s": max([event.t + (event.duration_s or 0.0) for event in events])}
     tokens = [event.tokens for event in events if event.tokens is not None]
     if tokens:
         costs["tokens"] = sum(tokens)

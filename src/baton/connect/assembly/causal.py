@@ -151,7 +151,7 @@ class Order:
     def _moved_times(self) -> list[float]:
         """Seconds for every event, never before those of what it depends on."""
         times, into = self.times, self.into
-        earliest = min((t for t in times if t is not None), default=0.0)
+        earliest = min([t for t in times if t is not None], default=0.0)
         seconds = [earliest] * len(times)
         for place in self.places:
             least = earliest

@@ -37,7 +37,8 @@ class Contents:
         self._redact = redact
         self.keep_ids = redact is None
         """Token ids say what their text does, and no pattern finds anything in them."""
-        self._names: dict[str, str] = {}
+        self.names: dict[str, str] = {}
+        """Word of the source -> as it is kept, of those that `name` was asked for."""
         self._latest: str | None = None
         """The last text."""
         self._address: str | None = None
@@ -83,9 +84,9 @@ class Contents:
         """A short word of the source: an agent, a tool, a model. Empty is None."""
         if not name:
             return None
-        known = self._names.get(name)
+        known = self.names.get(name)
         if known is None:
-            known = self._names[name] = self.text(name)[:_LONGEST_NAME]
+            known = self.names[name] = self.text(name)[:_LONGEST_NAME]
         return known
 
     def is_plain(self, text: str) -> bool:

@@ -19,9 +19,10 @@ from baton.trace.records import Call, Floats, Ints, Sampling
 from baton.trace.vocabulary import Status
 
 A = TypeVar("A", Ints, Floats)
+_MOST_TOKENS = 2**53
 
 
-class JoinedCall(Struct):
+class JoinedCall(Struct, gc=False):
     """One call, both ways."""
 
     id: str
@@ -61,15 +62,15 @@ class CallRecords:
             duration, asked, answered = seen.duration_s, seen.prompt_tokens, seen.completion_tokens
             if duration is not None:
                 duration = seconds_of(duration, lines.report, seen.at)
-            if asked is not None:
+            if asked is not None and (type(asked) is not int or not 0 <= asked < _MOST_TOKENS):
                 asked = self._count(asked, seen.at)
-            if answered is not None:
+            if answered is not None and (type(answered) is not int or not 0 <= answered < _MOST_TOKENS):
                 answered = self._count(answered, seen.at)
             more, context = self._rest(seen, latest.get(seen.agent))
             record = Call(
                 id=id_, agent=person.id, role=person.role, policy=contents.name(seen.policy),
                 completion_ref=contents.payload(seen.completion), prompt_tokens=asked, completion_tokens=answered,
-                t=None if t is None else max(0.0, micro(t - zero)), duration_s=duration,
+                t=None if t is None else micro(t - zero) if t > zero else 0.0, duration_s=duration,
             )  # fmt: skip
             records.append(replace(record, **more) if more else record)
             tokens = answered if asked is None else asked if answered is None else asked + answered
@@ -163,7 +164,7 @@ class CallRecords:
     def _count(self, count: Any, at: str) -> int | None:
         if count is None:
             return None
-        if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count < 2**53:
+        if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count < _MOST_TOKENS:
             self._lines.report.mend("a number of tokens that is none was left out", at)
             return None
         return count

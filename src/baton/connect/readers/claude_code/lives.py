@@ -61,7 +61,7 @@ _STATUS: dict[str, Status] = {
 }  # fmt: skip
 
 
-class ClaudeAnswer(Struct):
+class ClaudeAnswer(Struct, gc=False):
     """One answer of the model while its parts come in."""
 
     row: ClaudeRow

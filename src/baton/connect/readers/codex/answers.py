@@ -21,7 +21,7 @@ class Where(Struct, gc=False):
         return f"{self.order[0]:.0f}.{self.order[1]:g}"
 
 
-class CodexAnswer(Struct):
+class CodexAnswer(Struct, gc=False):
     """One answer while its items come in."""
 
     key: str
