@@ -219,3 +219,42 @@ def test_the_form_of_2024_with_a_transcript(tmp_path: Path) -> None:
     assert answer_of(trace) == "the long answer"
     assert [event.type for event in trace.events] == ["human_intervention", "orchestrator_decision"]
     assert trace.trace_id == "inspect-k-s-1"
+
+
+def test_a_sample_without_events_is_told_by_its_messages(tmp_path: Path) -> None:
+    use = {"id": "call-7", "function": "look_up", "arguments": {"city": "Bergen"}}
+    messages = [
+        {"role": "system", "content": "be brief"},
+        {"role": "user", "content": "how many?"},
+        {"role": "assistant", "content": "", "tool_calls": [use], "model": "m-1"},
+        {"role": "tool", "tool_call_id": "call-7", "function": "look_up", "content": "291,940"},
+        {"role": "tool", "tool_call_id": "nobody's", "content": "late", "error": {"message": "gone"}},
+        "no message",
+        {"role": "assistant", "content": [{"type": "text", "text": "291,940 people"}]},
+    ]
+    sample = {
+        "id": 3, "epoch": 1, "uuid": "s3", "input": "how many?", "target": "", "messages": messages,
+        "output": {"completion": "291,940 people"},
+    }  # fmt: skip
+    log = tmp_path / "log.json"
+    log.write_text(
+        json.dumps({"version": 2, "status": "success", "eval": {"run_id": "r"}, "samples": [sample]})
+    )
+    (trace,), report = read(log)
+    acts = [(e.type, e.tool, e.decision, e.status, trace.text(e.content_ref)) for e in trace.events]
+    assert acts == [
+        ("tool_call", "look_up", "none", "ok", '{"city":"Bergen"}'),
+        ("tool_result", "look_up", "none", "ok", "291,940"),
+        ("tool_call", "unnamed", "none", "ok", "{}"),
+        ("tool_result", "unnamed", "none", "failed", "late"),
+        ("orchestrator_decision", None, "stop", "ok", "291,940 people"),
+    ]
+    first, second = trace.calls
+    assert (first.policy, second.policy) == ("m-1", None)
+    assert first.completion_tokens is None
+    assert json.loads(trace.text(first.prompt_ref) or "") == [
+        {"speaker": "system", "text": "be brief"}, {"speaker": "user", "text": "how many?"},
+    ]  # fmt: skip
+    assert report.entries == len(messages)
+    assert report.joined["a sample told by its messages, as its events were not kept"] == 1
+    assert report.skipped == {"a message that is none": 1}

@@ -19,6 +19,7 @@ from msgspec import Struct
 from baton.connect.import_report import ImportReport
 from baton.connect.readers.chat_messages import as_text, seconds_of, text_of
 from baton.connect.readers.inspect_eval.contents import SampleContents, scores_of
+from baton.connect.readers.inspect_eval.kept_messages import events_of_messages
 from baton.connect.seen import Link, Seen, SeenAgent, SeenCall, SeenEvent, SeenSession
 
 INSIDE: Final = "its span lies in the other agent's"
@@ -77,6 +78,8 @@ def sample_of(value: dict[str, Any], about: dict[str, Any], at: str, report: Imp
     )  # fmt: skip
     reader = _Sample(session, at, contents, report)
     events = value.get("events") or contents.transcript.get("events") or []
+    if not events:
+        events = events_of_messages(value.get("messages"), at, report)
     if not events:
         report.read()
         report.skip("a sample whose events were not kept", at)
