@@ -124,7 +124,7 @@ class Receiver:
             self.count("metrics requests dropped")
             return 0, ""
         lost: list[str] = []
-        found = decoded(signal, body, lost, is_json=is_json)
+        found = decoded(signal, body, is_json=is_json, lost=lost)
         good = [one for one in found if one.trace_id and one.span_id]
         nameless = len(found) - len(good) if signal == "traces" else 0
         if good:
@@ -142,8 +142,13 @@ class Receiver:
         return nameless + len(lost), "; ".join(why)
 
 
-def decoded(signal: str, body: bytes, lost: list[str], *, is_json: bool) -> list[OtelSpan | LogRecord]:
-    """The spans or log records of a request; `Refused` says what is wrong with it, `lost` with single spans of it."""
+def decoded(
+    signal: str, body: bytes, *, is_json: bool, lost: list[str] | None = None
+) -> list[OtelSpan | LogRecord]:
+    """The spans or log records of a request; `Refused` says what is wrong with it.
+
+    `lost`: single spans of it that cannot be read go there, with what is wrong; None: they are reason to refuse it.
+    """
     try:
         if is_json:
             value = decode_json(body)
