@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from served_talks import SEARCH, Talk, asked, result, said, system, user
 
+from baton.cli.program_words import named_backend
 from baton.errors import UsageError
 from baton.serve.backend import Unanswerable
-from baton.serve.backends import make_backend
+from baton.serve.backends import BACKENDS, make_backend
 from baton.serve.backends.scripted import ScriptedBackend
 from baton.serve.exchange import Ask, Reply, ReplyChoice, Utterance
+from baton.serve.tool_parsers import PARSERS
 from baton.trace.records import Sampling
 
 
@@ -154,6 +157,32 @@ def test_specifications(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         with pytest.raises(UsageError, match=why):
             make_backend(spec)
     assert make_backend("table").name == "table"
+
+
+def test_what_the_page_shows(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs/serve/engines.md").read_text()
+    (tmp_path / "page.jsonl").write_text(re.findall(r"```json\n(.*?)```", page, re.DOTALL)[0])
+    talk = Talk(make_backend(f"scripted:{tmp_path / 'page.jsonl'}"))
+    told = {"capital of France?": "search", "hm": "I do not know."}
+    for question, answer in told.items():
+        said_ = talk.ask(asked(user(question))).choices[0].message
+        assert answer in (said_.text, *(use.name for use in said_.uses))
+    names: dict[str, Any] = {}
+    exec(re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0], names)
+    choice = Talk(ScriptedBackend(names["answer"])).ask(asked(user("q"))).choices[0]
+    assert (choice.message.text, choice.message.uses[0].name) == ("One moment.", "search")
+    for name in (*BACKENDS, *PARSERS):
+        assert f"`{name}" in page or f"`{name}:" in page
+
+
+def test_models_by_name() -> None:
+    backend = named_backend("tiny")
+    assert backend.name == "tiny"
+    assert Talk(backend).ask(asked(user("q"), sampling=Sampling(max_tokens=2))).completion_tokens == 2
+    with pytest.raises(UsageError, match="Did you mean 'smollm2'"):
+        named_backend("smollm")
+    with pytest.raises(UsageError, match="there is no backend 'nobody'"):
+        named_backend("nobody")
 
 
 def test_any_engine_answers() -> None:

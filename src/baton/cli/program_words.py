@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from baton.cli import add_repeated
-from baton.errors import UsageError
+from baton.errors import UsageError, closest
 from baton.registry import TRUST
 from baton.serve.backend import Backend
 from baton.serve.journal import KeptSession
@@ -44,10 +44,8 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
 
 def read_engine(args: argparse.Namespace, session: KeptSession) -> Backend:
     """The backend that answers what is new: the one that is named, else the one of the recording."""
-    from baton.serve.backends import make_backend
-
     if args.engine is not None:
-        return make_backend(args.engine)
+        return named_backend(args.engine)
     recorded = session.about.get("engine")
     if not isinstance(recorded, str):
         raise UsageError("the recording does not say who answered it. Name an engine: --engine SPEC")
@@ -56,7 +54,23 @@ def read_engine(args: argparse.Namespace, session: KeptSession) -> Backend:
             f"the recording was answered by {recorded!r}, which imports a module or asks a server. If you trust it, "
             f"type: {TRUST}. Otherwise name an engine: --engine SPEC"
         )
-    return make_backend(recorded)
+    return named_backend(recorded)
+
+
+def named_backend(spec: str) -> Backend:
+    """The backend of a specification; `smollm2` and `tiny` are models by name, as policies are written."""
+    from baton.learn.models import MODELS, model_engine
+    from baton.serve.backends import make_backend
+
+    name = spec.partition("?")[0]
+    meant = closest(name, MODELS)
+    if name not in MODELS and ":" not in name and meant is not None:
+        raise UsageError(f"there is no engine {name!r}. Did you mean {meant!r}?")
+    if name not in MODELS:
+        return make_backend(spec)
+    from baton.serve.backends.torch import over_engine
+
+    return over_engine(model_engine(spec))
 
 
 def _is_harmless(spec: str) -> bool:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from baton.cli import add_repeated
 from baton.cli.printing import remark, say
+from baton.cli.program_words import named_backend
 from baton.errors import UsageError
-from baton.serve.backends import BACKEND_FORMS, make_backend
+from baton.serve.backends import BACKEND_FORMS
 from baton.serve.following import rebuild
 from baton.serve.journal import FOLDER, journal_path
 from baton.serve.limits import ClientLimits, SessionLimits
@@ -79,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
         )
     name = _free_name(out) if args.session is None else check_name(args.session)
     port = args.port if args.port is not None else 0 if command else DEFAULT_PORT
-    backend = make_backend(args.engine)
+    backend = named_backend(args.engine)
     with Serving(
         out,
         backend,

@@ -77,7 +77,7 @@ def make_backend(spec: str) -> Backend:
     if registry.knows("engine", kind):
         return _engine(spec)
     attribute, _, after = rest.partition(":")
-    known = (*BACKENDS, *registry.names("engine"))
+    known = {*BACKENDS, *registry.names("engine")}
     if registry.is_reference(f"{kind}:{attribute}") and closest(kind, known) is None:
         return _made(registry.imported("backend", f"{kind}:{attribute}"), after)
     forms = "; ".join((*BACKEND_FORMS.values(), "module:factory"))
