@@ -68,9 +68,12 @@ def named_backend(spec: str) -> Backend:
         raise UsageError(f"there is no engine {name!r}. Did you mean {meant!r}?")
     if name not in MODELS:
         return make_backend(spec)
+    from baton.engine.torch import TorchEngine
     from baton.serve.backends.torch import over_engine
 
-    return over_engine(model_engine(spec))
+    engine = model_engine(spec)
+    assert isinstance(engine, TorchEngine), "models by name are local ones"
+    return over_engine(engine)
 
 
 def _is_harmless(spec: str) -> bool:
