@@ -165,7 +165,7 @@ def test_what_is_written_is_read_again(name: str) -> None:
     ]
     assert read.text == ""
     offer = parser.offer(TOOLS)
-    assert all(tool.name in offer for tool in TOOLS)
+    assert offer == "" if name == "bare" else all(tool.name in offer for tool in TOOLS)
 
 
 def test_which_form_a_template_shows() -> None:

@@ -116,6 +116,8 @@ def written(message: Utterance, parser: ToolParser) -> str:
 
 def with_offer(entries: Sequence[Entry], offer: str) -> list[Entry]:
     """The tools' offer after the system's words, or as these."""
+    if not offer:
+        return list(entries)
     if entries and entries[0].speaker == "system":
         first = Entry("system", f"{entries[0].text}\n\n{offer}" if entries[0].text else offer)
         return [first, *entries[1:]]

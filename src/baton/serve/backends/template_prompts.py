@@ -378,6 +378,8 @@ def _told(ask: Ask) -> list[ToolOffer]:
 
 
 def _with_offer(messages: list[Message], offer: str) -> list[Message]:
+    if not offer:
+        return messages
     if messages and messages[0]["role"] == "system":
         return [{**messages[0], "content": _joined(messages[0]["content"], offer, gap="\n\n")}, *messages[1:]]
     return [{"role": "system", "content": offer}, *messages]

@@ -30,6 +30,10 @@ def read_messages(fields: Fields) -> list[Unit]:
 
 
 def _message(fields: Fields, names: dict[str, str]) -> Utterance:
+    raw = fields.raw
+    plain = raw.get("role") if len(raw) == 2 and type(raw.get("content")) is str else None
+    if plain in ("user", "assistant", "system"):  # most are, and long conversations are read at every turn
+        return Utterance(speaker=plain, text=raw["content"])
     role = fields.text("role")
     text, others = read_content(fields, "content", "" if role == "assistant" else "\n")
     name = fields.maybe_text("name")
