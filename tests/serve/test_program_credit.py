@@ -117,3 +117,7 @@ def test_a_branch_is_made_once_and_a_repeat_costs_nothing(tmp_path: Path) -> Non
         assert (made[0].usage.calls_reused, made[0].usage.calls_run) == (1, 1)
         with pytest.raises(ForkError, match="only what a model says"):
             asyncio.run(forks.fork(forks.trace, (Replace(event, "x"),)))
+        with pytest.raises(ForkError, match="only what a model says"):
+            asyncio.run(
+                credits_of(find("message-replay"), [forks.trace], settings={"level": "edge"}, runner=forks)
+            )

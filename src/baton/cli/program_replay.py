@@ -60,10 +60,10 @@ def tell(name: str, done: ReplayedProgram) -> None:
     say(printable(done.output.said))
     if done.missed is not None:
         say(f"DIFFERENT {printable(done.missed)}")
+    elif done.run.cut is not None:
+        say(f"DIFFERENT the program was ended: {done.run.cut}")
     elif done.not_asked:
         some = ", ".join(str(one.number + 1) for one in done.not_asked[:8])
         say(f"DIFFERENT {count(len(done.not_asked), 'recorded call')} not asked: {some}")
-    elif done.run.cut is not None:
-        say(f"DIFFERENT the program was ended: {done.run.cut}")
     else:
         say("identical" if done.output.same else "DIFFERENT")

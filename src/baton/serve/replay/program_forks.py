@@ -39,6 +39,7 @@ from baton.team.forking import Fork
 from baton.team.forks import Cost, WhatIf
 from baton.team.outside import Usage
 from baton.team.protocol import Answer
+from baton.team.team import Team
 from baton.trace.records import Reward
 from baton.trace.trace import Trace
 
@@ -47,6 +48,10 @@ RunOne = Callable[[Serving, str], Awaitable[ProgramRun]]
 Score = Callable[[str], float]
 """What a program's output is worth."""
 _AT_ONCE = 4
+_ONLY_SAID = (
+    "what an agent of an outside program reads cannot be changed, only what a model says. "
+    'Use level="message" (--set level=message).'
+)
 
 
 def program_runner(
@@ -97,6 +102,11 @@ class ProgramForks:
         self._made: dict[bytes, Fork] = {}
         self._folder = tempfile.TemporaryDirectory(prefix="baton-forks-")
         self._serving = Serving(Path(self._folder.name), live, traces=False)
+
+    @property
+    def team(self) -> Team:
+        """Refused: an outside program has no team of Baton's, and so no surface by which a message could be changed."""
+        raise ForkError(_ONLY_SAID)
 
     def __enter__(self) -> Self:
         return self
@@ -168,10 +178,7 @@ class ProgramForks:
 
     async def _make(self, branch: WhatIf) -> Fork:
         if branch.interventions:
-            raise ForkError(
-                "what an agent of an outside program reads cannot be changed, only what a model says. "
-                'Use level="message" (--set level=message).'
-            )
+            raise ForkError(_ONLY_SAID)
         self.num_run += 1
         name = f"{self.session.name[:100]}-{self.num_run}"
         backend = self._backend(branch)
@@ -180,6 +187,11 @@ class ProgramForks:
         await self._on_server(_ended(session, run))
         told = told_of(name, run, backend)
         made = self._scored(session.journal.kept, name)
+        if self._is_rewarded(self.trace) and not self._is_rewarded(made):
+            raise ForkError(
+                f"the program posted no reward in a fork (exit code {run.exit_code}), where it had posted one. Let it "
+                "post one however it ends, or score its output: --score module:function"
+            )
         self.cost += Cost(told.tokens_run, told.calls_run)
         self.usage.calls_run += told.calls_run
         self.usage.calls_reused += told.calls_reused
@@ -229,6 +241,9 @@ class ProgramForks:
         reward = Reward(family="shared", unit="team", target="team", value=value, by="score of the output")
         others = tuple(one for one in trace.rewards if one.unit != "team")
         return structs.replace(trace, rewards=(*others, reward))
+
+    def _is_rewarded(self, trace: Trace) -> bool:
+        return any(one.unit == "team" for one in trace.rewards)
 
     async def _on_server(self, work: Any) -> Any:
         return await asyncio.to_thread(self._serving.call, work)
