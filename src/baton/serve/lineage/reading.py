@@ -184,9 +184,10 @@ def _further(state: bytes, message: Utterance) -> bytes:
     return blake2b(state + plain.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-@lru_cache(maxsize=4096)
 def same_json(text: str) -> str:
     """JSON with its keys in order and without blanks; what is none stays as it is."""
+    if text in ("", "{}"):
+        return text
     try:
         return json.dumps(json.loads(text), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     except (ValueError, RecursionError):
@@ -198,13 +199,13 @@ def plain(text: str) -> str:
     return _BLANKS.sub(" ", text).strip()
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=64)
 def _masked(system: str) -> tuple[str, frozenset[str]]:
     without = plain(_CHANGING.sub("#", system))
     return without, frozenset(without.split())
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=256)
 def alike(one: str, other: str) -> bool:
     """Whether two instructions are one, but for times, numbers and a few words."""
     if one == other:

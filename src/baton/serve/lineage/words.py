@@ -18,18 +18,27 @@ SHORT = 8
 """Fewer characters than this stand in many texts by chance."""
 EXACT = 1.0
 _PARTLY = 0.45
+_REMEMBERED = 2048  # characters of arguments that are worth keeping
+_END = 256  # words at each end of a long text
+_MOST = 64  # texts of one JSON that are compared
 _WINDOW = 4  # words by which texts are found again
 
 
-@lru_cache(maxsize=8192)
 def values(arguments: str) -> tuple[str, ...]:
-    """The texts in a tool's arguments, each once, longest first: what stands in its JSON, or all of it."""
+    """The texts in a tool's arguments, each once, the longest of them first: what stands in its JSON, or all of it."""
+    return _known_values(arguments) if len(arguments) <= _REMEMBERED else _values(arguments)
+
+
+def _values(arguments: str) -> tuple[str, ...]:
     try:
         parsed = json.loads(arguments)
     except (ValueError, RecursionError):
         parsed = arguments
     found = dict.fromkeys(filter(None, map(plain, _leaves(parsed, 0))))
-    return tuple(sorted(found, key=lambda text: (-len(text), text)))
+    return tuple(sorted(found, key=lambda text: (-len(text), text))[:_MOST])
+
+
+_known_values = lru_cache(maxsize=4096)(_values)
 
 
 def _leaves(value: Any, depth: int) -> Iterable[str]:
@@ -103,7 +112,9 @@ def heard_in(answer: Iterable[str], results: Iterable[str]) -> float:
             for text in wanted:
                 if text == value:
                     return EXACT
-                best = max(best, _held(text, value) or _overlap(text, value))
+                best = max(best, _held(text, value))
+        if not best:
+            best = max((_overlap(text, result) for text in wanted), default=0.0)
     return best
 
 
@@ -115,8 +126,11 @@ def _overlap(text: str, value: str) -> float:
 
 
 def windows(text: str) -> list[str]:
-    """Every few words of a text, in a row, by which it is found again; a shorter one is one."""
+    """Every few words of a text, in a row, by which it is found again; of a long one those at its ends."""
     words = text.split()
+    if len(words) > 2 * _END:
+        words = [*words[:_END], *words[-_END:]]
     if len(words) <= _WINDOW:
         return [text] if text else []
-    return [" ".join(words[at : at + _WINDOW]) for at in range(len(words) - _WINDOW + 1)]
+    found = [" ".join(words[at : at + _WINDOW]) for at in range(len(words) - _WINDOW + 1)]
+    return list(dict.fromkeys(found))
