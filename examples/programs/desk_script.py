@@ -23,13 +23,15 @@ def play(ask: Ask, random: Random) -> Utterance:
     told = [each for each in ask.messages if each.speaker == "tool"]
     if ask.tools and told:  # a desk has answered: repeat it
         return Utterance(speaker="assistant", text=told[-1].text)
+    aisles = re.findall(r"[A-D]\d", ask.messages[0].text)
+    if len(aisles) == 1:  # a department
+        return Utterance(speaker="assistant", text=aisles[0])
     question = next(each.text for each in ask.messages if each.speaker == "user")
     right = next(name for name, items in ITEMS.items() if question.endswith(items))
     if random.random() >= KNOWS:
         right = random.choice(list(ITEMS))
-    if ask.tools:
-        chosen = next(tool.name for tool in ask.tools if tool.name.endswith(right))
-        arguments = f'{{"input": "{question}"}}' if chosen.startswith("ask_") else "{}"
-        return Utterance(speaker="assistant", uses=(ToolAsk(id="", name=chosen, arguments=arguments),))
-    told = re.findall(r"[A-D]\d", ask.messages[0].text)
-    return Utterance(speaker="assistant", text=told[0] if len(told) == 1 else AISLES[right])
+    if not ask.tools:  # a single agent
+        return Utterance(speaker="assistant", text=AISLES[right])
+    chosen = next(tool.name for tool in ask.tools if tool.name.endswith(right))
+    arguments = '{"input": "Which aisle?"}' if chosen.startswith("ask_") else "{}"
+    return Utterance(speaker="assistant", uses=(ToolAsk(id="", name=chosen, arguments=arguments),))

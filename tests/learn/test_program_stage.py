@@ -249,7 +249,7 @@ def test_a_program_that_never_runs_is_shown_with_what_it_said(tmp_path: Path) ->
     stage = stage_of(tmp_path, ("fails",))
     engines: Any = {"agent": ScriptedBackend(says)}
     with pytest.raises(
-        UsageError, match=r"before it asked for anything(.|\n)*no such bird(.|\n)*Try it by hand"
+        UsageError, match=r"before it asked for anything.*no such bird.*Try it by hand: baton serve"
     ):
         asyncio.run(stage.play(engines, episodes(stage, 1)))
     with pytest.raises(Unanswered, match="none of 2 programs asked for anything"):

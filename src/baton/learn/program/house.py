@@ -183,10 +183,10 @@ class _Preloaded:
         assert self._process.stdout is not None
         if self._process.stdout.readline() != "ready\n":
             self._errors.seek(0)
-            said = self._errors.read()[-2000:]
+            said = " | ".join(line.strip() for line in self._errors.read().splitlines()[-4:])
             self.close()
             raise UsageError(
-                f"program.preload: {python} cannot import {', '.join(part.preload)}. It said:\n{said}\n"
+                f"program.preload: {python} cannot import {', '.join(part.preload)}. It said: {said}. "
                 "Install what is missing there, or leave preload out."
             )
 

@@ -46,6 +46,7 @@ from baton.trace.trace import Trace
 
 STDERR_KEPT = 2_000
 """Characters of a failed program's standard error that its trace keeps, and a message shows."""
+_LINES_SHOWN = 8
 ENDINGS = ("ok", "failed", "cut", "empty")
 
 
@@ -120,7 +121,7 @@ class ProgramStage(Stage, frozen=True, kw_only=True):
         worst = next((each for each in told if each["ended"] == "failed"), told[0])
         raise Unanswered(
             f"none of {len(told)} programs asked for anything, so there is nothing to learn from. The first "
-            f"{worst['ended']} one ended with code {worst['exit_code']}" + _said(worst["stderr"])
+            f"{worst['ended']} one ended with code {worst['exit_code']}" + last_lines(worst["stderr"])
         )
 
     async def results(self, backend: Backend, episodes: Sequence[Episode]) -> list[ProgramResult]:
@@ -144,9 +145,8 @@ class ProgramStage(Stage, frozen=True, kw_only=True):
         instance = self.task.instance(episode.instance, episode.split)
         command = filled(self.part, values_of(instance, "main", self.part, ".")).command
         return (
-            f"the program {how}{_said(told['stderr'])}\nIt asks whoever OPENAI_BASE_URL or ANTHROPIC_BASE_URL names. "
-            f"Try it by hand: baton serve --policy tiny, and in another terminal\n"
-            f"  OPENAI_BASE_URL=http://127.0.0.1:8377/v1 OPENAI_API_KEY=baton-main {shlex.join(command)}"
+            f"the program {how}{last_lines(told['stderr'])} It asks whoever OPENAI_BASE_URL or "
+            f"ANTHROPIC_BASE_URL names. Try it by hand: baton serve --engine scripted:echo --out runs/try -- {shlex.join(command)}"
         )
 
     async def _rollout(self, backend: Backend, episode: Episode) -> Trace:
@@ -214,8 +214,10 @@ def _end(result: ProgramResult, reward: float | None, *, over: bool) -> Posted:
     )
 
 
-def _said(stderr: str) -> str:
-    return f". It said:\n{stderr.rstrip()}" if stderr.strip() else ", and said nothing on standard error."
+def last_lines(stderr: str) -> str:
+    """The last lines of what a program said, on one line as messages are."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()][-_LINES_SHOWN:]
+    return f". It said: {' | '.join(lines)}." if lines else ", and said nothing on standard error."
 
 
 def _result(

@@ -34,7 +34,7 @@ from baton.learn.policy import Adapt, Load
 from baton.learn.program.backends import ProgramPrompts
 from baton.learn.program.result import ProgramResult, own_function
 from baton.learn.program.roles import ProgramRoles, as_drawn
-from baton.learn.program.stage import ProgramStage
+from baton.learn.program.stage import ProgramStage, last_lines
 from baton.learn.recipe import PolicyPart, Recipe, WarmPart
 from baton.learn.stage import Episode
 from baton.serve.backends.scripted import ScriptedBackend
@@ -149,8 +149,8 @@ def _lessons(
     if not lessons.said:
         worst = next((each for each in results if each.stderr), results[0])
         raise UsageError(
-            f"the program asked for nothing in {count} runs, so there is nothing to start from. It ended with code "
-            f"{worst.exit_code} and said:\n{worst.stderr[-2000:]}"
+            f"the program asked for nothing in {count} runs, so there is nothing to start from. One ended with code "
+            f"{worst.exit_code}{last_lines(worst.stderr)}"
         )
     return lessons
 
