@@ -144,10 +144,9 @@ class ProgramStage(Stage, frozen=True, kw_only=True):
         }[told["ended"]]
         instance = self.task.instance(episode.instance, episode.split)
         command = filled(self.part, values_of(instance, "main", self.part, ".")).command
-        return (
-            f"the program {how}{last_lines(told['stderr'])} It asks whoever OPENAI_BASE_URL or "
-            f"ANTHROPIC_BASE_URL names. Try it by hand: baton serve --engine scripted:echo --out runs/try -- {shlex.join(command)}"
-        )
+        asks = "It asks whoever OPENAI_BASE_URL or ANTHROPIC_BASE_URL names."
+        by_hand = f"baton serve --engine scripted:echo --out runs/try -- {shlex.join(command)}"
+        return f"the program {how}{last_lines(told['stderr'])} {asks} Try it by hand: {by_hand}"
 
     async def _rollout(self, backend: Backend, episode: Episode) -> Trace:
         earned: list[float] = []
