@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-from transformers import AttentionInterface
+from transformers import AttentionInterface, LlamaForCausalLM
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 from baton.errors import BatonError, UsageError
@@ -139,12 +139,16 @@ def hidden_states(
 
 def _is_bare(model: Any) -> bool:
     """A Llama whose layers are nothing but their parts, so that these may be called one by one."""
-    decoder = getattr(model, "base", model).get_decoder()
-    if not llama.is_llama(model) or (decoder.gradient_checkpointing and decoder.training):
+    base = getattr(model, "base", model)
+    if type(base) is not LlamaForCausalLM or base.config.attention_dropout:
+        return False
+    decoder = base.model
+    if decoder.gradient_checkpointing and decoder.training:
         return False
     every = [module for layer in decoder.layers for module in (layer, layer.self_attn, layer.mlp)]
     return not any(
-        each._forward_hooks or each._forward_pre_hooks or "forward" in each.__dict__ for each in every
+        each._forward_hooks or each._forward_pre_hooks or each._backward_hooks or "forward" in each.__dict__
+        for each in (base, decoder, *every)
     )
 
 
