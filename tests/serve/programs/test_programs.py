@@ -46,7 +46,7 @@ def run(program: Program, folder: Path, *, otel: bool) -> Trace:
             "How old are the harbour and the bridge?",
         ]
         done = subprocess.run(
-            command, env=environment, cwd=folder, capture_output=True, text=True, timeout=120
+            command, env=environment, cwd=folder, capture_output=True, text=True, timeout=300
         )
         assert done.returncode == 0, done.stderr[-2000:]
         assert done.stdout.strip().splitlines()[-1] == program.answer
