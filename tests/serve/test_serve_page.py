@@ -38,3 +38,8 @@ def test_the_page_runs_as_printed(
     for shown in re.findall(r"inferred: ([^\n]+)", PAGE.read_text("utf-8")):
         assert shown in out, shown
     assert "identical" in out
+
+
+def test_links_lead_somewhere() -> None:
+    for link in re.findall(r"\]\((?!http)([^)#]+)", PAGE.read_text("utf-8")):
+        assert (PAGE.parent / link).exists(), link
