@@ -260,6 +260,25 @@ def test_a_limit_ends_the_session(tmp_path: Path, limits: SessionLimits, calls: 
     assert session.ended.status == "cut"
 
 
+@pytest.mark.parametrize(
+    ("limits", "calls"),
+    [(SessionLimits(calls=3), 3), (SessionLimits(agents=2), 2), (SessionLimits(tokens=5), 1)],
+)
+def test_a_limit_holds_for_calls_that_come_at_once(
+    tmp_path: Path, limits: SessionLimits, calls: int
+) -> None:
+    backend = Drawing()
+    session = ProgramSession(tmp_path, "one", backend, limits=limits)
+
+    async def all_at_once() -> list[object]:
+        asks = [session.ask(ask_of(f"question {number}"), {}) for number in range(7)]
+        return list(await asyncio.gather(*asks, return_exceptions=True))
+
+    told = asyncio.run(all_at_once())
+    assert backend.draws == calls
+    assert sum(isinstance(one, Unanswerable) for one in told) == 7 - calls
+
+
 def test_an_answer_is_cut_at_the_tokens_that_are_left(tmp_path: Path) -> None:
     backend = Drawing()
     session = ProgramSession(tmp_path, "one", backend, limits=SessionLimits(tokens=10))

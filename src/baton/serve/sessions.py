@@ -152,8 +152,12 @@ class ProgramSession:
     # -- answering --------------------------------------------------------------------------------
 
     def _start(self, exchange: Exchange, grown: GrownAsk | None) -> asyncio.Task[Exchange]:
-        """The answer is made whether the program waits for it or not: it may come back for it."""
-        task = asyncio.create_task(self._answer(exchange, grown))
+        """The answer is made whether the program waits for it or not: it may come back for it.
+
+        It is counted here and not in the task, which runs later: calls that come at once would all find room.
+        """
+        ask, aside = self.spending.begin(exchange.ask, self._conversation[exchange.id])
+        task = asyncio.create_task(self._answer(exchange, ask, aside, grown))
         self._pending[exchange.id] = task
         task.add_done_callback(lambda done: self._settled(exchange.id, done))
         return task
@@ -163,8 +167,7 @@ class ProgramSession:
         if not done.cancelled():
             done.exception()  # whoever waits is told; if nobody does, that is no fault
 
-    async def _answer(self, exchange: Exchange, grown: GrownAsk | None) -> Exchange:
-        ask, aside = self.spending.begin(exchange.ask, self._conversation[exchange.id])
+    async def _answer(self, exchange: Exchange, ask: Ask, aside: int, grown: GrownAsk | None) -> Exchange:
         began, done = time.monotonic(), exchange
         try:
             drawn = await self.backend.reply(ask, key=f"{self._stream}/{exchange.id}", growth=grown)
