@@ -221,6 +221,22 @@ def test_what_cannot_be_known_is_said_and_not_guessed() -> None:
     assert set(trace.header.meta["unsure"].values()) == {UNSURE}
 
 
+@pytest.mark.parametrize("times", [2, 3, 5])
+@pytest.mark.parametrize("chooses", [False, True])
+def test_best_of_n_is_one_agent_that_was_asked_n_times(times: int, chooses: bool) -> None:
+    played = Played()
+    for number in range(times):
+        played.talk(system("You are the poet."), user("a line on boats")).say(
+            f"Boat number {number} is blue."
+        )
+    if chooses:
+        told = " | ".join(f"Boat number {number} is blue." for number in range(times))
+        played.talk(system("You are the judge."), user(f"Which is best? {told}")).say("The first.")
+    trace = traced(played, Posted(session="s", ended=True, status="ok", answer="Boat number 0 is blue."))
+    poets = [call.agent for call in trace.calls[:times]]
+    assert len(set(poets)) == (times if chooses else 1), poets
+
+
 def test_a_room_of_two_is_messages() -> None:
     played = Played()
     writer = played.talk(system("You are the writer."), user("a line on boats"))

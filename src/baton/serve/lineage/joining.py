@@ -5,7 +5,7 @@ from __future__ import annotations
 from baton.serve.lineage.askers import Asker, Askers
 from baton.serve.lineage.begins import SHARED, Beginnings, Errand
 from baton.serve.lineage.hearing import overheard
-from baton.serve.lineage.reading import alike, plain
+from baton.serve.lineage.reading import alike, plain, texts
 from baton.serve.lineage.words import EXACT, SHORT
 
 COMPACTED = "its conversation begins with a summary that this agent gave"
@@ -93,10 +93,17 @@ class Joining:
         return None
 
     def _retried(self, one: Errand) -> tuple[Asker, str] | None:
-        """The same ask again, after an answer that nobody made use of."""
-        other = self._first.get((self.askers.heard[one.place].system, one.told))
-        if other is None or len(other.heard) > 1 or other.heard[0] in self._used or self._at_once(other, one):
+        """The same ask again, however often, after answers that nobody made use of."""
+        heard = self.askers.heard
+        other = self._first.get((heard[one.place].system, one.told))
+        if other is None or self._at_once(other, one) or not self._used.isdisjoint(other.heard):
             return None
+        words = texts(heard[other.heard[0]].talk, "user")
+        if any(
+            heard[place].before is not None or texts(heard[place].talk, "user") != words
+            for place in other.heard
+        ):
+            return None  # it went on
         return other, UNUSED
 
     def _is_same_ask(self, one: Errand, other: Errand) -> bool:
