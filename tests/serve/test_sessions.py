@@ -264,9 +264,7 @@ def test_a_limit_ends_the_session(tmp_path: Path, limits: SessionLimits, calls: 
     ("limits", "calls"),
     [(SessionLimits(calls=3), 3), (SessionLimits(agents=2), 2), (SessionLimits(tokens=5), 1)],
 )
-def test_a_limit_holds_for_calls_that_come_at_once(
-    tmp_path: Path, limits: SessionLimits, calls: int
-) -> None:
+def test_a_limit_holds_for_calls_that_come_at_once(tmp_path: Path, limits: SessionLimits, calls: int) -> None:
     backend = Drawing()
     session = ProgramSession(tmp_path, "one", backend, limits=limits)
 

@@ -61,7 +61,7 @@ def run_program_fork(args: argparse.Namespace, program: Sequence[str]) -> int:
     finally:
         asyncio.run(live.close())
     _tell(session, call, done, out, masks)
-    return 0
+    return 0 if _came_up(call, done) else 1
 
 
 def _call(session: KeptSession, at: str | None) -> Exchange:
@@ -98,7 +98,8 @@ def _tell(session: KeptSession, call: Exchange, done: ForkedProgram, out: Path, 
     calls = done.calls_reused + done.calls_run + done.calls_changed
     tokens = done.tokens_reused + done.tokens_run
     share = done.tokens_reused / tokens if tokens else 0.0
-    say(f"changed  call {call.number + 1} of session {printable(session.name)} ({call.id})")
+    which = f"call {call.number + 1} of session {printable(session.name)} ({call.id})"
+    say(f"changed  {which}" if _came_up(call, done) else f"unchanged  {which} was not asked again")
     say(
         f"again    calls: {done.calls_run} ran, {done.calls_reused} of {calls} were reused ({done.share_reused:.0%}); "
         f"tokens: {done.tokens_run:,} ran, {done.tokens_reused:,} of {tokens:,} were reused ({share:.0%})"
@@ -111,6 +112,11 @@ def _tell(session: KeptSession, call: Exchange, done: ForkedProgram, out: Path, 
     say(f"fork     {done.name} in {out}; type: baton show {shlex.quote(str(trace))}")
     if done.run.cut is not None:
         remark(f"baton fork: the program was ended: {done.run.cut}")
+
+
+def _came_up(call: Exchange, done: ForkedProgram) -> bool:
+    """Whether the program asked what was to be answered differently."""
+    return all(one.id != call.id for one in done.not_asked)
 
 
 def _outcome(before: Posted | None, done: ForkedProgram, masks: Masks) -> str:

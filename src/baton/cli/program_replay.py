@@ -66,4 +66,5 @@ def tell(name: str, done: ReplayedProgram) -> None:
         some = ", ".join(str(one.number + 1) for one in done.not_asked[:8])
         say(f"DIFFERENT {count(len(done.not_asked), 'recorded call')} not asked: {some}")
     else:
-        say("identical" if done.output.same else "DIFFERENT")
+        whole = "identical in all calls" if done.output.how == "not recorded" else "identical"
+        say(whole if done.output.same else "DIFFERENT")

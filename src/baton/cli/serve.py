@@ -125,6 +125,9 @@ def _run_one(serving: Serving, name: str, command: list[str]) -> int:
     )
     if ended.exchanges:
         remark(f"trace      {trace}\nlook       baton show {shlex.quote(str(trace))}")
+    elif done.exit_code != 0:
+        how = f"exit code {done.exit_code}" if done.exit_code > 0 else f"signal {-done.exit_code}"
+        remark(f"the program ended with {how} and had asked nothing")
     else:
         remark(
             "the program asked nothing here: it may not read OPENAI_BASE_URL or ANTHROPIC_BASE_URL. "

@@ -127,6 +127,11 @@ def parse_policies(given: Sequence[str]) -> dict[str, str]:
 def settings_of(trace: Trace, policies: Mapping[str, str]) -> Settings:
     """The settings a trace was run with; `policies` given now take the place of its own."""
     settings = meta_as(trace.header, Settings, "run", "settings")
+    if settings is None and trace.header.system == "baton serve":
+        raise TraceError(
+            f"trace {trace.trace_id} is of a program that `baton serve` recorded. Name the program, to be run again: "
+            "-- COMMAND..., for example -- python my_agent.py"
+        )
     if settings is None:
         raise TraceError(
             f"trace {trace.trace_id} was not made by `baton run`, so its team cannot be set up from here. "

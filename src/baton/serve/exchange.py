@@ -180,6 +180,8 @@ class Posted(_Part, frozen=True, kw_only=True):
     ended: bool = False
     status: Literal["ok", "failed", "cut"] | None = None
     """How it ended: by itself, by a fault of its own, or at a limit."""
+    why: str | None = None
+    """Which limit ended it, in words."""
     answer: str | None = None
     """What the program gave in the end (its standard output, for one)."""
     exit_code: int | None = None

@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from msgspec.structs import replace
+
 from baton.serve.backend import Backend, GrownAsk, Unanswerable
 from baton.serve.dialects.names import response_id, with_ids
 from baton.serve.exchange import Ask, Exchange, Posted
@@ -97,7 +99,7 @@ class ProgramSession:
         conversation = self._conversation_of(None if grown is None else grown.before.id, headers, digest)
         why = self.spending.reached(conversation)
         if why is not None:
-            self.end("cut")
+            self.end("cut", why)
             raise Unanswerable(f"{why}: the session {self.name!r} has ended.", status=ENDED)
         exchange = Exchange(
             session=self.name,
@@ -127,12 +129,16 @@ class ProgramSession:
             del self._listening[id]
 
     def post(self, posted: Posted) -> None:
-        """A reward, or the end; the end said twice is one end."""
-        if not (posted.ended and self.ended is not None):
-            self._write(lambda: self.journal.post(posted))
+        """A reward, or the end. The end said twice is one end: later only how the process ended is added to it."""
+        first = self.ended
+        if posted.ended and first is not None:
+            if posted.exit_code is None or first.exit_code is not None:
+                return
+            posted = replace(posted, status=first.status or posted.status, why=first.why)
+        self._write(lambda: self.journal.post(posted))
 
-    def end(self, status: Literal["ok", "failed", "cut"] | None = None) -> None:
-        self.post(Posted(session=self.name, ended=True, status=status, at=time.time()))
+    def end(self, status: Literal["ok", "failed", "cut"] | None = None, why: str | None = None) -> None:
+        self.post(Posted(session=self.name, ended=True, status=status, why=why, at=time.time()))
 
     def tell(self, meta: dict[str, Any]) -> None:
         """What the session is: it stands in the header of its trace."""

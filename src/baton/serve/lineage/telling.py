@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
+from msgspec.structs import replace
+
 from baton.connect.seen import Link, Seen, SeenAgent, SeenEvent, SeenReward, SeenSession
 from baton.serve.exchange import Posted, ReplyChoice
 from baton.serve.lineage.askers import GROWS, HANDS_OVER, Site
@@ -29,11 +31,12 @@ def sightings(name: str, team: AskingTeam, posted: Sequence[Posted]) -> Iterator
     """Everything that a session tells."""
     ended = [one for one in posted if one.ended]
     telling = _Telling(name, team, ended=bool(ended))
-    yield telling.session(ended[-1] if ended else None)
+    end = _whole_end(ended)
+    yield telling.session(end)
     yield from telling.agents()
     for one in team.askers.heard:
         yield from telling.exchange(one)
-    yield from telling.end(ended[-1] if ended else None)
+    yield from telling.end(end)
     for number, post in enumerate(posted):
         if post.reward is not None:
             yield telling.reward(number, post)
@@ -327,7 +330,9 @@ class _Telling:
             agent = PROGRAM_KEY if self.team.leads or not roots else self.team.key(roots[0].number)
             if not self.team.leads and self.final is not None:
                 return
-            last = self.heard[-1]
+            last, answer = self.heard[-1], ended.answer
+            if answer is None and ended.status not in ("cut", "failed"):
+                answer = _last_words(self.heard)
             links = tuple(
                 Link(f"{self.heard[back.place].id}/return", "return", back.why)
                 for work in self.team.works
@@ -336,8 +341,8 @@ class _Telling:
             yield SeenEvent(
                 session=self.name, key="end", agent=agent, type="orchestrator_decision", decision="stop",
                 order=(float(len(self.heard)), 0.0), t=max(ended.at, last.ended) or None,
-                content=ended.answer if ended.answer is not None else _last_words(self.heard), after=links,
-                status=status.get(ended.status),
+                content=answer, after=links, status=status.get(ended.status),
+                extra={} if ended.why is None else {"why": ended.why},
             )  # fmt: skip
 
     def reward(self, number: int, post: Posted) -> SeenReward:
@@ -359,6 +364,14 @@ class _Telling:
             session=self.name, key=key, at=one.id, agent=agent, type=type_, order=(float(one.place), *at),
             t=when or None, **known,
         )  # fmt: skip
+
+
+def _whole_end(ended: Sequence[Posted]) -> Posted | None:
+    """The end as the last one who told of it knows it, with the first answer: the program's own, before its output."""
+    if not ended:
+        return None
+    answer = next((one.answer for one in ended if one.answer is not None), None)
+    return replace(ended[-1], answer=answer)
 
 
 def _last_words(heard: Sequence[Heard]) -> str | None:

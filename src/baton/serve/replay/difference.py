@@ -56,6 +56,9 @@ def place_said(piece: QuestionPiece | None) -> str:
 
 def miss_said(miss: Miss, number: int, masks: Masks) -> str:
     """Which call differs from the recording, in which message, and in which words. `number` counts from 1."""
+    if miss.num_given:
+        often = "once" if miss.num_given == 1 else f"{miss.num_given} times"
+        return f"call {number} was recorded {often} and is asked once more."
     if miss.nearest is None or miss.unlike is None:
         return f"call {number} was not recorded: every recorded answer had been given out."
     nearest, unlike = miss.nearest, miss.unlike

@@ -48,6 +48,8 @@ class Miss(Struct, frozen=True, kw_only=True):
     """None: all that was recorded has been given out."""
     unlike: Unlike | None
     num_messages: int = 0
+    num_given: int = 0
+    """How many recorded questions are this one, all given out already."""
 
 
 class _Recorded:
@@ -206,17 +208,19 @@ class Matcher:
 
     def _miss(self, question: LaidQuestion) -> Miss:
         best: tuple[tuple[int, int, float], _Recorded, Unlike] | None = None
+        num_given = 0
         for one in self.recorded:
             unlike = self._comparing.compare(one.question.pieces, question.pieces)
             if isinstance(unlike, Alike):  # it has been given out
+                num_given += 1
                 continue
             score = (0 if one.given else 1, unlike.equal, _nearness(unlike))
             if best is None or score > best[0]:
                 best = (score, one, unlike)
         num_messages = len(question.ask.messages)
         if best is None:
-            return Miss(nearest=None, unlike=None, num_messages=num_messages)
-        return Miss(nearest=best[1].exchange, unlike=best[2], num_messages=num_messages)
+            return Miss(nearest=None, unlike=None, num_messages=num_messages, num_given=num_given)
+        return Miss(nearest=best[1].exchange, unlike=best[2], num_messages=num_messages, num_given=num_given)
 
 
 def _nearness(unlike: Unlike) -> float:

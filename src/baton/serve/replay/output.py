@@ -22,8 +22,8 @@ class ComparedOutput(Struct, frozen=True, kw_only=True):
 
 
 def recorded_end(posted: Sequence[Posted]) -> Posted | None:
-    """What a recording kept of the program's end: its output, if it was run by Baton."""
-    return next((one for one in reversed(posted) if one.ended and one.answer is not None), None)
+    """What a recording kept of the program's end, if it was run by Baton; an answer that was posted is no output."""
+    return next((one for one in reversed(posted) if one.ended and one.exit_code is not None), None)
 
 
 def compare_output(run: ProgramRun, end: Posted | None, matcher: Matcher) -> ComparedOutput:
