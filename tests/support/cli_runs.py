@@ -12,6 +12,7 @@ from pathlib import Path
 from child_process import on_path
 
 from baton.cli import main
+from baton.errors import FormatError
 from baton.trace.formats import read_all
 from baton.trace.trace import Trace
 
@@ -67,13 +68,21 @@ def started(
 
 
 def _num_traces(store: Path) -> int:
-    return len(traces(store)) if store.exists() and store.stat().st_size else 0
+    return len(_so_far(store))
 
 
 def _num_events(store: Path) -> int:
+    return sum(len(trace.events) for trace in _so_far(store))
+
+
+def _so_far(store: Path) -> list[Trace]:
+    """What is in a store that may be being made: it is a database before it is one of Baton's."""
     if not store.exists() or not store.stat().st_size:
-        return 0
-    return sum(len(trace.events) for trace in traces(store))
+        return []
+    try:
+        return traces(store)
+    except FormatError:
+        return []
 
 
 def slow_environment(folder: Path) -> dict[str, str]:
