@@ -112,3 +112,14 @@ def test_a_program_that_crashed_is_not_told_of_addresses(
     )
     said = capfd.readouterr().err
     assert "the program ended with exit code 1 and had asked nothing" in said
+
+
+def test_a_program_that_hangs_is_ended_when_its_seconds_are_over(
+    program: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (program / "program.py").write_text(PROGRAM.replace("print(says)", "import time; time.sleep(60)"))
+    assert recorded("--limit", "seconds=0.2", "--", "plain", "never said", "0") != 0
+    assert main(["show", "kept/run-1.jsonl"]) == 0
+    said = capfd.readouterr()
+    assert "the session's 0.2 seconds are over" in said.err
+    assert read(program / "kept" / "run-1.jsonl").header.meta["status"] == "cut"

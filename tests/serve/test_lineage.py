@@ -237,6 +237,17 @@ def test_best_of_n_is_one_agent_that_was_asked_n_times(times: int, chooses: bool
     assert len(set(poets)) == (times if chooses else 1), poets
 
 
+@pytest.mark.parametrize("answers", [["a blue one", "a red one", "no idea"], ["a blue one"] * 2])
+def test_short_answers_put_together_are_nobodys_message(answers: list[str]) -> None:
+    played = Played()
+    for number, answer in enumerate(answers):
+        played.talk(system("You are the joker."), user(f"joke {number}")).say(answer)
+    played.talk(system("You are the judge."), user("\n".join(answers))).say("The first.")
+    trace = traced(played, Posted(session="s", ended=True, status="ok", answer="The first."))
+    assert arrows(trace, "message") == []
+    assert [to for _, to, _ in arrows(trace, "return")] == ["program"] * (len(answers) + 1)
+
+
 def test_a_room_of_two_is_messages() -> None:
     played = Played()
     writer = played.talk(system("You are the writer."), user("a line on boats"))

@@ -117,12 +117,17 @@ def _run_one(serving: Serving, name: str, command: list[str]) -> int:
     session = serving.session(name)
     if session.exchanges:
         raise UsageError(f"the session {name!r} has calls already. Give another: --session NAME")
-    done = run_session(serving, name, command, passing_on=True, stdin="inherit")
+    done = run_session(
+        serving, name, command, passing_on=True, stdin="inherit", cut_when=session.spending.is_late
+    )
     ended = serving.end_session(name)
     trace = serving.out / f"{name}.jsonl"
     remark(
         f"{count(len(ended.exchanges), 'call')}, {count(ended.spending.tokens, 'token')}, {done.seconds:.1f} s"
     )
+    why = done.cut or (None if ended.ended is None else ended.ended.why)
+    if why is not None:
+        remark(f"ended at a limit: {why}")
     if ended.exchanges:
         remark(f"trace      {trace}\nlook       baton show {shlex.quote(str(trace))}")
     elif done.exit_code != 0:

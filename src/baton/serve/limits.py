@@ -78,6 +78,13 @@ class Spending:
             return f"the session has its {limits.agents} agents"
         return None
 
+    def is_late(self) -> str | None:
+        """Why a program that asks nothing more has to end: its seconds are over."""
+        seconds = self.limits.seconds
+        if seconds is None or self.began is None or time.monotonic() - self.began <= seconds:
+            return None
+        return f"the session's {seconds:g} seconds are over"
+
     def begin(self, ask: Ask, conversation: str) -> tuple[Ask, int]:
         """Count a call; the ask with its answer cut at what is left, and how many tokens were set aside for it."""
         self.calls += 1

@@ -68,6 +68,7 @@ async def _end(session: ProgramSession, run: ProgramRun) -> None:
             status=status_of(run),
             answer=run.text,
             exit_code=run.exit_code,
+            why=run.cut,
             at=time.time(),
         )
     )

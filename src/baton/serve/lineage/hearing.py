@@ -34,9 +34,11 @@ def overheard(askers: Askers) -> list[ShownAnswer]:
     for one in askers.heard:
         life = askers.life(one.place).number
         for text in texts(one.new, "user"):
-            for said in _standing_in(text, by_start, answers):
+            standing = _standing_in(text, by_start, answers)
+            for said in standing:
                 if askers.life(said).number != life:
-                    pair = ShownAnswer(said=said, heard=one.place, whole=_is_whole(answers[said], text))
+                    whole = _is_whole(answers[said], text, [answers[other] for other in standing])
+                    pair = ShownAnswer(said=said, heard=one.place, whole=whole)
                     found.setdefault((said, life), pair)
         if one.said is not None and not one.said.uses and len(answer := plain(one.said.text)) >= SHORT:
             answers[one.place] = answer
@@ -56,6 +58,9 @@ def _standing_in(text: str, by_start: dict[str, list[int]], answers: dict[int, s
     return list(found.values())
 
 
-def _is_whole(answer: str, text: str) -> bool:
-    """All of a message, but for the name of who said it."""
-    return text.endswith(answer) and len(text) - len(answer) <= 40
+def _is_whole(answer: str, text: str, standing: list[str]) -> bool:
+    """All of a message, but for the name of who said it; answers one after another are put together by the program."""
+    if not text.endswith(answer) or len(text) - len(answer) > 40:
+        return False
+    before = text[: -len(answer)]
+    return not any(other in before for other in standing)
