@@ -14,6 +14,7 @@ from baton.serve.exchange import ReplyChoice, ToolAsk
 
 Range = tuple[int, int]
 _CLOSING = (
+    "</parameter>",
     "</tool_call>",
     "</function>",
     "</invoke>",
@@ -61,21 +62,15 @@ def _use_ranges(said: str, uses: Sequence[ToolAsk], text: str) -> list[Range | N
         while start < name and said[start].isspace():
             start += 1
         later = said.find(uses[place + 1].name, name + len(use.name)) if place + 1 < len(uses) else len(said)
-        end = _end(said, name + len(use.name), len(said) if later < 0 else later)
+        end = _end(said, name + len(use.name), len(said) if later < 0 else later, use.arguments)
         found.append((start, end))
         at = end
     return found
 
 
-def _end(said: str, start: int, limit: int) -> int:
+def _end(said: str, start: int, limit: int, arguments: str) -> int:
     """Where a tool ask ends: after its arguments and what closes it."""
-    opening = said.find("{", start)
-    end = start
-    if 0 <= opening < limit:
-        try:
-            _, end = _DECODER.raw_decode(said, opening)
-        except (ValueError, RecursionError):
-            return limit
+    end = _arguments_end(said, start, limit, arguments)
     while end < len(said):
         rest = said[end:].lstrip()
         mark = next((mark for mark in _CLOSING if rest.startswith(mark)), None)
@@ -83,6 +78,30 @@ def _end(said: str, start: int, limit: int) -> int:
             break
         end = len(said) - len(rest) + len(mark)
     return end
+
+
+def _arguments_end(said: str, start: int, limit: int, arguments: str) -> int:
+    """After the JSON that the arguments are; else, in forms that are none, after the last of their values."""
+    try:
+        wanted = json.loads(arguments)
+    except (ValueError, RecursionError):
+        wanted = arguments
+    end, opening = start, said.find("{", start)
+    if 0 <= opening < limit:
+        try:
+            value, end = _DECODER.raw_decode(said, opening)
+        except (ValueError, RecursionError):
+            end = limit
+        else:
+            if value == wanted:
+                return end
+    values = wanted.values() if isinstance(wanted, dict) else (wanted,)
+    texts = [value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for value in values]
+    last = start
+    for text in texts:
+        found = said.find(text, last)
+        last = found + len(text) if found >= 0 else last
+    return last if last > start else end
 
 
 def _tokens(ends: Sequence[int], found: Range | None) -> Range | None:
