@@ -138,3 +138,21 @@ def test_credit_that_needs_no_forks(
         write(session_trace(two_cities(name).exchanges, posted, name=name), places[-1])
     assert main(["credit", *places, "--estimator", estimator, "--json"]) == 0
     assert '"value"' in capsys.readouterr().out
+
+
+def test_what_a_person_and_a_program_said_stands_in_the_trace_as_it_was_said() -> None:
+    code = "def f(x):\n    return  x\n"
+    talk = (played := Played("blanks")).talk(system("You are the lead."), user("Mend  this."))
+    talk.say("Which file?")
+    talk.hear(user(code)).say("Done.")
+    played.talk(system("You are the critic."), user("Read:\n\n" + code)).say("Good.")
+    told = {
+        e.type: trace.text(e.content_ref) for trace in [_trace(played)] for e in trace.events if e.content_ref
+    }
+    spawned = [text for _, kind, _, _, text in story(_trace(played)) if kind == "spawn"]
+    assert told["human_intervention"] == code
+    assert spawned == ["Mend  this.", "Read:\n\n" + code]
+
+
+def _trace(played: Played) -> Trace:
+    return session_trace(played.exchanges, [END], name="s")

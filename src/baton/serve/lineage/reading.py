@@ -227,6 +227,12 @@ def texts(messages: Iterable[Utterance], *speakers: str) -> list[str]:
     return found
 
 
+def said_by(messages: Iterable[Utterance], *speakers: str) -> str:
+    """What these speakers say, as they said it: for people to read, where `texts` is for comparing."""
+    found = [(one.text, *_sealed(one)) for one in messages if one.speaker in speakers]
+    return "\n".join(text for parts in found for text in parts if text.strip())
+
+
 def _sealed(message: Utterance) -> Iterable[str]:
     """What Codex's agents tell each other: sealed for a server that could read it, plain for one that could not."""
     for part in message.others:

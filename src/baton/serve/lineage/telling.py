@@ -13,7 +13,7 @@ from baton.connect.seen import Link, Seen, SeenAgent, SeenEvent, SeenReward, See
 from baton.serve.exchange import Posted, ReplyChoice
 from baton.serve.lineage.askers import GROWS, HANDS_OVER, Site
 from baton.serve.lineage.hearing import AS_MESSAGE, INSIDE, ShownAnswer
-from baton.serve.lineage.reading import Heard, texts
+from baton.serve.lineage.reading import Heard, said_by, texts
 from baton.serve.lineage.team import PROGRAM, PROGRAM_KEY, AskingTeam, HeardAnswer, Work
 from baton.serve.lineage.token_spans import answer_span, use_spans
 from baton.serve.lineage.told_calls import SAID, ToldCalls, call_key
@@ -157,12 +157,12 @@ class _Telling:
             by = self.team.key(work.by)
             yield self._event(
                 "spawn", f"{one.id}/spawn", by, one, (_TOLD, -1.0), to=agent, why=work.why, t=one.begun,
-                content="\n".join(texts(one.new, "user")) or None,
+                content=said_by(one.new, "user") or None,
             )  # fmt: skip
         elif work.how == "told" and one.place not in self.shown and one.place not in self.arrive:
             yield self._event(
                 "human_intervention", f"{one.id}/told", agent, one, (_TOLD, 0.0), t=one.begun,
-                content="\n".join(texts(one.new, "user")),
+                content=said_by(one.new, "user"),
             )  # fmt: skip
 
     def _result(self, site: Site, one: Heard) -> Iterator[Seen]:
