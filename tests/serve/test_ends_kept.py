@@ -123,3 +123,14 @@ def test_a_program_that_hangs_is_ended_when_its_seconds_are_over(
     said = capfd.readouterr()
     assert "the session's 0.2 seconds are over" in said.err
     assert read(program / "kept" / "run-1.jsonl").header.meta["status"] == "cut"
+
+
+def test_calls_that_nobody_could_answer_say_why(program: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (program / "rules.jsonl").write_text('{"when": "question 0", "say": "yes"}\n')
+    words = ["serve", "--engine", "scripted:rules.jsonl", "--out", "kept", "--", sys.executable, "program.py"]
+    assert main([*words, "plain", "hello", "0"]) == 0
+    assert "1 call not answered" in capfd.readouterr().err
+    assert main(["show", "kept/run-1.jsonl"]) == 0
+    said = capfd.readouterr().out
+    assert "1 of 3 calls not answered" in said
+    assert "does not say why" not in said

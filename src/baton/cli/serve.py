@@ -21,7 +21,7 @@ from baton.serve.server import DEFAULT_PORT, Serving
 from baton.serve.session_keys import check_name
 from baton.settings import convert
 from baton.view.terminal.live import live_line
-from baton.view.text import count
+from baton.view.text import count, printable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -128,6 +128,9 @@ def _run_one(serving: Serving, name: str, command: list[str]) -> int:
     why = done.cut or (None if ended.ended is None else ended.ended.why)
     if why is not None:
         remark(f"ended at a limit: {why}")
+    refused = [one.refused for one in ended.exchanges if one.refused is not None]
+    if refused:
+        remark(f"{count(len(refused), 'call')} not answered: {printable(refused[0])}")
     if ended.exchanges:
         remark(f"trace      {trace}\nlook       baton show {shlex.quote(str(trace))}")
     elif done.exit_code != 0:

@@ -118,6 +118,9 @@ def reason_of(event: Event) -> str | None:
     why = extra.get("why")
     if isinstance(why, str) and why:
         return printable(why)
+    called = extra.get("call_extra")
+    if isinstance(called, dict) and isinstance(called.get("refused"), str):
+        return printable(called["refused"])
     if isinstance(extra.get("budget"), str):
         used = ", ".join(f"{name} {extra[name]}" for name in ("limit", "used", "asked") if name in extra)
         return printable(f"the budget of {extra['budget']} ({used})")
