@@ -47,7 +47,7 @@ def run_session(
         passing_on=passing_on,
         cut_when=cut_when,
     )
-    serving.call(_end(session, run))
+    serving.call(post_end(session, run))
     return run
 
 
@@ -60,7 +60,8 @@ async def _tell(session: ProgramSession, about: Mapping[str, Any]) -> None:
     session.tell(dict(about))
 
 
-async def _end(session: ProgramSession, run: ProgramRun) -> None:
+async def post_end(session: ProgramSession, run: ProgramRun) -> None:
+    """How the session's program ended, in its journal. On the server's loop."""
     session.post(
         Posted(
             session=session.name,

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -21,19 +20,18 @@ from typing import Any, Self
 from msgspec import structs
 
 from baton.serve.backend import Backend, GrownAsk, Unanswerable
-from baton.serve.exchange import Exchange, Posted, Reply
+from baton.serve.exchange import Exchange, Reply
 from baton.serve.growth import GrowthIndex
 from baton.serve.journal import KeptSession
 from baton.serve.lineage.told_calls import words_of
 from baton.serve.program_run import ProgramRun, run_program
-from baton.serve.program_session import status_of
+from baton.serve.program_session import post_end
 from baton.serve.replay.find import answered, exchange_of_events
 from baton.serve.replay.forking import told_of
 from baton.serve.replay.masks import Masks
 from baton.serve.replay.recorded import RecordedBackend
 from baton.serve.server import Serving
 from baton.serve.session_trace import session_trace
-from baton.serve.sessions import ProgramSession
 from baton.team.altered import ForkError
 from baton.team.forking import Fork
 from baton.team.forks import Cost, WhatIf
@@ -184,7 +182,7 @@ class ProgramForks:
         backend = self._backend(branch)
         session = self._serving.open_session(name, backend=backend)
         run = await self._run(self._serving, name)
-        await self._on_server(_ended(session, run))
+        await self._on_server(post_end(session, run))
         told = told_of(name, run, backend)
         made = self._scored(session.journal.kept, name)
         if self._is_rewarded(self.trace) and not self._is_rewarded(made):
@@ -247,19 +245,6 @@ class ProgramForks:
 
     async def _on_server(self, work: Any) -> Any:
         return await asyncio.to_thread(self._serving.call, work)
-
-
-async def _ended(session: ProgramSession, run: ProgramRun) -> None:
-    session.post(
-        Posted(
-            session=session.name,
-            ended=True,
-            status=status_of(run),
-            answer=run.text,
-            exit_code=run.exit_code,
-            at=time.time(),
-        )
-    )
 
 
 def _as_answer(reply: Reply) -> Answer:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
 from typing import Any
 
 from baton.serve.backend import Unanswerable
 from baton.serve.dialects.chat.conversation import read_assistant, read_content, write_assistant
 from baton.serve.dialects.codec import BadAsk
 from baton.serve.dialects.fields import Fields
-from baton.serve.dialects.logprobs import token_logprobs
+from baton.serve.dialects.logprobs import token_logprobs, with_tokens
 from baton.serve.dialects.names import response_id
-from baton.serve.exchange import Alternative, Ask, Exchange, Finish, Reply, ReplyChoice
-from baton.trace.records import Floats, Ints
+from baton.serve.exchange import Ask, Exchange, Finish, Reply, ReplyChoice
 
 # No dialect has a word for an answer that broke off by a fault; this is the one that clients do not take for whole.
 _REASONS: dict[Finish, str] = {"error": "content_filter"}
@@ -98,23 +96,8 @@ def _read_choice(fields: Fields) -> ReplyChoice:
     text, others = read_content(message, "content", "")
     reason = fields.get("finish_reason")
     tokens = [] if (told := fields.inner("logprobs")) is None else list(told.each("content"))
-    said = [token.text("token") for token in tokens]
-    return ReplyChoice(
+    choice = ReplyChoice(
         message=read_assistant(message, text, others, None),
         finish=_FINISHES.get(reason if isinstance(reason, str) else "", "stop"),
-        said="".join(said) if tokens else None,
-        logprobs=Floats([_logprob(token) for token in tokens]) if tokens else None,
-        token_ends=Ints(list(accumulate(map(len, said)))) if tokens else None,
-        alternatives=tuple(
-            tuple(
-                Alternative(token=top.text("token"), logprob=_logprob(top))
-                for top in token.each("top_logprobs")
-            )
-            for token in tokens
-        ),
     )
-
-
-def _logprob(fields: Fields) -> float:
-    value = fields.number("logprob", float("-inf"), 1.0)
-    return 0.0 if value is None else value
+    return with_tokens(choice, tokens)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
 from typing import Any
 
 from baton.serve.backend import Unanswerable
 from baton.serve.dialects.codec import BadAsk
 from baton.serve.dialects.fields import Fields
-from baton.serve.dialects.logprobs import token_logprobs
+from baton.serve.dialects.logprobs import token_logprobs, with_tokens
 from baton.serve.dialects.names import response_id
 from baton.serve.dialects.responses.conversation import read_made, write_made
 from baton.serve.dialects.responses.offers import tool_kinds
 from baton.serve.dialects.responses.request import write_request
-from baton.serve.exchange import Alternative, Ask, Exchange, Finish, Reply, ReplyChoice
-from baton.trace.records import Floats, Ints
+from baton.serve.exchange import Ask, Exchange, Finish, Reply, ReplyChoice
 
 _IDS = {
     "message": "msg", "reasoning": "rs", "function_call": "fc", "custom_tool_call": "ctc", "local_shell_call": "lsh",
@@ -132,26 +130,11 @@ def _choice(fields: Fields, items: list[Fields]) -> ReplyChoice:
         finish = "content_filter" if why == "content_filter" else "length"
     parts = [part for item in items if item.get("type") == "message" for part in item.each("content")]
     tokens = [token for part in parts for token in part.each("logprobs")]
-    said = [token.text("token") for token in tokens]
-    return ReplyChoice(
+    choice = ReplyChoice(
         message=message,
         finish=finish,
-        said="".join(said) if tokens else None,
-        logprobs=Floats([_logprob(token) for token in tokens]) if tokens else None,
-        token_ends=Ints(list(accumulate(map(len, said)))) if tokens else None,
-        alternatives=tuple(
-            tuple(
-                Alternative(token=top.text("token"), logprob=_logprob(top))
-                for top in token.each("top_logprobs")
-            )
-            for token in tokens
-        ),
     )
-
-
-def _logprob(fields: Fields) -> float:
-    value = fields.number("logprob", float("-inf"), 1.0)
-    return 0.0 if value is None else value
+    return with_tokens(choice, tokens)
 
 
 def kept(ask: Ask) -> bool:
