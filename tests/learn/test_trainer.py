@@ -59,13 +59,13 @@ def test_overlap_plays_with_the_weights_of_one_step_before(
     train: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[str] = []
-    play = Rollouts._play
+    play = Rollouts.play
 
     def watched(self: Rollouts, number: int, version: int) -> list[RolloutGroup]:
         threads.append(threading.current_thread().name)
         return play(self, number, version)
 
-    monkeypatch.setattr(Rollouts, "_play", watched)
+    monkeypatch.setattr(Rollouts, "play", watched)
     trainer = make_trainer(small(rollout__overlap=True, policies__main__train=train))
     seen = [{v for trace in trainer.step().traces for v in versions(trace)} for _ in range(4)]
     assert seen == [{"0"}, {"0"}, {"1"}, {"2"}]
@@ -79,7 +79,7 @@ def test_overlap_plays_with_the_weights_of_one_step_before(
 def test_overlap_gives_the_same_numbers_whatever_is_slow(train: str, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = small(rollout__overlap=True, loss__kind="reinforce", policies__main__train=train)
     expected = numbers(make_trainer(recipe), 3)
-    play, update = Rollouts._play, Trainer._update
+    play, update = Rollouts.play, Trainer._update
 
     def slow_play(self: Rollouts, number: int, version: int) -> list[RolloutGroup]:
         time.sleep(0.3)
@@ -90,7 +90,7 @@ def test_overlap_gives_the_same_numbers_whatever_is_slow(train: str, monkeypatch
         return update(self, groups, number)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Rollouts, "_play", slow_play)
+        patch.setattr(Rollouts, "play", slow_play)
         assert numbers(make_trainer(recipe), 3) == expected
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "_update", slow_update)

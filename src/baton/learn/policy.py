@@ -20,12 +20,16 @@ from baton.engine.torch import TorchEngine
 from baton.engine.torch.engine import turn
 from baton.errors import UsageError, nearest
 from baton.learn import lora
+from baton.learn.loss import Loss
 from baton.learn.optimiser import MasterAdamW, make_optimiser
 from baton.learn.recipe import PolicyPart, Recipe
+from baton.learn.update import Learner, Packed
 from baton.team.protocol import Engine, EngineError
 
 Load = Callable[[PolicyPart], tuple[Any, Any]]
 """Model and tokenizer a policy starts with."""
+MakeLearner = Callable[[Loss, Packed, Any], Learner]
+"""Who moves a policy's weights by a loss; the last is what KL is taken to, or None."""
 Adapt = Callable[[str, PolicyPart, Sequence[str], Any, Any], dict[str, Any] | None]
 """Gives a new adapter its first weights, and says how it came by them."""
 
@@ -56,6 +60,8 @@ class Policy:
         self.version = 0
         self.warm: dict[str, Any] | None = None
         """What the adapter's supervised start was and took; None: there was none."""
+        self.learning: MakeLearner | None = None
+        """Makes who moves the weights, where that is not this process alone."""
         self.optimizer = (
             make_optimiser(name, self.parameters(), learning_rate, masters=part.masters)
             if self.learns

@@ -110,6 +110,9 @@ class PolicyPart(_Part, frozen=True, kw_only=True):
     tiny: Tiny = Tiny()
     device: str | None = None
     dtype: str | None = None
+    engine: str | None = None
+    """Who answers with these weights: vllm:URL, a server that is given them as they are trained; vllm:local, one that
+    is started for it; tinker:URL, a service that holds and trains them. None: this process, or its rollout workers."""
     masters: bool = False
     """Step float32 copies of weights that are in half precision, so that small steps are not rounded away; of full."""
 
@@ -236,6 +239,19 @@ class RolloutPart(_Part, frozen=True, kw_only=True):
     """How much rollouts that a budget cut off count, beside finished ones."""
 
 
+class ScalePart(_Part, frozen=True, kw_only=True):
+    """Past one process: who plays, who computes updates, and how far the two may be apart (see `baton.learn.scale`)."""
+
+    rollout_workers: Whole = 0
+    """Processes that play rollouts; 0: the one that trains plays too."""
+    workers: Literal["process", "ray"] = "process"
+    """Where those are: processes of this machine, or actors of a Ray cluster."""
+    trainer_processes: Count = 1
+    """Processes that compute updates together, weights and optimiser in shards (FSDP2)."""
+    lag: Whole = 0
+    """Step n is played by the weights after max(0, n - 1 - lag) steps; 0: strictly on-policy."""
+
+
 class TrainPart(_Part, frozen=True, kw_only=True):
     """How long and how fast."""
 
@@ -323,6 +339,7 @@ class Recipe(_Part, frozen=True, kw_only=True):
     loss: LossPart = LossPart()
     pack: PackPart = PackPart()
     rollout: RolloutPart = RolloutPart()
+    scale: ScalePart = ScalePart()
     train: TrainPart = TrainPart()
     eval: EvalPart = EvalPart()
     phases: tuple[PhasePart, ...] = ()

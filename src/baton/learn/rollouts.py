@@ -1,7 +1,8 @@
 """Rollouts of a step: groups of traces, by the weights as they are or, with overlap, by those of one step before.
 
 On-policy (the default) a step's rollouts are played when it begins. With `rollout.overlap` the next step's are played
-in a thread while this one is trained, by samplers that have their own copy of the weights. All runs of a play are
+in a thread while this one is trained, by samplers that have their own copy of the weights; with `scale.lag` those of
+several steps, by `Players` past this process. All runs of a play are
 answered in lockstep: calls are gathered until every run waits, then answered together (`lockstep`). With
 `rollout.fan_out` what follows a turn is drawn again, so that branches share all before it (`branched`). Earlier groups
 may be trained on again (`ReplayBuffer`).
@@ -17,6 +18,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -62,8 +64,31 @@ class RolloutGroup(Struct, frozen=True, kw_only=True):
     traces: tuple[Trace, ...]
 
 
+class Players(Protocol):
+    """Who plays a run's steps: this process, or workers past it (`baton.learn.scale`)."""
+
+    def play(self, number: int, version: int) -> list[RolloutGroup]:
+        """The groups of a step, not scored yet, by the weights after `version` steps. Waits for them."""
+        ...
+
+    def begin(self, number: int, version: int) -> Future[list[RolloutGroup]]:
+        """The same from now on, while the caller goes on."""
+        ...
+
+    def publish(self, version: int) -> None:
+        """The policies' weights of this moment are those after `version` steps: what is begun later may name them."""
+        ...
+
+    def close(self) -> None:
+        """Wait for what is being played, and let go of who plays it."""
+        ...
+
+
 class Rollouts:
-    """Plays a run's steps."""
+    """A run's rollouts, step by step: those played ahead, or played now.
+
+    Step n is played by the weights after max(0, n - 1 - lag) steps, however long anything takes.
+    """
 
     def __init__(
         self,
@@ -71,54 +96,68 @@ class Rollouts:
         stage: Stage,
         policies: Mapping[str, Policy],
         part_at: Callable[[int], RolloutPart] | None = None,
+        players: Players | None = None,
     ) -> None:
+        """`players` are those past this process; None: it plays itself, in lockstep."""
         check_rollouts(recipe)
         self.recipe = recipe
         self._part_at = part_at or (lambda _: recipe.rollout)
         """How much is played for a step: phases of a run may differ in that."""
         self.stage = stage
         self.policies = policies
+        self.lag = recipe.scale.lag or int(recipe.rollout.overlap)
+        self._elsewhere = players
         self._pool: ThreadPoolExecutor | None = None
-        self._ahead: Future[list[RolloutGroup]] | None = None
+        self._ahead: dict[int, Future[list[RolloutGroup]]] = {}
+        """Step -> what is played of it before its turn."""
 
     def take(self, number: int) -> list[RolloutGroup]:
         """The groups of a step, not scored yet: those played ahead, or played now."""
-        if self._ahead is not None:
-            groups = self.ahead()
-            self._ahead = None
-            if groups and groups[0].step == number:
-                return groups
-        self.publish()
-        return self._play(number, number - 1)
+        if (ahead := self._ahead.pop(number, None)) is not None:
+            return ahead.result()
+        self.publish(number - 1)
+        return (self._elsewhere or self).play(number, number - 1)
 
-    def begin(self, number: int, version: int) -> None:
-        """Play a step in a thread from now on, by the weights of this moment: those after `version` steps."""
-        self.publish()
+    def go_ahead(self, number: int) -> None:
+        """While a step is trained, those within the lag after it are played, by the weights of this moment."""
+        for step in range(number + 1, min(number + self.lag, self.recipe.train.steps) + 1):
+            if step not in self._ahead:
+                self.publish(number - 1)
+                self._ahead[step] = (self._elsewhere or self).begin(step, number - 1)
+
+    def begin(self, number: int, version: int) -> Future[list[RolloutGroup]]:
+        """Play a step in a thread of this process from now on."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, "baton-rollouts")
-        self._ahead = self._pool.submit(self._play, number, version)
+        return self._pool.submit(self.play, number, version)
 
     def ahead(self) -> list[RolloutGroup]:
-        """What was played ahead and not taken yet. Waits for it."""
-        return [] if self._ahead is None else self._ahead.result()
+        """What was played ahead and not taken yet, by steps. Waits for it."""
+        return [group for _, future in sorted(self._ahead.items()) for group in future.result()]
 
     def recall(self, groups: list[RolloutGroup]) -> None:
         """What `ahead` gave, from a checkpoint."""
-        self._ahead = Future()
-        self._ahead.set_result(groups)
+        for step in sorted({group.step for group in groups}):
+            self._ahead[step] = Future()
+            self._ahead[step].set_result([group for group in groups if group.step == step])
 
-    def publish(self) -> None:
-        """Samplers with a copy of their own get the weights as they are. Nobody may be playing."""
-        self.ahead()
+    def publish(self, version: int | None = None) -> None:
+        """Samplers with a copy of their own get the weights as they are; `version` names them to players elsewhere."""
+        if self._elsewhere is None:
+            self.ahead()  # this process plays with the samplers that get them
+        elif version is not None:
+            self._elsewhere.publish(version)
         for policy in self.policies.values():
             policy.publish()
 
     def close(self) -> None:
         """Wait for what is being played, and end what it was played with."""
+        if self._elsewhere is not None:
+            self._elsewhere.close()
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
-        self._ahead = None
+        self._ahead = {}
         self.stage.close()
 
     def engines(self, *, patient: bool = False) -> dict[str, Engine]:
@@ -138,7 +177,8 @@ class Rollouts:
         told = trace.header.meta["train"]
         return self.stage.assignment(told["instance"], told["split"])
 
-    def _play(self, number: int, version: int) -> list[RolloutGroup]:
+    def play(self, number: int, version: int) -> list[RolloutGroup]:
+        """A step's groups, played by this process."""
         groups = asyncio.run(self._played(number))
         # Chances are those of the weights that sampled, so they are asked before these change.
         models = samplers(self.policies)

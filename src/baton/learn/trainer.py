@@ -34,11 +34,11 @@ from baton.learn.phases import Phase, reference_of, reference_state
 from baton.learn.policy import Adapt, Load, Policy, make_policies, samplers
 from baton.learn.preference import backward_of_pairs, labelled
 from baton.learn.recipe import Recipe, RolloutPart
-from baton.learn.rollouts import ReplayBuffer, RolloutGroup, Rollouts, batches_of
+from baton.learn.rollouts import Players, ReplayBuffer, RolloutGroup, Rollouts, batches_of
 from baton.learn.run.checkpoint import Saved
 from baton.learn.scoring import EVERY, Judging, alone, balanced, norm_of
 from baton.learn.stage import Stage, collecting_seldom
-from baton.learn.update import Gradients, Packed, UpdateReport
+from baton.learn.update import Gradients, Learner, LocalLearner, Packed, UpdateReport
 from baton.learn.watch import Watch, interval, learned, rewards, sizes
 from baton.team.protocol import Engine
 from baton.trace.gold import Gold
@@ -75,6 +75,8 @@ class Components(Struct, frozen=True, kw_only=True):
     critic: Critic | Callable[[Mapping[str, Policy], RewardOf], Critic]
     """A critic, or what makes one of the policies and the team's return."""
     watch: Watch
+    players: Callable[[Mapping[str, Policy]], Players] | None = None
+    """Makes those who play past this process; None: it plays itself."""
 
 
 class Trainer:
@@ -91,7 +93,8 @@ class Trainer:
         self.critic: Critic = (
             parts.critic(self.policies, self.team_return) if callable(parts.critic) else parts.critic
         )
-        self.rollouts = Rollouts(recipe, self.stage, self.policies, self._rollout_part)
+        players = parts.players(self.policies) if parts.players is not None else None
+        self.rollouts = Rollouts(recipe, self.stage, self.policies, self._rollout_part, players)
         self.buffer = ReplayBuffer(recipe.rollout.staleness)
         self.watch = parts.watch
         self._given = self.critic.given()
@@ -137,10 +140,16 @@ class Trainer:
         )
         for name, state in (references or {}).items():
             self._references[name].load_state_dict(dict(state))
-        self.gradients = {
-            name: Gradients(policy.model, phase.loss, self._packed, reference=self._references.get(name))
-            for name, policy in learners.items()
-        }
+        self.learners: dict[str, Learner] = {}
+        self.gradients: dict[str, Gradients] = {}
+        """Of policies whose weights this process moves itself."""
+        for name, policy in learners.items():
+            reference = self._references.get(name)
+            if policy.learning is not None:
+                self.learners[name] = policy.learning(phase.loss, self._packed, reference)
+                continue
+            self.gradients[name] = Gradients(policy.model, phase.loss, self._packed, reference=reference)
+            self.learners[name] = LocalLearner(self.gradients[name], policy.parameters(), policy.optimizer)
         self.set_rates()
 
     def _phase_at(self, step: int) -> int:
@@ -177,8 +186,7 @@ class Trainer:
         self.buffer.add(groups, self.step_number)
         again = self.buffer.again(self.recipe.rollout.replay, number)
         trained = self._as_now([*groups, *again])
-        if self.recipe.rollout.overlap and number < self.recipe.train.steps:
-            self.rollouts.begin(number + 1, self.step_number)
+        self.rollouts.go_ahead(number)
         reports, norms, moved = self._update(trained, number)
         self.step_number = number
         ended = time.monotonic()
@@ -305,7 +313,7 @@ class Trainer:
         for name in learners:
             policy = self.policies[name]
             mine = [row for row in rows if row.policy == policy.engine.name]
-            if (rule := self.gradients[name].loss.rule).labels != "none":
+            if (rule := self.learners[name].loss.rule).labels != "none":
                 mine = labelled(mine, rule)
             if not mine or not any(np.any(row.advantages) for row in mine):
                 continue
@@ -315,7 +323,7 @@ class Trainer:
                     report, norm = self._optimise(policy, batch, done, objectives)
                     reports.append(report)
                     norms.append(norm)
-                far = self.gradients[name].moved(mine)
+                far = self.learners[name].moved(mine)
                 moved += [] if far is None else [far]
         return reports, norms, moved
 
@@ -370,39 +378,35 @@ class Trainer:
         self, policy: Policy, batch: list[Row], done: int, objectives: Objectives | None
     ) -> tuple[UpdateReport, float]:
         """One step of the optimiser, after `done` others on the same rollouts."""
-        assert policy.optimizer is not None
-        policy.optimizer.zero_grad()
+        learner = self.learners[policy.name]
+        learner.drop()
         # After the first step these are no longer the weights that sampled, and losses correct for that.
         version = f"{policy.version}+{done}" if done else str(policy.version)
-        gradients = self.gradients[policy.name]
-        if gradients.loss.rule.labels == "pairs":
-            report = backward_of_pairs(gradients, batch)
+        if learner.loss.rule.labels == "pairs":
+            report = backward_of_pairs(self.gradients[policy.name], batch)
         elif objectives is not None:
             names = sorted(self.policies)
             random = np.random.default_rng(
                 [self.recipe.train.seed, self.step_number, names.index(policy.name), done]
             )
             report, conflict = backward_apart(
-                gradients, batch, objectives, policy.parameters(), random, version=version
+                self.gradients[policy.name], batch, objectives, policy.parameters(), random, version=version
             )
             self._conflicts.append(conflict)
         else:
-            report = gradients.backward(batch, version=version)
-        norm = float(torch.nn.utils.clip_grad_norm_(policy.parameters(), self.recipe.train.clip_norm))
-        if not math.isfinite(norm) or not math.isfinite(report.loss):
-            policy.optimizer.zero_grad()
-            rate = self.recipe.rate_setting(policy.name)
+            report = learner.backward(batch, version=version)
+        rate = self.recipe.rate_setting(policy.name)
+        # A loss that is no number has such gradients too.
+        norm = learner.advance(self.recipe.train.clip_norm) if math.isfinite(report.loss) else math.nan
+        if not math.isfinite(norm):
+            learner.drop()
             raise Diverged(
                 f"the loss is {report.loss} and the gradient's norm {norm} at step {self.step_number + 1} "
                 f"(policy {policy.name}): the run has diverged. Lower {rate}, or clip more with "
                 "train.clip_norm.",
                 rate,
             )
-        policy.optimizer.step()
-        # Norms are no numbers where a weight is none, and take a quarter of the time of looking at each.
-        sizes = torch._foreach_norm([each.detach() for each in policy.parameters()])
-        if not all(math.isfinite(float(each)) for each in sizes):
-            rate = self.recipe.rate_setting(policy.name)
+        if not learner.sound():
             raise Diverged(
                 f"weights of policy {policy.name} are no numbers any more after step {self.step_number + 1}: the run "
                 f"has diverged. Lower {rate}.",

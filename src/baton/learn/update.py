@@ -7,9 +7,10 @@ and every `max_tokens`, up to rounding.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -198,6 +199,66 @@ class Gradients:
                         f"{name} drops out with probability {module.p}: a shared prefix would be dropped alike for "
                         "all its rows. Set dropout to 0 in the model's configuration."
                     )
+
+
+class Learner(Protocol):
+    """Who moves a policy's weights, wherever these are: here, in several processes, at a service.
+
+    A step of the optimiser is `backward`, which adds gradients of rows, and `advance`, which moves the weights by them.
+    """
+
+    loss: Loss
+
+    def backward(self, rows: Sequence[Row], *, version: str) -> UpdateReport:
+        """Add the gradients of the rows' loss; `version` is that of the weights being trained."""
+        ...
+
+    def advance(self, clip_norm: float) -> float:
+        """Move the weights by the gradients, scaled to this norm at most. Returns the norm they had; where it is no
+        number the weights stay as they are."""
+        ...
+
+    def drop(self) -> None:
+        """Forget the gradients."""
+        ...
+
+    def sound(self) -> bool:
+        """Whether every weight is a number."""
+        ...
+
+    def moved(self, rows: Sequence[Row]) -> float | None:
+        """How far the policy is from the weights that sampled these rows; None: that is not known."""
+        ...
+
+
+class LocalLearner:
+    """Moves weights of this process."""
+
+    def __init__(self, gradients: Gradients, parameters: Sequence[nn.Parameter], optimizer: Any) -> None:
+        self.gradients = gradients
+        self.loss = gradients.loss
+        self._parameters = parameters
+        self._optimizer = optimizer
+
+    def backward(self, rows: Sequence[Row], *, version: str) -> UpdateReport:
+        return self.gradients.backward(rows, version=version)
+
+    def advance(self, clip_norm: float) -> float:
+        norm = float(nn.utils.clip_grad_norm_(self._parameters, clip_norm))
+        if math.isfinite(norm):
+            self._optimizer.step()
+        return norm
+
+    def drop(self) -> None:
+        self._optimizer.zero_grad()
+
+    def sound(self) -> bool:
+        # Norms are no numbers where a weight is none, and take a quarter of the time of looking at each.
+        sizes = torch._foreach_norm([each.detach() for each in self._parameters])
+        return all(math.isfinite(float(each)) for each in sizes)
+
+    def moved(self, rows: Sequence[Row]) -> float | None:
+        return self.gradients.moved(rows)
 
 
 def scaled(rows: Sequence[Row], levels: Sequence[Level], added: Sequence[Level] = ()) -> list[Row]:

@@ -39,7 +39,7 @@ _SEAMS: dict[str, tuple[tuple[str, str], ...]] = {
     "session._loggers": (("log", "write"),),
     "trainer": (("_credited", "credit"), ("_as_now", "update"), ("_update", "update"), ("_option_rows", "rows"),
                 ("_sampled_rows", "rows"), ("_optimise", "optimise")),
-    "trainer.rollouts": (("take", "rollout"), ("_play", "rollout"), ("_played", "play"), ("ahead", WAIT)),
+    "trainer.rollouts": (("take", "rollout"), ("play", "rollout"), ("_played", "play"), ("ahead", WAIT)),
     "trainer.judging": (("gold", "verify"),),
     "trainer.scoring": (("score", "reward"), ("observe", "watch")),
     "trainer.critic": (("observe", "critic"),),

@@ -1,0 +1,1 @@
+"""Past one process: rollout workers, updates in several processes, weights at a service; `[scale]` of a recipe."""
