@@ -250,6 +250,9 @@ class ScalePart(_Part, frozen=True, kw_only=True):
     """Processes that compute updates together, weights and optimiser in shards (FSDP2)."""
     lag: Whole = 0
     """Step n is played by the weights after max(0, n - 1 - lag) steps; 0: strictly on-policy."""
+    batch: Whole = 0
+    """Groups that are answered together; 0: all that one process plays of a step. Sums are rounded by what is in a
+    batch, so with a number here the last digits do not hang on how many workers there are."""
 
 
 class TrainPart(_Part, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Protocol
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -79,8 +79,12 @@ class Players(Protocol):
         """The policies' weights of this moment are those after `version` steps: what is begun later may name them."""
         ...
 
+    def figures(self, number: int) -> dict[str, Any]:
+        """What is told of a step in the metrics: who played it, and for how long."""
+        ...
+
     def close(self) -> None:
-        """Wait for what is being played, and let go of who plays it."""
+        """Let go of who plays; what is being played and was not asked for is lost."""
         ...
 
 
@@ -177,22 +181,43 @@ class Rollouts:
         told = trace.header.meta["train"]
         return self.stage.assignment(told["instance"], told["split"])
 
+    def figures(self, number: int) -> dict[str, Any]:
+        """What is told of a step's rollouts in the metrics beside what their traces say."""
+        return {} if self._elsewhere is None else self._elsewhere.figures(number)
+
     def play(self, number: int, version: int) -> list[RolloutGroup]:
         """A step's groups, played by this process."""
-        groups = asyncio.run(self._played(number))
-        # Chances are those of the weights that sampled, so they are asked before these change.
-        models = samplers(self.policies)
-        every = [trace for group in groups for trace in group]
-        told = iter(with_propensities(every, models, max_tokens=self.recipe.pack.max_tokens))
+        played = [
+            self.play_lot(number, lot) for lot in lots_of(self._part_at(number), self.recipe.scale.batch)
+        ]
+        self.stage.check(self.engines(), [trace for lot in played for group in lot for trace in group])
         return [
-            RolloutGroup(step=number, version=version, traces=tuple(next(told) for _ in group))
-            for group in groups
+            RolloutGroup(step=number, version=version, traces=tuple(group))
+            for lot in played
+            for group in self.told(lot)
         ]
 
-    async def _played(self, number: int) -> list[Sequence[Trace]]:
+    def play_lot(self, number: int, groups: Sequence[int]) -> list[Sequence[Trace]]:
+        """Groups of a step that are played together; nobody looks yet whether they were answered.
+
+        What was computed of prompts before is forgotten: what comes of it depends on the step, on which groups these
+        are and on the weights, to the last digit.
+        """
+        for policy in self.policies.values():
+            policy.forget()
+        return asyncio.run(self._played(number, groups))
+
+    def told(self, lot: Sequence[Sequence[Trace]]) -> list[Sequence[Trace]]:
+        """These groups with the chances of options, by the weights that sampled: so before these change."""
+        every = [trace for group in lot for trace in group]
+        models = samplers(self.policies)
+        found = iter(with_propensities(every, models, max_tokens=self.recipe.pack.max_tokens))
+        return [[next(found) for _ in group] for group in lot]
+
+    async def _played(self, number: int, groups: Sequence[int]) -> list[Sequence[Trace]]:
         """Groups side by side: the branches of one are played while the first rollouts of another still are."""
         rollout = self._part_at(number)
-        episodes, size = self._episodes(number), rollout.group_size
+        episodes, size = self._episodes(number, groups), rollout.group_size
         engines = self.engines()
         forks = self._forks(engines) if rollout.fan_out else None
 
@@ -200,13 +225,11 @@ class Rollouts:
             traces = await self.stage.play_all(engines, mine)
             return traces if forks is None else await branched(traces, rollout, forks)
 
-        groups = await asyncio.gather(
-            *(one(episodes[at : at + size]) for at in range(0, len(episodes), size))
+        return list(
+            await asyncio.gather(*(one(episodes[at : at + size]) for at in range(0, len(episodes), size)))
         )
-        self.stage.check(engines, [trace for group in groups for trace in group])
-        return list(groups)
 
-    def _episodes(self, number: int) -> list[Episode]:
+    def _episodes(self, number: int, groups: Sequence[int]) -> list[Episode]:
         rollout, seed = self._part_at(number), self.recipe.train.seed
         return [
             Episode(
@@ -215,9 +238,15 @@ class Rollouts:
                 seed=(number * rollout.groups + group) * SEEDS + member + seed * SEEDS**2,
                 step=number,
             )
-            for group in range(rollout.groups)
+            for group in groups
             for member in range(rollout.group_size)
         ]
+
+
+def lots_of(rollout: RolloutPart, batch: int) -> list[range]:
+    """A step's groups, by number, as they are played together: so many at a time, or with 0 all of them."""
+    size = batch or rollout.groups
+    return [range(at, min(at + size, rollout.groups)) for at in range(0, rollout.groups, size)]
 
 
 def check_rollouts(recipe: Recipe) -> None:

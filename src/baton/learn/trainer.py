@@ -206,6 +206,7 @@ class Trainer:
             "credit_grounds": structs.asdict(credited.grounds),
             "sizes": sizes(traces),
             **self.stage.figures(traces),
+            **self.rollouts.figures(number),
             **learned(reports, norms, moved),
             "rollout_seconds": played - began,
             "update_seconds": ended - played,
