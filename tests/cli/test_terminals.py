@@ -72,6 +72,7 @@ NOT_ON_A_SCREEN = {
     "seal",
     "completion",
     "sandbox",
+    "doctor",
     "init",
 }
 """Tested apart: they train, serve, draw by another library, print a file, or end as the machine is."""

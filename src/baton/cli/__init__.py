@@ -54,6 +54,7 @@ COMMANDS: dict[str, str] = {
     "recipes": "list the training recipes by where they stand in the taxonomy, or print one",
     "eval": "measure a training run's latest checkpoint again, on held-out instances",
     "game": "list, solve and play exact games, and see where a policy loses",
+    "doctor": "say what this machine can do, what is missing, and whether a recipe can run here",
     "sandbox": "say how well code that models write is kept in on this machine",
     "advise": "choose a credit mechanism and a recipe, from four answers or from traces",
     "corpus": "the literature as data: search it, check its claims, go from a paper to its recipe",

@@ -138,6 +138,7 @@ def _lists() -> dict[str, Words]:
         "tasks name": names("task"),
         "init task": names("task"),
         "train recipe": names("recipe"),
+        "doctor recipe": names("recipe"),
         "recipes name": names("recipe"),
         "reward recipe": lambda: list(reward_recipes()),
         "game name": names("game"),
