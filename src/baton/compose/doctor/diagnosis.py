@@ -1,4 +1,4 @@
-"""A finding: one thing that was looked at, how it stands, and what to type where it is missing."""
+"""A diagnosis: one thing that was looked at, how it stands, and what to type where it is missing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ State = Literal["ok", "missing", "bad", "unknown"]
 """missing: optional, and not here. bad: what was asked for cannot run. unknown: it could not be looked at."""
 
 
-class Finding(Struct, frozen=True, kw_only=True):
+class Diagnosis(Struct, frozen=True, kw_only=True):
     """One thing that was looked at."""
 
     part: str
@@ -23,7 +23,7 @@ class Finding(Struct, frozen=True, kw_only=True):
     """What to type, or to do, where it does not stand well."""
 
 
-def can_run(findings: Iterable[Finding]) -> bool:
+def can_run(findings: Iterable[Diagnosis]) -> bool:
     """Whether nothing that was asked for is in the way."""
     return all(each.state != "bad" for each in findings)
 
