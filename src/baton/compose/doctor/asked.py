@@ -77,10 +77,9 @@ def _workers(recipe: Recipe) -> Iterator[Diagnosis]:
 
 def _shards(recipe: Recipe, state: Mapping[str, Diagnosis]) -> Diagnosis:
     count, part = recipe.scale.trainer_processes, "scale.trainer_processes"
-    wide = recipe.scale.trainer_processes
     on_gpu = any((each.device or "").startswith("cuda") for each in recipe.policies.values())
     gpus = state.get("GPUs")
-    if on_gpu and (gpus is None or gpus.state != "ok" or int(gpus.said.split(":")[0]) < wide):
+    if on_gpu and (gpus is None or gpus.state != "ok" or int(gpus.said.split(":")[0]) < count):
         here = "none" if gpus is None or gpus.state != "ok" else gpus.said.split(":")[0]
         how = "--set policies.main.device=cpu, or as many processes as there are GPUs"
         return Diagnosis(
@@ -89,8 +88,8 @@ def _shards(recipe: Recipe, state: Mapping[str, Diagnosis]) -> Diagnosis:
     gloo = state.get("gloo")
     if not on_gpu and (gloo is None or gloo.state != "ok"):
         why = gloo.said if gloo is not None else "torch cannot be loaded"
-        how = gloo.type if gloo is not None else install_hint("train")
-        return Diagnosis(part=part, state="bad", said=f"{count} processes need gloo, and {why}", type=how)
+        mend = gloo.type if gloo is not None else install_hint("train")
+        return Diagnosis(part=part, state="bad", said=f"{count} processes need gloo, and {why}", type=mend)
     return Diagnosis(part=part, state="ok", said=f"{count} processes over {'NCCL' if on_gpu else 'gloo'}")
 
 
