@@ -229,6 +229,14 @@ class Sampling(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unk
     """Names the random stream; the same key and input give the same tokens."""
 
 
+class VersionSpan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which weights drew a stretch of a completion: from where the stretch before it ends."""
+
+    version: str
+    end: int
+    """The first token that they did not draw any more."""
+
+
 class Call(Tagged, tag="call", frozen=True, kw_only=True):
     """One LLM call."""
 

@@ -1,50 +1,18 @@
-"""Asking a server over HTTP: retries, time limits, size limits, and errors in words that hold no key.
-
-Invariant: a key is taken for one request, sent in its headers, and nowhere else: what a server says is freed of it
-before anybody sees it.
-"""
+"""Asking a server for a program: with the key it may have sent, and with refusals in the contract's words."""
 
 from __future__ import annotations
 
-import asyncio
-import os
-import ssl
-from collections.abc import Awaitable, Callable, Mapping
-from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
-
-import msgspec
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from baton.engine.openai import ServerLimits
-from baton.engine.openai_reply import unpacked
-from baton.engine.throttle import backoff_seconds, retry_after_seconds
-from baton.errors import MissingExtraError, UsageError
+from baton.engine.posting import NoAnswer, Poster, Secret, secret_in
 from baton.serve.backend import Unanswerable, caller_headers
 from baton.serve.session_keys import KEY_PREFIX
-from baton.trace.records import encode_hook
-
-if TYPE_CHECKING:
-    import httpx
 
 T = TypeVar("T")
 PROGRAM = "program"
 """Where a key comes from: the program's own request."""
-_PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
-_SHORTEST_KEY = 8
-_EXCERPT = 10_000
-
-
-class Secret(NamedTuple):
-    """A key, and the header that it goes in."""
-
-    header: str
-    value: str
-    """As the header has it."""
-
-    def out_of(self, text: str) -> str:
-        """`text` without the key."""
-        key = self.value.removeprefix("Bearer ")
-        return text.replace(key, "***") if len(key) >= _SHORTEST_KEY else text
 
 
 def find_secret(variable: str, header: str) -> Secret | None:
@@ -53,8 +21,7 @@ def find_secret(variable: str, header: str) -> Secret | None:
     A program's key that only names a session (`baton-NAME`) is none.
     """
     if variable != PROGRAM:
-        value = os.environ.get(variable, "")
-        return Secret(header, f"Bearer {value}" if header == "authorization" else value) if value else None
+        return secret_in(variable, header)
     given = caller_headers.get()
     for name in ("x-api-key", "authorization"):
         value = given.get(name, "")
@@ -63,37 +30,16 @@ def find_secret(variable: str, header: str) -> Secret | None:
     return None
 
 
-def check_address(url: str, form: str) -> str:
-    """A server's address without a slash at its end."""
-    try:
-        import httpx
-    except ImportError:
-        raise MissingExtraError("asking a server", "http") from None
-    try:
-        parsed = httpx.URL(url)
-    except httpx.InvalidURL as error:
-        raise UsageError(f"{url!r} is not a server's address: {error}. Type: {form}") from None
-    if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise UsageError(f"{url!r} is not a server's address. Type: {form}")
-    if parsed.userinfo:
-        raise UsageError("put the key in an environment variable, not in the address.")
-    return url.rstrip("/")
+def refusal(error: NoAnswer) -> Unanswerable:
+    """What a server did not answer, as a program is told it."""
+    return Unanswerable(str(error), status=error.status, passing=error.passing)
 
 
-@cache
-def _certificates() -> ssl.SSLContext:
-    """Whom to believe; reading them takes longer than a call."""
-    import httpx
-
-    return httpx.create_ssl_context()
-
-
-class Poster:
-    """Posts JSON to servers, on any number of event loops."""
+class ProgramPoster:
+    """Posts JSON for programs. Raises `Unanswerable` and nothing else."""
 
     def __init__(self, limits: ServerLimits | None = None) -> None:
-        self.limits = limits or ServerLimits(timeout_seconds=600.0, retries=2)
-        self._clients: dict[asyncio.AbstractEventLoop, tuple[httpx.AsyncClient, asyncio.Semaphore]] = {}
+        self._poster = Poster(limits)
 
     async def post(
         self,
@@ -104,142 +50,25 @@ class Poster:
         read: Callable[[bytes, str], T],
         headers: Mapping[str, str] | None = None,
     ) -> T:
-        """What `read` makes of the answer's body and type. Raises `Unanswerable` and nothing else."""
-        sent = {"content-type": "application/json", "accept-encoding": "gzip, deflate", **(headers or {})}
-        if secret is not None:
-            sent[secret.header] = secret.value
-        content = msgspec.json.encode(body, enc_hook=encode_hook)
-        return await self._tried(lambda: self._try("POST", url, content, sent, secret, read))
+        """What `read` makes of the answer's body and type."""
+
+        def reading(raw: bytes, kind: str) -> T:
+            try:
+                return read(raw, kind)
+            except Unanswerable as error:
+                raise NoAnswer(str(error), status=error.status, passing=error.passing) from None
+
+        try:
+            return await self._poster.post(url, body, secret=secret, read=reading, headers=headers)
+        except NoAnswer as error:
+            raise refusal(error) from None
 
     async def get(self, url: str, *, secret: Secret | None) -> Any:
         """The JSON at an address."""
-        sent = {} if secret is None else {secret.header: secret.value}
-        return await self._tried(lambda: self._try("GET", url, None, sent, secret, read_json))
+        try:
+            return await self._poster.get(url, secret=secret)
+        except NoAnswer as error:
+            raise refusal(error) from None
 
     async def close(self) -> None:
-        held = self._clients.pop(asyncio.get_running_loop(), None)
-        if held is not None:
-            await held[0].aclose()
-
-    def _client(self) -> tuple[httpx.AsyncClient, asyncio.Semaphore]:
-        import httpx
-
-        loop = asyncio.get_running_loop()
-        if loop not in self._clients:
-            self._clients = {known: each for known, each in self._clients.items() if not known.is_closed()}
-            many = httpx.Limits(max_connections=None, max_keepalive_connections=self.limits.max_concurrent)
-            client = httpx.AsyncClient(timeout=None, limits=many, verify=_certificates())
-            self._clients[loop] = client, asyncio.Semaphore(self.limits.max_concurrent)
-        return self._clients[loop]
-
-    async def _tried(self, once: Callable[[], Awaitable[T]]) -> T:
-        """What passes by itself is tried again, with waits that double; a server may ask for longer ones."""
-        limits = self.limits
-        for attempt in range(limits.retries + 1):
-            try:
-                return await once()
-            except Unanswerable as error:
-                wait = getattr(error, "wait_seconds", None)
-                if not error.passing or attempt == limits.retries:
-                    raise
-                if wait is not None and wait > limits.longest_wait_seconds:
-                    raise
-                own = backoff_seconds(attempt, limits.first_wait_seconds, limits.longest_wait_seconds)
-                await asyncio.sleep(own if wait is None else max(wait, own))
-        raise AssertionError("the last try returns or raises")
-
-    async def _try(
-        self,
-        method: str,
-        url: str,
-        content: bytes | None,
-        headers: Mapping[str, str],
-        secret: Secret | None,
-        read: Callable[[bytes, str], T],
-    ) -> T:
-        import httpx
-
-        client, turn = self._client()
-        seconds = self.limits.timeout_seconds
-        try:
-            async with (
-                turn,
-                asyncio.timeout(seconds),
-                client.stream(method, url, content=content, headers=dict(headers)) as response,
-            ):
-                raw = await self._read(url, response)
-        except TimeoutError:
-            raise Unanswerable(
-                f"{url} did not answer within {seconds:g} s.", status=504, passing=True
-            ) from None
-        except httpx.ConnectError as error:
-            why = f"cannot connect to {url}: {error}. Is the server running?"
-            raise Unanswerable(why, status=502, passing=True) from None
-        except httpx.HTTPError as error:
-            why = f"{url} broke off: {type(error).__name__}: {error}"
-            raise Unanswerable(why, status=502, passing=True) from None
-        if response.status_code != 200:
-            raise _refused(url, response, raw, secret)
-        try:
-            return read(raw, response.headers.get("content-type", ""))
-        except Unanswerable as error:
-            told = str(error) if secret is None else secret.out_of(str(error))
-            raise Unanswerable(told, status=error.status, passing=error.passing) from None
-
-    async def _read(self, url: str, response: httpx.Response) -> bytes:
-        raw = bytearray()
-        most = self.limits.max_reply_bytes
-        async for chunk in response.aiter_raw():
-            raw += chunk
-            if len(raw) > most:
-                break
-        encoding = response.headers.get("content-encoding", "").strip().lower()
-        try:
-            found = bytes(raw) if len(raw) > most else unpacked(bytes(raw), encoding, most)
-        except ValueError as error:
-            why = f"{url} answered with something that cannot be read: {error}"
-            raise Unanswerable(why, status=502, passing=True) from None
-        if len(found) > most:
-            raise Unanswerable(f"{url} answered with more than {most:,} bytes.", status=502)
-        return found
-
-
-def _refused(url: str, response: httpx.Response, raw: bytes, secret: Secret | None) -> Unanswerable:
-    """A server's refusal in its own words, with its own status, so that the client takes it as it is meant."""
-    said = raw[:_EXCERPT].decode("utf-8", "replace")
-    told = _message_in(said)
-    told = told if secret is None else secret.out_of(told)
-    plain = " ".join("".join(c if c.isprintable() else " " for c in told).split())[:400]
-    status = response.status_code
-    passing = status in _PASSING
-    made = Unanswerable(
-        f"{url} answered {status}: {plain}",
-        status=status if 400 <= status < 600 else 502,
-        passing=passing,
-    )
-    made.wait_seconds = retry_after_seconds(response.headers.get("retry-after"))  # type: ignore[attr-defined]
-    return made
-
-
-def _message_in(said: str) -> str:
-    """The sentence in an error's body, in either API's form; otherwise all of it."""
-    try:
-        error = msgspec.json.decode(said)["error"]
-        message = error["message"] if isinstance(error, dict) else error
-    except (msgspec.MsgspecError, KeyError, TypeError, RecursionError):
-        return said
-    return message if isinstance(message, str) else said
-
-
-def read_json(raw: bytes, kind: str) -> Any:  # noqa: ARG001  # what `post` calls
-    """A body that is one JSON object."""
-    try:
-        body = msgspec.json.decode(raw)
-    except (msgspec.MsgspecError, RecursionError):
-        excerpt = raw[:200].decode("utf-8", "replace")
-        raise Unanswerable(
-            f"the server's answer is not JSON: {excerpt!r}", status=502, passing=True
-        ) from None
-    if not isinstance(body, dict):
-        raise Unanswerable("the server's answer is JSON, but no object.", status=502)
-    return body
+        await self._poster.close()

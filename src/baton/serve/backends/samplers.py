@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from hashlib import blake2b
 from typing import NamedTuple, Protocol
 
 from baton.serve.backend import Unanswerable
@@ -67,8 +66,3 @@ class EngineSampler:
         closing = getattr(self._engine, "close", None)
         if asyncio.iscoroutinefunction(closing):
             await closing()
-
-
-def seed_of(key: str) -> int:
-    """A number for servers that draw by one."""
-    return int.from_bytes(blake2b(key.encode(), digest_size=4).digest(), "little") >> 1

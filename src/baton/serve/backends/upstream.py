@@ -19,11 +19,11 @@ from msgspec.structs import replace
 
 from baton.engine import read_options
 from baton.engine.openai import ServerLimits
+from baton.engine.posting import check_address, read_json, seed_of
 from baton.errors import UsageError, nearest
 from baton.serve.backend import GrownAsk, Unanswerable
-from baton.serve.backends.posting import PROGRAM, Poster, check_address, find_secret, read_json
+from baton.serve.backends.posting import PROGRAM, ProgramPoster, find_secret
 from baton.serve.backends.prompts import common_ids, kept_ids
-from baton.serve.backends.samplers import seed_of
 from baton.serve.dialects import CODECS, codec_of
 from baton.serve.exchange import Ask, Dialect, Reply
 from baton.serve.growth import how_echoed
@@ -63,7 +63,7 @@ class UpstreamBackend:
         self._key = key
         self._extra = extra or {}
         self._seeded = seeded
-        self._poster = Poster(limits)
+        self._poster = ProgramPoster(limits)
 
     async def reply(self, ask: Ask, *, key: str, growth: GrownAsk | None) -> Reply:
         dialect = self._dialect or ask.dialect

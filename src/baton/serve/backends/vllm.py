@@ -20,12 +20,13 @@ from msgspec import Struct
 
 from baton.engine import read_options
 from baton.engine.openai import ServerLimits
+from baton.engine.posting import check_address, read_json, seed_of
 from baton.errors import UsageError, nearest
 from baton.serve.backend import Backend, Unanswerable
 from baton.serve.backends.engine import EngineBackend, EngineOptions
-from baton.serve.backends.posting import Poster, check_address, find_secret, read_json
+from baton.serve.backends.posting import ProgramPoster, find_secret
 from baton.serve.backends.prompts import Prompt
-from baton.serve.backends.samplers import Sampled, seed_of
+from baton.serve.backends.samplers import Sampled
 from baton.serve.backends.upstream import UpstreamBackend
 from baton.serve.exchange import Alternative, Ask
 from baton.team.protocol import Answer
@@ -99,7 +100,7 @@ class VllmSampler:
         self._url = check_address(url, FORM)
         self._key = key
         self._processed = processed
-        self._poster = Poster(limits)
+        self._poster = ProgramPoster(limits)
 
     async def sample(self, ask: Ask, prompt: Prompt, sampling: Sampling) -> Sampled:
         told = await self._poster.post(
