@@ -89,7 +89,7 @@ class VllmClient:
         listed = _listed(token_ids)
         params = {"max_tokens": 1, "temperature": 0.0, "prompt_logprobs": 0}
         if self._knows_tokens:
-            body = {"token_ids": listed, "model": model, "sampling_params": params}
+            body: dict[str, Any] = {"token_ids": listed, "model": model, "sampling_params": params}
             try:
                 return await self._draw(_TOKENS, body, lambda told: read_scores(told, listed))
             except NoAnswer as error:
