@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ INSTANCE = Instance(
 
 
 def part(tmp_path: Path | None = None, **more: Any) -> ProgramPart:
-    given = {"command": ("python", "-c", "pass", "{question}"), "folder": str(tmp_path or "."), **more}
+    given = {"command": (sys.executable, "-c", "pass", "{question}"), "folder": str(tmp_path or "."), **more}
     return ProgramPart(**given)
 
 
@@ -62,7 +63,7 @@ def test_a_wrapping_command_is_told_the_variables() -> None:
     made = filled(it, values_of(INSTANCE, "s", it, "/tmp/x"))
     assert expand_env(made.command, ["A", "OPENAI_BASE_URL"]) == (
         "docker", "run", "--rm", "--env", "A", "--env", "OPENAI_BASE_URL", "-v", "/tmp/x:/w", "image",
-        "python", "-c", "pass", "how many {bees}?",
+        sys.executable, "-c", "pass", "how many {bees}?",
     )  # fmt: skip
 
 
@@ -70,14 +71,14 @@ def test_a_wrapping_command_is_told_the_variables() -> None:
     ("more", "said"),
     [
         (
-            {"command": ("python", "x.py", "{qestion}")},
+            {"command": (sys.executable, "x.py", "{qestion}")},
             "program.command has {qestion}.*Did you mean 'question'",
         ),
         ({"stdin": "{nothing_like}"}, "program.stdin has {nothing_like}"),
         ({"command": ("no-such-program",)}, "no program 'no-such-program'"),
-        ({"command": ("python", "gone.py")}, "no file 'gone.py'"),
+        ({"command": (sys.executable, "gone.py")}, "no file 'gone.py'"),
         ({"command": ()}, "program.command is empty"),
-        ({"alone": ("python", "gone_too.py")}, "no file 'gone_too.py'"),
+        ({"alone": (sys.executable, "gone_too.py")}, "no file 'gone_too.py'"),
         ({"wrap": ("no-docker", "run")}, "no program 'no-docker'"),
     ],
 )
@@ -85,7 +86,7 @@ def test_what_cannot_run_is_said_before(tmp_path: Path, more: dict[str, Any], sa
     (tmp_path / "x.py").write_text("")
     with pytest.raises(UsageError, match=said):
         check_command(part(tmp_path, **more), INSTANCE)
-    check_command(part(tmp_path, command=("python", "x.py", "{bees}", "{n}", "{work}")), INSTANCE)
+    check_command(part(tmp_path, command=(sys.executable, "x.py", "{bees}", "{n}", "{work}")), INSTANCE)
 
 
 @pytest.mark.parametrize(

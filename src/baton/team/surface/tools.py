@@ -19,9 +19,10 @@ from baton.team.hints import hint_for_agent
 from baton.team.surface.parsing import Parsed, ParseError, ToolSpec, clip, decode_json, encode_json, listed
 
 _TAG = re.compile(r"<(/?)tool_call>")
-# A block up to its closing tag, where a tag inside a JSON string does not count. Possessive, and
+# A block up to its closing tag, where a tag inside a JSON string does not count. Atomic, and
 # outside strings it stops at any tag: every character is looked at twice at most, over all blocks.
-_BLOCK = re.compile(r'(?:[^"<\\]|"(?:[^"\\]|\\.)*+"|<(?!/?tool_call>))*+(?=</tool_call>)', re.DOTALL)
+# (Written as groups: Python 3.11 before .4 reads a possessive quantifier within another one wrongly.)
+_BLOCK = re.compile(r'(?>(?:[^"<\\]|"(?>(?:[^"\\]|\\.)*)"|<(?!/?tool_call>))*)(?=</tool_call>)', re.DOTALL)
 _FENCE = re.compile(r"\s*```\w*\s*")
 
 _EXAMPLES: dict[str, dict[str, Any]] = {
