@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_model import CHATML, tiny_tokenizer
 
-import baton.engine.torch.template as template_module
-from baton.engine.torch.template import Encoder, PlainTemplate
+import baton.engine.template as template_module
+from baton.engine.template import Encoder, PlainTemplate
 from baton.learn.models.tiny import CHAT_TEMPLATE
 from baton.team.protocol import Answer, EngineError, Entry
 from baton.trace.records import Ints

@@ -10,7 +10,7 @@ from tiny_model import tiny_tokenizer
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from baton.engine.torch.template import ByteReader, Decoder, Encoder, PlainTemplate, TokenReader
+from baton.engine.template import ByteReader, Decoder, Encoder, PlainTemplate, TokenReader
 from baton.team.protocol import Answer, EngineError, Entry
 from baton.trace.records import Ints
 

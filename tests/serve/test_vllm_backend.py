@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from chat_templates import QWEN
-from mock_servers import MockVllm, Told, mock_server
+from mock_servers import MockServer, MockVllm, Told, mock_server
 from served_talks import SEARCH, Talk, asked, result, said, system, user
 from tiny_model import tiny_tokenizer
 
@@ -47,7 +48,10 @@ def test_ids_in_and_out_and_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) 
             == len(choice.alternatives)
         )
         assert choice.token_ends[-1] == len(choice.said)
-        assert choice.alternatives[0][1] == Alternative(token="other0", logprob=-1.0)
+        assert choice.alternatives[0] == (
+            Alternative(token="<", logprob=-0.25),
+            Alternative(token=tokenizer.decode([97]), logprob=-1.0),
+        )
         history = (system("s"), user("Rome?"), choice.message, result(choice.message.uses[0].id, "3 M"))
         second = talk.ask(asked(*history, tools=(SEARCH,)))
         assert first.prompt_ids is not None
@@ -55,22 +59,45 @@ def test_ids_in_and_out_and_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) 
         assert second.keep == len(first.prompt_ids) + len(choice.completion_ids)
         assert second.prompt_ids[: second.keep] == first.prompt_ids + choice.completion_ids
         assert second.choices[0].message == said("It is big.")
-        sent = [each.body for each in server.asked if each.path == "/v1/completions"]
-        assert sent[1]["prompt"] == list(second.prompt_ids)
-        assert [each["logprobs"] for each in sent] == [2, 0]
-        assert sent[0]["seed"] != sent[1]["seed"]
+        sent = _drawn(server)
+        assert sent[1]["token_ids"] == list(second.prompt_ids)
+        # One more than asked for: that path counts the drawn one among them.
+        assert [each["sampling_params"]["logprobs"] for each in sent] == [3, 0]
+        assert sent[0]["sampling_params"]["seed"] != sent[1]["sampling_params"]["seed"]
         assert all(each.headers["authorization"] == "Bearer token-abc123" for each in server.asked)
         assert [each.path for each in server.asked].count("/v1/models") == 1
 
 
+def _drawn(server: MockServer) -> list[dict[str, Any]]:
+    """What was asked for answers, without the looks at a server before the first."""
+    asks = [each.body for each in server.asked if each.path == "/inference/v1/generate"]
+    return [each for each in asks if each["sampling_params"]["max_tokens"] > 1]
+
+
+def test_an_older_server_is_asked_on_its_older_path(folder: Path) -> None:
+    """Without `/inference/v1/generate` the same answer comes from `/v1/completions`."""
+    replies = []
+    for tokens in (True, False):
+        with mock_server(MockVllm(tiny_tokenizer(), CALL, tokens=tokens)) as server:
+            talk = Talk(make_backend(f"vllm:base@{server.url}/v1?tokenizer={folder}"))
+            replies.append(talk.ask(asked(user("Rome?"), tools=(SEARCH,), logprobs=3)))
+            paths = [each.path for each in server.asked]
+            assert ("/v1/completions" in paths) is not tokens
+            assert paths.count("/inference/v1/generate") == (
+                paths.count("/inference/v1/generate") if tokens else 1
+            )
+    assert replies[0].choices == replies[1].choices
+
+
 def test_logprobs_are_kept_only_of_what_was_drawn_from(folder: Path) -> None:
-    with mock_server(MockVllm(tiny_tokenizer(), "ok" + END)) as server:
-        for options, sampling, kept in (
-            ("", Sampling(), True),
-            ("", Sampling(temperature=0.7), False),
-            ("&logprobs=processed", Sampling(temperature=0.7, top_p=0.9), True),
-        ):
-            talk = Talk(make_backend(f"vllm:base@{server.url}/v1?tokenizer={folder}{options}"))
+    """The server is looked at: nobody has to say how it tells log-probabilities."""
+    for processed, sampling, kept in (
+        (False, Sampling(), True),
+        (False, Sampling(temperature=0.7), False),
+        (True, Sampling(temperature=0.7, top_p=0.9), True),
+    ):
+        with mock_server(MockVllm(tiny_tokenizer(), "ok" + END, processed=processed)) as server:
+            talk = Talk(make_backend(f"vllm:base@{server.url}/v1?tokenizer={folder}"))
             reply = talk.ask(asked(user("q"), sampling=sampling))
             assert (reply.choices[0].logprobs is not None) is kept
 
@@ -81,11 +108,12 @@ def test_stops_schemas_and_the_contexts_end(folder: Path) -> None:
         schema = {"type": "object", "required": ["n"]}
         reply = talk.ask(asked(user("q"), sampling=Sampling(stop=("STOP",)), json_schema=schema))
         assert (reply.choices[0].stop, reply.choices[0].message.text) == ("STOP", '{"n": 1} ')
-        body = server.asked[-1].body
-        assert body["response_format"]["json_schema"]["schema"] == schema
-        assert (body["max_tokens"], body["stop"]) == (50, ["STOP"])
+        params = server.asked[-1].body["sampling_params"]
+        assert params["structured_outputs"] == {"json": schema}
+        assert (params["max_tokens"], params["stop"]) == (50, ["STOP"])
         talk.ask(asked(user("q" * 40)))
-        assert server.asked[-1].body["max_tokens"] == 100 - len(server.asked[-1].body["prompt"]) < 50
+        body = server.asked[-1].body
+        assert body["sampling_params"]["max_tokens"] == 100 - len(body["token_ids"]) < 50
         with pytest.raises(Unanswerable, match="context is 100"):
             talk.ask(asked(user("q" * 200)))
 
@@ -124,7 +152,7 @@ def test_what_is_no_vllm(folder: Path) -> None:
         ("vllm:base", "lacks a part"),
         ("vllm:base@http://x/v1?tokenizer=/nowhere", "there is no folder"),
         ("vllm:base@http://x/v1?tools=hermes", "tokenizer=DIR"),
-        ("vllm:base@http://x/v1?logprobs=raw", "Expected processed"),
+        ("vllm:base@http://x/v1?logprobs=raw", "there is no option 'logprobs'"),
         (f"vllm:base@http://x/v1{spec}&thinking=drop", "thinking 'drop' is not known"),
         (f"vllm:base@http://x/v1{spec}&max_tokens=0", "expected a whole number"),
     ):

@@ -1,7 +1,7 @@
 """Servers on this machine that answer over HTTP as a test tells them, and a mock of vLLM.
 
-`MockVllm` is no vLLM: it answers with the shapes that vLLM's protocol has (`entrypoints/openai/completion/protocol.py`,
-read in 2026), from a model that says what a test wants.
+`MockVllm` is no vLLM: it answers with the shapes that vLLM 0.32 was seen to answer with, from a model that says what a
+test wants. The real one is asked by `make test-vllm`.
 """
 
 from __future__ import annotations
@@ -82,45 +82,138 @@ def mock_server(answer: Callable[[Asked], Told]) -> Iterator[MockServer]:
 
 
 class MockVllm:
-    """Answers `/v1/models`, `/v1/completions` and `/v1/chat/completions` in vLLM's shapes."""
+    """Answers the paths of vLLM 0.32 that are used, in the shapes that a real one was seen to have."""
 
-    def __init__(self, tokenizer: Any, *words: str, context: int = 4096) -> None:
+    def __init__(
+        self,
+        tokenizer: Any,
+        *words: str,
+        context: int = 4096,
+        tokens: bool = True,
+        processed: bool = True,
+        vllm: str = "0.32.0",
+        root: str = "/m",
+        spans: tuple[tuple[str, int], ...] = (),
+    ) -> None:
+        """`tokens`: it has `/inference/v1/generate`. `processed`: log-probabilities after truncation. `spans`: which
+        weights draw up to which token; the last ones go on."""
         self._tokenizer = tokenizer
         self._words = list(words)
         self._context = context
+        self._tokens = tokens
+        self._processed = processed
+        self._vllm = vllm
+        self._root = root
+        self._spans = spans
         self._said = 0
 
     def __call__(self, asked: Asked) -> Told:
         if asked.path == "/v1/models":
-            model = {"id": "base", "object": "model", "created": 1, "owned_by": "vllm", "root": "/m"}
-            return Told(body={"object": "list", "data": [{**model, "max_model_len": self._context}]})
-        text = self._words[self._said % len(self._words)]
-        self._said += 1
-        ids = self._tokenizer.encode(text, add_special_tokens=False)
+            model = {"id": "base", "object": "model", "created": 1, "owned_by": "vllm", "root": self._root}
+            one = {**model, "parent": None, "max_model_len": self._context}
+            return Told(body={"object": "list", "data": [one]})
+        if asked.path == "/version":
+            return Told(body={"version": self._vllm})
+        if asked.path == "/tokenize":
+            found = self._tokenizer.encode(asked.body["prompt"], add_special_tokens=False)
+            return Told(body={"count": len(found), "max_model_len": self._context, "tokens": found})
+        if asked.path == "/inference/v1/generate":
+            return self._generate(asked.body) if self._tokens else Told(404, {"detail": "Not Found"})
         if asked.path == "/v1/completions":
-            return Told(body=self._completion(asked.body, text, ids))
-        return Told(body=self._chat(asked.body, text, ids))
+            told = self._completion(asked.body)
+            return told if isinstance(told, Told) else Told(body=told)
+        text = self._next()
+        return Told(body=self._chat(asked.body, text, self._tokenizer.encode(text, add_special_tokens=False)))
 
-    def _completion(self, body: dict[str, Any], text: str, ids: list[int]) -> dict[str, Any]:
-        assert body["return_token_ids"] is True
-        spoken, stop = text.removesuffix("<|im_end|>"), None
-        for each in body.get("stop") or ():
-            if each in spoken:
-                spoken, stop = spoken.partition(each)[0], each
-        tokens = [self._tokenizer.decode([each]) for each in ids]
-        wanted = body["logprobs"]
-        tops = [{token: -0.25, **{f"other{k}": -1.0 - k for k in range(wanted)}} for token in tokens]
+    def _next(self) -> str:
+        self._said += 1
+        return self._words[(self._said - 1) % len(self._words)]
+
+    def _drawn(self, model: str, prompt: list[int], params: dict[str, Any]) -> dict[str, Any] | Told:
+        """What is the same on both paths, or why not."""
+        if model != "base":
+            why = f"The model `{model}` does not exist. Valid aliases: base."
+            return Told(
+                404, {"error": {"message": why, "type": "NotFoundError", "param": "model", "code": 404}}
+            )
+        for each in prompt:
+            if each >= len(self._tokenizer):
+                why = f"Token id {each} is out of vocabulary"
+                return Told(400, {"error": {"message": why, "type": "BadRequestError", "code": 400}})
+        if params["max_tokens"] == 1 and params["seed"] == 0:  # one of the looks at a server
+            certain = self._processed and params.get("top_k") == 1
+            return {"ids": [0], "logprobs": [0.0 if certain else -0.5], "stop": None, "finish": "length"}
+        text = self._next()
+        ids = self._tokenizer.encode(text, add_special_tokens=False)
+        stop = next((each for each in params.get("stop") or () if each in text), None)
+        finish = "length" if len(ids) > params["max_tokens"] else "stop"
+        return {"ids": ids, "logprobs": [-0.25] * len(ids), "stop": stop, "finish": finish}
+
+    def _generate(self, body: dict[str, Any]) -> Told:
+        params = body["sampling_params"]
+        drawn = self._drawn(body["model"], body["token_ids"], params)
+        if isinstance(drawn, Told):
+            return drawn
+        ids = drawn["ids"]
+        wanted = max(params["logprobs"], 1)
+        content = []
+        for each, logprob in zip(ids, drawn["logprobs"], strict=True):
+            others = [(97 + k, -1.0 - k) for k in range(wanted)]
+            tops = [(each, logprob), *others][:wanted]  # the drawn one first, and as many in all as asked for
+            shown = [{"token_id": token, "logprob": chance, "rank": 1} for token, chance in tops]
+            content.append({"token_id": each, "logprob": logprob, "rank": 1, "top_logprobs": shown})
         choice = {
             "index": 0,
-            "text": spoken,
+            "finish_reason": drawn["finish"],
+            "stop_reason": drawn["stop"],
+            "token_ids": ids,
+            "routed_experts": None,
+            "sampling_mask": None,
+            "weight_versions": self._versions(len(ids)),
+            "logprobs": {"content": content},
+        }
+        return Told(
+            body={
+                "request_id": "generate-tokens-1",
+                "model": body["model"],
+                "created": 1,
+                "usage": _usage(len(body["token_ids"]), len(ids)),
+                "prompt_logprobs": None,
+                "output_mode": "tokens",
+                "choices": [choice],
+            }
+        )
+
+    def _versions(self, size: int) -> list[dict[str, Any]]:
+        made, at = [], 0
+        for version, end in self._spans or (("default", size),):
+            made.append({"version": version, "start": at, "end": min(end, size)})
+            at = min(end, size)
+        made[-1]["end"] = size
+        return made
+
+    def _completion(self, body: dict[str, Any]) -> dict[str, Any] | Told:
+        assert body["return_token_ids"] is True
+        assert body["return_tokens_as_token_ids"] is True
+        drawn = self._drawn(body["model"], body["prompt"], body)
+        if isinstance(drawn, Told):
+            return drawn
+        ids = drawn["ids"]
+        tokens = [f"token_id:{each}" for each in ids]
+        others = {f"token_id:{97 + k}": -1.0 - k for k in range(body["logprobs"])}
+        choice = {
+            "index": 0,
+            "text": self._tokenizer.decode(ids, skip_special_tokens=True),
             "logprobs": {
                 "text_offset": [0] * len(ids),
-                "token_logprobs": [-0.25] * len(ids),
+                "token_logprobs": drawn["logprobs"],
                 "tokens": tokens,
-                "top_logprobs": tops if wanted else [{token: -0.25} for token in tokens],
+                "top_logprobs": [
+                    {token: chance, **others} for token, chance in zip(tokens, drawn["logprobs"], strict=True)
+                ],
             },
-            "finish_reason": "length" if len(ids) > body["max_tokens"] else "stop",
-            "stop_reason": stop,
+            "finish_reason": drawn["finish"],
+            "stop_reason": drawn["stop"],
             "token_ids": ids,
             "prompt_logprobs": None,
             "prompt_token_ids": body["prompt"],
@@ -132,9 +225,8 @@ class MockVllm:
             "model": "base",
             "choices": [choice],
             "service_tier": None,
-            "system_fingerprint": None,
+            "system_fingerprint": "vllm-0.32.0-d11175f3",
             "usage": _usage(len(body["prompt"]), len(ids)),
-            "kv_transfer_params": None,
         }
 
     def _chat(self, body: dict[str, Any], text: str, ids: list[int]) -> dict[str, Any]:

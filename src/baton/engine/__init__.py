@@ -1,4 +1,4 @@
-"""What answers a call, token in and token out: scripted, table, torch, OpenAI-compatible."""
+"""What answers a call, token in and token out: scripted, table, torch, vLLM, OpenAI-compatible."""
 
 from __future__ import annotations
 
@@ -58,11 +58,18 @@ def _openai(rest: str) -> Engine:
     return OpenAIEngine(model, url)
 
 
+def _vllm(rest: str) -> Engine:
+    from baton.engine.vllm.spec import OPTIONS, engine_of
+
+    return engine_of(*read_options(rest, OPTIONS))
+
+
 ENGINES: dict[str, Callable[[str], Engine]] = {
     "scripted": _scripted,
     "table": _table,
     "torch": _torch,
     "openai": _openai,
+    "vllm": _vllm,
 }
 """Kind -> how to make an engine of what stands after the colon."""
 
@@ -71,6 +78,7 @@ FORMS: dict[str, str] = {
     "table": "table or table:FILE.json",
     "torch": "torch:DIR[?device=cuda&dtype=bfloat16&template=plain]",
     "openai": "openai:MODEL@URL",
+    "vllm": "vllm:MODEL@URL[?tokenizer=DIR] or vllm:local?model=DIR[&python=PATH]",
 }
 """Kind -> how its specification is written."""
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from msgspec import Struct
 
 from baton.errors import BatonError
-from baton.trace.records import Floats, Ints, Sampling
+from baton.trace.records import Floats, Ints, Sampling, VersionSpan
 
 
 class EngineError(BatonError):
@@ -64,6 +64,8 @@ class Answer(Struct, frozen=True, kw_only=True):
     text: str
     policy: str
     policy_version: str = "0"
+    versions: tuple[VersionSpan, ...] | None = None
+    """Which weights drew which tokens, where they changed while it was answered; None: all by `policy_version`."""
     completion_ids: Ints | None = None
     logprobs: Floats | None = None
     token_ends: Ints | None = None

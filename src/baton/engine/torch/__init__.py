@@ -10,8 +10,8 @@ try:
 except ImportError as error:
     raise MissingExtraError("the torch engine", "torch") from error
 
+from baton.engine.template import PlainTemplate
 from baton.engine.torch.engine import TorchEngine
-from baton.engine.torch.template import PlainTemplate
 
 __all__ = ["PlainTemplate", "TorchEngine"]
 

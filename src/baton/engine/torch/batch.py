@@ -18,11 +18,11 @@ import numpy as np
 import torch
 from msgspec import Struct
 
+from baton.engine.template import ByteReader, Decoder, TokenReader
 from baton.engine.torch.cache import Ids, KVShape, Node, Pools, PrefixCache, Seat
 from baton.engine.torch.flat import FlatPass
 from baton.engine.torch.forward import Forward, near
 from baton.engine.torch.passes import Drawer, PrefillPass, Stepper
-from baton.engine.torch.template import ByteReader, Decoder, TokenReader
 from baton.team.clock import UNIFORMS, uniforms
 from baton.team.protocol import Answer, EngineError
 from baton.trace.records import Floats, Ints, Sampling

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from baton.engine.template import Decoder, Encoder, PlainTemplate
 from baton.engine.torch.batch import CallBatch, CallRow, EngineLimits
 from baton.engine.torch.load import compute_of, context_length, end_ids, kv_shape, open_folder
-from baton.engine.torch.template import Decoder, Encoder, PlainTemplate
 from baton.team.budget import Charging
 from baton.team.protocol import MODEL_FAILED, Answer, EngineError, Entry, Request
 from baton.trace.records import Ints

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar
 from msgspec import Struct
 
 from baton.engine.openai import ServerLimits
-from baton.engine.posting import NoAnswer, Poster, check_address, read_json, secret_in
+from baton.engine.posting import NoAnswer, Poster, Secret, check_address, read_json, secret_in
 from baton.engine.vllm.bodies import (
     Generated,
     ServedModel,
@@ -48,10 +48,19 @@ class Constraint(Struct, frozen=True, kw_only=True):
 class VllmClient:
     """One server. Any number of requests at once, on any number of event loops."""
 
-    def __init__(self, url: str, *, key: str = KEY, limits: ServerLimits | None = None) -> None:
-        """`url` is the server's, with or without `/v1`; `key` an environment variable."""
+    def __init__(
+        self,
+        url: str,
+        *,
+        key: str = KEY,
+        secret: Callable[[], Secret | None] | None = None,
+        limits: ServerLimits | None = None,
+    ) -> None:
+        """`url` is the server's, with or without `/v1`; `key` an environment variable; `secret` finds the key of one
+        request elsewhere."""
         self.url = check_address(url, FORM).removesuffix("/v1")
-        self._key = key
+        self.key = key
+        self._secret = secret or (lambda: secret_in(key))
         self._poster = Poster(limits or ServerLimits(timeout_seconds=600.0, retries=2, max_concurrent=256))
         self._knows_tokens = True
 
@@ -62,11 +71,15 @@ class VllmClient:
         model: str,
         sampling: Sampling,
         seed: int,
+        ends: Sequence[int] = (),
         alternatives: int = 0,
         constraint: Constraint | None = None,
     ) -> Generated:
-        """One completion of `token_ids` by a model or adapter of this name."""
-        params = _params(sampling, seed, alternatives)
+        """One completion of `token_ids` by a model or adapter of this name.
+
+        `ends`: tokens that end it beside the one that the server knows; the one that did is the completion's last.
+        """
+        params = _params(sampling, seed, alternatives) | ({"stop_token_ids": list(ends)} if ends else {})
         if self._knows_tokens and alternatives < MOST_ALTERNATIVES:
             body: dict[str, Any] = {"token_ids": _listed(token_ids), "model": model}
             # Of as many as are asked for, this path tells the drawn one first and leaves another out.
@@ -161,14 +174,14 @@ class VllmClient:
 
     async def get(self, path: str) -> Any:
         """The JSON object at a path."""
-        return await self._poster.get(f"{self.url}{path}", secret=secret_in(self._key))
+        return await self._poster.get(f"{self.url}{path}", secret=self._secret())
 
     async def post(self, path: str, body: Mapping[str, Any], *, seconds: float | None = None) -> Any:
         """The JSON object that a path answers. Asked once: what changes a server must not happen twice."""
         return await self._poster.post(
             f"{self.url}{path}",
             body,
-            secret=secret_in(self._key),
+            secret=self._secret(),
             read=read_json,
             retries=0,
             seconds=seconds,
@@ -183,14 +196,14 @@ class VllmClient:
         return await self._poster.post(
             f"{self.url}{path}",
             body,
-            secret=secret_in(self._key),
+            secret=self._secret(),
             read=lambda raw, kind: read(read_json(raw, kind)),
         )
 
     async def _change(self, path: str, body: Mapping[str, Any]) -> None:
         """Ask once for something whose answer is no JSON."""
         await self._poster.post(
-            f"{self.url}{path}", body, secret=secret_in(self._key), read=lambda *_: None, retries=0
+            f"{self.url}{path}", body, secret=self._secret(), read=lambda *_: None, retries=0
         )
 
 

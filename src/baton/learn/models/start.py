@@ -30,7 +30,7 @@ from msgspec import structs
 from safetensors.torch import load_file, save_file
 
 from baton import __version__
-from baton.engine.torch.template import Encoder
+from baton.engine.template import Encoder
 from baton.errors import TraceError
 from baton.forest.rows import Row, answer_row
 from baton.learn import lora

@@ -7,7 +7,7 @@ thoughts, or moves the tools to the last question), the beginning is broken: the
 template has it, and `Reply.rules` says so. `thinking="keep"` keeps earlier thoughts whatever the template does.
 
 What messages, tools and schemas say is data: a special token spelled out in them is encoded as its characters
-(`baton.engine.torch.template.Encoder`). A template that knows no tools is given them in the system message.
+(`baton.engine.template.Encoder`). A template that knows no tools is given them in the system message.
 """
 
 from __future__ import annotations
@@ -18,14 +18,12 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from hashlib import blake2b
-from pathlib import Path
 from threading import Lock
 from typing import Any, Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from baton.engine.torch.template import Decoder, Encoder
-from baton.errors import UsageError
+from baton.engine.template import Decoder, Encoder
 from baton.serve.backend import GrownAsk, Unanswerable
 from baton.serve.backends.prompts import Prompt, common_ids, kept_ids, refuse_others, written
 from baton.serve.backends.reading import CLOSE_THOUGHT, OPEN_THOUGHT
@@ -45,22 +43,6 @@ _EMPTY_THOUGHT = re.compile(
     f"{re.escape(OPEN_THOUGHT)}(?:(?!{re.escape(CLOSE_THOUGHT)}).)*(?:{re.escape(CLOSE_THOUGHT)}\\s*|\\Z)",
     re.DOTALL,
 )
-
-
-def open_tokenizer(folder: Path) -> Any:
-    """The tokenizer of a Hugging Face folder, with its chat template; nothing is downloaded and no code of its runs."""
-    from transformers import AutoTokenizer
-
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except (OSError, ValueError, KeyError) as error:
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise UsageError(f"{str(folder)!r} holds no tokenizer: {first}") from None
-    if not getattr(tokenizer, "chat_template", None):
-        raise UsageError(
-            f"the tokenizer in {str(folder)!r} has no chat template. Put chat_template.jinja beside it."
-        )
-    return tokenizer
 
 
 class _Safe(Encoder):
@@ -164,16 +146,6 @@ class TemplatePrompts:
                 text += str(self._tokenizer.convert_ids_to_tokens(token))
             shifted.append(len(text))
         return text, Ints(shifted)
-
-    def with_ends(self, answer: Answer) -> Answer:
-        """An answer of a server's, with where each token ends in its text."""
-        ids = list(answer.completion_ids or ())
-        spoken = ids[:-1] if ids and ids[-1] in self._special else ids
-        text, ends = self._decoder.text_and_ends(spoken)
-        if not text.startswith(answer.text):
-            return answer
-        ends += [len(text)] * (len(ids) - len(spoken))
-        return replace(answer, token_ends=Ints([min(end, len(answer.text)) for end in ends]))
 
     def encode_said(self, message: Utterance) -> tuple[str, Ints] | None:
         """What a model would have sampled to say a message that somebody else wrote: text and ids, without an end mark,

@@ -15,16 +15,39 @@ unless the template can say different things of the same entries (it asks for th
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from functools import cache, cached_property, lru_cache
 from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
-from baton.errors import UsageError
+from baton.errors import MissingExtraError, UsageError
 from baton.team.protocol import Answer, EngineError, Entry
 from baton.trace.records import Ints
+
+
+def open_tokenizer(folder: str | Path, *, plain: bool = False) -> Any:
+    """The tokenizer of a Hugging Face folder; nothing is downloaded and no code of its runs.
+
+    It has a chat template, unless entries are to be written as plain lines.
+    """
+    try:
+        from transformers import AutoTokenizer
+    except ImportError:
+        raise MissingExtraError("a model's tokenizer", "torch") from None
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except (OSError, ValueError, KeyError) as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise UsageError(f"{str(folder)!r} holds no tokenizer: {first}") from None
+    if not plain and not getattr(tokenizer, "chat_template", None):
+        raise UsageError(
+            f"the tokenizer in {str(folder)!r} has no chat template. Put chat_template.jinja beside it."
+        )
+    return tokenizer
 
 
 class Decoder:
@@ -76,6 +99,16 @@ class Decoder:
         if ids:
             ends[-1] = len(text)
         return text, ends
+
+    def spoken(self, ids: Sequence[int], ends: Container[int], stops: Sequence[str]) -> tuple[str, list[int]]:
+        """What an answer says, and where each of its ids ends in it: without its end mark, and up to a stop."""
+        said = ids[:-1] if ids and ids[-1] in ends else ids
+        text, places = self.text_and_ends(said)
+        found = [at for stop in stops if stop and (at := text.find(stop)) >= 0]
+        if found:
+            text = text[: min(found)]
+        places = [min(place, len(text)) for place in places]
+        return text, places + [len(text)] * (len(ids) - len(said))
 
     def learn(self, vocabulary: int) -> None:
         """Look up what every token is made of, so that no answer waits for it. For a GPU, which would wait too."""
