@@ -66,7 +66,7 @@ def test_one_as_it_is_written(capsys: pytest.CaptureFixture[str], tmp_path: Path
     assert typed(capsys, str(mine)).startswith(out.rstrip().rpartition("\n")[0].rstrip())
     told = json.loads(typed(capsys, "puppeteer", "--json"))
     assert told["command"] == "baton train puppeteer"
-    assert told["recipe"]["rollout"]["staleness"] == 1
+    assert told["recipe"]["rollout"]["replay"] == 0
 
 
 def test_mistakes(capsys: pytest.CaptureFixture[str]) -> None:

@@ -149,7 +149,7 @@ def test_a_second_pass_over_the_same_rollouts_is_corrected_for(monkeypatch: pyte
     [
         ({"rollout__overlap": True, "rollout__staleness": 0}, "one step old"),
         ({"rollout__replay": 1, "rollout__staleness": 0}, "leaves none"),
-        ({"rollout__replay": 1, "rollout__overlap": True}, "staleness to 2"),
+        ({"rollout__replay": 1, "rollout__overlap": True, "rollout__staleness": 1}, "staleness to 2"),
     ],
 )
 def test_bounds_that_leave_nothing_are_refused(changes: dict[str, Any], says: str) -> None:

@@ -39,6 +39,7 @@ from baton.learn.run.evaluate import optimum_of
 from baton.learn.run.folder import Folder
 from baton.learn.run.loggers import check_loggers
 from baton.learn.run.session import Session
+from baton.learn.scale.window_checks import check_window
 from baton.learn.scoring import Scoring, check_balance
 from baton.learn.stage import Stage
 from baton.learn.trainer import Components, Trainer
@@ -125,6 +126,7 @@ def check_trainable(
             check_idle(now)
         check_credit(now, stage)
         loss = own.loss or loss_of(now)
+        check_window(now, loss)
         if not restored:
             check_labels(now, loss.rule)
         same = next((each for each in phases if each.span.recipe.reward == now.reward), None)

@@ -75,7 +75,7 @@ def stop_settings(game: Game | None, policies: Mapping[str, Policy], max_tokens:
     rollouts that were run on."""
 
     def complete(traces: Sequence[Trace]) -> list[Trace]:
-        return with_propensities(traces, samplers(policies), max_tokens=max_tokens)
+        return with_propensities(traces, samplers(policies, now=True), max_tokens=max_tokens)
 
     found: dict[str, Any] = {"complete": complete}
     if game is not None:

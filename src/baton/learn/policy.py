@@ -34,6 +34,13 @@ Adapt = Callable[[str, PolicyPart, Sequence[str], Any, Any], dict[str, Any] | No
 """Gives a new adapter its first weights, and says how it came by them."""
 
 
+class Pinned(NamedTuple):
+    """Weights of a policy as they were at a version."""
+
+    version: str
+    weights: Mapping[str, torch.Tensor]
+
+
 class Policy:
     """One entry of the policies map."""
 
@@ -100,12 +107,26 @@ class Policy:
         """The model that answers, with its adapter where there is one; None where it is elsewhere."""
         return None if self.model is None else self.engine.model  # type: ignore[attr-defined]  # a TorchEngine
 
-    def publish(self) -> None:
-        """A sampler with a copy of its own gets the weights as they are. Waits for calls in flight."""
+    @property
+    def current(self) -> Any:
+        """The model with the weights as they are now, which a sampler with a copy of its own may not have."""
+        if not self.apart:
+            return self.sampler
+        return lora.Adapted(self.model, self.name) if self.part.train == "lora" else self.model
+
+    def publish(self, pinned: Pinned | None = None) -> None:
+        """A sampler with a copy of its own gets the weights as they are, or as they were when they were `pinned`. Waits
+        for calls in flight."""
         engine = self.engine
-        if self.apart and isinstance(engine, TorchEngine) and engine.version != str(self.version):
+        version = str(self.version) if pinned is None else pinned.version
+        if self.apart and isinstance(engine, TorchEngine) and engine.version != version:
             lora_only = self.part.train == "lora"
-            engine.publish(str(self.version), self.state_dict() if lora_only else self.model.state_dict())
+            now = pinned is None and (self.state_dict() if lora_only else self.model.state_dict())
+            engine.publish(version, now or (pinned and pinned.weights))
+
+    def pinned(self) -> Pinned:
+        """The weights of now under their version, which further training leaves alone."""
+        return Pinned(str(self.version), self.state_dict())
 
     def forget(self) -> None:
         """What was computed of prompts is not used any more: that it was changes the last digits of what follows."""
@@ -137,10 +158,13 @@ class Policy:
         self.version = version
 
 
-def samplers(policies: Mapping[str, Policy]) -> dict[str, tuple[Any, Any]]:
-    """The models that answer here and their tokenizers, by the name that is on their calls."""
+def samplers(policies: Mapping[str, Policy], *, now: bool = False) -> dict[str, tuple[Any, Any]]:
+    """The models that answer here and their tokenizers, by the name that is on their calls.
+
+    `now`: with the weights as they are, also where what answers has older ones yet.
+    """
     return {
-        policy.engine.name: (policy.sampler, policy.tokenizer)
+        policy.engine.name: (policy.current if now else policy.sampler, policy.tokenizer)
         for policy in policies.values()
         if policy.sampler is not None
     }
@@ -185,7 +209,7 @@ def make_policies(
         model, tokenizer = load(part)
         # A copy with adapters of its own over the same weights: those never change.
         copies = [model]
-        if recipe.rollout.overlap:
+        if _plays_ahead(recipe):
             copies.append(copy.deepcopy(model, {id(each): each for each in model.parameters()}))
         for each in copies:
             lora.attach(each, names, part.rank, 2 * part.rank, seed=recipe.train.seed)
@@ -253,6 +277,11 @@ def _elsewhere(name: str, part: PolicyPart) -> Engine:
     return engine
 
 
+def _plays_ahead(recipe: Recipe) -> bool:
+    """Whether this process plays with other weights than it trains at the time."""
+    return bool(recipe.lag) and not recipe.scale.rollout_workers
+
+
 def _make(
     recipe: Recipe,
     name: str,
@@ -261,7 +290,7 @@ def _make(
     load: Load,
     bases: Mapping[PolicyPart, _Base],
 ) -> Policy:
-    overlap = recipe.rollout.overlap and part.train != "frozen"
+    overlap = _plays_ahead(recipe) and part.train != "frozen"
     if part.train == "lora":
         model, tokenizer, sampler = bases[_base(part)]
         engine = TorchEngine(lora.Adapted(sampler, name), tokenizer, name=name)

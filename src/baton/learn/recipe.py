@@ -229,10 +229,11 @@ class RolloutPart(_Part, frozen=True, kw_only=True):
     expand: Count | None = None
     """At each depth of the tree, how many of an instance's rollouts are branched, wrong ones first; None: all."""
     overlap: bool = False
-    """Play the next step's rollouts with the weights of before while training on this one's. False: strictly
-    on-policy. On one GPU the two compute by turns, so that little is gained."""
-    staleness: Whole = 1
-    """Rollouts sampled by weights older than this many steps are not trained on."""
+    """The word for `scale.lag = 1` in one process: play the next step's rollouts with the weights of before while
+    training on this one's. On one GPU the two compute by turns, so that little is gained."""
+    staleness: Whole | None = None
+    """Rollouts sampled by weights older than this many steps are not trained on. None: as old as the lag makes them,
+    and one step older where they are replayed."""
     replay: Whole = 0
     """Groups of earlier steps, within `staleness`, that are trained on again at each step."""
     cut_weight: NotNegative = 1.0
@@ -249,7 +250,8 @@ class ScalePart(_Part, frozen=True, kw_only=True):
     trainer_processes: Count = 1
     """Processes that compute updates together, weights and optimiser in shards (FSDP2)."""
     lag: Whole = 0
-    """Step n is played by the weights after max(0, n - 1 - lag) steps; 0: strictly on-policy."""
+    """Step n is played by the weights after max(0, n - 1 - lag) steps, while earlier ones are trained; 0: strictly
+    on-policy."""
     batch: Whole = 0
     """Groups that are answered together; 0: all that one process plays of a step. Sums are rounded by what is in a
     batch, so with a number here the last digits do not hang on how many workers there are."""
@@ -347,6 +349,17 @@ class Recipe(_Part, frozen=True, kw_only=True):
     eval: EvalPart = EvalPart()
     phases: tuple[PhasePart, ...] = ()
     """One after the other; empty: the whole run is one."""
+
+    @property
+    def lag(self) -> int:
+        """How many steps the weights that play may be behind those that are trained."""
+        return self.scale.lag or int(self.rollout.overlap)
+
+    @property
+    def staleness(self) -> int:
+        """How many steps behind what is trained on may be at most."""
+        given = self.rollout.staleness
+        return max(1, self.lag + bool(self.rollout.replay)) if given is None else given
 
     def rate_setting(self, policy: str) -> str:
         """Which setting is a policy's rate of learning."""

@@ -1,15 +1,14 @@
-"""Rollouts of a step: groups of traces, by the weights as they are or, with overlap, by those of one step before.
+"""Rollouts of a step: groups of traces, by the weights as they are or, with a lag, by those of steps before.
 
-On-policy (the default) a step's rollouts are played when it begins. With `rollout.overlap` the next step's are played
-in a thread while this one is trained, by samplers that have their own copy of the weights; with `scale.lag` those of
-several steps, by `Players` past this process. All runs of a play are
-answered in lockstep: calls are gathered until every run waits, then answered together (`lockstep`). With
-`rollout.fan_out` what follows a turn is drawn again, so that branches share all before it (`branched`). Earlier groups
-may be trained on again (`ReplayBuffer`).
+On-policy (the default) a step's rollouts are played when it begins. With `scale.lag` those of the next steps are played
+while this one is trained: in a thread, by samplers that have their own copy of the weights, or by `Players` past this
+process. All runs of a play are answered in lockstep: calls are gathered until every run waits, then answered together
+(`lockstep`). With `rollout.fan_out` what follows a turn is drawn again, so that branches share all before it
+(`branched`). Earlier groups may be trained on again (`ReplayBuffer`).
 
-Invariant: which weights play a step depends on its number alone and not on how long anything took. With overlap,
-step 1 is played by the first weights and step n + 1 by those that step n began with; samplers get new weights only
-between two plays, never during one.
+Invariant: which weights play a step depends on its number alone and not on how long anything took: those after
+max(0, n - 1 - lag) steps, pinned when the play is begun. Samplers get new weights only between two plays, never during
+one.
 """
 
 from __future__ import annotations
@@ -23,10 +22,9 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from baton.credit.core.acts import turns
-from baton.errors import UsageError
 from baton.forest.rows import Row
 from baton.learn.options import with_propensities
-from baton.learn.policy import Policy, samplers
+from baton.learn.policy import Pinned, Policy, samplers
 from baton.learn.recipe import Recipe, RolloutPart
 from baton.learn.scoring import outcome_of
 from baton.learn.stage import Episode, Stage
@@ -88,6 +86,15 @@ class Players(Protocol):
         ...
 
 
+class Spent:
+    """Seconds since a moment: that the trainer waited for rollouts, and that this process played."""
+
+    def __init__(self, since: float) -> None:
+        self.since = since
+        self.waiting = 0.0
+        self.playing = 0.0
+
+
 class Rollouts:
     """A run's rollouts, step by step: those played ahead, or played now.
 
@@ -103,37 +110,52 @@ class Rollouts:
         players: Players | None = None,
     ) -> None:
         """`players` are those past this process; None: it plays itself, in lockstep."""
-        check_rollouts(recipe)
         self.recipe = recipe
         self._part_at = part_at or (lambda _: recipe.rollout)
         """How much is played for a step: phases of a run may differ in that."""
         self.stage = stage
         self.policies = policies
-        self.lag = recipe.scale.lag or int(recipe.rollout.overlap)
+        self.lag = recipe.lag
         self._elsewhere = players
         self._pool: ThreadPoolExecutor | None = None
         self._ahead: dict[int, Future[list[RolloutGroup]]] = {}
         """Step -> what is played of it before its turn."""
+        self.spent = Spent(time.monotonic())
 
     def take(self, number: int) -> list[RolloutGroup]:
         """The groups of a step, not scored yet: those played ahead, or played now."""
-        if (ahead := self._ahead.pop(number, None)) is not None:
-            return ahead.result()
-        self.publish(number - 1)
-        return (self._elsewhere or self).play(number, number - 1)
+        began = time.monotonic()
+        try:
+            if (ahead := self._ahead.pop(number, None)) is not None:
+                return ahead.result()
+            self.publish(number - 1)
+            return (self._elsewhere or self).play(number, number - 1)
+        finally:
+            self.spent.waiting += time.monotonic() - began
 
     def go_ahead(self, number: int) -> None:
         """While a step is trained, those within the lag after it are played, by the weights of this moment."""
         for step in range(number + 1, min(number + self.lag, self.recipe.train.steps) + 1):
             if step not in self._ahead:
-                self.publish(number - 1)
+                if self._elsewhere is not None:
+                    self.publish(number - 1)
                 self._ahead[step] = (self._elsewhere or self).begin(step, number - 1)
 
     def begin(self, number: int, version: int) -> Future[list[RolloutGroup]]:
-        """Play a step in a thread of this process from now on."""
+        """Play a step in a thread of this process from now on, after those begun before, by the weights of now."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, "baton-rollouts")
-        return self._pool.submit(self.play, number, version)
+        if all(each.done() for each in self._ahead.values()):
+            self.publish()  # nobody plays, so samplers may have them at once
+            return self._pool.submit(self.play, number, version)
+        pinned = {name: policy.pinned() for name, policy in self.policies.items() if policy.apart}
+        return self._pool.submit(self._play_by, pinned, number, version)
+
+    def _play_by(self, pinned: Mapping[str, Pinned], number: int, version: int) -> list[RolloutGroup]:
+        """A step by weights that were pinned."""
+        for name, weights in pinned.items():
+            self.policies[name].publish(weights)
+        return self.play(number, version)
 
     def ahead(self) -> list[RolloutGroup]:
         """What was played ahead and not taken yet, by steps. Waits for it."""
@@ -170,7 +192,8 @@ class Rollouts:
         return {role: wrapped[name] for name, policy in self.policies.items() for role in policy.roles}
 
     def forks(self) -> Forks:
-        """Runs traces again under the weights that answer now."""
+        """Runs traces again under the weights of now."""
+        self.publish()
         # Nobody looks whether forks were answered, so that none may be left unasked.
         return self._forks(self.engines(patient=True))
 
@@ -181,12 +204,24 @@ class Rollouts:
         told = trace.header.meta["train"]
         return self.stage.assignment(told["instance"], told["split"])
 
-    def figures(self, number: int) -> dict[str, Any]:
-        """What is told of a step's rollouts in the metrics beside what their traces say."""
-        return {} if self._elsewhere is None else self._elsewhere.figures(number)
+    def figures(self, number: int, trained: Sequence[RolloutGroup]) -> dict[str, Any]:
+        """What is told of a step in the metrics beside what its traces say; `trained` are the groups it trains on."""
+        told = {} if self._elsewhere is None else self._elsewhere.figures(number)
+        if not told and not self.lag and not self.recipe.rollout.replay:
+            return told
+        from baton.learn.scale.window import window_figures  # a plain run has no window
+
+        return told | window_figures(self, told, trained)
 
     def play(self, number: int, version: int) -> list[RolloutGroup]:
         """A step's groups, played by this process."""
+        began = time.monotonic()
+        try:
+            return self._play(number, version)
+        finally:
+            self.spent.playing += time.monotonic() - began
+
+    def _play(self, number: int, version: int) -> list[RolloutGroup]:
         played = [
             self.play_lot(number, lot) for lot in lots_of(self._part_at(number), self.recipe.scale.batch)
         ]
@@ -247,26 +282,6 @@ def lots_of(rollout: RolloutPart, batch: int) -> list[range]:
     """A step's groups, by number, as they are played together: so many at a time, or with 0 all of them."""
     size = batch or rollout.groups
     return [range(at, min(at + size, rollout.groups)) for at in range(0, rollout.groups, size)]
-
-
-def check_rollouts(recipe: Recipe) -> None:
-    """Refuse bounds that would leave nothing to train on."""
-    rollout = recipe.rollout
-    if rollout.overlap and rollout.staleness < 1:
-        raise UsageError(
-            f"rollout.overlap trains on rollouts that are one step old, and rollout.staleness is {rollout.staleness}. "
-            "Set staleness to 1 or more, or overlap to false."
-        )
-    if rollout.grow == "best" and not rollout.fan_out:
-        raise UsageError(
-            'rollout.grow = "best" chooses among branches, and rollout.fan_out has none, so it would do nothing. '
-            "Write fan_out = [4, 4], for one, or leave grow out."
-        )
-    if rollout.replay and rollout.staleness < 1 + rollout.overlap:
-        raise UsageError(
-            f"rollout.replay trains on rollouts of earlier steps, and rollout.staleness is {rollout.staleness}, which "
-            f"leaves none. Set staleness to {1 + rollout.overlap} or more, or replay to 0."
-        )
 
 
 async def branched(group: Sequence[Trace], rollout: RolloutPart, forks: Forks) -> list[Trace]:

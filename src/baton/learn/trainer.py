@@ -95,7 +95,7 @@ class Trainer:
         )
         players = parts.players(self.policies) if parts.players is not None else None
         self.rollouts = Rollouts(recipe, self.stage, self.policies, self._rollout_part, players)
-        self.buffer = ReplayBuffer(recipe.rollout.staleness)
+        self.buffer = ReplayBuffer(recipe.staleness)
         self.watch = parts.watch
         self._given = self.critic.given()
         self._given |= stop_settings(self.stage.game, self.policies, recipe.pack.max_tokens)
@@ -179,7 +179,6 @@ class Trainer:
         began = time.monotonic()
         groups = self.rollouts.take(number)
         played = time.monotonic()
-        self.rollouts.publish()
         credited, again_tokens = asyncio.run(self._credited(groups))
         self._check_finite(credited.traces)
         groups = _regrouped(groups, credited.traces)
@@ -187,6 +186,7 @@ class Trainer:
         again = self.buffer.again(self.recipe.rollout.replay, number)
         trained = self._as_now([*groups, *again])
         self.rollouts.go_ahead(number)
+        figures = self.rollouts.figures(number, trained)
         reports, norms, moved = self._update(trained, number)
         self.step_number = number
         ended = time.monotonic()
@@ -206,7 +206,7 @@ class Trainer:
             "credit_grounds": structs.asdict(credited.grounds),
             "sizes": sizes(traces),
             **self.stage.figures(traces),
-            **self.rollouts.figures(number),
+            **figures,
             **learned(reports, norms, moved),
             "rollout_seconds": played - began,
             "update_seconds": ended - played,
@@ -346,7 +346,8 @@ class Trainer:
         versions = {p.engine.name: str(p.version) for p in self.policies.values() if p.learns}
         every = [trace for group in groups for trace in group.traces]
         limit = self.recipe.pack.max_tokens
-        told = with_propensities(every, samplers(self.policies), max_tokens=limit, versions=versions)
+        models = samplers(self.policies, now=True)
+        told = with_propensities(every, models, max_tokens=limit, versions=versions)
         return _regrouped(groups, told)
 
     def _sampled_rows(self, groups: Sequence[RolloutGroup]) -> list[Row]:

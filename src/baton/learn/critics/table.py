@@ -162,7 +162,7 @@ class TableCritic:
         """As the recipe's [critic] has it; the policies are asked what they would do now."""
 
         def ask(asked: Sequence[Asked]) -> dict[Asked, tuple[float, ...]]:
-            return chances_of(asked, samplers(policies), max_tokens=recipe.pack.max_tokens)
+            return chances_of(asked, samplers(policies, now=True), max_tokens=recipe.pack.max_tokens)
 
         part = recipe.critic or CriticPart()
         return cls(
