@@ -135,7 +135,7 @@ class ThreadedMockPlayers:
     """A mock of players past this process: each play in a thread of its own, with weights kept by version."""
 
     def __init__(self, recipe: Any, policies: Mapping[str, Policy], delays: Mapping[int, float]) -> None:
-        # Its samplers are copies, as in one process: what is in a file lies elsewhere in memory, and sums end otherwise.
+        # Its samplers are copies, as in one process: weights of a file lie otherwise in memory, and so sums differ.
         self._player = make_trainer(recipe)
         self._turn = threading.Lock()
         self._policies = policies
@@ -163,7 +163,7 @@ class ThreadedMockPlayers:
         found.add_done_callback(lambda _: setattr(self, "under_way", self.under_way - 1))
         return found
 
-    def figures(self, number: int) -> dict[str, Any]:  # noqa: ARG002 (the contract's)
+    def figures(self, number: int) -> dict[str, Any]:
         return {"busy_seconds": 0.0, "num_workers": 4}
 
     def close(self) -> None:
