@@ -86,7 +86,7 @@ class Players(Protocol):
         ...
 
 
-class Spent:
+class SecondsSpent:
     """Seconds since a moment: that the trainer waited for rollouts, and that this process played."""
 
     def __init__(self, since: float) -> None:
@@ -120,7 +120,7 @@ class Rollouts:
         self._pool: ThreadPoolExecutor | None = None
         self._ahead: dict[int, Future[list[RolloutGroup]]] = {}
         """Step -> what is played of it before its turn."""
-        self.spent = Spent(time.monotonic())
+        self.spent = SecondsSpent(time.monotonic())
 
     def take(self, number: int) -> list[RolloutGroup]:
         """The groups of a step, not scored yet: those played ahead, or played now."""
