@@ -145,6 +145,7 @@ CHANGES: dict[str, Callable[[Records], Records]] = {
     "structure/keep-outside-parent": put("c1", keep=6),
     "structure/logprobs-length": put("c1", logprobs=[-0.5]),
     "structure/token-ends-length": put("c1", token_ends=[3]),
+    "structure/versions": put("c1", versions=[{"version": "3", "end": 9}]),
     "structure/choice-outside-options": put("e1", choice=2),
     "structure/propensities-length": put("e1", option_propensities=[0.25, 0.75, 0.0]),
     "meaning/spawn-without-child": add(event(seq=75, type="spawn")),

@@ -22,7 +22,7 @@ from baton.errors import MissingExtraError, UsageError, nearest
 from baton.forest.rows import Row, rows_of
 from baton.trace.formats.durable import atomic_file
 from baton.trace.outcome import team_return
-from baton.trace.records import Floats
+from baton.trace.records import Call, Floats
 from baton.trace.trace import Trace
 
 
@@ -39,6 +39,8 @@ class TrainingRow(Struct, frozen=True, kw_only=True):
     group: str
     policy: str
     version: str | None
+    versions: list[str] | None = None
+    """Of each token of the completion, which weights drew it; None: `version` drew them all."""
     temperature: float
     reward: float | None
     """What the team earned; None where the trace does not say it, or says it of several channels."""
@@ -85,9 +87,20 @@ def _training_row(trace: Trace, row: Row, reward: float | None) -> TrainingRow:
     return TrainingRow(
         prompt=row.ids[:start].tolist(), completion=row.ids[start:].tolist(), mask=mask.tolist(),
         advantages=values.tolist(), logprobs=None if call.logprobs is None else call.logprobs.tolist(),
-        group=row.group, policy=row.policy, version=row.version, temperature=row.temperature, reward=reward,
+        group=row.group, policy=row.policy, version=row.version, versions=_versions(call),
+        temperature=row.temperature, reward=reward,
         trace=row.trace, agent=row.agent, call=row.call,
     )  # fmt: skip
+
+
+def _versions(call: Call) -> list[str] | None:
+    if call.versions is None:
+        return None
+    found, at = list[str](), 0
+    for span in call.versions:
+        found += [span.version] * (span.end - at)
+        at = span.end
+    return found
 
 
 def trl_row(row: TrainingRow) -> dict[str, Any]:
@@ -110,6 +123,7 @@ def verl_row(row: TrainingRow) -> dict[str, Any]:
 def _about(row: TrainingRow) -> dict[str, Any]:
     return {
         "group": row.group, "policy": row.policy, "policy_version": row.version,
+        "policy_versions": row.versions,
         "temperature": row.temperature, "reward": row.reward, "trace_id": row.trace, "agent": row.agent,
         "call": row.call,
     }  # fmt: skip
@@ -155,6 +169,8 @@ def _write_lines(rows: Iterable[dict[str, Any]], path: Path) -> int:
 def _arrow_type(arrow: Any, name: str) -> Any:
     if name in ("prompt_ids", "completion_ids", "prompts", "responses", "tool_mask", "response_mask"):
         return arrow.list_(arrow.int64())
+    if name == "policy_versions":
+        return arrow.list_(arrow.string())
     if name in ("advantages", "old_per_token_logps", "rollout_log_probs"):
         return arrow.list_(arrow.float64())
     return arrow.float64() if name in ("temperature", "reward") else arrow.string()

@@ -18,7 +18,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from baton.trace.records import Sampling
+from baton.trace.records import Sampling, VersionSpan
 from baton.trace.vocabulary import CreditUnit, Decision, EdgeType, EventType, RewardFamily, Status, Topology
 
 
@@ -85,7 +85,9 @@ class SeenCall(Sighting, tag="call", frozen=True, kw_only=True, gc=False):
     policy: str | None = None
     """The model's name."""
     policy_version: str | None = None
-    """Which weights."""
+    """Which weights; where they changed meanwhile, those it began with."""
+    versions: tuple[VersionSpan, ...] | None = None
+    """Which weights drew which tokens, where they changed."""
     parent: str | None = None
     """Key of the call whose prompt this one grows from; it may be another agent's (handoff)."""
     prompt: tuple[tuple[str, str], ...] | None = None

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
-from baton.trace.records import Floats, Ints, Sampling
+from baton.trace.records import Floats, Ints, Sampling, VersionSpan
 
 Dialect = Literal["chat", "responses", "messages"]
 """Chat Completions, Responses (both OpenAI's) and Messages (Anthropic's)."""
@@ -117,6 +117,8 @@ class ReplyChoice(_Part, frozen=True, kw_only=True):
     token_ends: Ints | None = None
     """For each completion token, the offset in `said` where it ends."""
     alternatives: tuple[tuple[Alternative, ...], ...] = ()
+    versions: tuple[VersionSpan, ...] | None = None
+    """Which weights drew which tokens, where they changed while it was answered."""
 
 
 class Reply(_Part, frozen=True, kw_only=True):

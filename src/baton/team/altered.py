@@ -130,6 +130,7 @@ def saying(trace: Trace, said: OtherAnswer) -> Altered:
         completion_ref=payload.ref,
         completion_tokens=answer.completion_tokens,
         logprobs=answer.logprobs,
+        versions=answer.versions,
         token_ends=answer.token_ends,
         finish_reason=answer.finish_reason,
     )

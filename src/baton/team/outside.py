@@ -524,6 +524,8 @@ def _same_draw(recorded: Sampling, asked: Sampling) -> bool:
 
 def has_weights(call: Call, engine: Engine) -> bool:
     """Whether an engine is still the one that answered, where it says which it is."""
+    if call.versions is not None:
+        return False  # no weights drew all of it
     version = getattr(engine, "version", None)
     return version is None or call.policy_version is None or call.policy_version == str(version)
 

@@ -453,6 +453,7 @@ class Recording:
             text=self._text(call.completion_ref, call.id),
             policy=call.policy or "",
             policy_version=call.policy_version or "0",
+            versions=call.versions,
             completion_ids=call.completion_ids,
             logprobs=call.logprobs,
             token_ends=call.token_ends,

@@ -423,6 +423,7 @@ class RunState:
             asked(op, answer.finish_reason, self.driver.now),
             policy=answer.policy,
             policy_version=answer.policy_version,
+            versions=answer.versions,
             completion_ids=answer.completion_ids,
             logprobs=answer.logprobs,
             token_ends=answer.token_ends,

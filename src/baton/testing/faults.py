@@ -87,6 +87,7 @@ class _Engine:
                 completion_ids=answer.completion_ids[:keep],
                 logprobs=None if answer.logprobs is None else answer.logprobs[:keep],
                 token_ends=answer.token_ends[:keep],
+                versions=None,
                 completion_tokens=None if answer.completion_tokens is None else keep,
                 finish_reason="length",
             )

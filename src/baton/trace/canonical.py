@@ -11,8 +11,8 @@ Left out unless `times`: `t` and `duration_s` of events and calls, and the cost 
 
 The encoding: BLAKE2b (20 bytes) over lines of JSON. Each kind's name is a line, then come its
 records, each the array of its fields in the order they are declared; keys of dictionaries sorted,
-numbers that are floats by type written as floats, zero without a sign; `why` comes last, and only where
-there is one. Records of a kind are sorted as bytes (events by `seq` first). A field that a later version
+numbers that are floats by type written as floats, zero without a sign; `why` and `versions` come last, and
+only where there is one. Records of a kind are sorted as bytes (events by `seq` first). A field that a later version
 adds may change every hash, so compare hashes made by the same version.
 """
 
@@ -31,6 +31,8 @@ from baton.trace.trace import Header, Trace
 
 _TIMES = ("t", "duration_s")
 _FLOATS = (*_TIMES, "propensity", "option_propensities", "sampling", "value", "stderr")
+_RARE = ("why", "versions")
+"""Fields that came later: a record without one has the hash that it always had."""
 _BATCH_LINES = 4096
 
 _encode = msgspec.json.Encoder(enc_hook=encode_hook, order="deterministic").encode
@@ -74,17 +76,16 @@ def _events(events: Iterable[Event], line: Callable[[Event], bytes]) -> Iterator
 
 def _line(kind: type[msgspec.Struct], times: bool) -> Callable[[Any], bytes]:
     """What makes a record of one kind into its line."""
-    names = [name for name in kind.__struct_fields__ if name != "why" and (times or name not in _TIMES)]
+    names = [name for name in kind.__struct_fields__ if name not in _RARE and (times or name not in _TIMES)]
     floats = [place for place, name in enumerate(names) if name in _FLOATS]
     fields = attrgetter(*names)
-    may_be_inferred = "why" in kind.__struct_fields__
-    if not floats and not may_be_inferred:
+    rare = [name for name in _RARE if name in kind.__struct_fields__]
+    if not floats and not rare:
         return lambda record: _encode(fields(record))
 
     def line(record: Any) -> bytes:
         row = list(fields(record))
-        if may_be_inferred and record.why is not None:
-            row.append(record.why)
+        row += [value for name in rare if (value := getattr(record, name)) is not None]
         for place in floats:
             if row[place] is not None:
                 row[place] = _float(row[place])

@@ -229,7 +229,7 @@ class Sampling(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unk
     """Names the random stream; the same key and input give the same tokens."""
 
 
-class VersionSpan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class VersionSpan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
     """Which weights drew a stretch of a completion: from where the stretch before it ends."""
 
     version: str
@@ -246,7 +246,9 @@ class Call(Tagged, tag="call", frozen=True, kw_only=True):
     policy: str | None = None
     """Name of the model or policy that answered."""
     policy_version: str | None = None
-    """Which weights; a trainer compares it with its own."""
+    """Which weights; a trainer compares it with its own. Of a call that weights changed under, those it began with."""
+    versions: tuple[VersionSpan, ...] | None = None
+    """Which weights drew which tokens, where they changed while it was answered; None: one version drew them all."""
     harness: str | None = None
     """Hash of the harness the prompt went through."""
     parent: str | None = None

@@ -113,6 +113,8 @@ class CallRecords:
         more["completion_ids"], more["logprobs"] = completion, logprobs
         if seen.token_ends is not None and completion is not None and len(seen.token_ends) == len(completion):
             more["token_ends"] = self._numbers(Ints, seen.token_ends, seen.at)
+        if seen.versions and completion is not None and seen.versions[-1].end == len(completion):
+            more["versions"] = seen.versions
         if seen.keep:
             self._keep(seen, grown, whole, more)
             return None

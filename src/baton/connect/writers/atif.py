@@ -225,6 +225,8 @@ class _Steps:
             for word in ("policy_version", "finish_reason", "t", "duration_s")
             if (value := getattr(call, word)) is not None
         }
+        if call.versions is not None:
+            about["versions"] = msgspec.to_builtins(call.versions)
         if call.sampling is not None:
             about["temperature"] = call.sampling.temperature
         metrics["extra"] = {"baton": {"call": call.id, **about}}

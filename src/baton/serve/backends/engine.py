@@ -172,6 +172,7 @@ class EngineBackend:
             logprobs=answer.logprobs,
             token_ends=ends,
             alternatives=sampled.alternatives,
+            versions=answer.versions,
         )
         return choice, read.rules
 

@@ -62,7 +62,7 @@ class ToldCalls:
                 prompt_tokens=reply.prompt_tokens, estimated=reply.estimated,
                 completion_tokens=reply.completion_tokens if alone else _count(choice),
                 completion_ids=_numbers(choice.completion_ids), logprobs=_numbers(choice.logprobs),
-                token_ends=_numbers(choice.token_ends), sampling=self._drawn(exchange),
+                token_ends=_numbers(choice.token_ends), versions=choice.versions, sampling=self._drawn(exchange),
                 finish_reason=choice.finish, extra=extra,
             )  # fmt: skip
 

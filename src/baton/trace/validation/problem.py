@@ -50,6 +50,7 @@ CODES: dict[str, str] = {
     "structure/keep-outside-parent": "a call keeps more tokens than its parent has",
     "structure/logprobs-length": "a call has not one log-probability per completion token",
     "structure/token-ends-length": "a call has not one text offset per completion token",
+    "structure/versions": "a call's weight versions do not follow each other through its completion",
     "structure/choice-outside-options": "the choice is not one of the options",
     "structure/propensities-length": "there is not one propensity per option",
     "meaning/spawn-without-child": "a spawn does not say whom it made",

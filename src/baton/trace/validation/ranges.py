@@ -14,7 +14,7 @@ from typing import Annotated, Any, get_args
 import numpy as np
 from msgspec import NODEFAULT, Meta, Struct, defstruct, structs
 
-from baton.trace.records import Call, Credit, Edge, Event, Payload, Reward, Sampling
+from baton.trace.records import Call, Credit, Edge, Event, Payload, Reward, Sampling, VersionSpan
 from baton.trace.trace import End, Header
 from baton.trace.validation.problem import shown
 
@@ -119,6 +119,13 @@ def _sampling(value: Sampling) -> Fault | None:
     return None
 
 
+def _versions(values: Sequence[VersionSpan]) -> Fault | None:
+    for span in values:
+        if fault := _name(span.version) or _count(span.end):
+            return fault
+    return None
+
+
 # Whole columns. May say False of a good column that holds odd types; never True of a bad one.
 def _all_counts(column: list[int]) -> bool:
     return min(column) >= 0 and max(column) <= _MAX_COUNT
@@ -177,6 +184,7 @@ _RULES: dict[type[Struct], dict[str, _Rule]] = {
         "prompt_tokens": _count,
         "completion_tokens": _count,
         "sampling": _sampling,
+        "versions": _versions,
         "t": _seconds,
         "duration_s": _seconds,
     },

@@ -202,12 +202,32 @@ def _check_lengths(parts: Parts, index: int, call: Call) -> None:
             parts.report(code, "call", index, name, was, expected)
 
 
+def _check_versions(parts: Parts, index: int, call: Call) -> None:
+    """Stretches follow each other to the last token, and the first is of the version that the call says."""
+    if call.versions is None:
+        return
+    was, at = "" if call.versions else "none", 0
+    for span in call.versions:
+        if span.end <= at:
+            was = was or f"{span.end:,} after {at:,}"
+        at = max(at, span.end)
+    size = None if call.completion_ids is None else len(call.completion_ids)
+    if not was and size is not None and at != size:
+        was = f"they end at token {at:,}"
+    if not was and call.policy_version is not None and call.versions[0].version != call.policy_version:
+        was = f"they begin with {call.versions[0].version!r}"
+    if was:
+        expected = f"ends that rise to {'the last token' if size is None else f'{size:,}'}, the first of policy_version"
+        parts.report("structure/versions", "call", index, "versions", was, expected)
+
+
 def _check_grown(parts: Parts) -> None:
     """What calls say about the calls that they grow from."""
     src, dst = [], []
     too_much = "structure/keep-outside-parent"
     for index, call in enumerate(parts.calls):
         _check_lengths(parts, index, call)
+        _check_versions(parts, index, call)
         if call.parent is None:
             if call.keep > 0:
                 was, expected = f"keep {call.keep:,} and no parent", "a parent to keep tokens of"

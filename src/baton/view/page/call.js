@@ -35,6 +35,7 @@ function parts(scene, found) {
   const fields = found.fields;
   const rows = [
     ["policy", [fields.policy, fields.policy_version].filter(Boolean).join(" version ") || "not recorded"],
+    ...(fields.versions ? [["drawn by", fields.versions.map((span) => `version ${span.version} up to token ${number(span.end)}`).join(", ")]] : []),
     ["prompt tokens", `${fields.estimated ? "~" : ""}${number(fields.prompt_tokens)}`],
     ["completion tokens", `${fields.estimated ? "~" : ""}${number(fields.completion_tokens)}`],
     ["temperature", fields.sampling ? number(fields.sampling.temperature ?? 1) : "not recorded"],

@@ -16,7 +16,8 @@ def call_rows(trace: Trace, call: Call) -> Iterator[tuple[str, str]]:
     """Rows of text with their styles: the part of the prompt that is new, speaker by speaker, and the answer."""
     grown = f", after all of {printable(call.parent)}" if call.parent is not None else ""
     failed = f", {printable(call.finish_reason)}" if call.finish_reason not in (None, "stop") else ""
-    yield f"asked ({printable(call.id)}{grown}{failed})", "bold"
+    drawn = f"; drawn by {_versions(call)}" if call.versions else ""
+    yield f"asked ({printable(call.id)}{grown}{failed}{drawn})", "bold"
     for speaker, text in _entries(trace, call):
         yield from _spoken(speaker, text)
     answer = _text(trace, call.completion_ref)
@@ -24,6 +25,12 @@ def call_rows(trace: Trace, call: Call) -> Iterator[tuple[str, str]]:
         yield from _spoken("answer", answer)
     elif call.finish_reason != "error":
         yield f"  answer: {_unkept(call.completion_ids, call.completion_tokens)}", "dim"
+
+
+def _versions(call: Call) -> str:
+    first, *rest = call.versions or ()
+    told = [f"{printable(first.version)} up to token {first.end:,}"]
+    return ", ".join(told + [f"{printable(span.version)} up to {span.end:,}" for span in rest])
 
 
 def _spoken(speaker: str, text: str) -> Iterator[tuple[str, str]]:

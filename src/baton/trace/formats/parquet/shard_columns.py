@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from baton.errors import TraceError
 from baton.trace.formats.parquet.shard_schema import COLUMNS, PayloadLine, TraceLine, arrow, arrow_schema
-from baton.trace.records import Call, Credit, Edge, Event, Floats, Ints, Reward, Sampling
+from baton.trace.records import Call, Credit, Edge, Event, Floats, Ints, Reward, Sampling, VersionSpan
 from baton.trace.trace import Trace
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ _PACK: dict[str, Callable[[Any], Any]] = {
     "json": _pack_json,
     "span": _pack_span,
     "sampling": msgspec.structs.asdict,
+    "versions": msgspec.to_builtins,
     "int32s": Ints.numpy,
     "float64s": Floats.numpy,
 }
@@ -91,6 +92,13 @@ def _samplings(column: Any) -> list[Sampling | None]:
     ]
 
 
+def _versions(column: Any) -> list[tuple[VersionSpan, ...] | None]:
+    return [
+        None if value is None else tuple(VersionSpan(**each) for each in value)
+        for value in column.to_pylist()
+    ]
+
+
 def _numbers(kind: type[Ints] | type[Floats]) -> Callable[[Any], list[Any]]:
     def unpack(column: Any) -> list[Any]:
         values = column.values.to_numpy()
@@ -111,6 +119,7 @@ _UNPACK: dict[str, Callable[[Any], list[Any]]] = {
     "json": _objects,
     "span": _spans,
     "sampling": _samplings,
+    "versions": _versions,
     "int32s": _numbers(Ints),
     "float64s": _numbers(Floats),
 }

@@ -100,7 +100,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     },
     "calls": {
         "trace_id": "word", "id": "string", "agent": "word", "role": "word", "policy": "word",
-        "policy_version": "word", "harness": "word", "parent": "string", "keep": "int",
+        "policy_version": "word", "versions": "versions", "harness": "word", "parent": "string", "keep": "int",
         "prompt_ids": "int32s", "completion_ids": "int32s", "logprobs": "float64s", "token_ends": "int32s",
         "prompt_ref": "string", "completion_ref": "string", "prompt_tokens": "int",
         "completion_tokens": "int", "estimated": "bool", "sampling": "sampling", "finish_reason": "word", "t": "float",
@@ -149,6 +149,7 @@ def arrow_schema(kind: str) -> pa.Schema:
         "int32s": pa.list_(pa.int32()),
         "float64s": pa.list_(pa.float64()),
         "span": pa.struct([("start", pa.int64()), ("stop", pa.int64())]),
+        "versions": pa.list_(pa.struct([("version", pa.string()), ("end", pa.int64())])),
         "sampling": pa.struct(
             [
                 ("temperature", pa.float64()),
