@@ -123,7 +123,7 @@ def test_another_environment_is_asked(capsys: pytest.CaptureFixture[str]) -> Non
     found = {each["part"]: each for each in told(capsys)["environment"]}
     assert found["torch"]["state"] == "ok"
     here = {each.part: each.state for each in packages.packages()}
-    assert {name: found[name]["state"] for name in ("ray", "tinker", "vllm")}.items() <= here.items()
+    assert {name: found[name]["state"] for name in ("ray", "vllm")}.items() <= here.items()
 
 
 class FakeVllm(BaseHTTPRequestHandler):

@@ -135,6 +135,10 @@ def check_trainable(
         check_balance(now, scoring.rules)
         check_judges(now)
         check_conflict(now, scoring.rules, loss, roles_of(now, stage.roles))
+        if any((part.engine or "").startswith("tinker:") for part in now.policies.values()):
+            from baton.learn.scale.tinker_checks import check_tinker
+
+            check_tinker(now, loss, scoring.rules)
         if now.program is not None:
             from baton.compose.program_stage import check_without_forks
 

@@ -71,9 +71,10 @@ class Policy:
         """Makes who moves the weights, where that is not this process alone."""
         self.optimizer = (
             make_optimiser(name, self.parameters(), learning_rate, masters=part.masters)
-            if self.learns
+            if self.learns and model is not None
             else None
         )
+        """None: nothing learns, or who moves the weights elsewhere keeps one."""
 
     @property
     def learns(self) -> bool:
@@ -127,6 +128,14 @@ class Policy:
     def pinned(self) -> Pinned:
         """The weights of now under their version, which further training leaves alone."""
         return Pinned(str(self.version), self.state_dict())
+
+    def set_rate(self, rate: float) -> None:
+        """Learn at this rate from now on: an optimiser that was restored has the one of before."""
+        for group in self.optimizer.param_groups if self.optimizer is not None else ():
+            group["lr"] = rate
+
+    def close(self) -> None:
+        """Let go of what the policy holds past this process."""
 
     def forget(self) -> None:
         """What was computed of prompts is not used any more: that it was changes the last digits of what follows."""
@@ -203,7 +212,12 @@ def make_policies(
         )
     elsewhere = {name: _elsewhere(name, part) for name, part in recipe.policies.items() if _is_spec(part)}
     bases: dict[PolicyPart, _Base] = {}
-    alike = {name: _base(part) for name, part in recipe.policies.items() if part.train == "lora"}
+    at_service = [name for name, part in recipe.policies.items() if (part.engine or "").startswith("tinker:")]
+    alike = {
+        name: _base(part)
+        for name, part in recipe.policies.items()
+        if part.train == "lora" and name not in at_service
+    }
     for part in dict.fromkeys(alike.values()):
         names = [name for name, base in alike.items() if base == part]
         model, tokenizer = load(part)
@@ -214,14 +228,18 @@ def make_policies(
         for each in copies:
             lora.attach(each, names, part.rank, 2 * part.rank, seed=recipe.train.seed)
         bases[part] = _Base(model, tokenizer, copies[-1])
-    made = {
-        name: Policy(name, part, mapped[name], elsewhere[name])
-        if name in elsewhere
-        else _make(recipe, name, part, mapped[name], load, bases)
-        for name, part in recipe.policies.items()
-    }
+    made: dict[str, Policy] = {}
+    for name, part in recipe.policies.items():
+        if name in at_service:
+            from baton.learn.scale.tinker_policy import open_policy  # a plain step does not pass it
+
+            made[name] = open_policy(recipe, name, mapped[name])
+        elif name in elsewhere:
+            made[name] = Policy(name, part, mapped[name], elsewhere[name])
+        else:
+            made[name] = _make(recipe, name, part, mapped[name], load, bases)
     for name, policy in made.items():
-        if policy.part.train == "lora" and adapt is not None:
+        if policy.part.train == "lora" and policy.model is not None and adapt is not None:
             policy.warm = adapt(name, policy.part, policy.roles, policy.model, policy.tokenizer)
             if policy.apart:
                 policy.load_state_dict(policy.state_dict(), policy.version)

@@ -230,6 +230,8 @@ class Trainer:
     def close(self) -> None:
         """Wait for rollouts that are being played."""
         self.rollouts.close()
+        for policy in self.policies.values():
+            policy.close()
 
     async def _credited(self, groups: Sequence[RolloutGroup]) -> tuple[Credited, int]:
         """Scored and credited, and the tokens of all that was run again for it."""
@@ -323,7 +325,7 @@ class Trainer:
                 for done, batch in enumerate(batches):
                     report, norm = self._optimise(policy, batch, done, objectives)
                     reports.append(report)
-                    norms.append(norm)
+                    norms += [] if norm is None else [norm]
                 far = self.learners[name].moved(mine)
                 moved += [] if far is None else [far]
         return reports, norms, moved
@@ -378,7 +380,7 @@ class Trainer:
 
     def _optimise(
         self, policy: Policy, batch: list[Row], done: int, objectives: Objectives | None
-    ) -> tuple[UpdateReport, float]:
+    ) -> tuple[UpdateReport, float | None]:
         """One step of the optimiser, after `done` others on the same rollouts."""
         learner = self.learners[policy.name]
         learner.drop()
@@ -400,7 +402,7 @@ class Trainer:
         rate = self.recipe.rate_setting(policy.name)
         # A loss that is no number has such gradients too.
         norm = learner.advance(self.recipe.train.clip_norm) if math.isfinite(report.loss) else math.nan
-        if not math.isfinite(norm):
+        if norm is not None and not math.isfinite(norm):
             learner.drop()
             raise Diverged(
                 f"the loss is {report.loss} and the gradient's norm {norm} at step {self.step_number + 1} "
@@ -455,8 +457,7 @@ class Trainer:
         """Give optimisers the recipe's rates of learning: those that were restored have the ones of before."""
         for name, policy in self.policies.items():
             rate = self.recipe.policies[name].learning_rate
-            for group in policy.optimizer.param_groups if policy.optimizer is not None else ():
-                group["lr"] = self.recipe.train.learning_rate if rate is None else rate
+            policy.set_rate(self.recipe.train.learning_rate if rate is None else rate)
 
     def recall(self, saved: Saved) -> None:
         """What `remembered` and `kept_groups` gave, at their step."""

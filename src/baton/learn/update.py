@@ -213,9 +213,9 @@ class Learner(Protocol):
         """Add the gradients of the rows' loss; `version` is that of the weights being trained."""
         ...
 
-    def advance(self, clip_norm: float) -> float:
+    def advance(self, clip_norm: float) -> float | None:
         """Move the weights by the gradients, scaled to this norm at most. Returns the norm they had; where it is no
-        number the weights stay as they are."""
+        number the weights stay as they are. None: it is not known."""
         ...
 
     def drop(self) -> None:

@@ -13,7 +13,7 @@ from baton.compose.doctor.diagnosis import Diagnosis, in_gigabytes
 from baton.compose.doctor.machine import memory_bytes, num_cores
 from baton.compose.doctor.packages import has
 from baton.engine import is_engine
-from baton.errors import UsageError
+from baton.errors import BatonError, UsageError
 from baton.installed import install_hint
 from baton.learn.recipe import PolicyPart, Recipe
 
@@ -121,7 +121,7 @@ def memory_needed(recipe: Recipe) -> float | None:
 
 def weights_of(part: PolicyPart) -> int | None:
     """Bytes of a policy's weights; None: not known. An engine that answers elsewhere holds none here."""
-    if is_engine(part.model):
+    if is_engine(part.model) or (part.engine or "").startswith("tinker:"):
         return 0
     if part.model in _SMALL:
         return _SMALL[part.model]
@@ -133,12 +133,29 @@ def _engine(part: str, spec: str) -> Iterator[Diagnosis]:
     kind, _, rest = spec.partition(":")
     if kind == "vllm" and rest.startswith("http"):
         yield from server(spec)
-    elif kind == "tinker" and not has("tinker"):
-        yield Diagnosis(part=part, state="bad", said="tinker is not installed", type=install_hint("tinker"))
+    elif kind == "tinker":
+        yield _service(part, rest.partition("?")[0])
     elif kind == "vllm" and rest.startswith("local"):
         yield from _local(part, rest)
     else:
         yield Diagnosis(part=part, state="ok", said=spec)
+
+
+def _service(part: str, url: str) -> Diagnosis:
+    """A service that speaks the Tinker protocol: whether it answers, and with which models."""
+    if not has("httpx"):
+        return Diagnosis(part=part, state="bad", said="httpx is not installed", type=install_hint("http"))
+    from baton.learn.scale.tinker_client import ServicePatience, TinkerClient
+
+    try:
+        client = TinkerClient(url, ServicePatience(request_seconds=5, retries=0))
+        models = client.offers().models
+        client.close()
+    except BatonError as error:
+        return Diagnosis(part=part, state="bad", said=str(error), type="start it, or give another address")
+    return Diagnosis(
+        part=part, state="ok", said=f"{url} has {', '.join(models) or 'models it does not name'}"
+    )
 
 
 def _local(part: str, rest: str) -> Iterator[Diagnosis]:

@@ -44,7 +44,6 @@ PACKAGES = (
     OptionalPackage(name="tomli-w", what_for="training: a run's resolved recipe", extra="train"),
     OptionalPackage(name="tensorboardX", what_for="training: TensorBoard scalars", extra="train"),
     OptionalPackage(name="ray", what_for='scale.workers = "ray"', extra="ray"),
-    OptionalPackage(name="tinker", what_for='policies.NAME.engine = "tinker:URL"', extra="tinker"),
     OptionalPackage(name="httpx", what_for="servers that answer", extra="http"),
     OptionalPackage(name="starlette", what_for="baton view, baton serve", extra="serve"),
     OptionalPackage(name="uvicorn", what_for="baton view, baton serve", extra="serve"),

@@ -129,7 +129,7 @@ def load_weights(place: Path, policies: Mapping[str, Policy]) -> dict[str, Any]:
     """Weights alone; returns what the checkpoint says of itself."""
     told: dict[str, Any] = json.loads((place / "state.json").read_text("utf-8"))
     for name, policy in policies.items():
-        if not policy.learns or policy.optimizer is None:
+        if not policy.learns:
             continue
         weights = place / f"{name}.safetensors"
         if not weights.is_file():
@@ -152,8 +152,9 @@ def _write(
         _put(made / name, content)
 
     for name, policy in policies.items():
-        if policy.learns and policy.optimizer is not None:
+        if policy.learns:
             put(f"{name}.safetensors", to_bytes(policy.state_dict()))
+        if policy.optimizer is not None:
             kept = io.BytesIO()
             torch.save(policy.optimizer.state_dict(), kept)
             put(f"{name}.optimizer.pt", kept.getvalue())

@@ -195,8 +195,11 @@ def alone_at_tokens(
 ) -> tuple[list[Trace], list[list[float]]]:
     """All traces, and the returns of the n tries at each held-out instance."""
     policy = next(each for each in policies.values() if stage.topology.root in each.roles)
+    engine: Engine
     if stage.game is None:
         stage, engine = _by_itself(stage), policy.engine
+    elif policy.sampler is None:
+        raise NotAlone("its weights are elsewhere, which tells no chances of options to choose among")
     else:
         engine = _Unspawning(stage.game, policy)
     engines: dict[str, Engine] = {stage.topology.root: Lockstep(engine, policy=policy.name)}

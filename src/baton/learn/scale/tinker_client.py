@@ -61,7 +61,7 @@ class TinkerClient:
         try:
             import httpx
         except ImportError:
-            raise MissingExtraError("the Tinker protocol", "tinker") from None
+            raise MissingExtraError("the Tinker protocol", "http") from None
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UsageError(f"{url!r} is not a service's address. Write tinker:http://HOST:8000, for one.")
@@ -90,10 +90,12 @@ class TinkerClient:
         except EngineError as error:
             raise UsageError(
                 f"no service that speaks the Tinker protocol answers at {self.url}: {error}. Start it, or give another "
-                "address: engine = \"tinker:URL\"."
+                'address: engine = "tinker:URL".'
             ) from None
         models = tuple(
-            each.get("model_name") or "" for each in told.get("supported_models", ()) if isinstance(each, dict)
+            each.get("model_name") or ""
+            for each in told.get("supported_models", ())
+            if isinstance(each, dict)
         )
         schemas = self._schemas()
         if schemas is None:
@@ -129,7 +131,7 @@ class TinkerClient:
                     f"{self.url}/api/v1/session_heartbeat",
                     json={"session_id": self._session, "type": "session_heartbeat"},
                 )
-            except Exception:  # noqa: S112  # the next request says what is wrong
+            except Exception:  # the next request says what is wrong
                 continue
 
     def create_model(self, base: str, rank: int, seed: int) -> TinkerModel:
@@ -187,7 +189,9 @@ class TinkerClient:
         patience, said = self.patience, ""
         for attempt in range(patience.retries + 1):
             if attempt:
-                time.sleep(backoff_seconds(attempt - 1, patience.first_wait_seconds, patience.longest_wait_seconds))
+                time.sleep(
+                    backoff_seconds(attempt - 1, patience.first_wait_seconds, patience.longest_wait_seconds)
+                )
             try:
                 reply = self._http.request(method, f"{self.url}/api/v1/{path}", json=body)
             except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:

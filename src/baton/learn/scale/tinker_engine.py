@@ -89,8 +89,8 @@ class TinkerEngine:
             raise EngineError(f"the service gave {len(ids)} tokens and {len(logprobs)} log-probabilities.")
         if (worst := max(ids)) >= self._vocabulary:
             raise EngineError(
-                f"the service drew token {worst}, and the tokenizer here has {self._vocabulary}: it is another model's. "
-                "Name the folder of the base model as the policy's model."
+                f"the service drew token {worst}, and the tokenizer here has {self._vocabulary}: it is another "
+                "model's. Name the folder of the base model as the policy's model."
             )
         text, ends = self._decoder.text_and_ends(ids)
         return Answer(

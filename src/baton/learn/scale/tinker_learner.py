@@ -134,7 +134,7 @@ class TinkerLearner:
             value.backward()  # type: ignore[no-untyped-call]  # torch's
             assert tokens.new.grad is not None
             parts = _by_row(kept, -tokens.new.grad.numpy())
-            self._push(kept, parts, [each for each in new], "importance_sampling", {})
+            self._push(kept, parts, list(new), "importance_sampling", {})
         else:
             parts = [row.advantages * row.weights / denominator for row in kept]
             new = self._push(kept, parts, [row.sampler for row in kept], native.name, native.config)
@@ -183,7 +183,9 @@ class TinkerLearner:
     def _logprobs(self, rows: Sequence[Row]) -> list[NDArray[np.float64]]:
         """Of the rows' trained tokens, under the weights as they are."""
         data = [datum(row.ids.tolist(), weights=np.ones(len(row.ids) - 1).tolist()) for row in rows]
-        told = [each for at in range(0, len(data), _ROWS) for each in self._model.forward(data[at : at + _ROWS])]
+        told = [
+            each for at in range(0, len(data), _ROWS) for each in self._model.forward(data[at : at + _ROWS])
+        ]
         return [_at_places(row, each) for row, each in zip(rows, told, strict=True)]
 
     def _push(
@@ -221,8 +223,8 @@ class TinkerLearner:
         gap = float(np.concatenate(gaps).mean()) if gaps else 0.0
         if not gap <= _GAP:
             raise EngineError(
-                f"the service's sampler and trainer are {gap:.3g} nats apart on tokens of the same weights: it answered "
-                "with other weights, or with another temperature. Nothing was trained in this step."
+                f"the service's sampler and trainer are {gap:.3g} nats apart on tokens of the same weights: it "
+                "answered with other weights, or with another temperature. Nothing was trained in this step."
             )
 
 
