@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
 from typing import Any
 
-from baton.engine.torch.template import Decoder, Encoder
+from baton.engine.template import Decoder, Encoder
 from baton.errors import UsageError
 from baton.learn.scale.tinker_client import TinkerClient
 from baton.team.protocol import Answer, EngineError, Entry, Request

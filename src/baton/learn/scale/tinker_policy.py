@@ -32,7 +32,7 @@ from baton.errors import UsageError, nearest
 from baton.learn.loss import Loss
 from baton.learn.models.local import quiet
 from baton.learn.phases import spans
-from baton.learn.policy import Policy
+from baton.learn.policy import Pinned, Policy
 from baton.learn.recipe import PolicyPart, Recipe
 from baton.learn.recipe_checks import loss_of
 from baton.learn.scale.tinker_client import Offers, TinkerClient
@@ -167,8 +167,9 @@ class TinkerPolicy(Policy):
     def computing(self, version: int | None = None) -> Iterator[None]:  # noqa: ARG002  # nothing is computed here
         yield
 
-    def publish(self) -> None:
+    def publish(self, pinned: Pinned | None = None) -> None:
         """The weights as they are answer from now on, once they were seen to be these."""
+        assert pinned is None, "older weights are refused (tinker_checks)"
         if self.service.version == str(self.version):
             return
         path = self._model.save_sampler(f"v{self.version}-{uuid4().hex[:12]}")
