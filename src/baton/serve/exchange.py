@@ -22,8 +22,11 @@ Dialect = Literal["chat", "responses", "messages"]
 Finish = Literal["stop", "length", "tool_calls", "content_filter", "error"]
 
 
-class _Part(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What all parts have in common: fields by name, and what is not said is not written."""
+class _Part(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What all parts have in common: fields by name, and what is not said is not written.
+
+    None is ever in a circle, so the collector need not look at them: a long session holds hundreds of thousands.
+    """
 
 
 class ToolAsk(_Part, frozen=True, kw_only=True):

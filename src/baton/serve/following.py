@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from baton.connect.importing import write_if_other
 from baton.errors import BatonError
-from baton.serve.journal import FOLDER, SUFFIX, KeptSession, read_session
+from baton.serve.journal import SUFFIX, KeptSession, read_session, sessions_in
 from baton.serve.session_trace import session_trace
 from baton.serve.sessions import ProgramSession
 
@@ -57,9 +57,8 @@ class Following:
             self._seen[session.name] = changed
 
     def _keep_up(self) -> None:
+        self._catch_up()
         wait = _EVERY_S
-        for why in rebuild(self._serving.out):
-            print(f"baton serve: {why}", file=sys.stderr)
         while not self._closing.wait(wait):
             began = time.monotonic()
             for session in self._serving.sessions.values():
@@ -73,6 +72,22 @@ class Following:
             wait = max(_EVERY_S, _SHARE * (time.monotonic() - began))
 
 
+    def _catch_up(self) -> None:
+        """The traces that an earlier server was behind with, without haste: whoever asks now comes first."""
+        began, hurry = time.monotonic(), False
+        for journal in sessions_in(self._serving.out):
+            if not is_behind(self._serving.out, journal):
+                continue
+            if (why := remake(self._serving.out, journal)) is not None:
+                print(f"baton serve: {why}", file=sys.stderr)
+            hurry = hurry or self._rest(began)
+            began = time.monotonic()
+
+    def _rest(self, began: float) -> bool:
+        """Rest after work that began then; True: the server closes, so there is no time to rest."""
+        return self._closing.wait(_SHARE * (time.monotonic() - began))
+
+
 def write_trace(out: Path, kept: KeptSession) -> None:
     """What a session's journal tells, as a trace beside it."""
     trace = session_trace(
@@ -83,12 +98,25 @@ def write_trace(out: Path, kept: KeptSession) -> None:
 
 def rebuild(out: Path) -> Iterator[str]:
     """Make the traces that a killed server was behind with; what cannot be made of a journal is told, in words."""
-    for journal in sorted((out / FOLDER).glob(f"*{SUFFIX}")):
-        trace = out / journal.name
-        try:
-            if not trace.exists() or trace.stat().st_mtime_ns < journal.stat().st_mtime_ns:
-                kept = read_session(journal)
-                if kept.by_id:
-                    write_trace(out, kept)
-        except (BatonError, OSError) as error:
-            yield f"the trace of {journal.name.removesuffix(SUFFIX)} was not made: {error}"
+    for journal in sessions_in(out):
+        if is_behind(out, journal) and (why := remake(out, journal)) is not None:
+            yield why
+
+
+def is_behind(out: Path, journal: Path) -> bool:
+    """Whether a session's trace is older than its journal, or not there."""
+    try:
+        return (out / journal.name).stat().st_mtime_ns < journal.stat().st_mtime_ns
+    except OSError:
+        return True
+
+
+def remake(out: Path, journal: Path) -> str | None:
+    """Make a session's trace of its journal; why it was not made, or None."""
+    try:
+        kept = read_session(journal)
+        if kept.by_id:
+            write_trace(out, kept)
+    except (BatonError, OSError) as error:
+        return f"the trace of {journal.name.removesuffix(SUFFIX)} was not made: {error}"
+    return None

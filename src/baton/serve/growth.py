@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import msgspec
@@ -40,7 +39,7 @@ class GrowthIndex:
     """The conversations of one session that an ask may grow from."""
 
     def __init__(self) -> None:
-        self._ends: dict[bytes, list[_Said]] = {}
+        self._ends: dict[int, list[_Said]] = {}
         self._grown: set[tuple[str, int]] = set()
         self._asked: OrderedDict[int, tuple[Ask, _Conversation]] = OrderedDict()
         """Conversations of asks that were looked up a moment ago, by where the ask is."""
@@ -58,7 +57,7 @@ class GrowthIndex:
         for number, choice in enumerate(exchange.reply.choices):
             told = conversation.copy()
             told.add(choice.message)
-            fit = self._ends.setdefault(told.digest(), [])
+            fit = self._ends.setdefault(told.hash(), [])
             fit.append(_Said(exchange, number))
             del fit[:-_CANDIDATES]
 
@@ -70,15 +69,16 @@ class GrowthIndex:
         words each has a chain of its own.
         """
         conversation = _Conversation(ask.tools)
-        digests = []
-        for message in ask.messages:
+        ends: list[tuple[int, int]] = []
+        for place, message in enumerate(ask.messages, start=1):
             conversation.add(message)
-            digests.append(conversation.digest() if message.speaker == "assistant" else b"")
+            if message.speaker == "assistant":
+                ends.append((place, conversation.hash()))
         self._asked[id(ask)] = ask, conversation
         if len(self._asked) > _CANDIDATES:
             self._asked.popitem(last=False)
-        for end in range(len(digests) - 1, 0, -1):
-            fit = self._ends.get(digests[end - 1]) if digests[end - 1] else None
+        for end, told in reversed(ends):
+            fit = self._ends.get(told) if end < len(ask.messages) else None
             if fit:
                 echoed = ask.messages[:end]
                 said = max(fit, key=lambda each: self._likeness(each, echoed, headers or {}))
@@ -151,11 +151,14 @@ class _Conversation:
 
     What an assistant says is a row of atoms (a text, uses in sorted order), whatever messages it is cut into. Uses are
     numbered through the conversation, and a result is known by the number of its use.
+
+    Hashes are Python's own, of 61 bits and keyed by the process: they are never written down, long conversations are
+    hashed at every call, and among a million answers a false match has a chance of one in a million millions.
     """
 
     def __init__(self, tools: Sequence[ToolOffer]) -> None:
-        self._base = _tools_digest(tools)
-        self._open: list[tuple[bytes, str]] = []
+        self._base = _tools_hash(tools)
+        self._open: list[tuple[tuple[str, bytes], str]] = []
         """Uses of the assistant's turn that is under way: canonical words, and the id."""
         self._speaking = False
         self._spoke = False
@@ -170,34 +173,36 @@ class _Conversation:
         return other
 
     def add(self, message: Utterance) -> None:
-        if message.speaker == "assistant":
-            self._speaking = True
-            text = message.text.strip()
-            if text or message.others:
-                if self._open:
-                    self._base = self.digest()
-                    self._number()
-                self._base = _hashed(self._base, b"says", _bytes(text), *_others(message.others))
-                self._spoke = True
-            for use in message.uses:
-                self._open.append((_hashed(b"uses", _bytes(use.name), canonical_json(use.arguments)), use.id))
-                self._spoke = True
+        speaker = message.speaker
+        if speaker != "assistant":
+            base = self.hash() if self._speaking else self._base
+            if self._open:
+                self._number()
+            self._speaking = self._spoke = False
+            kind = "failed" if message.failed else speaker
+            who = self._answered(message) if speaker == "tool" else message.name or ""
+            self._base = hash((base, kind, message.text, who, *_others(message.others)))
             return
-        base = self.digest()
-        if self._open:
-            self._number()
-        self._speaking = self._spoke = False
-        self._base = _hashed(base, *self._words(message))
+        self._speaking = True
+        text = message.text.strip()
+        if text or message.others:
+            if self._open:
+                self._base = self.hash()
+                self._number()
+            self._base = hash((self._base, "says", text, *_others(message.others)))
+            self._spoke = True
+        for use in message.uses:
+            self._open.append(((use.name, canonical_json(use.arguments)), use.id))
+            self._spoke = True
 
-    def digest(self) -> bytes:
-        """The hash of everything so far."""
+    def hash(self) -> int:
+        """Of everything so far."""
         if self._speaking and not self._spoke:
-            return _hashed(self._base, b"says nothing")
-        digest = self._base
-        if self._open:
-            for use, _ in sorted(self._open):
-                digest = _hashed(digest, use)
-        return digest
+            return hash((self._base, "says nothing"))
+        found = self._base
+        for use, _ in sorted(self._open) if self._open else ():
+            found = hash((found, "uses", use))
+        return found
 
     def _number(self) -> None:
         for _, name in sorted(self._open, key=lambda use: use[0]):
@@ -205,15 +210,10 @@ class _Conversation:
             self._uses += 1
         self._open = []
 
-    def _words(self, message: Utterance) -> tuple[bytes, ...]:
-        if message.speaker == "tool":
-            answers = message.answers or ""
-            number = self._numbers.get(answers)
-            who = _bytes(answers) if number is None else b"use %d" % number
-        else:
-            who = _bytes(message.name or "")
-        kind = b"failed" if message.failed else message.speaker.encode()
-        return kind, _bytes(message.text), who, *_others(message.others)
+    def _answered(self, message: Utterance) -> str | int:
+        """Which use a tool's result answers: by its number, or by an id that nothing before it has."""
+        answers = message.answers or ""
+        return self._numbers.get(answers, answers)
 
 
 def canonical_json(text: str) -> bytes:
@@ -234,17 +234,13 @@ def _plain(value: Any) -> Any:
     return [_plain(each) for each in value] if isinstance(value, list) else value
 
 
-def _tools_digest(tools: Sequence[ToolOffer]) -> bytes:
-    return _hashed(*(part for tool in tools for part in _offer(tool))) if tools else b""
+def _tools_hash(tools: Sequence[ToolOffer]) -> int:
+    return hash(tuple(map(_offer, tools))) if tools else 0
 
 
-def _offer(tool: ToolOffer) -> tuple[bytes, ...]:
-    return (
-        _bytes(tool.name),
-        _bytes(tool.description),
-        _json(tool.parameters),
-        b"" if tool.raw is None else _json(_unmarked(tool.raw)),
-    )
+def _offer(tool: ToolOffer) -> tuple[str, str, bytes, bytes]:
+    raw = b"" if tool.raw is None else _json(_unmarked(tool.raw))
+    return tool.name, tool.description, _json(tool.parameters), raw
 
 
 def _others(parts: Sequence[dict[str, Any]]) -> Sequence[bytes]:
@@ -265,8 +261,3 @@ def _json(value: Any) -> bytes:
 
 def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
-
-
-def _hashed(*parts: bytes) -> bytes:
-    sizes = b"%d," * len(parts) % tuple(map(len, parts))
-    return blake2b(sizes + b"".join(parts), digest_size=16).digest()

@@ -312,6 +312,11 @@ def journal_path(out: Path, name: str) -> Path:
     return out / FOLDER / f"{name}{SUFFIX}"
 
 
+def sessions_in(out: Path) -> list[Path]:
+    """The journals of a folder, by name."""
+    return sorted((out / FOLDER).glob(f"*{SUFFIX}"))
+
+
 def _take_cut_line_away(file: int) -> None:
     """A last line that has no end was never acknowledged."""
     size = os.fstat(file).st_size

@@ -24,7 +24,7 @@ def protocol_with_patience(seconds: float) -> type[H11Protocol]:
         _suspected: tuple[Fault, object] | None = None
 
         def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
+            super().connection_made(_JoinedWrites(transport, self.loop))  # type: ignore[arg-type]  # stands for one
             self._timer = self.loop.call_later(seconds, self._look)
 
         def connection_lost(self, exc: Exception | None) -> None:
@@ -54,3 +54,41 @@ def protocol_with_patience(seconds: float) -> type[H11Protocol]:
             self._timer = self.loop.call_later(seconds, self._look)
 
     return Patience
+
+
+_AT_ONCE = 1 << 14
+
+
+class _JoinedWrites:
+    """A connection's transport that sends the head of an answer and its first words in one piece.
+
+    What is written in one turn of the loop goes out at its end. Nothing large is held back, so that a client that does
+    not read is noticed as before.
+    """
+
+    def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop = transport, loop
+        self._held = bytearray()
+
+    def write(self, data: bytes) -> None:
+        if not self._held and data:
+            self._loop.call_soon(self._flush)
+        self._held += data
+        if len(self._held) >= _AT_ONCE:
+            self._flush()
+
+    def close(self) -> None:
+        self._flush()
+        self._transport.close()
+
+    def abort(self) -> None:
+        self._held.clear()
+        self._transport.abort()
+
+    def _flush(self) -> None:
+        if self._held:
+            held, self._held = self._held, bytearray()
+            self._transport.write(held)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)

@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import socket
 import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from baton.errors import MissingExtraError, UsageError
 from baton.serve.backend import Backend, Unanswerable
 from baton.serve.following import Following
-from baton.serve.journal import FOLDER
+from baton.serve.journal import FOLDER, journal_path
 from baton.serve.limits import ClientLimits, SessionLimits
 from baton.serve.session_keys import check_name
 from baton.serve.sessions import ProgramSession
@@ -68,6 +68,8 @@ class Serving:
         self.refusals = 0
         self._sessions: dict[str, ProgramSession] = {}
         self._opening = threading.Lock()
+        self._opening_one: dict[str, threading.Lock] = {}
+        """Each session that is being opened has a lock of its own: its journal may be long, and others go on."""
         self._held = _claimed(out)
         try:
             self._socket = _listening(host, port)
@@ -100,15 +102,28 @@ class Serving:
         group: str | None = None,
     ) -> ProgramSession:
         """A session with a backend, limits or a random stream of its own; it may not be open yet."""
-        with self._opening:
+        with self._opening_of(name):
             if name in self._sessions:
                 raise UsageError(f"the session {name!r} is open already.")
             return self._open(name, backend=backend, limits=limits, seed=seed, group=group)
 
     def session(self, name: str) -> ProgramSession:
         """The session of this name, opened if it is not."""
-        with self._opening:
+        found = self._sessions.get(name)
+        if found is not None:
+            return found
+        with self._opening_of(name):
             return self._sessions.get(name) or self._open(name)
+
+    async def session_beside(self, name: str) -> ProgramSession:
+        """The same on the server's loop, where nobody may wait while the journal of an earlier server is read."""
+        if name in self._sessions or not self.is_known(name):
+            return self.session(name)
+        return await asyncio.to_thread(self.session, name)
+
+    def is_known(self, name: str) -> bool:
+        """Whether there is such a session, open or of an earlier server."""
+        return name in self._sessions or journal_path(self.out, name).exists()
 
     def end_session(self, name: str) -> ProgramSession:
         """Close a session for good and forget it; its journal and trace stay."""
@@ -130,8 +145,7 @@ class Serving:
         seed: str | None = None,
         group: str | None = None,
     ) -> ProgramSession:
-        if len(self._sessions) >= self.client_limits.sessions:
-            raise Unanswerable(f"the server has its {self.client_limits.sessions:,} sessions.", status=503)
+        self._check_room()
         made = ProgramSession(
             self.out,
             check_name(name),
@@ -141,8 +155,26 @@ class Serving:
             group=group,
             about=self.about,
         )
-        self._sessions[name] = made
+        with self._opening:
+            self._check_room()
+            self._sessions[name] = made
         return made
+
+    def _check_room(self) -> None:
+        if len(self._sessions) >= self.client_limits.sessions:
+            raise Unanswerable(f"the server has its {self.client_limits.sessions:,} sessions.", status=503)
+
+    @contextlib.contextmanager
+    def _opening_of(self, name: str) -> Iterator[None]:
+        with self._opening:
+            lock = self._opening_one.setdefault(name, threading.Lock())
+        with lock:
+            try:
+                yield
+            finally:
+                with self._opening:
+                    if name in self._sessions:  # from now on nobody waits for it
+                        self._opening_one.pop(name, None)
 
     def complain(self, why: str) -> None:
         """A refusal, for whoever watches the server."""

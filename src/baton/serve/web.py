@@ -16,7 +16,7 @@ from msgspec import Struct
 from starlette.requests import ClientDisconnect, Request
 
 from baton.connect.receive import Refused, decoded
-from baton.errors import BatonError
+from baton.errors import BatonError, nearest
 from baton.serve.backend import Unanswerable, caller_headers
 from baton.serve.dialects import codec_of
 from baton.serve.dialects.codec import BadAsk, DialectCodec, Resolve
@@ -24,7 +24,7 @@ from baton.serve.dialects.listings import models_body, tokens_body
 from baton.serve.dialects.messages.codec import MessagesCodec
 from baton.serve.dialects.sse import event
 from baton.serve.exchange import Ask, Dialect, Exchange, Posted
-from baton.serve.journal import journal_path
+from baton.serve.journal import SUFFIX, sessions_in
 from baton.serve.request_body import let_it_finish, read_body
 from baton.serve.session_keys import check_name, session_of
 from baton.serve.sessions import ProgramSession
@@ -120,7 +120,7 @@ class _Asked:
         elif name is not None and path in ("/reward", "/end") and method == "POST":
             await self._posted(self._name(name), path)
         elif name is not None and not path and method == "GET":
-            await self._json(_state(self._known(name)))
+            await self._json(_state(await self._known(name)))
         elif name is None and not path and method in ("GET", "HEAD"):
             await self._json({"baton": "serve", "sessions": sorted(self.serving.sessions)})
         else:
@@ -147,23 +147,31 @@ class _Asked:
         return session_of(name, self.headers)
 
     def _find_response(self, name: str) -> Resolve:
-        return lambda id: self._known(name).find_response(id) if self._is_known(name) else None
+        def find(id: str) -> Exchange | None:
+            session = self.serving.sessions.get(name)
+            return None if session is None else session.find_response(id)
 
-    def _is_known(self, name: str) -> bool:
-        return name in self.serving.sessions or journal_path(self.serving.out, name).exists()
+        return find
 
-    def _known(self, name: str) -> ProgramSession:
-        """A session that is there; asking for its state makes none."""
-        if not self._is_known(check_name(name)):
-            raise Unanswerable(f"there is no session {name!r} here.", status=404)
-        return self.serving.session(name)
+    async def _known(self, name: str) -> ProgramSession:
+        """A session that is there: asking for its state makes none, nor does what is said of it."""
+        if not self.serving.is_known(check_name(name)):
+            there = sorted(path.name.removesuffix(SUFFIX) for path in sessions_in(self.serving.out))
+            raise Unanswerable(
+                f"there is no session {name!r} here: one begins with its first call. "
+                f"{nearest(name, {*there, *self.serving.sessions})}",
+                status=404,
+            )
+        return await self.serving.session_beside(name)
 
     # -- asks ---------------------------------------------------------------------------------------
 
     async def _answer(self, name: str) -> None:
         body = await read_body(self.request, self.serving.client_limits)
+        if self.serving.is_known(name):  # what it asks may name an earlier answer
+            await self.serving.session_beside(name)
         ask = await self._read(self._codec.read, body, name)
-        session = self.serving.session(name)
+        session = await self.serving.session_beside(name)
         caller_headers.set(self.headers)
         exchange = await self._asked(session, ask)
         try:
@@ -198,11 +206,12 @@ class _Asked:
                 raise
 
     async def _tell(self, exchange: Exchange, *, stream: bool) -> None:
-        pieces = self._codec.stream(exchange) if stream else (_encoder.encode(self._codec.body(exchange)),)
+        headers, pieces = dict(_STREAM), self._codec.stream(exchange)
+        if not stream:
+            body = _encoder.encode(self._codec.body(exchange))
+            headers, pieces = {**_JSON, "content-length": str(len(body))}, iter((body,))
         if not self._telling.begun:
-            await self._telling.begin(
-                200, {**(_STREAM if stream else _JSON), "x-baton-exchange": exchange.id}
-            )
+            await self._telling.begin(200, {**headers, "x-baton-exchange": exchange.id})
         await self._telling.end(pieces)
 
     async def _count(self, name: str) -> None:
@@ -218,13 +227,12 @@ class _Asked:
 
     async def _posted(self, name: str, path: str) -> None:
         body = await read_body(self.request, self.serving.client_limits)
+        session = await self._known(name)
         now = time.time()
         try:
             if path == "/reward":
                 given = msgspec.json.decode(body, type=_Reward)
-                if given.target is not None and (
-                    not self._is_known(name) or self.serving.session(name).find(given.target) is None
-                ):
+                if given.target is not None and session.find(given.target) is None:
                     raise Unanswerable(
                         f"there is no exchange {given.target[:80]!r} in this session.", status=404
                     )
@@ -239,7 +247,6 @@ class _Asked:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             form = '{"value": 1.0}' if path == "/reward" else '{"status": "ok"}'
             raise Unanswerable(f"the body cannot be read: {error}. Expected JSON like {form}.") from None
-        session = self.serving.session(name)
         session.post(posted)
         await self._json(_state(session))
 
@@ -250,7 +257,7 @@ class _Asked:
             await asyncio.to_thread(decoded, signal, body, is_json=is_json)
         except Refused as error:
             raise Unanswerable(error.why, status=error.status) from None
-        self.serving.session(name).receive(signal, body, is_json=is_json)
+        (await self.serving.session_beside(name)).receive(signal, body, is_json=is_json)
         kind = "application/json" if is_json else "application/x-protobuf"
         await self._whole(200, {"content-type": kind}, b"{}" if is_json else b"")
 

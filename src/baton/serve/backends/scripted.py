@@ -122,6 +122,8 @@ def _completed(reply: Reply, ask: Ask, growth: GrownAsk | None) -> Reply:
 
 
 def _words(message: Utterance) -> str:
+    if not message.uses:
+        return message.thinking + message.text
     return message.thinking + message.text + "".join(use.name + use.arguments for use in message.uses)
 
 

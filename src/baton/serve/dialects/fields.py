@@ -46,8 +46,8 @@ def _bounded(value: Any) -> None:
         level = [
             inner
             for outer in level
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-            if isinstance(inner, dict | list)
+            for inner in (outer.values() if type(outer) is dict else outer)
+            if type(inner) is dict or type(inner) is list  # what JSON is read as, and nothing else
         ]
         if not level:
             return
@@ -184,17 +184,21 @@ class Fields:
             raise wrong(self.at(name), value, "an object")
         return value
 
-    def each(self, name: str, *, needed: bool = False) -> Iterator[Fields]:
-        """The objects of a list."""
+    def entries(self, name: str, *, needed: bool = False) -> list[Any]:
+        """The entries of a list of objects, not yet looked at."""
         value = self.raw.get(name)
         if value is None and not needed:
-            return
+            return []
         if not isinstance(value, list):
             raise wrong(self.at(name), value, "a list of objects")
         if len(value) > MAX_ENTRIES:
             why = f"`{self.at(name)}` has {len(value):,} entries; expected at most {MAX_ENTRIES:,}."
             raise BadAsk(why, field=self.at(name))
-        for place, each in enumerate(value):
+        return value
+
+    def each(self, name: str, *, needed: bool = False) -> Iterator[Fields]:
+        """The objects of a list."""
+        for place, each in enumerate(self.entries(name, needed=needed)):
             yield Fields(each, (self, name, place))
 
 

@@ -24,11 +24,13 @@ Write = Callable[[Sequence[Utterance]], list[Item]]
 """Messages as the plain form of the dialect says them."""
 
 
-class Unit(Struct, frozen=True, kw_only=True):
+class Unit(Struct, frozen=True, kw_only=True, gc=False):
     """Items of a request that are read together, and the messages (one at least) they are read as."""
 
     items: list[Item]
     says: tuple[Utterance, ...]
+    plain: bool = False
+    """It is known, without writing it, that what it says is written as it came."""
 
 
 def digest(value: Any) -> str:
@@ -38,9 +40,11 @@ def digest(value: Any) -> str:
 
 def worded_messages(units: Sequence[Unit], write: Write) -> list[dict[str, Any]]:
     """The wording of every unit that is not written plainly; of all, where only all together give what came."""
+    if all(unit.plain for unit in units):  # most are, and long conversations are read again and again
+        return []
     said = [message for unit in units for message in unit.says]
     came = [item for unit in units for item in unit.items]
-    if write(said) == came:  # most are plain, and long conversations are read again and again
+    if write(said) == came:
         return []
     kept = [_kept(unit) for unit in units if not _same(write(unit.says), unit.items)]
     return kept if _same(rewritten(said, kept, write), came) else [_kept(unit) for unit in units]

@@ -19,21 +19,31 @@ def read_messages(fields: Fields) -> list[Unit]:
     """One unit for each message."""
     names: dict[str, str] = {}
     units = []
-    for each in fields.each("messages", needed=True):
-        said = _message(each, names)
-        if said.uses:
-            names |= {use.id: use.name for use in said.uses}
-        units.append(Unit(items=[each.raw], says=(said,)))
+    for place, raw in enumerate(fields.entries("messages", needed=True)):
+        said = _plain_message(raw)
+        plain = said is not None
+        if said is None:
+            each = Fields(raw, (fields, "messages", place))
+            said = _message(each, names)
+            if said.uses:
+                names |= {use.id: use.name for use in said.uses}
+            plain = _write(said) == raw
+        units.append(Unit(items=[raw], says=(said,), plain=plain))
     if not units:
         raise BadAsk("`messages` is empty; expected at least one message.", field="messages")
     return units
 
 
+def _plain_message(raw: Any) -> Utterance | None:
+    """A message of nothing but a text: most are, and long conversations are read at every turn."""
+    if type(raw) is dict and len(raw) == 2 and type(text := raw.get("content")) is str:
+        role = raw.get("role")
+        if role == "user" or role == "assistant" or role == "system":
+            return Utterance(speaker=role, text=text)
+    return None
+
+
 def _message(fields: Fields, names: dict[str, str]) -> Utterance:
-    raw = fields.raw
-    plain = raw.get("role") if len(raw) == 2 and type(raw.get("content")) is str else None
-    if plain in ("user", "assistant", "system"):  # most are, and long conversations are read at every turn
-        return Utterance(speaker=plain, text=raw["content"])
     role = fields.text("role")
     text, others = read_content(fields, "content", "" if role == "assistant" else "\n")
     name = fields.maybe_text("name")
