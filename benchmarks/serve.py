@@ -4,6 +4,7 @@ A server with the scripted backend runs in a process of its own; clients in this
 in one session or in many at once, each its own conversation that grows by a turn a call. The bar is 5 ms a call: of
 latency above that of a bare `GET /` of the same server, taken by turns with one session, and of the server's processor
 time with many (two cores do not answer 64 at once any sooner).
+`resumed` is a server on the folder of one that was killed: it reads journals and makes traces beside its calls.
 `shares` takes one call apart in this process: JSON, the ask's name, growth, the journal. `prompts` is what the backend
 of a local model adds before its engine: the template and the tokenizer, for a conversation that begins and one that
 grows.
@@ -74,9 +75,9 @@ def body(messages: list[dict[str, Any]]) -> bytes:
     return json.dumps({"model": "m", "messages": messages, "tools": TOOLS, "temperature": 0.7}).encode()
 
 
-def serve(out: str) -> None:
+def serve(out: str, *, traces: bool) -> None:
     """The server's process: says its address, then its processor time whenever it is asked."""
-    with Serving(Path(out), ScriptedBackend(answer), traces=False) as serving:
+    with Serving(Path(out), ScriptedBackend(answer), traces=traces) as serving:
         print(serving.address, flush=True)
         for _ in sys.stdin:
             print(time.process_time(), flush=True)
@@ -85,8 +86,8 @@ def serve(out: str) -> None:
 class Server:
     """The other process."""
 
-    def __init__(self, out: str) -> None:
-        command = [sys.executable, __file__, "--serve", out]
+    def __init__(self, out: str, *, traces: bool = False) -> None:
+        command = [sys.executable, __file__, "--serve", out, *(["--traces"] if traces else [])]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.address = self._line()
 
@@ -99,6 +100,10 @@ class Server:
     def close(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
+        self._process.wait(30)
+
+    def kill(self) -> None:
+        self._process.kill()
         self._process.wait(30)
 
     def _line(self) -> str:
@@ -161,6 +166,23 @@ def over_http(
                       _BAR_MS / ms, machine())  # fmt: skip
         yield row(f"server's processor time a call, {where}", f"{spent:.1f} ms", "bar", f"{_BAR_MS:g} ms",
                   _BAR_MS / spent, machine())  # fmt: skip
+
+
+def resumed(sessions: int, turns: int, calls: int) -> Iterator[tuple[str, ...]]:
+    """A server that was killed, without its traces, and one that goes on in its folder and makes them meanwhile."""
+    with tempfile.TemporaryDirectory() as out:
+        before = Server(out)
+        asyncio.run(ask_all(before.address, "r", sessions, turns - calls, 10_000, turns - calls))
+        before.kill()
+        server = Server(out, traces=True)
+        try:
+            began = server.cpu_seconds()
+            took, _ = asyncio.run(ask_all(server.address, "r", sessions, turns, 10_000, calls))
+            spent = 1000 * (server.cpu_seconds() - began) / (len(took) + sessions)
+        finally:
+            server.close()
+        what = f"server's processor time a call, opened again: {sessions} sessions of {turns - calls} calls"
+        yield row(what, f"{spent:.1f} ms", "bar", f"{_BAR_MS:g} ms", _BAR_MS / spent, machine())
 
 
 def shares(turns: int, tokens: int, repeats: int) -> Iterator[tuple[str, ...]]:
@@ -243,12 +265,13 @@ def _cpu_ms(part: Callable[[], object], repeats: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--serve", metavar="DIR", help="be the server")
+    parser.add_argument("--traces", action="store_true", help="be one that writes traces too")
     parser.add_argument("--calls", type=int, default=200, help="of each row")
-    parser.add_argument("--only", choices=("http", "shares", "prompts"))
+    parser.add_argument("--only", choices=("http", "resumed", "shares", "prompts"))
     parser.add_argument("--smoke", action="store_true", help="a few calls, to see that it runs")
     args = parser.parse_args()
     if args.serve:
-        serve(args.serve)
+        serve(args.serve, traces=args.traces)
         return
     print_table(_rows(args.only, 4 if args.smoke else args.calls, HTTP[::4] if args.smoke else HTTP))
 
@@ -261,6 +284,8 @@ def _rows(only: str | None, calls: int, cases: tuple[tuple[int, int, int], ...])
                 yield from over_http(server, calls, cases)
             finally:
                 server.close()
+    if only in (None, "resumed"):
+        yield from resumed(2 if calls < 20 else 16, 8 if calls < 20 else 100, 4 if calls < 20 else 20)
     if only in (None, "shares"):
         for turns, tokens in ((1, 1_000), (200, 10_000)):
             yield from shares(turns, tokens, max(3, calls // 4))

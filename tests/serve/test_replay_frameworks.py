@@ -37,6 +37,8 @@ def python_of(framework: str) -> str:
         ("openai_agents", "openai_agents_team.py", "team_answers:answer", 7),
         ("langgraph", "langgraph_team.py", "team_answers:answer", 5),
         ("pydantic_ai", "pydantic_ai_team.py", "team_answers:answer", 6),
+        ("plain", "threads_votes.py", "vote_answers:answer", 9),
+        ("langgraph", "langgraph_votes.py", "vote_answers:answer", 9),
     ],
 )
 def test_every_replay_is_identical(

@@ -71,7 +71,6 @@ class Following:
                     )
             wait = max(_EVERY_S, _SHARE * (time.monotonic() - began))
 
-
     def _catch_up(self) -> None:
         """The traces that an earlier server was behind with, without haste: whoever asks now comes first."""
         began, hurry = time.monotonic(), False

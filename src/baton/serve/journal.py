@@ -122,6 +122,8 @@ class KeptSession:
         self.digests: dict[str, list[str]] = {}
         """Exchange -> digests of its messages."""
         self.messages: dict[str, Utterance] = {}
+        self.digest_of: dict[Utterance, str] = {}
+        """The other way round, of messages that are texts: long conversations come again and again."""
         self.tools: dict[str, tuple[ToolOffer, ...]] = {}
         self.wordings: dict[str, Any] = {}
         """Pieces of asks' wording, by digest."""
@@ -141,6 +143,7 @@ class KeptSession:
         """Add what a line tells."""
         if isinstance(line, AskedLine):
             self.messages |= line.new_messages
+            self.digest_of |= {said: name for name, said in line.new_messages.items() if not said.others}
             self.tools |= line.new_tools
             told = [*self.digests_before(line.exchange)[: line.same], *line.messages]
             self.digests[line.exchange.id] = told
@@ -173,6 +176,15 @@ class KeptSession:
             self.about |= line.meta
         else:
             self.spans.append(line)
+
+    def digests_of(self, ask: Ask) -> tuple[list[str], str]:
+        """`digests`, of which those of earlier messages are known."""
+        known = self.digest_of
+        tools = digest_of(canonical_bytes(ask.tools)) if ask.tools else ""
+        return [
+            (None if one.others else known.get(one)) or digest_of(canonical_bytes(one))
+            for one in ask.messages
+        ], tools
 
     def digests_before(self, exchange: Exchange) -> list[str]:
         """Those of the exchange that this one grows from."""

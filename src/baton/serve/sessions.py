@@ -20,7 +20,7 @@ from baton.serve.backend import Backend, GrownAsk, Unanswerable
 from baton.serve.dialects.names import response_id, with_ids
 from baton.serve.exchange import Ask, Exchange, Posted
 from baton.serve.growth import GrowthIndex
-from baton.serve.journal import SessionJournal, digests, journal_path
+from baton.serve.journal import SessionJournal, journal_path
 from baton.serve.limits import SessionLimits, Spending
 from baton.serve.session_keys import ask_digest, exchange_id, telling_headers
 
@@ -88,7 +88,7 @@ class ProgramSession:
 
     async def ask(self, ask: Ask, headers: Mapping[str, str]) -> Exchange:
         """The exchange with its answer; `heard` or `left` has to follow. Raises `Unanswerable` where there is none."""
-        messages, tools = digests(ask)
+        messages, tools = self.journal.kept.digests_of(ask)
         digest = ask_digest(ask, messages, tools)
         again = self._unheard(digest, retried=headers.get(_RETRY, "0") not in ("", "0"))
         if again is not None:
@@ -240,7 +240,7 @@ class ProgramSession:
 
     def _recall(self, exchange: Exchange) -> None:
         """An exchange of an earlier life of the server."""
-        digest = ask_digest(exchange.ask, *digests(exchange.ask))
+        digest = ask_digest(exchange.ask, *self.journal.kept.digests_of(exchange.ask))
         self._same.setdefault(digest, []).append(exchange.id)
         conversation = self._conversation_of(exchange.grows_from, exchange.headers, digest)
         self._conversation[exchange.id] = conversation

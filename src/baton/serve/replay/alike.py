@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from baton.serve.replay.clock import Clocks
+from baton.serve.replay.exchanged import EXCHANGED, Domains, ExchangedAnswers
 from baton.serve.replay.masks import Masks
 from baton.serve.replay.names import NamePairs
 from baton.serve.replay.question import QuestionPiece
 
-Liberty = Literal["exactly", "under masks", "renamed"]
-"""What it took to see that two questions are the same: nothing; that times and ids differ; that names do."""
-LIBERTIES: tuple[Liberty, ...] = ("exactly", "under masks", "renamed")
+Liberty = Literal["exactly", "under masks", "renamed", "exchanged"]
+"""What it took to see that two questions are the same: nothing; that times and ids differ; that names do; that answers
+of equal questions are in each other's places."""
+LIBERTIES: tuple[Liberty, ...] = ("exactly", "under masks", "renamed", "exchanged")
 
 
 class Alike(Struct, frozen=True, kw_only=True):
@@ -27,6 +29,8 @@ class Alike(Struct, frozen=True, kw_only=True):
     """Of which kinds they are."""
     masked: tuple[str, ...] = ()
     """Kinds of values that differ."""
+    exchanged: Domains | None = None
+    """What is known now of who got whose answer."""
 
 
 class Unlike(Struct, frozen=True, kw_only=True):
@@ -41,10 +45,11 @@ class Unlike(Struct, frozen=True, kw_only=True):
 class QuestionComparer:
     """What two questions are compared by."""
 
-    def __init__(self, masks: Masks, names: NamePairs, clocks: Clocks) -> None:
+    def __init__(self, masks: Masks, names: NamePairs, clocks: Clocks, answers: ExchangedAnswers) -> None:
         self.masks = masks
         self.names = names
         self.clocks = clocks
+        self.answers = answers
 
     def compare(self, recorded: Sequence[QuestionPiece], now: Sequence[QuestionPiece]) -> Alike | Unlike:
         """The pieces of a recorded question beside those of the present one."""
@@ -52,22 +57,48 @@ class QuestionComparer:
         liberty: Liberty = "exactly"
         masked: set[str] = set()
         told: dict[str, str] = {}
+        known, same = self.answers.domains, list[str]()
         for place, (before, after) in enumerate(zip(recorded, now, strict=False)):
             if before.place != after.place:
                 return Unlike(recorded=before, now=after, equal=place)
             if before.text == after.text:
+                if before.message:
+                    same.append(before.text.strip())
                 continue
-            found = self._texts(before, after, pairs, told, recorded[:place], now[:place])
+            earlier = recorded[:place], now[:place]
+            learned, kinds_told = dict(pairs), dict(told)
+            found = self._texts(before, after, pairs, told, *earlier)
+            if found is None and (undone := self._undone(before, after, known)) is not None:
+                pairs, told = learned, kinds_told
+                after, known = undone
+                found = self._texts(before, after, pairs, told, *earlier)
+                found = None if found is None else {*found, EXCHANGED}
             if found is None:
-                return Unlike(recorded=before, now=after, equal=place)
+                return Unlike(recorded=before, now=now[place], equal=place)
             masked |= found
             liberty = "renamed" if "name" in found or liberty == "renamed" else "under masks"
         if len(recorded) != len(now):
             place = min(len(recorded), len(now))
             more = (*recorded[place : place + 1], None)[0], (*now[place : place + 1], None)[0]
             return Unlike(recorded=more[0], now=more[1], equal=place)
+        exchanged = self.answers.confirm(same, known) if EXCHANGED in masked else None
+        if EXCHANGED in masked and exchanged is None:
+            return Unlike(recorded=recorded[-1], now=now[-1], equal=len(now) - 1)
         kinds = {self.masks.called(kind) for kind in masked}
-        return Alike(liberty=liberty, pairs=pairs, kinds=told, masked=tuple(sorted(kinds)))
+        return Alike(
+            liberty="exchanged" if exchanged is not None else liberty,
+            pairs=pairs,
+            kinds=told,
+            masked=tuple(sorted(kinds)),
+            exchanged=exchanged,
+        )
+
+    def _undone(
+        self, before: QuestionPiece, after: QuestionPiece, known: Domains
+    ) -> tuple[QuestionPiece, Domains] | None:
+        """The present piece with the recorded answers of equal questions in their places."""
+        found = None if self.masks.exact else self.answers.undo(before.text, after.text, known)
+        return None if found is None else (structs.replace(after, text=found[0]), found[1])
 
     def _texts(
         self,

@@ -6,14 +6,15 @@ Tried in this order, each only where the one before found nothing among the exch
 3. one that is the same with names that tools made in this run;
 4. one that is the same but for notes that came earlier or later (what a harness tells an agent when it is known).
 
-Every recorded answer is given once. Equal questions that are asked at the same time are interchangeable: the first to
-come gets the first answer. Nothing else is: a word that differs is a miss.
+Every recorded answer is given once. Equal questions are interchangeable: the first to come gets the first answer, and
+later questions may hold these answers in each other's places (`exchanged`). Nothing else is: a word that differs is a
+miss.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -21,6 +22,7 @@ from msgspec import Struct
 from baton.serve.exchange import Ask, Exchange
 from baton.serve.replay.alike import LIBERTIES, Alike, Liberty, QuestionComparer, Unlike
 from baton.serve.replay.clock import Clocks
+from baton.serve.replay.exchanged import ExchangedAnswers
 from baton.serve.replay.masks import Masks
 from baton.serve.replay.names import NamePairs
 from baton.serve.replay.question import LaidQuestion, QuestionPiece, lay_out
@@ -72,8 +74,9 @@ class Matcher:
         begun = min((one.begun for one in answered if one.begun), default=None)
         self.masks = masks
         self.names = NamePairs()
-        self._comparing = QuestionComparer(masks, self.names, Clocks(begun, now))
         self.recorded = [_Recorded(one, lay_out(one.ask, masks)) for one in answered]
+        self.answers = ExchangedAnswers([] if masks.exact else _equal_questions(self.recorded, masks))
+        self._comparing = QuestionComparer(masks, self.names, Clocks(begun, now), self.answers)
         self._equal: dict[bytes, list[_Recorded]] = {}
         for one in self.recorded:
             self._equal.setdefault(one.question.digest, []).append(one)
@@ -104,6 +107,8 @@ class Matcher:
     def _give(self, one: _Recorded, alike: Alike, **more: object) -> Match:
         one.given = True
         self.names.learn(alike.pairs, alike.kinds)
+        if alike.exchanged is not None:
+            self.answers.domains = alike.exchanged
         return Match(exchange=one.exchange, liberty=alike.liberty, masked=alike.masked, **more)  # type: ignore[arg-type]
 
     def _same(self, question: LaidQuestion) -> Match | None:
@@ -221,6 +226,21 @@ class Matcher:
         if best is None:
             return Miss(nearest=None, unlike=None, num_messages=num_messages, num_given=num_given)
         return Miss(nearest=best[1].exchange, unlike=best[2], num_messages=num_messages, num_given=num_given)
+
+
+def _equal_questions(recorded: Sequence[_Recorded], masks: Masks) -> Iterator[list[Exchange]]:
+    """The exchanges whose questions are equal, but for what masks cover."""
+    shapes: dict[object, list[_Recorded]] = {}
+    for one in recorded:
+        shapes.setdefault(one.shape, []).append(one)
+    for alike in shapes.values():
+        if len(alike) < 2:
+            continue
+        equal: dict[object, list[Exchange]] = {}
+        for one in alike:
+            form = tuple(masks.cut(piece.text).literals for piece in one.question.pieces)
+            equal.setdefault(form, []).append(one.exchange)
+        yield from (group for group in equal.values() if len(group) > 1)
 
 
 def _nearness(unlike: Unlike) -> float:

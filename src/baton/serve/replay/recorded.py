@@ -19,6 +19,7 @@ from baton.serve.backend import Backend, GrownAsk, Unanswerable
 from baton.serve.exchange import Ask, Exchange, Reply, ReplyChoice, ToolAsk
 from baton.serve.replay.alike import LIBERTIES
 from baton.serve.replay.difference import miss_said
+from baton.serve.replay.exchanged import EXCHANGED
 from baton.serve.replay.masks import Masks
 from baton.serve.replay.match import Match, Matcher, Miss
 from baton.serve.replay.names import rename
@@ -154,10 +155,12 @@ class RecordedBackend:
     def details(self) -> list[str]:
         """What was taken for the same, one line each."""
         masked = Counter(kind for one in self.given if one.match is not None for kind in one.match.masked)
-        named = masked.pop("name", 0)
+        named, exchanged = masked.pop("name", 0), masked.pop(EXCHANGED, 0)
         lines = [f"masked: {kind}, in {_calls(number)}" for kind, number in sorted(masked.items())]
         if named:
             lines.append(f"renamed: names that tools told, in {_calls(named)}")
+        if exchanged:
+            lines.append(f"exchanged: {EXCHANGED}, in {_calls(exchanged)}")
         rewritten = sum(one.renamed for one in self.given)
         if rewritten:
             lines.append(f"rewritten with the present names: {rewritten:,} of the answers")
