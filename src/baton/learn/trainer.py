@@ -399,11 +399,11 @@ class Trainer:
             self._conflicts.append(conflict)
         else:
             report = learner.backward(batch, version=version)
-        rate = self.recipe.rate_setting(policy.name)
         # A loss that is no number has such gradients too.
         norm = learner.advance(self.recipe.train.clip_norm) if math.isfinite(report.loss) else math.nan
         if norm is not None and not math.isfinite(norm):
             learner.drop()
+            rate = self.recipe.rate_setting(policy.name)
             raise Diverged(
                 f"the loss is {report.loss} and the gradient's norm {norm} at step {self.step_number + 1} "
                 f"(policy {policy.name}): the run has diverged. Lower {rate}, or clip more with "
@@ -411,6 +411,7 @@ class Trainer:
                 rate,
             )
         if not learner.sound():
+            rate = self.recipe.rate_setting(policy.name)
             raise Diverged(
                 f"weights of policy {policy.name} are no numbers any more after step {self.step_number + 1}: the run "
                 f"has diverged. Lower {rate}.",
