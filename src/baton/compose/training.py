@@ -126,7 +126,7 @@ def check_trainable(
             check_idle(now)
         check_credit(now, stage)
         loss = own.loss or loss_of(now)
-        check_window(now, loss)
+        check_window(now, loss, stage)
         if not restored:
             check_labels(now, loss.rule)
         same = next((each for each in phases if each.span.recipe.reward == now.reward), None)

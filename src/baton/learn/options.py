@@ -190,15 +190,16 @@ def option_rows(
     temperature: float,
     forget: float,
     cut_weight: float = 1.0,
+    weights: Sequence[float] | None = None,
 ) -> list[Row]:
     """One row for each option of each situation in which one of `decisions` was made. `tokenizers` by policy.
 
-    Situations of rollouts that a budget cut off count `cut_weight`. Of one that was met several times the first trace
-    tells the chances.
+    Situations of rollouts that a budget cut off count `cut_weight`, and those of each trace its weight, where given. Of
+    one that was met several times the first trace tells the chances.
     """
     met: dict[Asked, tuple[float, Trace, int]] = {}
-    for trace in traces:
-        level = cut_weight if cut_off(trace) else 1.0
+    for trace, weight in zip(traces, weights or [1.0] * len(traces), strict=True):
+        level = weight * (cut_weight if cut_off(trace) else 1.0)
         if not level:
             continue
         for place, event in enumerate(trace.events):

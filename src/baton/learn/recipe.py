@@ -233,7 +233,7 @@ class RolloutPart(_Part, frozen=True, kw_only=True):
     training on this one's. On one GPU the two compute by turns, so that little is gained."""
     staleness: Whole | None = None
     """Rollouts sampled by weights older than this many steps are not trained on. None: as old as the lag makes them,
-    and one step older where they are replayed."""
+    one step older where they are replayed, and two where stragglers are carried."""
     replay: Whole = 0
     """Groups of earlier steps, within `staleness`, that are trained on again at each step."""
     cut_weight: NotNegative = 1.0
@@ -255,6 +255,15 @@ class ScalePart(_Part, frozen=True, kw_only=True):
     batch: Whole = 0
     """Groups that are answered together; 0: all that one process plays of a step. Sums are rounded by what is in a
     batch, so with a number here the last digits do not hang on how many workers there are."""
+    stragglers: Literal["wait", "cut", "carry"] = "wait"
+    """What becomes of groups that are not finished when a step has what it waits for: it waits for all; they are cut
+    off, and what was taken is weighed so that short ones are not favoured; or they go on under the next weights and are
+    trained when they are done (see `baton.learn.scale.stragglers`)."""
+    wait_for: Share = 0.75
+    """Of cut and carry: the share of its groups that a step waits for."""
+    clock: Literal["modelled", "tokens", "wall"] = "modelled"
+    """Of cut and carry: what finishing first means. By the modelled clock of a team or by tokens said, the same groups
+    are taken whenever the run is repeated; by the clock on the wall they are not."""
 
 
 class TrainPart(_Part, frozen=True, kw_only=True):
@@ -358,8 +367,8 @@ class Recipe(_Part, frozen=True, kw_only=True):
     @property
     def staleness(self) -> int:
         """How many steps behind what is trained on may be at most."""
-        given = self.rollout.staleness
-        return max(1, self.lag + bool(self.rollout.replay)) if given is None else given
+        given, carried = self.rollout.staleness, 2 if self.scale.stragglers == "carry" else 0
+        return max(1, self.lag + bool(self.rollout.replay) + carried) if given is None else given
 
     def rate_setting(self, policy: str) -> str:
         """Which setting is a policy's rate of learning."""

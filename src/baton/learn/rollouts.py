@@ -58,8 +58,10 @@ class RolloutGroup(Struct, frozen=True, kw_only=True):
 
     step: int
     version: int
-    """Which weights sampled them: those after so many steps."""
+    """Which weights sampled them: those after so many steps. Of what was carried over an update, the first ones."""
     traces: tuple[Trace, ...]
+    weight: float = 1.0
+    """How much they count in the loss, where a step does not take all groups alike."""
 
 
 class Players(Protocol):
@@ -111,7 +113,7 @@ class Rollouts:
     ) -> None:
         """`players` are those past this process; None: it plays itself, in lockstep."""
         self.recipe = recipe
-        self._part_at = part_at or (lambda _: recipe.rollout)
+        self.part_at = part_at or (lambda _: recipe.rollout)
         """How much is played for a step: phases of a run may differ in that."""
         self.stage = stage
         self.policies = policies
@@ -121,6 +123,12 @@ class Rollouts:
         self._ahead: dict[int, Future[list[RolloutGroup]]] = {}
         """Step -> what is played of it before its turn."""
         self.spent = SecondsSpent(time.monotonic())
+        self._stragglers: Any = None
+        """What is under way of earlier steps, where a step does not wait for all."""
+        if recipe.scale.stragglers != "wait":
+            from baton.learn.scale.partial import StragglerPool
+
+            self._stragglers = StragglerPool(recipe)
 
     def take(self, number: int) -> list[RolloutGroup]:
         """The groups of a step, not scored yet: those played ahead, or played now."""
@@ -186,9 +194,20 @@ class Rollouts:
         self._ahead = {}
         self.stage.close()
 
-    def engines(self, *, patient: bool = False) -> dict[str, Engine]:
+    def state_dict(self) -> dict[str, Any] | None:
+        """What is under way and goes on with the next step; None: nothing ever is. Waits for what is played ahead."""
+        self.ahead()
+        return None if self._stragglers is None else dict(self._stragglers.state_dict())
+
+    def load_state_dict(self, state: Mapping[str, Any] | None) -> None:
+        """What `state_dict` gave."""
+        if self._stragglers is not None and state is not None:
+            self._stragglers.load_state_dict(state)
+
+    def engines(self, *, patient: bool = False, look: Callable[[], None] | None = None) -> dict[str, Engine]:
         """Who answers, by role, in lockstep."""
-        wrapped = lockstep({name: policy.engine for name, policy in self.policies.items()}, patient=patient)
+        answering = {name: policy.engine for name, policy in self.policies.items()}
+        wrapped = lockstep(answering, patient=patient, look=look)
         return {role: wrapped[name] for name, policy in self.policies.items() for role in policy.roles}
 
     def forks(self) -> Forks:
@@ -207,6 +226,8 @@ class Rollouts:
     def figures(self, number: int, trained: Sequence[RolloutGroup]) -> dict[str, Any]:
         """What is told of a step in the metrics beside what its traces say; `trained` are the groups it trains on."""
         told = {} if self._elsewhere is None else self._elsewhere.figures(number)
+        if self._stragglers is not None:
+            told |= self._stragglers.told.pop(number, {})
         if not told and not self.lag and not self.recipe.rollout.replay:
             return told
         from baton.learn.scale.window import window_figures  # a plain run has no window
@@ -222,8 +243,11 @@ class Rollouts:
             self.spent.playing += time.monotonic() - began
 
     def _play(self, number: int, version: int) -> list[RolloutGroup]:
+        if self._stragglers is not None:
+            taken: list[RolloutGroup] = self._stragglers.play(self, number, version)
+            return taken
         played = [
-            self.play_lot(number, lot) for lot in lots_of(self._part_at(number), self.recipe.scale.batch)
+            self.play_lot(number, lot) for lot in lots_of(self.part_at(number), self.recipe.scale.batch)
         ]
         self.stage.check(self.engines(), [trace for lot in played for group in lot for trace in group])
         return [
@@ -251,8 +275,8 @@ class Rollouts:
 
     async def _played(self, number: int, groups: Sequence[int]) -> list[Sequence[Trace]]:
         """Groups side by side: the branches of one are played while the first rollouts of another still are."""
-        rollout = self._part_at(number)
-        episodes, size = self._episodes(number, groups), rollout.group_size
+        rollout = self.part_at(number)
+        episodes, size = self.episodes(number, groups), rollout.group_size
         engines = self.engines()
         forks = self._forks(engines) if rollout.fan_out else None
 
@@ -264,8 +288,9 @@ class Rollouts:
             await asyncio.gather(*(one(episodes[at : at + size]) for at in range(0, len(episodes), size)))
         )
 
-    def _episodes(self, number: int, groups: Sequence[int]) -> list[Episode]:
-        rollout, seed = self._part_at(number), self.recipe.train.seed
+    def episodes(self, number: int, groups: Sequence[int]) -> list[Episode]:
+        """The rollouts of these groups of a step."""
+        rollout, seed = self.part_at(number), self.recipe.train.seed
         return [
             Episode(
                 name=f"step-{number:04d}/{group:02d}-{member:02d}",
@@ -378,22 +403,26 @@ def batches_of(rows: Sequence[Row], count: int) -> list[list[Row]]:
     return batches
 
 
-def lockstep(engines: Mapping[str, Engine], *, patient: bool = False) -> dict[str, Lockstep]:
-    """These engines, asked together. `patient`: however often they fail.
+def lockstep(
+    engines: Mapping[str, Engine], *, patient: bool = False, look: Callable[[], None] | None = None
+) -> dict[str, Lockstep]:
+    """These engines, asked together. `patient`: however often they fail. `look` is called whenever all runs wait and
+    before they are answered.
 
     The runs of a step live on one event loop under a virtual clock and wait for nothing but answers, so once the loop
     has gone round without a new call and no engine is being asked, all of them wait. Then every engine is asked at
     once, and nobody is told before all have answered. What is in a batch then depends on the runs alone and not on how
     fast threads were, also with several engines: the same seed gives the same batches, hence the same bits.
     """
-    rounds = _Rounds()
+    rounds = _Rounds(look)
     return {name: Lockstep(engine, rounds, policy=name, patient=patient) for name, engine in engines.items()}
 
 
 class _Rounds:
     """What waits, for all engines of a play."""
 
-    def __init__(self) -> None:
+    def __init__(self, look: Callable[[], None] | None = None) -> None:
+        self._before = look
         self._waiting: dict[Lockstep, list[tuple[Request, Outcome]]] = {}
         self._quiet = 0
         self._gathering = False
@@ -418,6 +447,8 @@ class _Rounds:
             loop.call_soon(self._look, loop)
             return
         self._gathering = False
+        if self._before is not None:
+            self._before()
         waiting, self._waiting = self._waiting, {}
         self._task = loop.create_task(self._ask(loop, waiting))
 
@@ -425,8 +456,9 @@ class _Rounds:
         self, loop: asyncio.AbstractEventLoop, waiting: Mapping[Lockstep, list[tuple[Request, Outcome]]]
     ) -> None:
         asked = {
-            engine: [(request, future) for request, future in each if not future.done()]
+            engine: still
             for engine, each in waiting.items()
+            if (still := [(request, future) for request, future in each if not future.done()])
         }
         found = await asyncio.gather(
             *(engine.ask([request for request, _ in each]) for engine, each in asked.items()),

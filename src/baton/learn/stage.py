@@ -207,11 +207,15 @@ class Stage(Struct, frozen=True, kw_only=True):
         check_answered(traces, {role: self._known_as(engine) for role, engine in engines.items()})
 
     async def _one(self, engines: Mapping[str, Engine], episode: Episode) -> Trace:
+        return await self.run_of(engines, episode).go()
+
+    def run_of(self, engines: Mapping[str, Engine], episode: Episode, **more: Any) -> Run:
+        """The run that makes a rollout; `more` as `Run` takes it."""
         assignment = self.assignment(episode.instance, episode.split)
         team = self.team(engines, assignment, episode.seed)
         header = header_of(team, assignment, episode.name)
         told = {"step": episode.step, "instance": episode.instance, "split": episode.split}
-        return await Run(team, assignment, structs.replace(header, meta=header.meta | {"train": told})).go()
+        return Run(team, assignment, structs.replace(header, meta=header.meta | {"train": told}), **more)
 
     def settle(self, folder: Path) -> None:
         """A run's folder is known. What a team leaves is its traces, so there is nothing else to put there."""

@@ -212,6 +212,9 @@ class Trainer:
             "update_seconds": ended - played,
             "tokens_per_second": (tokens + again_tokens) / max(1e-9, ended - began),
         }
+        if any(group.weight != 1.0 for group in groups):
+            counted = [(group.weight, self.scoring.team_return(t)) for group in groups for t in group.traces]
+            metrics["return_weighed"] = sum(w * r for w, r in counted) / sum(w for w, _ in counted)
         if self.judges:
             metrics["unjudged"] = self._unjudged
         if self.recipe.train.conflict != "add":
@@ -364,6 +367,7 @@ class Trainer:
             temperature=self.recipe.train.target_temperature,
             forget=self.recipe.train.forget,
             cut_weight=self.recipe.rollout.cut_weight,
+            weights=[group.weight for group in groups for _ in group.traces],
         )
 
     def _check_finite(self, traces: Sequence[Trace]) -> None:
@@ -427,7 +431,7 @@ class Trainer:
         found = advantages(trace, decision_only=self.recipe.train.decision_only)
         found = {call: values for call, values in found.items() if call in names}
         # Nothing on tokens of decisions that are not learned; less on rollouts that a budget cut off.
-        level = self.recipe.rollout.cut_weight if cut_off(trace) else 1.0
+        level = group.weight * (self.recipe.rollout.cut_weight if cut_off(trace) else 1.0)
         sizes = {call: len(each) for call, each in found.items()}
         weights = learned_weights(trace, sizes, self.recipe.train.decisions, level=level)
         return rows_of(trace, found, weights=weights, group=f"{group.step}/{trace.header.task_id}")
@@ -440,8 +444,10 @@ class Trainer:
             self._references if self.phase_number else {}
         )  # those of the first phase are where the run began
         references = {name: reference_state(self.policies[name], each) for name, each in kept.items()}
+        window = self.rollouts.state_dict()
         return {
             **({"references": references} if references else {}),
+            **({} if window is None else {"window": window}),
             "total_tokens": self.total_tokens,
             "critic": self.critic.state_dict(),
             "crediting": self.crediting.state_dict(),
@@ -470,6 +476,7 @@ class Trainer:
         self.buffer.groups = [group for group in saved.groups if group.step <= self.step_number]
         if ahead := [group for group in saved.groups if group.step > self.step_number]:
             self.rollouts.recall(ahead)
+        self.rollouts.load_state_dict(told.get("window"))
         self.total_tokens = told["total_tokens"]
         self.critic.load_state_dict(told["critic"])
         self.crediting.load_state_dict(told["crediting"])

@@ -119,8 +119,13 @@ def restore(place: Path, policies: Mapping[str, Policy]) -> Saved:
     tensors = load_file(place / "remembered.safetensors")
     traces = iter(read_jsonl(place / "groups.jsonl") if told["groups"] else ())
     groups = [
-        RolloutGroup(step=step, version=version, traces=tuple(next(traces) for _ in range(size)))
-        for step, version, size in told["groups"]
+        RolloutGroup(
+            step=step,
+            version=version,
+            traces=tuple(next(traces) for _ in range(size)),
+            weight=weight[0] if weight else 1.0,
+        )
+        for step, version, size, *weight in told["groups"]  # those of 0.2 have no weight
     ]
     return Saved(remembered=_with_tensors(told, tensors), groups=groups)
 
@@ -167,7 +172,7 @@ def _write(
         **plain,
         "step": step,
         "versions": {name: policy.version for name, policy in policies.items()},
-        "groups": [[group.step, group.version, len(group.traces)] for group in groups],
+        "groups": [[group.step, group.version, len(group.traces), group.weight] for group in groups],
         "files": digests,
     }
     content = json.dumps(told).encode()

@@ -15,6 +15,7 @@ given back in `seq` order); what could not be is refused when it is written.
 from __future__ import annotations
 
 import codecs
+import io
 import json
 import os
 import shlex
@@ -72,6 +73,11 @@ def read_jsonl(path: str | os.PathLike[str], *, tolerate_torn_tail: bool = False
                 yield trace
     except OSError as error:
         raise FormatError(f"{path} cannot be read: {error.strerror}.") from None
+
+
+def read_bytes(content: bytes) -> Iterator[Trace]:
+    """The traces of a file's content."""
+    return _traces(_blocks(io.BytesIO(content), "content", False), "content")
 
 
 def _traces(blocks: Iterable[Block], path: str) -> Iterator[Trace]:
