@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_run import COMA, GROUP, small
+from small_run import COMA, GROUP, TINY, small, team
 from test_window import TIMES, lines_of, steps_of
 
 from baton.compose.training import begin, check_trainable, go_on, make_trainer
@@ -197,3 +197,26 @@ def test_the_clock_on_the_wall_takes_who_was_there() -> None:
 def test_what_cannot_be_together_is_refused(more: str, changes: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError, match=says):
         check_trainable(small(more, **changes))
+
+
+def test_answers_that_came_before_their_place_did_are_kept() -> None:
+    """A team whose agents speak at once: a long answer of one must not be drawn again because another was held."""
+    changes = {
+        "rollout__groups": 4,
+        "rollout__group_size": 2,
+        "scale__wait_for": 0.5,
+        "rollout__staleness": 9,
+    }
+    recipe = team(f"[policies.main]\n{TINY}", scale__stragglers="carry", **changes)
+    trainer = make_trainer(recipe)
+    steps, kept = [], 0
+    for number in range(1, 5):
+        steps.append(trainer.rollouts.play(number, 0))
+        pool = trainer.rollouts._stragglers
+        kept += sum(len(member.kept) for group in pool.pending for member in group.members)
+    trainer.rollouts._stragglers = None
+    whole = {t.trace_id: t for n in range(1, 5) for g in trainer.rollouts.play(n, 0) for t in g.traces}
+    trainer.close()
+    assert kept
+    for trace in (trace for groups in steps for group in groups for trace in group.traces):
+        assert said(trace) == said(whole[trace.trace_id])
