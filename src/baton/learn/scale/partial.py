@@ -63,7 +63,7 @@ class KeptAnswers:
         return list(self.bodies)
 
 
-class Member(Struct, kw_only=True):
+class CarriedRollout(Struct, kw_only=True):
     """A rollout of a group, as far as it came."""
 
     episode: Episode
@@ -75,14 +75,14 @@ class Member(Struct, kw_only=True):
     done: bool = False
 
 
-class Pending(Struct, kw_only=True):
+class PendingGroup(Struct, kw_only=True):
     """A group that was begun and is not taken yet."""
 
     step: int
     version: int
     start: float
     """When it was begun, by the clock of the pool."""
-    members: list[Member]
+    members: list[CarriedRollout]
 
     @property
     def end(self) -> float | None:
@@ -99,7 +99,7 @@ class StragglerPool:
         """Steps after which a group that was carried is waited for."""
         self.now = 0.0
         """The pool's clock: when the last step closed."""
-        self.pending: list[Pending] = []
+        self.pending: list[PendingGroup] = []
         self.lengths = Lengths()
         self.told: dict[int, dict[str, Any]] = {}
         """Step -> its figures, until they are asked for."""
@@ -108,11 +108,11 @@ class StragglerPool:
         """The groups that a step takes."""
         part = rollouts.part_at(number)
         self.pending += [
-            Pending(
+            PendingGroup(
                 step=number,
                 version=version,
                 start=self.now,
-                members=[Member(episode=each) for each in rollouts.episodes(number, [group])],
+                members=[CarriedRollout(episode=each) for each in rollouts.episodes(number, [group])],
             )
             for group in range(part.groups)
         ]
@@ -128,12 +128,12 @@ class StragglerPool:
         self._tell_chances(rollouts, taken, left)
         return self._close(number, taken, left, closed, part.groups)
 
-    def due(self, group: Pending, number: int) -> bool:
+    def due(self, group: PendingGroup, number: int) -> bool:
         """Whether a step has to wait for a group, because it would be too old for the next."""
         return self._scale.stragglers == "carry" and number - group.step >= self._patience
 
     def _close(
-        self, number: int, taken: list[Pending], left: list[Pending], closed: float, begun: int
+        self, number: int, taken: list[PendingGroup], left: list[PendingGroup], closed: float, begun: int
     ) -> list[RolloutGroup]:
         from baton.learn.rollouts import RolloutGroup
 
@@ -162,7 +162,7 @@ class StragglerPool:
             for group, weight in zip(taken, weights, strict=True)
         ]
 
-    def _tell_chances(self, rollouts: Rollouts, taken: list[Pending], left: list[Pending]) -> None:
+    def _tell_chances(self, rollouts: Rollouts, taken: list[PendingGroup], left: list[PendingGroup]) -> None:
         """The chances of options by the weights that chose: so before these change, of what goes on too."""
         groups = taken if self._scale.stragglers == "cut" else [*taken, *left]
         members = [m for group in groups for m in group.members if m.trace is not None]
@@ -197,7 +197,7 @@ class StragglerPool:
         self.lengths.load_state_dict(state["lengths"])
         self.told = {int(step): figures for step, figures in state["told"].items()}
         self.pending = [
-            Pending(
+            PendingGroup(
                 step=group["step"],
                 version=group["version"],
                 start=group["start"],
@@ -217,7 +217,7 @@ class _Play:
         self._clock = rollouts.recipe.scale.clock
         self._need = num_needed(len(pool.pending), rollouts.recipe.scale.wait_for)
         self._zero = time.monotonic()
-        self._runs: dict[int, tuple[Pending, Member, Run, asyncio.Task[Trace]]] = {}
+        self._runs: dict[int, tuple[PendingGroup, CarriedRollout, Run, asyncio.Task[Trace]]] = {}
 
     async def go(self) -> float:
         """Play until the step closes; when that was."""
@@ -245,7 +245,7 @@ class _Play:
         assert closed is not None  # a run ends, or is held because the step had closed
         return closed
 
-    async def _one(self, group: Pending, member: Member, run: Run) -> Trace:
+    async def _one(self, group: PendingGroup, member: CarriedRollout, run: Run) -> Trace:
         try:
             trace = await run.go()
             member.trace, member.at, member.done = trace, self._at(group, run), True
@@ -258,7 +258,7 @@ class _Play:
             member.kept = [body for body in bodies if _KEPT.decode(body).id not in answered]
             raise
 
-    def _at(self, group: Pending, run: Run) -> float:
+    def _at(self, group: PendingGroup, run: Run) -> float:
         """How far a run has come, by the pool's clock."""
         if self._clock == "wall":
             return self._pool.now + time.monotonic() - self._zero
@@ -287,7 +287,7 @@ class _Play:
                 task.cancel()
 
 
-def _run_of(rollouts: Rollouts, engines: Mapping[str, Engine], member: Member) -> Run:
+def _run_of(rollouts: Rollouts, engines: Mapping[str, Engine], member: CarriedRollout) -> Run:
     """A run from its beginning, or from where it was held."""
     recording = None if member.trace is None else Recording(member.trace)
     return rollouts.stage.run_of(
@@ -313,7 +313,7 @@ def with_chances(trace: Trace | None, chances: Chances) -> Trace:
     return structs.replace(trace, events=events)
 
 
-def _plain(member: Member) -> dict[str, Any]:
+def _plain(member: CarriedRollout) -> dict[str, Any]:
     trace = member.trace
     return {
         "episode": structs.asdict(member.episode),
@@ -325,9 +325,9 @@ def _plain(member: Member) -> dict[str, Any]:
     }
 
 
-def _member(plain: Mapping[str, Any]) -> Member:
+def _member(plain: Mapping[str, Any]) -> CarriedRollout:
     text = plain["trace"]
-    return Member(
+    return CarriedRollout(
         episode=Episode(**plain["episode"]),
         trace=None if text is None else next(iter(read_bytes(text.encode()))),
         kept=[bytes.fromhex(body) for body in plain["kept"]],
