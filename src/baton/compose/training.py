@@ -23,7 +23,7 @@ from baton.learn.judging import check_judges
 from baton.learn.loss import Loss
 from baton.learn.models.start import starting_adapters, starting_models
 from baton.learn.phases import Phase, spans, with_all_credits
-from baton.learn.policy import Adapt, Load, roles_of
+from baton.learn.policy import Adapt, Load, Policy, roles_of
 from baton.learn.preference import check_labels
 from baton.learn.recipe import PolicyPart, Recipe, RewardPart
 from baton.learn.recipe_checks import (
@@ -34,6 +34,7 @@ from baton.learn.recipe_checks import (
     check_numbers,
     loss_of,
 )
+from baton.learn.rollouts import Players
 from baton.learn.run import checkpoint
 from baton.learn.run.evaluate import optimum_of
 from baton.learn.run.folder import Folder
@@ -49,6 +50,7 @@ from baton.tasks.task import Task
 from baton.team.team import Topology
 
 Progress = Callable[[str], None]
+MakePlayers = Callable[[Mapping[str, Policy]], Players]
 
 MAY_CHANGE = (
     "train.steps",
@@ -57,6 +59,14 @@ MAY_CHANGE = (
     "train.checkpoint_every",
     "train.loggers",
     "train.logger_settings",
+    "scale.rollout_workers",
+    "scale.workers",
+    "scale.restarts",
+    "scale.patience",
+    "scale.address",
+    "scale.worker_cpus",
+    "scale.worker_gpus",
+    "scale.placement",
 )
 """Settings with which a run can go on that it did not begin with: what is done stays as it is. So are other rates of
 learning, where there are such (see `may_change`)."""
@@ -94,8 +104,20 @@ def make_trainer(
         phases=phases,
         critic=lambda policies, reward: make_critic(asked, policies, reward),
         watch=Watch(recipe),
+        players=_players(recipe, own, stage, progress),
     )
     return Trainer(recipe, parts)
+
+
+def _players(recipe: Recipe, own: Own, stage: Stage, progress: Progress | None) -> MakePlayers | None:
+    """Who plays past this process, where the recipe asks for that."""
+    if not recipe.scale.rollout_workers:
+        return None
+    from baton.compose.rollout_worker import check_workers, make_players  # nobody else meets it
+
+    given = {"the task": own.task, "the topology": own.topology, "a model": own.models or None}
+    check_workers(recipe, [what for what, each in given.items() if each is not None])
+    return make_players(recipe, stage, progress)
 
 
 def starts_of(recipe: Recipe, stage: Stage, progress: Progress | None) -> tuple[Load, Adapt]:

@@ -53,9 +53,10 @@ class Policy:
         *,
         model: Any = None,
         tokenizer: Any = None,
-        learning_rate: float = 0.0,
+        learning_rate: float | None = None,
         apart: bool = False,
     ) -> None:
+        """`learning_rate`: of who trains it; None: it is only played with here."""
         self.name = name
         self.part = part
         self.roles = tuple(roles)
@@ -71,7 +72,7 @@ class Policy:
         """Makes who moves the weights, where that is not this process alone."""
         self.optimizer = (
             make_optimiser(name, self.parameters(), learning_rate, masters=part.masters)
-            if self.learns and model is not None
+            if self.learns and model is not None and learning_rate is not None
             else None
         )
         """None: nothing learns, or who moves the weights elsewhere keeps one."""
@@ -202,9 +203,12 @@ def roles_of(recipe: Recipe, roles: Sequence[str]) -> dict[str, tuple[str, ...]]
 
 
 def make_policies(
-    recipe: Recipe, roles: Sequence[str], load: Load, adapt: Adapt | None = None
+    recipe: Recipe, roles: Sequence[str], load: Load, adapt: Adapt | None = None, *, plays: bool = False
 ) -> dict[str, Policy]:
-    """All policies of a recipe. Those with LoRA of one rank over the same model share its base."""
+    """All policies of a recipe. Those with LoRA of one rank over the same model share its base.
+
+    `plays`: they are not trained here, so they have no optimisers.
+    """
     mapped = roles_of(recipe, roles)
     if not any(part.train != "frozen" for part in recipe.policies.values()):
         raise UsageError(
@@ -237,7 +241,7 @@ def make_policies(
         elif name in elsewhere:
             made[name] = Policy(name, part, mapped[name], elsewhere[name])
         else:
-            made[name] = _make(recipe, name, part, mapped[name], load, bases)
+            made[name] = _make(recipe, name, part, mapped[name], load, bases, plays=plays)
     for name, policy in made.items():
         if policy.part.train == "lora" and policy.model is not None and adapt is not None:
             policy.warm = adapt(name, policy.part, policy.roles, policy.model, policy.tokenizer)
@@ -307,6 +311,8 @@ def _make(
     roles: Sequence[str],
     load: Load,
     bases: Mapping[PolicyPart, _Base],
+    *,
+    plays: bool = False,
 ) -> Policy:
     overlap = _plays_ahead(recipe) and part.train != "frozen"
     if part.train == "lora":
@@ -319,5 +325,12 @@ def _make(
             model = engine.model
     rate = recipe.train.learning_rate if part.learning_rate is None else part.learning_rate
     return Policy(
-        name, part, roles, engine, model=model, tokenizer=tokenizer, learning_rate=rate, apart=overlap
+        name,
+        part,
+        roles,
+        engine,
+        model=model,
+        tokenizer=tokenizer,
+        learning_rate=None if plays else rate,
+        apart=overlap,
     )

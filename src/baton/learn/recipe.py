@@ -264,6 +264,19 @@ class ScalePart(_Part, frozen=True, kw_only=True):
     clock: Literal["modelled", "tokens", "wall"] = "modelled"
     """Of cut and carry: what finishing first means. By the modelled clock of a team or by tokens said, the same groups
     are taken whenever the run is repeated; by the clock on the wall they are not."""
+    restarts: Whole = 3
+    """Times in a row that a rollout worker that died is started again before the run is given up."""
+    patience: Positive = 1800.0
+    """Seconds that a rollout worker may take without answering a single round of calls; then it is ended as one that
+    hangs, and another is started."""
+    address: str | None = None
+    """Of the Ray cluster: auto, HOST:PORT or ray://HOST:PORT. None: one is started on this machine."""
+    worker_cpus: Positive = 1.0
+    """Of Ray: processors that each worker is given."""
+    worker_gpus: NotNegative = 0.0
+    """Of Ray: GPUs that each worker is given, perhaps a share of one."""
+    placement: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] = "SPREAD"
+    """Of Ray: how workers are laid out over the cluster's machines (placement groups)."""
 
 
 class TrainPart(_Part, frozen=True, kw_only=True):

@@ -22,7 +22,16 @@ from baton.learn.critics.critic import CRITICS
 from baton.learn.decisions import DECISIONS
 from baton.learn.loss import Loss
 from baton.learn.policy import roles_of
-from baton.learn.recipe import CreditPart, LossPart, PolicyPart, Recipe, RolloutPart, TrainPart, extensions
+from baton.learn.recipe import (
+    CreditPart,
+    LossPart,
+    PolicyPart,
+    Recipe,
+    RolloutPart,
+    ScalePart,
+    TrainPart,
+    extensions,
+)
 from baton.learn.stage import Stage
 from baton.settings import check
 from baton.team.team import Topology
@@ -37,6 +46,7 @@ def check_idle(recipe: Recipe) -> None:
     """Whether what the recipe sets does something. Settings of the targets of all options may stay where a recipe is
     switched to sampled ones."""
     _check_learning(recipe)
+    _check_scale(recipe.scale)
     if recipe.train.options == "all":
         _check_all_options(recipe)
     else:
@@ -60,6 +70,26 @@ def loss_of(recipe: Recipe) -> Loss:
     if recipe.train.options == "all":  # the cross-entropy to a target: weights are the target's chances
         return Loss(kind="reinforce", correction="off")
     return Loss(**{key: value for key, value in structs.asdict(recipe.loss).items() if value is not None})
+
+
+_OF_WORKERS = ("workers", "restarts", "patience", "address", "worker_cpus", "worker_gpus", "placement")
+_OF_RAY = ("address", "worker_cpus", "worker_gpus", "placement")
+
+
+def _check_scale(scale: ScalePart) -> None:
+    """What is said of rollout workers needs some, and what is said of a Ray cluster needs one."""
+    plain = ScalePart()
+    for name in _OF_WORKERS if not scale.rollout_workers else _OF_RAY if scale.workers != "ray" else ():
+        if (given := getattr(scale, name)) != getattr(plain, name):
+            needs = "scale.rollout_workers=2" if not scale.rollout_workers else "scale.workers=ray"
+            of = (
+                "rollout workers, and there are none"
+                if not scale.rollout_workers
+                else "Ray's, and workers are processes"
+            )
+            raise UsageError(
+                f"scale.{name} = {given!r} is of {of}, so it would do nothing. Type: --set {needs}, or leave it out."
+            )
 
 
 def _check_learning(recipe: Recipe) -> None:
