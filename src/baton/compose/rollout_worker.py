@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
-from msgspec import structs
 
 from baton import __version__
 from baton.compose.run_settings import is_given
@@ -20,12 +19,13 @@ from baton.errors import UsageError
 from baton.learn.models.start import starting_models
 from baton.learn.phases import spans
 from baton.learn.policy import Policy, make_policies
-from baton.learn.recipe import Recipe, RolloutPart, ScalePart, extensions, parse, resolved
+from baton.learn.recipe import Recipe, RolloutPart, extensions, parse, resolved
 from baton.learn.rollouts import lockstep
 from baton.learn.scale.workers import Seats, Workers
+from baton.learn.scale.workers_link import serve
 from baton.learn.scale.workers_lots import WorkerSetup
 from baton.learn.scale.workers_play import RolloutWorker
-from baton.learn.scale.workers_process import ProcessSeats, serve
+from baton.learn.scale.workers_process import ProcessSeats
 from baton.learn.scale.workers_weights import unchanging
 from baton.learn.stage import Stage
 from baton.trace.trace import Trace
@@ -105,15 +105,10 @@ def make_worker(setup: WorkerSetup) -> RolloutWorker:
     recipe = parse(setup.recipe, "the run's recipe", trust=True)
     if recipe.train.threads is not None:
         torch.set_num_threads(recipe.train.threads)
-    alone = structs.replace(
-        recipe,
-        rollout=structs.replace(recipe.rollout, overlap=False),
-        scale=ScalePart(batch=recipe.scale.batch),
-    )
-    stage = make_stage(alone)
+    stage = make_stage(recipe)
     stage.check_tools()
-    policies = make_policies(alone, stage.roles, starting_models(alone, stage, None), plays=True)
-    return RolloutWorker(setup, alone, stage, policies, parts_of(recipe))
+    policies = make_policies(recipe, stage.roles, starting_models(recipe, stage, None), plays=True)
+    return RolloutWorker(setup, recipe, stage, policies, parts_of(recipe))
 
 
 def main() -> None:

@@ -320,6 +320,9 @@ def _make(
         engine = TorchEngine(lora.Adapted(sampler, name), tokenizer, name=name)
     else:
         model, tokenizer = load(part)
+        if plays and recipe.lag and part.train != "frozen":
+            # As the sampler of a process that plays ahead itself: weights elsewhere in memory are rounded otherwise.
+            model = copy.deepcopy(model)
         engine = TorchEngine(copy.deepcopy(model) if overlap else model, tokenizer, name=name)
         if not overlap:
             model = engine.model

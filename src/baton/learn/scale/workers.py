@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct, field
 
-from baton.errors import BatonError
+from baton.errors import BatonError, CorruptError
 from baton.learn.policy import Policy
 from baton.learn.recipe import RolloutPart, ScalePart
 from baton.learn.rollouts import RolloutGroup
@@ -31,14 +31,15 @@ from baton.learn.scale.workers_lots import (
     Lot,
     PlayedLot,
     Told,
+    WorkerAgain,
     WorkerReady,
     WorkerRefused,
     WorkersFailed,
     deal,
-    groups_in,
     told_of,
 )
 from baton.learn.scale.workers_weights import WeightFiles
+from baton.trace.formats.jsonl import decode_traces
 from baton.trace.trace import Trace
 
 _GLANCE_SECONDS = 0.5
@@ -152,7 +153,7 @@ class Workers:
         self._start()
         assert self._weights is not None
         weights = self._weights.of(version)
-        dealt = deal(self._part_at(number), self._scale.batch, self._scale.rollout_workers)
+        dealt = deal(self._part_at(number).groups, self._scale.batch, self._scale.rollout_workers)
         step = _Step(
             version=version,
             lots={
@@ -264,6 +265,10 @@ class Workers:
                 self._gone(place, told.why)
             elif isinstance(told, WorkerRefused):
                 self._fail(WorkersFailed(f"rollout worker {place.number + 1}: {told.why}"))
+            elif isinstance(told, WorkerAgain):
+                self._deaths += 1
+                self._again += place.lot is not None
+                self._note(f"rollout worker {place.number + 1} {told.why}")
             elif isinstance(told, WorkerReady):
                 place.ready, place.alive_at = True, time.monotonic()
             elif isinstance(told, PlayedLot):
@@ -382,3 +387,26 @@ def _named(lot: Lot) -> str:
     """A lot in words."""
     few = ", ".join(map(str, lot.groups[:4])) + (", …" if len(lot.groups) > 4 else "")
     return f"group{'' if len(lot.groups) == 1 else 's'} {few} of step {lot.step}"
+
+
+def groups_in(found: PlayedLot, lot: Lot) -> dict[int, RolloutGroup]:
+    """Group -> its rollouts, checked: a trace that is none of the lot's is an error."""
+    traces = decode_traces(found.traces, f"what a worker played of step {lot.step}")
+    if len(found.sizes) != len(lot.groups) or sum(found.sizes) != len(traces):
+        raise CorruptError(
+            f"a worker gave {len(traces)} traces in {len(found.sizes)} groups for the {len(lot.groups)} groups of a "
+            f"lot of step {lot.step}."
+        )
+    made: dict[int, RolloutGroup] = {}
+    at = 0
+    for group, size in zip(lot.groups, found.sizes, strict=True):
+        mine = tuple(traces[at : at + size])
+        at += size
+        begin = f"step-{lot.step:04d}/{group:02d}-"
+        for trace in mine:
+            if not trace.trace_id.startswith(begin):
+                raise CorruptError(
+                    f"a worker gave trace {trace.trace_id} for group {group} of step {lot.step}."
+                )
+        made[group] = RolloutGroup(step=lot.step, version=lot.version, traces=mine)
+    return made

@@ -2,7 +2,7 @@
 
 A lot is some groups of a step that are played together, with the weights that play them. It is named for good by its
 step and its number, so that one that was lost with its worker is played again under the same keys. Traces travel in
-their own encoding (JSON Lines), which checks itself.
+their own encoding (JSON Lines), which checks itself. Nothing here needs torch.
 """
 
 from __future__ import annotations
@@ -15,10 +15,8 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct
 
-from baton.errors import BatonError, CorruptError
-from baton.learn.recipe import RolloutPart
-from baton.learn.rollouts import RolloutGroup, lots_of
-from baton.trace.formats.jsonl import decode_traces, encode_trace
+from baton.errors import BatonError
+from baton.trace.formats.jsonl import encode_trace
 from baton.trace.trace import Trace
 
 
@@ -117,7 +115,13 @@ class WorkerRefused(Struct, frozen=True, tag=True):
     why: str
 
 
-Told: TypeAlias = WorkerReady | WorkerBeat | PlayedLot | WorkerRefused
+class WorkerAgain(Struct, frozen=True, tag=True):
+    """Of a worker: whoever keeps it has started it again, and repeated what it was asked for."""
+
+    why: str
+
+
+Told: TypeAlias = WorkerReady | WorkerBeat | PlayedLot | WorkerRefused | WorkerAgain
 Asked: TypeAlias = StartWorker | PlayLot | EndWorker
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -145,16 +149,15 @@ def digest_of(content: bytes) -> str:
     return blake2b(content, digest_size=16).hexdigest()
 
 
-def deal(rollout: RolloutPart, batch: int, workers: int) -> list[tuple[int, ...]]:
+def deal(num_groups: int, batch: int, workers: int) -> list[tuple[int, ...]]:
     """A step's groups as lots, by number alone.
 
-    Without a batch there is a lot for each worker, every so-and-so-many-th group; so with one worker all are one.
+    With a batch they are as the trainer itself would play them (`rollouts.lots_of`). Without one there is a lot for
+    each worker, every so-and-so-many-th group; so with one worker all are one.
     """
     if batch:
-        return [tuple(lot) for lot in lots_of(rollout, batch)]
-    return [
-        tuple(range(first, rollout.groups, workers)) for first in range(workers) if first < rollout.groups
-    ]
+        return [tuple(range(at, min(at + batch, num_groups))) for at in range(0, num_groups, batch)]
+    return [tuple(range(first, num_groups, workers)) for first in range(min(workers, num_groups))]
 
 
 def played(lot: Lot, groups: Sequence[Sequence[Trace]], seconds: float) -> PlayedLot:
@@ -166,29 +169,6 @@ def played(lot: Lot, groups: Sequence[Sequence[Trace]], seconds: float) -> Playe
         traces=b"".join(line for group in groups for trace in group for line in encode_trace(trace)),
         seconds=seconds,
     )
-
-
-def groups_in(found: PlayedLot, lot: Lot) -> dict[int, RolloutGroup]:
-    """Group -> its rollouts, checked: a trace that is none of the lot's is an error."""
-    traces = decode_traces(found.traces, f"what a worker played of step {lot.step}")
-    if len(found.sizes) != len(lot.groups) or sum(found.sizes) != len(traces):
-        raise CorruptError(
-            f"a worker gave {len(traces)} traces in {len(found.sizes)} groups for the {len(lot.groups)} groups of a "
-            f"lot of step {lot.step}."
-        )
-    made: dict[int, RolloutGroup] = {}
-    at = 0
-    for group, size in zip(lot.groups, found.sizes, strict=True):
-        mine = tuple(traces[at : at + size])
-        at += size
-        begin = f"step-{lot.step:04d}/{group:02d}-"
-        for trace in mine:
-            if not trace.trace_id.startswith(begin):
-                raise CorruptError(
-                    f"a worker gave trace {trace.trace_id} for group {group} of step {lot.step}."
-                )
-        made[group] = RolloutGroup(step=lot.step, version=lot.version, traces=mine)
-    return made
 
 
 def told_of(error: Exception) -> str:
