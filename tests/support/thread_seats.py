@@ -12,7 +12,7 @@ from typing import Any
 from baton.learn.scale.workers import Tell, WorkerGone
 from baton.learn.scale.workers_lots import Lot, WorkerRefused, WorkerSetup, decode_told, encode, told_of
 
-MOMENTS = ("ready", "weights", "played")
+_making = threading.Lock()
 
 
 class ThreadSeats:
@@ -77,7 +77,8 @@ class ThreadSeat:
         if self._seats.dies("ready"):
             self._tell(self, WorkerGone(why="died early"))
             return
-        worker = make(setup)
+        with _making:  # transformers opens one model at a time in a process
+            worker = make(setup)
         self._tell(self, worker.ready())
         while (lot := self._lots.get()) is not None:
             if self._seats.dies("weights"):
