@@ -24,7 +24,7 @@ from baton.learn.scale.workers_lots import PolicyWeights, WorkerSetup, deal, dig
 from baton.learn.scale.workers_weights import read_weights, unchanging
 from baton.learn.trainer import Trainer
 from baton.tasks.shard_sum import ShardSum
-from baton.trace.formats.jsonl import decode_traces, encode_trace
+from baton.trace.formats.jsonl import encode_trace, read_bytes
 from baton.trace.trace import Trace
 
 pytestmark = pytest.mark.usefixtures("first_weights")
@@ -133,7 +133,7 @@ def test_without_one_two_workers_differ_in_the_last_digits_alone(
 
 
 def tokens(content: bytes) -> list[list[int]]:
-    (trace,) = decode_traces(content, "a test")
+    (trace,) = read_bytes(content)
     return [list(call.completion_ids or ()) for call in trace.calls]
 
 

@@ -39,7 +39,7 @@ from baton.learn.scale.workers_lots import (
     told_of,
 )
 from baton.learn.scale.workers_weights import WeightFiles
-from baton.trace.formats.jsonl import decode_traces
+from baton.trace.formats.jsonl import read_bytes
 from baton.trace.trace import Trace
 
 _GLANCE_SECONDS = 0.5
@@ -391,7 +391,7 @@ def _named(lot: Lot) -> str:
 
 def groups_in(found: PlayedLot, lot: Lot) -> dict[int, RolloutGroup]:
     """Group -> its rollouts, checked: a trace that is none of the lot's is an error."""
-    traces = decode_traces(found.traces, f"what a worker played of step {lot.step}")
+    traces = list(read_bytes(found.traces))
     if len(found.sizes) != len(lot.groups) or sum(found.sizes) != len(traces):
         raise CorruptError(
             f"a worker gave {len(traces)} traces in {len(found.sizes)} groups for the {len(lot.groups)} groups of a "
