@@ -12,16 +12,15 @@ import os
 import platform
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 from baton.errors import UsageError
 from baton.learn.policy import Policy
 from baton.learn.recipe import Recipe, RolloutPart
-from baton.learn.rollouts import Lockstep, Rollouts, lockstep
+from baton.learn.rollouts import Rollouts
 from baton.learn.scale.workers_lots import Lot, PlayedLot, WorkerReady, WorkerSetup, played
 from baton.learn.scale.workers_weights import read_weights, unchanging
 from baton.learn.stage import Stage, failures
-from baton.team.protocol import MODEL_FAILED, Answer, Engine, EngineError, Request
+from baton.team.protocol import MODEL_FAILED, Engine
 from baton.trace.trace import Trace
 
 
@@ -81,7 +80,7 @@ def _broken(traces: Iterable[Trace]) -> bool:
 
 
 class _Counting(Rollouts):
-    """Rollouts that count how often engines have answered."""
+    """Rollouts that count how often all runs of a play waited for answers."""
 
     def __init__(
         self,
@@ -94,23 +93,5 @@ class _Counting(Rollouts):
         super().__init__(recipe, stage, policies, part_at)
         self._tick = tick
 
-    def engines(self, *, patient: bool = False) -> dict[str, Engine]:
-        counted = {name: _Counted(policy.engine, self._tick) for name, policy in self.policies.items()}
-        wrapped: dict[str, Lockstep] = lockstep(counted, patient=patient)
-        return {role: wrapped[name] for name, policy in self.policies.items() for role in policy.roles}
-
-
-class _Counted:
-    """An engine whose answers are counted."""
-
-    def __init__(self, engine: Engine, tick: Callable[[], None]) -> None:
-        self._engine = engine
-        self._tick = tick
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._engine, name)
-
-    async def answer(self, requests: Sequence[Request]) -> list[Answer | EngineError]:
-        answers = await self._engine.answer(requests)
-        self._tick()
-        return answers
+    def engines(self, *, patient: bool = False, look: Callable[[], None] | None = None) -> dict[str, Engine]:
+        return super().engines(patient=patient, look=look or self._tick)
