@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import secrets
 import shlex
+from collections.abc import Coroutine, Iterable
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from baton.cli import add_policy, add_trust
 from baton.cli.printing import say
@@ -19,17 +22,19 @@ from baton.games.on_team import steps_of
 from baton.games.solve import Solution, solve
 from baton.registry import TRUST
 from baton.team.action import Stop
-from baton.team.forks import fork
+from baton.team.forks import Fork, fork
 from baton.team.intervene import Drop, Force, Intervention, Replace
 from baton.trace.formats.recognition import detect
-from baton.trace.records import Floats
-from baton.trace.trace import Trace
+from baton.trace.outcome import final_event
+from baton.trace.records import Event, Floats
+from baton.trace.trace import End, Record, Trace
 from baton.view.terminal.live import hush
-from baton.view.web.attached import Attached, Change, ForkMade, LostChoice, RegretLedger
+from baton.view.web.attached import Attached, Change, ForkMade, ForkWatch, LostChoice, RegretLedger
 from baton.view.web.places import find_places
 from baton.view.web.server import listen, make_app, serve
 from baton.view.web.traces import Library
 
+_GLANCE_SECONDS = 0.2
 _ROUNDING = 1e-12  # of a solver's values: less is no loss
 
 
@@ -41,6 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("paths", metavar="PATH", nargs="+", help="where traces are")
     parser.add_argument("--port", type=_port, metavar="N", help="8321 or any free one; 0: any free one")
+    parser.add_argument(
+        "--no-key", action="store_true", help="answer everybody on this machine, not only who has the address"
+    )
     parser.add_argument(
         "--fork", action="store_true", help="attach the runtime: traces can be run again with a change"
     )
@@ -61,9 +69,11 @@ def run(args: argparse.Namespace) -> int:
         if given and not args.fork:
             raise UsageError(f"{option} is for forks. Type: --fork as well")
     policies = parse_policies(args.policy)
-    app = make_app(Library(paths), attached(forks=args.fork, policies=policies, trust=args.trust))
+    key = None if args.no_key else secrets.token_urlsafe(18)
+    app = make_app(Library(paths), attached(forks=args.fork, policies=policies, trust=args.trust), key=key)
     at = listen(args.port)
-    say(f"Open http://127.0.0.1:{at.getsockname()[1]}/ in a browser. Ctrl-C ends it.")
+    query = "" if key is None else f"?key={key}"
+    say(f"Open http://127.0.0.1:{at.getsockname()[1]}/{query} in a browser. Ctrl-C ends it.")
     hush(for_good=True)
     serve(app, at)
     return 0
@@ -82,8 +92,8 @@ def _port(text: str) -> int:
 def attached(*, forks: bool = False, policies: dict[str, str] | None = None, trust: bool = False) -> Attached:
     """What the viewer needs of packages it does not know."""
 
-    def again(at: Path, trace: Trace, change: Change) -> ForkMade:
-        return _fork(at, trace, change, policies or {}, trust)
+    def again(at: Path, trace: Trace, change: Change, watch: ForkWatch) -> ForkMade:
+        return _fork(at, trace, change, watch, policies or {}, trust)
 
     return Attached(ledger=_ledger, advantages=_advantages, fork=again if forks else None)
 
@@ -132,11 +142,15 @@ def _advantages(trace: Trace, unit: str, estimator: str) -> dict[str, Floats]:
     return project(trace, [one for one in trace.credits if one.unit == unit and one.estimator == estimator])
 
 
-def _fork(at: Path, trace: Trace, change: Change, policies: dict[str, str], trust: bool) -> ForkMade:
+def _fork(
+    at: Path, trace: Trace, change: Change, watch: ForkWatch, policies: dict[str, str], trust: bool
+) -> ForkMade:
     from baton.compose.again import team_again  # takes a while, and few look for forks
 
     team, assignment, _ = team_again(trace, policies, path=str(at), trust=trust)
-    made = asyncio.run(fork(trace, team, assignment, [_intervention(change)]))
+    watch.check()
+    making = fork(trace, team, assignment, [_intervention(change)], journal=_Counted(watch))
+    made = asyncio.run(_until_cancelled(making, watch))
     usage = made.usage
     return ForkMade(
         trace=made.trace,
@@ -146,7 +160,53 @@ def _fork(at: Path, trace: Trace, change: Change, policies: dict[str, str], trus
         estimated_run=usage.estimated_run,
         tokens_reused=usage.tokens_reused,
         invalidated=made.invalidated,
+        note=_played_on(made.trace, change),
     )
+
+
+async def _until_cancelled(making: Coroutine[Any, Any, Fork], watch: ForkWatch) -> Fork:
+    task = asyncio.ensure_future(making)
+    while not (await asyncio.wait([task], timeout=_GLANCE_SECONDS))[0]:
+        if watch.cancelled.is_set():
+            task.cancel()
+            await asyncio.wait([task])
+            watch.check()
+    return task.result()
+
+
+class _Counted:
+    """The journal of a fork whose records are kept by nobody but it: what is counted is how far it is."""
+
+    def __init__(self, watch: ForkWatch) -> None:
+        self._watch = watch
+        self._kept: list[bytes] = []
+
+    def extend(self, records: Iterable[Record]) -> None:
+        self._watch.events += sum(isinstance(each, Event) for each in records)
+
+    def commit(self) -> None:
+        """Nothing is on its way anywhere."""
+
+    def end(self, end: End) -> None:
+        """The fork has its own end."""
+
+    def keep(self, body: bytes) -> None:
+        self._kept.append(body)
+
+    def kept(self) -> list[bytes]:
+        return self._kept
+
+
+def _played_on(trace: Trace, change: Change) -> str:
+    """Where a team was to stop and did not: what it can say there."""
+    if change.do != "stop":
+        return ""
+    last, there = final_event(trace), trace.position.get(change.at)
+    if last is not None and last.id == change.at:
+        return ""
+    options = None if there is None else trace.events[there].options
+    listed = f" Its options are: {', '.join(options[:12])}." if options else ""
+    return f"The team played on: {change.text!r} is no answer that ends it there.{listed}"
 
 
 def _intervention(change: Change) -> Intervention:

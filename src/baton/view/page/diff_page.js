@@ -113,9 +113,12 @@ export class DiffPage {
     const title = visible(this.after.model.title(b), 100);
     const body = h("div", { class: "detail-body" }, h("h2", {}, title), h("p", { class: "hint" }, `${visible(this.after.model.agentOf(b), 60)}; different: ${changed ? changed[2].join(", ") : "nothing"}`));
     replace(this.detail, h("button", { class: "plain close", "aria-label": "Close", on: { click: () => this.list() } }, "✕"), body);
-    const [was, is] = await Promise.all([ask("event", { ...this.left, at: a }), ask("event", { ...this.right, at: b })]);
-    const side = (name, found) => h("section", {}, h("h3", {}, name), h("pre", { class: "said" }, found.content?.text === undefined ? "(nothing)" : block(found.content.text).slice(0, 6000)), h("div", { class: "muted small" }, `${found.fields.decision ?? ""} ${found.fields.status ?? ""}`.trim()));
-    body.append(side("Before", was), side("After", is), h("button", { class: "link", on: { click: () => { this.after.set({ selected: b }); showDetail(this.detail, this.after, { fork: false }); } } }, "all about it after"));
+    const [was, is, { words }] = await Promise.all([ask("event", { ...this.left, at: a }), ask("event", { ...this.right, at: b }), ask("words", { ...this.left, at: a, place2: this.right.place, id2: this.right.id, at2: b })]);
+    const told = (found) => `${found.fields.decision ?? ""} ${found.fields.status ?? ""}`.trim();
+    const piece = ([kind, text]) => (kind === "same" ? block(text) : h(kind === "gone" ? "del" : "ins", {}, block(text)));
+    body.append(h("section", {}, h("h3", {}, "What it said"), h("pre", { class: "said changed" }, words.length ? words.map(piece) : "(nothing)"),
+      told(was) === told(is) ? null : h("div", { class: "muted small" }, `${told(was)} → ${told(is)}`)),
+    h("button", { class: "link", on: { click: () => { this.after.set({ selected: b }); showDetail(this.detail, this.after, { fork: false }); } } }, "all about it after"));
   }
 
   all() {

@@ -1,8 +1,8 @@
 // Change one thing and run the team again from there; the result opens beside the original.
 
 import { h, replace } from "./dom.js";
-import { post } from "./source.js";
-import { count, number } from "./text.js";
+import { ask, post } from "./source.js";
+import { count, number, seconds, visible } from "./text.js";
 
 const HAS_TEXT = new Set(["spawn", "message", "return"]);
 const CHANGEABLE = new Set(["spawn", "message", "return", "tool_call", "orchestrator_decision", "aggregate", "tool_result"]);
@@ -19,16 +19,22 @@ export function forkForm(scene, i, found, { open }) {
   const box = h("details", { class: "fork" }, h("summary", {}, "What if…"));
   const run = async (change) => {
     for (const button of box.querySelectorAll("button")) button.disabled = true;
+    const job = Array.from(crypto.getRandomValues(new Uint32Array(2)), (part) => part.toString(36)).join("");
+    const cancel = h("button", { class: "link", on: { click: () => post("cancel", { job }).catch(() => {}) } }, "call it off");
+    const told = h("span", {}, "Running the team again; only what depends on the change is done anew…");
     state.className = "hint";
-    state.textContent = "Running the team again; only what depends on the change is done anew…";
+    replace(state, told, " ", cancel);
+    const watching = setInterval(() => ask("forking", { job }).then((found) => { told.textContent = far(found) ?? told.textContent; }).catch(() => {}), 1000);
     try {
-      const made = await post("fork", model.place, { at: model.ids[i], ...change });
-      state.textContent = `${count(made.calls_run, "call")} (${made.estimated_run ? "~" : ""}${number(made.tokens_run)} tokens) ran again, ${number(made.calls_reused)} were reused; ${count(made.invalidated.length, "event")} changed.`;
-      open(made.id);
+      const made = await post("fork", { ...model.place, job }, { at: model.ids[i], ...change });
+      const took = `${count(made.calls_run, "call")} (${made.estimated_run ? "~" : ""}${number(made.tokens_run)} tokens) ran again, ${number(made.calls_reused)} were reused; ${count(made.invalidated.length, "event")} changed.`;
+      replace(state, took, made.note ? h("b", { class: "bad" }, ` ${visible(made.note, 400)} `) : null, made.note ? h("button", { class: "link", on: { click: () => open(made.id) } }, "look at it") : null);
+      if (!made.note) open(made.id);
     } catch (error) {
       state.className = "bad";
       state.textContent = error.message;
     } finally {
+      clearInterval(watching);
       for (const button of box.querySelectorAll("button")) button.disabled = false;
     }
   };
@@ -43,4 +49,9 @@ export function forkForm(scene, i, found, { open }) {
     ],
     state);
   return box;
+}
+
+function far(found) {
+  if (found.state === "waiting") return `Waiting for ${count(found.before, "other fork")}…`;
+  return found.state === "running" ? `Running the team again: ${count(found.events, "event")} so far, ${seconds(found.seconds)}…` : null;
 }

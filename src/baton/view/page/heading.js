@@ -2,7 +2,7 @@
 
 import { h, replace } from "./dom.js";
 import { forget, pair, pick, picked } from "./picks.js";
-import { ask, exported } from "./source.js";
+import { ask, exported, post } from "./source.js";
 import { NOT_MEASURED, block, number, seconds, spoken, visible } from "./text.js";
 
 export function heading(host, model, context) {
@@ -27,8 +27,8 @@ export function heading(host, model, context) {
   ];
   const answer = h("div", { class: "answer" });
   const compare = exported ? null : h("button", { class: "link", title: "Press it on two traces", on: { click: () => choose(model.place, compare, context) } }, picked(model.place.place, model.place.id) ? MARKED : "compare");
-  const forked = about.forked_from && context.go ? h("button", { class: "link", on: { click: () => context.go("diff", { place: model.place.place, id: about.forked_from, place2: model.place.place, id2: model.place.id }) } }, "compare with what it was forked from") : null;
-  replace(host, h("div", { class: "title" }, h("h1", {}, visible(about.id, 120)), chips, h("span", { class: "muted" }, "task ", visible(about.task, 80)), forked, compare, answer), h("div", { class: "tiles" }, tiles));
+  const forked = about.forked_from && context.go ? h("button", { class: "link", on: { click: () => origin(model, context, forked) } }, "compare with what it was forked from") : null;
+  replace(host, h("div", { class: "title" }, h("h1", {}, visible(about.id, 120)), chips, h("span", { class: "muted" }, "task ", visible(about.task, 80)), forked, kept(model, context), compare, answer), h("div", { class: "tiles" }, tiles));
   if (about.answer !== null) {
     ask("event", { ...model.place, at: about.answer })
       .then((found) => {
@@ -37,6 +37,22 @@ export function heading(host, model, context) {
       })
       .catch(() => {});
   }
+}
+
+// What a fork was made of may be in another folder than the fork.
+async function origin(model, context, button) {
+  const id = model.about.forked_from;
+  const { places } = await ask("where", { id });
+  const place = places.includes(model.place.place) ? model.place.place : places[0];
+  if (place === undefined) replace(button, `${visible(id, 60)} is in none of the places that are open here`);
+  else context.go("diff", { place, id, place2: model.place.place, id2: model.place.id });
+}
+
+// A fork that was made on this page lives as long as the viewer, unless it is kept.
+function kept(model, context) {
+  if (exported || !context.setup?.fork || !model.about.forked_from || model.stamp !== "fork") return null;
+  const button = h("button", { class: "link", on: { click: () => post("save", model.place).then(({ saved }) => replace(button, `kept in ${visible(saved, 120)}`), (error) => replace(button, visible(error.message, 200))) } }, "keep this fork on disk");
+  return button;
 }
 
 const MARKED = "marked; open another trace and press compare there";

@@ -14,6 +14,7 @@ export class Model {
     this.n = events.id.length;
     this.ids = events.id;
     this.tools = events.tool;
+    this.chosen = events.chosen; // in words, of a decision among options
     this.t = Float64Array.from(events.t);
     this.duration = Float64Array.from(events.duration, (value) => (value === null ? NaN : value));
     this.tokens = Float64Array.from(events.tokens, (value) => (value === null ? NaN : value));
@@ -98,6 +99,7 @@ export class Model {
   title(i) {
     const type = this.typeOf(i);
     const decision = this.decisionOf(i);
+    if (type === "orchestrator_decision" && this.chosen[i] !== null) return `${decision === "none" ? "" : `${decision}: `}${this.chosen[i]}`;
     const verb = type === "orchestrator_decision" && decision !== "none" ? decision : type.replaceAll("_", " ");
     const object = this.tools[i] ?? (this.to[i] >= 0 ? `→ ${this.agents.name[this.to[i]]}` : "");
     return object ? `${verb} ${object}` : verb;
@@ -112,7 +114,7 @@ export class Model {
   find(words) {
     const wanted = words.toLowerCase().split(/\s+/).filter(Boolean);
     const found = [];
-    for (let i = 0; i < this.n && found.length < 500; i++) {
+    for (let i = 0; i < this.n; i++) {
       const text = `${this.ids[i]} ${this.agentOf(i)} ${this.title(i)} ${this.statusOf(i)}`.toLowerCase();
       if (wanted.every((word) => text.includes(word))) found.push(i);
     }

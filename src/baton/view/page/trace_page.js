@@ -15,7 +15,7 @@ import { SummaryView } from "./summary.js";
 import { taintOf, taintPanel } from "./taint.js";
 import { SpawnTree } from "./tree.js";
 import { heading } from "./heading.js";
-import { visible } from "./text.js";
+import { count, visible } from "./text.js";
 
 const VIEWS = {
   lanes: ["Lanes", Lanes],
@@ -150,7 +150,8 @@ export class TracePage {
     ] : [];
     const critical = scene.model.critical ? toggle("critical path", scene.showCritical, (showCritical) => scene.set({ showCritical }), "The chain that no amount of parallelism shortens (c)") : null;
     const tainted = toggle("taint", scene.taint !== null, (on) => this.setTaint(on), "What strangers’ words may have touched (t)");
-    replace(this.bar, colour, this.name === "summary" ? [] : [simple, critical, tainted], search);
+    this.hits = h("span", { class: "muted small", role: "status" });
+    replace(this.bar, colour, this.name === "summary" ? [] : [simple, critical, tainted], search, this.hits);
     legend(this.legend, scene, this.name);
   }
 
@@ -167,6 +168,7 @@ export class TracePage {
   find(words) {
     const found = words.trim() ? this.scene.model.find(words) : null;
     this.scene.set({ found: found && new Set(found) });
+    this.hits.textContent = found ? count(found.length, "event") : "";
     if (found?.length) this.view.show?.(found[0]);
   }
 

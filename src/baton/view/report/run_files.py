@@ -29,6 +29,8 @@ def json_object(path: Path) -> dict[str, Any]:
         raise FormatError(f"{path} cannot be read: {error.strerror}.") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise FormatError(f"{path} is not JSON: {error}.") from None
+    except RecursionError:
+        raise FormatError(f"{path} is nested too deep to be what a training run writes there.") from None
     if not isinstance(found, dict):
         raise FormatError(f"{path} holds no JSON object; expected what a training run writes there.")
     return found
@@ -49,7 +51,7 @@ def json_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
             continue
         try:
             one = msgspec.json.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             one = None
         if isinstance(one, dict):
             found.append(one)

@@ -6,6 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
+from secrets import token_urlsafe
 from typing import Any
 
 import msgspec
@@ -17,7 +18,8 @@ from baton.trace.trace import Trace
 from baton.view.report.run_files import run_of
 from baton.view.web.attached import Attached, Change
 from baton.view.web.detail import Details, content
-from baton.view.web.diff import compare
+from baton.view.web.diff import changed_words, compare
+from baton.view.web.fork_desk import ForkDesk, save_fork
 from baton.view.web.picture import picture
 from baton.view.web.places import modified
 from baton.view.web.run_answers import run_answer
@@ -25,11 +27,16 @@ from baton.view.web.taint_overlay import overlay
 from baton.view.web.traces import Library
 
 _KEPT_DETAILS = 4
+_MOST_COMPARED = 20_000
 Query = Mapping[str, str]
 
 
 class Answers:
-    """Answers about the traces of a library. Everything is read-only but `fork`, which keeps to memory."""
+    """Answers about the traces of a library.
+
+    Everything is read-only but `fork`, which keeps to memory, and what a person has `act` do: it writes beside what was
+    given, never into it.
+    """
 
     def __init__(self, library: Library, attached: Attached) -> None:
         self._library = library
@@ -37,6 +44,7 @@ class Answers:
         self._details: OrderedDict[tuple[str, str, str], Details] = OrderedDict()
         self._pictures: dict[tuple[str, str, str], msgspec.Raw] = {}  # the last one
         self._lock = threading.Lock()
+        self._desk = ForkDesk()
         self._questions: dict[str, Callable[[Query], Any]] = {
             "setup": self._setup,
             "rows": self._rows,
@@ -49,6 +57,9 @@ class Answers:
             "taint": lambda query: overlay(self._of(query), self._attached.labels),
             "ledger": lambda query: regret(self._of(query), self._attached),
             "diff": self._diff,
+            "where": self._where,
+            "forking": lambda query: self._desk.told(_text(query, "job")),
+            "words": self._words,
         }
 
     def get(self, name: str, query: Query) -> Any:
@@ -62,10 +73,19 @@ class Answers:
         if self._attached.fork is None:
             raise UsageError("no runtime is attached. Type: baton view PATH --fork")
         key = _text(query, "place")
-        made = self._attached.fork(self._library.place(key).path, self._of(query), change)
+        path, trace = self._library.place(key).path, self._of(query)
+        with self._desk.turn(query.get("job") or token_urlsafe(8)) as watch:
+            made = self._attached.fork(path, trace, change, watch)
         self._library.add_fork(key, made.trace)
         fields = msgspec.structs.asdict(made)
         return {"id": made.trace.trace_id, **{name: fields[name] for name in fields if name != "trace"}}
+
+    def act(self, name: str, query: Query) -> dict[str, Any]:
+        """What else the page may have done: call a fork off, keep one on disk."""
+        if name == "cancel":
+            return self._desk.cancel(_text(query, "job"))
+        path = self._library.place(_text(query, "place")).path
+        return {"saved": str(save_fork(path, self._library.fork(_text(query, "place"), _text(query, "id"))))}
 
     def _setup(self, _query: Query) -> dict[str, Any]:
         places = [
@@ -116,6 +136,15 @@ class Answers:
             found["deltas"] += [{"what": what, "kind": kind, "values": pair} for what, kind, pair in rows]
         return found
 
+    def _where(self, query: Query) -> dict[str, Any]:
+        return {"places": self._library.places_with(_text(query, "id"))}
+
+    def _words(self, query: Query) -> dict[str, Any]:
+        """How what one event said became what another says."""
+        other, _ = self._library.trace(_text(query, "place2"), _text(query, "id2"))
+        texts = [_said(trace, _number(query, at)) for trace, at in ((self._of(query), "at"), (other, "at2"))]
+        return {"words": changed_words(*texts)}
+
     def _of(self, query: Query) -> Trace:
         return self._library.trace(_text(query, "place"), _text(query, "id"))[0]
 
@@ -142,6 +171,16 @@ def regret(trace: Trace, attached: Attached) -> dict[str, Any]:
     for loss in ledger["losses"]:
         loss["row"] = trace.position.get(loss["event"])
     return dict(ledger)
+
+
+def _said(trace: Trace, row: int) -> str:
+    if row >= len(trace.events):
+        raise UsageError(f"the trace has no event {row}.")
+    try:
+        text = trace.text(trace.events[row].content_ref)
+    except BatonError:  # a payload that cannot be read
+        text = None
+    return (text or "")[:_MOST_COMPARED]
 
 
 def _text(query: Query, name: str) -> str:

@@ -5,12 +5,14 @@ None means that nobody attached it: the page then says so and shows nothing in i
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct
 
+from baton.errors import BatonError
 from baton.measure.safety.taint import Labels
 from baton.trace.records import Floats
 from baton.trace.trace import Trace
@@ -52,6 +54,25 @@ class Change(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The new content; for `stop`, the answer."""
 
 
+class ForkCancelled(BatonError):
+    """A person called a fork off."""
+
+
+class ForkWatch:
+    """A fork that is being made, as the page watches it."""
+
+    def __init__(self) -> None:
+        self.began: float | None = None
+        """None: others are before it."""
+        self.events = 0
+        self.cancelled = threading.Event()
+
+    def check(self) -> None:
+        """Raise where it was called off."""
+        if self.cancelled.is_set():
+            raise ForkCancelled("the fork was called off; nothing was kept of it.")
+
+
 class ForkMade(Struct, frozen=True, kw_only=True):
     """A fork that was run, and what it took."""
 
@@ -63,6 +84,8 @@ class ForkMade(Struct, frozen=True, kw_only=True):
     """Of the tokens that ran, those that nobody counted."""
     tokens_reused: int
     invalidated: tuple[str, ...]
+    note: str = ""
+    """What a person should know of it: that the team played on where it was to stop, for one."""
 
 
 class Attached(Struct, frozen=True, kw_only=True):
@@ -72,7 +95,7 @@ class Attached(Struct, frozen=True, kw_only=True):
     """Raises `BatonError` for a trace that is of no game."""
     advantages: Callable[[Trace, str, str], dict[str, Floats]] | None = None
     """(trace, unit, estimator) -> call -> advantage of each completion token."""
-    fork: Callable[[Path, Trace, Change], ForkMade] | None = None
-    """(where the trace is, trace, change)"""
+    fork: Callable[[Path, Trace, Change, ForkWatch], ForkMade] | None = None
+    """(where the trace is, trace, change, who watches)"""
     labels: Labels = Labels()
     """What tools are labelled as, for following taint."""

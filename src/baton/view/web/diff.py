@@ -1,7 +1,8 @@
 """Two traces side by side: which events are the same, which changed, which are new or gone, and the deltas.
 
-Agents are matched by name. Events of the same agent are matched by id where both traces name them alike (a fork
-keeps its ids), else in order by what they did; where type and decision both differ, one is gone and one is new.
+Agents are matched by name, their events in order: first those that did and said the same, then, between these, those
+that did the same. Ids say nothing: they count, so one event more would shift all after it. Where type and decision both
+differ, one is gone and one is new.
 Matched events are the same when type, target, tool, decision, status and content agree; times, costs and
 sequence numbers may differ.
 Invariant: every event of either trace is in exactly one row.
@@ -9,6 +10,8 @@ Invariant: every event of either trace is in exactly one row.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from difflib import SequenceMatcher
 from typing import Any
 
@@ -22,6 +25,8 @@ from baton.view.web.picture import lane_order
 _FIGURES = (
     "agents", "events", "messages", "tool_calls", "calls", "tokens", "seconds", "work_s", "parallelism",
 )  # fmt: skip
+_MOST_PAIRS = 4_000_000
+"""Pairs of words that are compared; longer texts are shown one after the other."""
 
 
 def compare(before: Trace, after: Trace) -> dict[str, Any]:
@@ -66,11 +71,15 @@ def _by_agent(trace: Trace) -> dict[str, list[int]]:
 def _matched(
     before: Trace, after: Trace, left: list[int], right: list[int]
 ) -> list[tuple[int | None, int | None]]:
-    names = {before.events[a].id: a for a in left}
-    if names.keys() & {after.events[b].id for b in right} and before.header.system == after.header.system:
-        pairs = [(names.pop(after.events[b].id, None), b) for b in right]
-        return [*pairs, *((a, None) for a in names.values())]
-    return _in_order(before, after, left, right)
+    """First what says and does the same in both, in order; between those, what does the same and says another thing."""
+    pairs: list[tuple[int | None, int | None]] = []
+    whole = [[_whole(trace.events[i]) for i in rows] for trace, rows in ((before, left), (after, right))]
+    for tag, i, j, k, m in _opcodes(*whole):
+        if tag == "equal":
+            pairs += zip(left[i:j], right[k:m], strict=True)
+        else:
+            pairs += _in_order(before, after, left[i:j], right[k:m])
+    return pairs
 
 
 def _in_order(
@@ -79,12 +88,39 @@ def _in_order(
     acts_left = [_act(before.events[a]) for a in left]
     acts_right = [_act(after.events[b]) for b in right]
     pairs: list[tuple[int | None, int | None]] = []
-    for tag, i, j, k, m in SequenceMatcher(None, acts_left, acts_right, autojunk=False).get_opcodes():
+    for tag, i, j, k, m in _opcodes(acts_left, acts_right):
         both = min(j - i, m - k) if tag in ("equal", "replace") else 0
         pairs += [(left[i + n], right[k + n]) for n in range(both)]
         pairs += [(a, None) for a in left[i + both : j]]
         pairs += [(None, b) for b in right[k + both : m]]
     return pairs
+
+
+def _opcodes(left: Sequence[Any], right: Sequence[Any]) -> list[tuple[str, int, int, int, int]]:
+    return SequenceMatcher(None, left, right, autojunk=False).get_opcodes()
+
+
+def changed_words(before: str, after: str) -> list[tuple[str, str]]:
+    """A text as it became another: pieces that are the same, gone or new, in order."""
+    left, right = _words(before), _words(after)
+    if len(left) * len(right) > _MOST_PAIRS:
+        return [("gone", before), ("new", after)]
+    found: list[tuple[str, str]] = []
+    for tag, i, j, k, m in _opcodes(left, right):
+        gone, new = "".join(left[i:j]), "".join(right[k:m])
+        if tag == "equal":
+            found.append(("same", gone))
+            continue
+        found += [(word, text) for word, text in (("gone", gone), ("new", new)) if text]
+    return found
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+|\s+|[^\w\s]", text)
+
+
+def _whole(event: Event) -> tuple[str | None, ...]:
+    return *_act(event), event.status, event.content_ref
 
 
 def _act(event: Event) -> tuple[str | None, ...]:

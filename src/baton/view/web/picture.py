@@ -16,6 +16,7 @@ from baton.measure.metrics.scale import scale
 from baton.trace.graph.arrays import Graph
 from baton.trace.graph.timing import critical_path
 from baton.trace.outcome import final_event
+from baton.trace.records import Event
 from baton.trace.trace import Trace, meta_table
 from baton.trace.vocabulary import DECISIONS, EDGE_TYPES, EVENT_TYPES, STATUSES
 from baton.view.lanes import Lane, Lanes
@@ -23,6 +24,7 @@ from baton.view.web.worth import channels
 
 # Bits of `flags`.
 INFERRED, UNTRUSTED, HAS_CONTENT, HAS_OPTIONS = 1, 2, 4, 8
+_MOST_CHOSEN = 60
 _FIGURES = (
     "agents", "calls", "messages", "tool_calls", "tokens", "estimated_tokens", "seconds", "work_s", "span_s",
     "parallelism", "max_depth", "max_concurrency",
@@ -135,6 +137,7 @@ def _events(
         "lane": [lane_of[id(event)] for event in events],
         "to": [-1 if event.to is None else number.get(event.to, -1) for event in events],
         "tool": [event.tool for event in events],
+        "chosen": [_chosen(event) for event in events],
         "tokens": [event.tokens for event in events],
         "propensity": [event.propensity for event in events],
         "call": [-1 if event.call is None else calls.get(event.call, -1) for event in events],
@@ -146,6 +149,15 @@ def _events(
             for event in events
         ],
     }
+
+
+def _chosen(event: Event) -> str | None:
+    """What a decision chose among its options, in a few words; None: there were none, or it is not told."""
+    if event.type != "orchestrator_decision" or event.options is None or event.choice is None:
+        return None
+    if not 0 <= event.choice < len(event.options):  # of a trace that is not valid
+        return None
+    return event.options[event.choice][:_MOST_CHOSEN]
 
 
 def _edges(trace: Trace, notes: list[str]) -> dict[str, list[int]]:

@@ -1,11 +1,12 @@
 """The page on loopback: static files that ship with the package, and answers as JSON.
 
 Read-only unless a fork is attached. Safety, all of it tested:
+- whoever has not the key that `baton view` prints gets no answer: others may work on the same machine;
 - bound to a loopback address, and only requests whose Host is one are answered, so that no name on the web can
   be pointed here (DNS rebinding);
 - a content policy that lets the page run its own files and nothing else, and lets nothing be inserted as markup
   (Trusted Types);
-- the one POST needs a token that only the page itself can read, and the page's own origin.
+- what changes anything is a POST, and needs a token that only the page itself can read, and the page's own origin.
 """
 
 from __future__ import annotations
@@ -54,17 +55,23 @@ _FILES: dict[str, tuple[Callable[[], str], str]] = {
     "icon.svg": ((PAGE / "icon.svg").read_text, "image/svg+xml"),
 }
 """Everything that is ever served, by name: no name becomes a path."""
+_NO_KEY = (
+    "this viewer answers only who has its key. Open the whole address that `baton view` printed, with ?key=."
+)
 _encoder = msgspec.json.Encoder(enc_hook=str)
 
 
-def make_app(library: Library, attached: Attached) -> Starlette:
-    """The web application that serves the page and answers it from this library."""
+def make_app(library: Library, attached: Attached, *, key: str | None = None) -> Starlette:
+    """The web application that serves the page and answers it from this library.
+
+    `key`: only who knows it is answered; a browser shows it once, in the address that was printed, and gets a cookie.
+    """
     try:
         from starlette.applications import Starlette
         from starlette.concurrency import run_in_threadpool
         from starlette.middleware import Middleware
         from starlette.middleware.base import BaseHTTPMiddleware
-        from starlette.responses import Response
+        from starlette.responses import RedirectResponse, Response
         from starlette.routing import Route
     except ImportError:
         raise MissingExtraError("the web viewer", "view") from None
@@ -83,6 +90,12 @@ def make_app(library: Library, attached: Attached) -> Starlette:
             and request.headers.get("sec-fetch-site", "same-origin") not in _OWN
         ):
             response = reply({"error": "this viewer answers its own page only."}, 403)
+        elif key is not None and request.url.path == "/" and _same(request.query_params.get("key", ""), key):
+            response = RedirectResponse("/", 303)  # without the key: an address is shown, kept and copied
+            name = _cookie(request)
+            response.set_cookie(name, key, httponly=True, samesite="strict")
+        elif key is not None and not _same(request.cookies.get(_cookie(request), ""), key):
+            response = reply({"error": _NO_KEY}, 403)
         else:
             response = await call_next(request)
         response.headers.update(_HEADERS)
@@ -95,20 +108,21 @@ def make_app(library: Library, attached: Attached) -> Starlette:
             found["token"] = token
         return reply(found, status)
 
-    async def fork(request: Request) -> Response:
+    async def change(request: Request) -> Response:
         origin = request.headers.get("origin", "")
         given = request.headers.get("x-baton-token", "")
-        same = origin == f"http://{request.headers.get('host', '')}"
-        if not same or not secrets.compare_digest(given.encode(), token.encode()):
+        if origin != f"http://{request.headers.get('host', '')}" or not _same(given, token):
             return reply({"error": "only the viewer's own page may change anything."}, 403)
         body = bytearray()
         async for chunk in request.stream():
             body += chunk
             if len(body) > _MOST_POSTED_BYTES:
                 return reply({"error": f"a change has at most {_MOST_POSTED_BYTES:,} bytes."}, 413)
-        found, status = await run_in_threadpool(
-            _answered, _forked, answers, request.query_params, bytes(body)
-        )
+        query, name = request.query_params, request.url.path.rpartition("/")[2]
+        if name == "fork":
+            found, status = await run_in_threadpool(_answered, _forked, answers, query, bytes(body))
+        else:
+            found, status = await run_in_threadpool(_answered, answers.act, name, query)
         return reply(found, status)
 
     async def page(request: Request) -> Response:
@@ -122,11 +136,20 @@ def make_app(library: Library, attached: Attached) -> Starlette:
         routes=[
             Route("/", page),
             Route("/page/{name:path}", page),
-            Route("/api/fork", fork, methods=["POST"]),
+            *(Route(f"/api/{name}", change, methods=["POST"]) for name in ("fork", "cancel", "save")),
             Route("/api/{name}", ask),
         ],
         middleware=[Middleware(BaseHTTPMiddleware, dispatch=guard)],
     )
+
+
+def _cookie(request: Request) -> str:
+    """Browsers keep one set of cookies for all ports of a host: each viewer has a name of its own there."""
+    return f"baton-{request.url.port or 80}"
+
+
+def _same(given: str, key: str) -> bool:
+    return secrets.compare_digest(given.encode(), key.encode())
 
 
 def _answered(function: Callable[..., Any], *given: Any) -> tuple[Any, int]:

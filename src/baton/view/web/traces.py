@@ -86,6 +86,18 @@ class Library:
         made = [_row(trace) for (at, _), trace in self._forks.items() if at == key]
         return [*rows, *made], complete, problem
 
+    def places_with(self, trace_id: str) -> list[str]:
+        """Places that hold a trace of this name, as far as they can be read."""
+        found = []
+        for place in self.places():
+            try:
+                rows, _, _ = self.rows(place.key)
+            except BatonError:
+                continue
+            if any(row.id == trace_id for row in rows):
+                found.append(place.key)
+        return found
+
     def stamp(self, key: str, trace_id: str) -> str:
         """Changes whenever the trace may have changed."""
         if (key, trace_id) in self._forks:
@@ -114,6 +126,12 @@ class Library:
             while len(self._kept) > _KEPT_TRACES:
                 self._kept.popitem(last=False)
         return trace, stamp
+
+    def fork(self, key: str, trace_id: str) -> Trace:
+        """A fork that was made here."""
+        if (key, trace_id) not in self._forks:
+            raise UsageError(f"no fork {trace_id!r} of {key!r} was made since the viewer began.")
+        return self._forks[key, trace_id]
 
     def add_fork(self, key: str, trace: Trace) -> None:
         """Keep a fork beside the traces of a place, until the viewer ends."""
