@@ -22,7 +22,8 @@ from baton.games.on_team import steps_of
 from baton.games.solve import Solution, solve
 from baton.registry import TRUST
 from baton.team.action import Stop
-from baton.team.forks import Fork, fork
+from baton.team.forking import Fork
+from baton.team.forks import fork
 from baton.team.intervene import Drop, Force, Intervention, Replace
 from baton.trace.formats.recognition import detect
 from baton.trace.outcome import final_event

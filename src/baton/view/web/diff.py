@@ -76,7 +76,7 @@ def _matched(
     whole = [[_whole(trace.events[i]) for i in rows] for trace, rows in ((before, left), (after, right))]
     for tag, i, j, k, m in _opcodes(*whole):
         if tag == "equal":
-            pairs += zip(left[i:j], right[k:m], strict=True)
+            pairs += list(zip(left[i:j], right[k:m], strict=True))
         else:
             pairs += _in_order(before, after, left[i:j], right[k:m])
     return pairs
@@ -97,7 +97,7 @@ def _in_order(
 
 
 def _opcodes(left: Sequence[Any], right: Sequence[Any]) -> list[tuple[str, int, int, int, int]]:
-    return SequenceMatcher(None, left, right, autojunk=False).get_opcodes()
+    return list(SequenceMatcher(None, left, right, autojunk=False).get_opcodes())
 
 
 def changed_words(before: str, after: str) -> list[tuple[str, str]]:
