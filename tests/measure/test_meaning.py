@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 from message_pairs import OTHER, SAME
 from planted import Scene, reading
 
+import baton.measure.meaning as meaning_module
 from baton.errors import UsageError
 from baton.measure.meaning import ALIKE_FROM, Meaning
 from baton.measure.measured import MeasuredTrace
@@ -107,3 +110,60 @@ def test_an_embedding_of_ones_own() -> None:
     assert meaning.distinct(["apple 1", "banana", "ant 2", "b"]) == [0, 1, 0, 1]
     with pytest.raises(UsageError, match="expected a vector for each"):
         Meaning(embed=lambda texts: [[1.0]]).same("a", "b")
+
+
+ODD_WORDS = [
+    "report",
+    "reports",
+    "reported",
+    "numbering",
+    "ünïcode",
+    "of",
+    "the",
+    "xylo",
+    "seventy",
+    "bank",
+    "banks",
+    "a",
+]
+LIKE = st.lists(st.sampled_from(ODD_WORDS), max_size=7).map(" ".join)
+
+
+def one_by_one(texts: Sequence[str], enough: float) -> list[int]:
+    """Every text against the first of every meaning, in order; all of them tell the same numbers and denials."""
+    firsts: list[str] = []
+    found: list[int] = []
+    known: dict[str, int] = {}
+    for text in texts:
+        if plain(text) not in known:
+            near = (k for k, other in enumerate(firsts) if Meaning().similarity(other, text) >= enough)
+            known[plain(text)] = next(near, len(firsts))
+            if known[plain(text)] == len(firsts):
+                firsts.append(text)
+        found.append(known[plain(text)])
+    return found
+
+
+@given(st.lists(LIKE, max_size=25), st.sampled_from([0.0, 0.2, 0.5, 0.75, 0.97, 1.0]))
+def test_meanings_are_those_of_comparing_every_pair(texts: list[str], enough: float) -> None:
+    assert Meaning(alike_from=enough).distinct(texts) == one_by_one(texts, enough)
+
+
+def test_few_pairs_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts that have little in common are not all compared: four times as many pairs for twice as many texts."""
+    compared = {}
+    real = meaning_module._cosine
+    for size in (200, 400):
+        count = [0]
+
+        def counting(one: Any, two: Any, count: list[int] = count) -> float:
+            count[0] += 1
+            return real(one, two)
+
+        monkeypatch.setattr(meaning_module, "_cosine", counting)
+        draw = Random(size)
+        words = ["".join(draw.choices("abcdefghijklmnoprstuvw", k=6)) for _ in range(3000)]
+        texts = [" ".join(draw.choices(words, k=6)) for _ in range(size)]
+        assert len(set(Meaning().distinct(texts))) == size
+        compared[size] = count[0]
+    assert compared[400] < 20 * 400  # of 79,800 pairs

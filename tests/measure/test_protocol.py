@@ -7,12 +7,15 @@ import math
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from planted import Scene, reading, team_of
 
 from baton.cli import main
 from baton.measure.measured import MeasuredTrace
 from baton.measure.metrics.delegation import delegated, tokens_by_role, tokens_per_delegation
 from baton.measure.metrics.protocol import (
+    _Returned,
     coordination_tokens,
     protocol_seconds,
     protocol_tokens,
@@ -126,3 +129,18 @@ def test_a_second_delegation_starts_a_new_count() -> None:
     assert tokens_per_delegation(one).value == pytest.approx(14)
     assert {role: f.value for role, f in tokens_by_role([one]).items()} == {"worker": 17.5, "critic": 7}
     assert tokens_per_delegation(reading(lambda stage: stage.team.agent("a").stop("x"))).value is None
+
+
+NAMES = st.sampled_from(["w", "worker1", "worker12", "worker", "", "ü"])
+SAID = st.sampled_from(["", "42", "2", "two\nlines", "said: 42"])
+
+
+@given(st.lists(st.tuples(NAMES, SAID), max_size=8), NAMES, st.sampled_from(["", " returned: ", "x"]), SAID)
+def test_what_tells_a_result_is_found_as_by_comparing_all(
+    returned: list[tuple[str, str]], who: str, between: str, what: str
+) -> None:
+    heard = _Returned()
+    for each in returned:
+        heard.add(*each)
+    text = who + between + what
+    assert heard.is_told_by(text) == any(text.startswith(w) and text.endswith(t) for w, t in returned)

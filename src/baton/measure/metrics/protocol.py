@@ -47,25 +47,59 @@ class _Entry(Struct, frozen=True):
 _ENTRIES = msgspec.json.Decoder(list[_Entry])
 
 
+class _Returned:
+    """What was returned to one agent, found again in the texts that tell it.
+
+    Such a text begins with who returned and ends with what. Names and results are looked up by the lengths that there
+    are, so that a lead that hears a thousand workers does not compare each text with all of them.
+    """
+
+    def __init__(self) -> None:
+        self._by: dict[str, set[str]] = {}
+        self._names: set[int] = set()
+        self._results: dict[str, set[int]] = {}
+
+    def add(self, who: str, what: str) -> None:
+        self._by.setdefault(who, set()).add(what)
+        self._names.add(len(who))
+        self._results.setdefault(who, set()).add(len(what))
+
+    def is_told_by(self, text: str) -> bool:
+        for length in self._names:
+            who = text[:length]
+            if who in self._by and any(
+                size <= len(text) and text[len(text) - size :] in self._by[who] for size in self._results[who]
+            ):
+                return True
+        return False
+
+
 class Turns:
     """The turns of one trace, and what each read and wrote for the team."""
 
     def __init__(self, reading: MeasuredTrace) -> None:
         self.reading = reading
         self._read: dict[str, tuple[int, dict[Use, int]] | None] = {}
+        self._whole: dict[str, tuple[int, dict[Use, int]] | None] = {}
+        self._written: dict[str, Shares | None] = {}
         self.events: dict[str, list[Event]] = {}
         for event in reading.events:
             if event.call is not None:
                 self.events.setdefault(event.call, []).append(event)
-        self.returned: dict[str, list[tuple[str, str]]] = {}
-        """Agent -> (who returned, what) of all that was returned to it."""
+        self.returned: dict[str, _Returned] = {}
+        """Agent -> all that was returned to it."""
         for event in reading.events:
             text = reading.trace.text(event.content_ref) if event.type == "return" else None
             if text is not None and event.to is not None:
-                self.returned.setdefault(event.to, []).append((event.agent, text))
+                self.returned.setdefault(event.to, _Returned()).add(event.agent, text)
 
     def written(self, call: Call) -> Shares | None:
         """The shares of a completion that said acts of each use; None: the trace does not say which tokens did."""
+        if call.id not in self._written:  # asked for once with each of its acts
+            self._written[call.id] = self._count_written(call)
+        return self._written[call.id]
+
+    def _count_written(self, call: Call) -> Shares | None:
         num = len(call.completion_ids) if call.completion_ids is not None else call.completion_tokens
         if not num or any(event.span is None for event in self.events.get(call.id, ())):
             return None
@@ -78,23 +112,35 @@ class Turns:
 
     def read(self, call: Call, *, whole: bool) -> Shares | None:
         """The shares of what was read in a prompt, the whole or what is new in it; None: its text is not there."""
-        read = [call]
-        while whole and read[-1].parent is not None:
-            above = self.reading.trace.call_by_id.get(read[-1].parent)
-            if above is None or len(read) > len(self.reading.trace.calls):
-                return None
-            read.append(above)
-        letters = [self._letters(each) for each in read]
-        said = sum(len(self.reading.trace.text(each.completion_ref) or "") for each in read[1:])
-        total = said
-        found: dict[Use, int] = {}
-        for part in letters:
-            if part is None:
-                return None
-            total += part[0]
-            for use, size in part[1].items():
-                found[use] = found.get(use, 0) + size
+        letters = self._whole_letters(call) if whole else self._letters(call)
+        if letters is None:
+            return None
+        total, found = letters
         return {use: size / total for use, size in found.items()} if total else {}
+
+    def _whole_letters(self, call: Call) -> tuple[int, dict[Use, int]] | None:
+        """Letters of a whole prompt: what was new in it, and in all before it, and what was said there."""
+        path = [call]
+        while path[-1].id not in self._whole and path[-1].parent is not None:
+            above = self.reading.trace.call_by_id.get(path[-1].parent)
+            if above is None or len(path) > len(self.reading.trace.calls):
+                return None
+            path.append(above)
+        for each in reversed(path):  # the one above is known when it is asked for
+            if each.id not in self._whole:
+                self._whole[each.id] = self._with_above(each)
+        return self._whole[call.id]
+
+    def _with_above(self, call: Call) -> tuple[int, dict[Use, int]] | None:
+        new = self._letters(call)
+        if call.parent is None or new is None:
+            return new
+        before = self._whole[call.parent]
+        if before is None:
+            return None
+        said = len(self.reading.trace.text(self.reading.trace.call_by_id[call.parent].completion_ref) or "")
+        uses = {use: before[1].get(use, 0) + new[1].get(use, 0) for use in before[1] | new[1]}
+        return before[0] + said + new[0], uses
 
     def _letters(self, call: Call) -> tuple[int, dict[Use, int]] | None:
         """Letters that were new in a prompt, in all and by use."""
@@ -126,10 +172,8 @@ class Turns:
             return "tools"
         if entry.speaker != "user":
             return None
-        for who, what in self.returned.get(agent, ()):
-            if entry.text.startswith(who) and entry.text.endswith(what):
-                return "returns"
-        return "coordination"
+        heard = self.returned.get(agent)
+        return "returns" if heard is not None and heard.is_told_by(entry.text) else "coordination"
 
 
 def protocol(reading: MeasuredTrace) -> Shares:
