@@ -21,8 +21,6 @@ from baton.team.agent import Agent
 from baton.team.surface import Parsed, ParseError, ToolSpec
 from baton.trace.records import Sampling
 
-VOWELS = frozenset("aeiou")
-
 
 class Anything:
     """Whatever is said is handed on, word for word."""
@@ -46,8 +44,8 @@ class Anything:
 
 
 def events_of(workers: int, rounds: int) -> int:
-    """Events of one run: each worker is spawned, then told something and answers, round after round; the lead ends it."""
-    return workers * 2 * rounds + 3
+    """Events of one run: in every round each worker is told and answers; then all are despawned and the lead stops."""
+    return workers * 2 * rounds + rounds + 2
 
 
 def crowd(*, workers: int = 10, rounds: int = 3, max_tokens: int = 4) -> baton.Topology:
@@ -83,7 +81,7 @@ def crowd(*, workers: int = 10, rounds: int = 3, max_tokens: int = 4) -> baton.T
 
 
 class Murmur(baton.Task):
-    """Say something: what most said is worth its share of vowels, so that rewards differ and none is known."""
+    """Say something: what it is worth is computed from its letters, so that rewards differ."""
 
     name = "murmur"
 

@@ -302,10 +302,20 @@ def _warm(
     )
 
 
+_MOST_CALLS = 100_000
+"""Of scripted play that gives a vocabulary: five hundred for each of two hundred episodes."""
+
+
 def _scripted(recipe: Recipe, stage: Stage) -> list[Trace]:
     play = recipe.warm.play if recipe.warm else "eager"
     count = recipe.warm.episodes if recipe.warm else 200
     stage = stage.with_max_tokens(_ROOM)  # a script's tokens are characters, and what it says is never cut
     script = stage.script(play)
     episodes = [Episode(name=f"warm-{n}", instance=WARM_SEEDS + n, seed=WARM_SEEDS + n) for n in range(count)]
-    return asyncio.run(stage.play(dict.fromkeys(stage.roles, script), episodes))
+    engines = dict.fromkeys(stage.roles, script)
+    first = asyncio.run(stage.play(engines, episodes[:1]))
+    if (
+        recipe.warm is None
+    ):  # nothing is learned from it but words, and a wide team says them all in a few episodes
+        episodes = episodes[: max(2, _MOST_CALLS // max(1, len(first[0].calls)))]
+    return [*first, *asyncio.run(stage.play(engines, episodes[1:]))]
