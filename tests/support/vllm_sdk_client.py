@@ -17,7 +17,7 @@ COLOUR = {
 TOOLS = [
     {
         "type": "function",
-        "function": {"name": name, "description": "d", "parameters": {
+        "function": {"name": name, "description": "d", "strict": True, "parameters": {
             "type": "object", "properties": {"place": {"enum": ["Rome", "Århus", "Łódź"]}},
             "required": ["place"], "additionalProperties": False,
         }},
@@ -40,7 +40,7 @@ def main(url: str, session: str, model: str) -> None:
     ]
     told["tools"] = []
     for choice in ("required", {"type": "function", "function": {"name": "go-to"}}):
-        said = ask(model=model, messages=user, tools=TOOLS, tool_choice=choice, max_tokens=200).choices[0]
+        said = ask(model=model, messages=user, tools=TOOLS, tool_choice=choice, max_tokens=900).choices[0]
         calls = [(use.function.name, use.function.arguments) for use in said.message.tool_calls or ()]
         told["tools"].append([said.finish_reason, calls])
     some = ask(model=model, messages=user, logprobs=True, top_logprobs=4, max_tokens=12, temperature=0.8)

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 def _play(folder: Path, spec: str) -> tuple[dict[str, Any], Trace]:
     with Serving(folder / "served", make_backend(spec)) as serving:
         done = subprocess.run(
-            [PYTHON, str(PROGRAM), serving.url, "odd", "odd-llama"],
+            [PYTHON, str(PROGRAM), serving.address, "odd", "odd-llama"],
             capture_output=True, text=True, timeout=300,
         )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
@@ -34,7 +34,8 @@ def _play(folder: Path, spec: str) -> tuple[dict[str, Any], Trace]:
     return json.loads(done.stdout), trace
 
 
-def _check_answers(told: dict[str, Any]) -> None:
+def _check_answers(told: dict[str, Any], *, ordered: bool = True) -> None:
+    """`ordered`: alternatives stand by their chance; vLLM's own chat endpoint has the drawn one first."""
     for text in told["json"]:
         value = json.loads(text)
         assert value.keys() == {"colour", "sure"}
@@ -49,9 +50,9 @@ def _check_answers(told: dict[str, Any]) -> None:
     for logprob, tops in told["top_logprobs"]:
         assert len(tops) == 4
         chances = [each[1] for each in tops]
-        assert chances == sorted(chances, reverse=True)
+        assert not ordered or chances == sorted(chances, reverse=True)
         assert sum(map(math.exp, chances)) <= 1.0 + 1e-6
-        assert logprob <= chances[0] + 1e-6
+        assert logprob <= max(chances) + 1e-6
     assert len(told["n"]) == 3
     assert len(set(told["n"])) > 1
     assert told["streamed"] == told["free"]
@@ -81,5 +82,5 @@ def test_asked_in_ids_nothing_drifts(server: LocalServer, model: tuple[Any, Path
 
 def test_by_its_chat_endpoint_everything_is_answered_too(server: LocalServer, tmp_path: Path) -> None:
     told, trace = _play(tmp_path, f"vllm:odd-llama@{server.url}/v1")
-    _check_answers(told)
+    _check_answers(told, ordered=False)
     assert all(call.completion_ids is not None for call in trace.calls)
