@@ -16,6 +16,7 @@ from msgspec import Struct, field, structs
 from baton.compose.stage_from_recipe import make_stage
 from baton.compose.team_from_settings import refuse_given
 from baton.compose.trust import recipe_in
+from baton.credit import find
 from baton.errors import UsageError, nearest
 from baton.learn.conflict import check_conflict
 from baton.learn.critics.critic import learns, make_critic
@@ -149,6 +150,7 @@ def check_trainable(
         check_credit(now, stage)
         loss = own.loss or loss_of(now)
         check_window(now, loss, stage)
+        _check_engines(now, stage)
         if not restored:
             check_labels(now, loss.rule)
         same = next((each for each in phases if each.span.recipe.reward == now.reward), None)
@@ -169,6 +171,23 @@ def check_trainable(
     if not restored:
         check_asked(with_all_credits(recipe, found))
     return stage, tuple(phases)
+
+
+def _check_engines(recipe: Recipe, stage: Stage) -> None:
+    """Whether policies can be answered for by the engines that they name."""
+    named = [part.engine for part in recipe.policies.values() if part.engine is not None]
+    if any(each.startswith("vllm:") for each in named):
+        from baton.learn.scale.served import check_served
+
+        asking = [part.estimator for part in recipe.credit if "options" in find(part.estimator).needs]
+        named_options = recipe.program is None and stage.assignment(0).options is not None
+        check_served(recipe, options=named_options, asks_options=asking)
+    elif recipe.scale.updates != "pinned":
+        raise UsageError(
+            'scale.updates = "in-flight" is of weights that are pushed to a vLLM server, and no policy has one. '
+            "Leave it out, "
+            'or write engine = "vllm:local" for a policy.'
+        )
 
 
 def reward_of(part: RewardPart) -> RewardRecipe | None:

@@ -133,7 +133,10 @@ def chances_of(
 def option_chances(
     model: Any, tokenizer: Any, asked: Sequence[Asked], *, max_tokens: int = 65536
 ) -> dict[Asked, tuple[float, ...]]:
-    """The chances of each prompt's options, summing to one."""
+    """The chances of each prompt's options, summing to one. `model` may be who asks a server for them."""
+    if (elsewhere := getattr(model, "option_chances", None)) is not None:
+        found_there: dict[Asked, tuple[float, ...]] = elsewhere(tokenizer, asked)
+        return found_there
     said: dict[str, list[int]] = {}
     rows: list[Row] = []
     for _, prompt, options, temperature in asked:

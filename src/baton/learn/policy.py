@@ -1,7 +1,8 @@
 """A policy: weights, who answers with them, and how they are trained.
 
 `full` trains every weight, `lora` an adapter of its own over a base that policies share in memory, `frozen`
-nothing; a frozen policy may be any engine, remote ones too. The sampler and the trainer use one model by turns.
+nothing; a frozen policy may be any engine, remote ones too. The sampler and the trainer use one model by turns, unless
+a vLLM server answers with the weights that are trained here (`engine`, see `baton.learn.scale.served`).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import asyncio
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from msgspec import structs
@@ -26,6 +27,9 @@ from baton.learn.recipe import PolicyPart, Recipe
 from baton.learn.update import Learner, Packed
 from baton.team.protocol import Engine, EngineError
 
+if TYPE_CHECKING:
+    from baton.learn.scale.served import Servers
+
 Load = Callable[[PolicyPart], tuple[Any, Any]]
 """Model and tokenizer a policy starts with."""
 MakeLearner = Callable[[Loss, Packed, Any], Learner]
@@ -39,6 +43,8 @@ class Pinned(NamedTuple):
 
     version: str
     weights: Mapping[str, torch.Tensor]
+    expected: Any = None
+    """Of a policy that a server answers for: what it has to give the probe once it has these."""
 
 
 class Policy:
@@ -68,6 +74,8 @@ class Policy:
         self.version = 0
         self.warm: dict[str, Any] | None = None
         """What the adapter's supervised start was and took; None: there was none."""
+        self.chances: Callable[[], Any] | None = None
+        """Who knows the chances of options under the weights that answer, where what answers is elsewhere."""
         self.learning: MakeLearner | None = None
         """Makes who moves the weights, where that is not this process alone."""
         self.optimizer = (
@@ -97,17 +105,22 @@ class Policy:
     @contextmanager
     def computing(self, version: int | None = None) -> Iterator[None]:
         """The body goes forward and backward through the weights; they answer under `version` afterwards."""
-        engine = self.engine
-        assert isinstance(engine, TorchEngine)
         after = self.version if version is None else version
-        hold = turn(self.model.device) if self.apart else engine.updating(str(after))
+        if self.apart:
+            hold = turn(self.model.device)
+        else:
+            assert isinstance(self.engine, TorchEngine)
+            hold = self.engine.updating(str(after))
         with hold, lora.use(self.model, self.name) if self.part.train == "lora" else nullcontext():
             yield
 
     @property
     def sampler(self) -> Any:
-        """The model that answers, with its adapter where there is one; None where it is elsewhere."""
-        return None if self.model is None else self.engine.model  # type: ignore[attr-defined]  # a TorchEngine
+        """The model that answers, with its adapter where there is one, or who knows its chances of options; None where
+        it is elsewhere and nobody does."""
+        if isinstance(self.engine, TorchEngine):
+            return self.engine.model
+        return None if self.chances is None else self.chances()
 
     @property
     def current(self) -> Any:
@@ -119,24 +132,35 @@ class Policy:
     def publish(self, pinned: Pinned | None = None) -> None:
         """A sampler with a copy of its own gets the weights as they are, or as they were when they were `pinned`. Waits
         for calls in flight."""
-        engine = self.engine
+        engine: Any = self.engine
         version = str(self.version) if pinned is None else pinned.version
-        if self.apart and isinstance(engine, TorchEngine) and engine.version != version:
-            lora_only = self.part.train == "lora"
-            now = pinned is None and (self.state_dict() if lora_only else self.model.state_dict())
-            engine.publish(version, now or (pinned and pinned.weights))
+        if not self.apart or engine.version == version:
+            return
+        if not isinstance(engine, TorchEngine):
+            engine.publish(*(pinned or self.pinned()))
+            return
+        lora_only = self.part.train == "lora"
+        now = pinned is None and (self.state_dict() if lora_only else self.model.state_dict())
+        engine.publish(version, now or (pinned and pinned.weights))
 
     def pinned(self) -> Pinned:
         """The weights of now under their version, which further training leaves alone."""
-        return Pinned(str(self.version), self.state_dict())
+        if isinstance(self.engine, TorchEngine):
+            return Pinned(str(self.version), self.state_dict())
+        from baton.learn.scale.served import pushed_weights
+
+        engine: Any = self.engine
+        return Pinned(str(self.version), pushed_weights(self.model, self.state_dict()), engine.expect())
+
+    def close(self) -> None:
+        """Let go of what the policy holds past this process."""
+        if self.apart and not isinstance(self.engine, TorchEngine):
+            self.engine.close()  # type: ignore[attr-defined]  # an engine of ours on a server
 
     def set_rate(self, rate: float) -> None:
         """Learn at this rate from now on: an optimiser that was restored has the one of before."""
         for group in self.optimizer.param_groups if self.optimizer is not None else ():
             group["lr"] = rate
-
-    def close(self) -> None:
-        """Let go of what the policy holds past this process."""
 
     def forget(self) -> None:
         """What was computed of prompts is not used any more: that it was changes the last digits of what follows."""
@@ -154,15 +178,17 @@ class Policy:
 
     def load_state_dict(self, state: Mapping[str, torch.Tensor], version: int) -> None:
         """Weights as `state_dict` gave them, at this version."""
-        engine = self.engine
-        assert isinstance(engine, TorchEngine)
-        with engine.updating(str(version)):
+        engine: Any = self.engine
+        here = isinstance(engine, TorchEngine)
+        with engine.updating(str(version)) if here else nullcontext():
             if self.part.train == "lora":
                 lora.load_adapter_state_dict(self.model, self.name, state)
             else:
                 self.model.load_state_dict(dict(state))
-            if self.apart:
+            if self.apart and here:
                 engine.model.load_state_dict(dict(state))
+        if not here:
+            engine.outdated()  # pushed when it is next published
         if isinstance(self.optimizer, MasterAdamW):
             self.optimizer.refresh()
         self.version = version
@@ -215,10 +241,11 @@ def make_policies(
             'every policy is frozen, so nothing can learn. Set train = "full" or "lora" for one.'
         )
     elsewhere = {name: _elsewhere(name, part) for name, part in recipe.policies.items() if _is_spec(part)}
+    servers = _servers(recipe)
     bases: dict[PolicyPart, _Base] = {}
     at_service = [name for name, part in recipe.policies.items() if (part.engine or "").startswith("tinker:")]
     alike = {
-        name: _base(part)
+        name: base_of(part)
         for name, part in recipe.policies.items()
         if part.train == "lora" and name not in at_service
     }
@@ -227,7 +254,9 @@ def make_policies(
         model, tokenizer = load(part)
         # A copy with adapters of its own over the same weights: those never change.
         copies = [model]
-        if _plays_ahead(recipe):
+        if part.engine is not None and servers is not None:
+            servers.prepare(part, part, names, model, tokenizer)
+        elif _plays_ahead(recipe):
             copies.append(copy.deepcopy(model, {id(each): each for each in model.parameters()}))
         for each in copies:
             lora.attach(each, names, part.rank, 2 * part.rank, seed=recipe.train.seed)
@@ -240,6 +269,8 @@ def make_policies(
             made[name] = open_policy(recipe, name, mapped[name])
         elif name in elsewhere:
             made[name] = Policy(name, part, mapped[name], elsewhere[name])
+        elif part.engine is not None and servers is not None:
+            made[name] = servers.policy(name, part, mapped[name], load, bases.get(base_of(part)))
         else:
             made[name] = _make(recipe, name, part, mapped[name], load, bases, plays=plays)
     for name, policy in made.items():
@@ -259,7 +290,7 @@ class _Base(NamedTuple):
     sampler: Any
 
 
-def _base(part: PolicyPart) -> PolicyPart:
+def base_of(part: PolicyPart) -> PolicyPart:
     """What policies must have in common to share a base."""
     return structs.replace(part, roles=(), learning_rate=None)
 
@@ -299,6 +330,15 @@ def _elsewhere(name: str, part: PolicyPart) -> Engine:
     return engine
 
 
+def _servers(recipe: Recipe) -> Servers | None:
+    """The vLLM servers that answer for policies, where there are such."""
+    if not any((part.engine or "").startswith("vllm:") for part in recipe.policies.values()):
+        return None
+    from baton.learn.scale.served import Servers
+
+    return Servers(recipe)
+
+
 def _plays_ahead(recipe: Recipe) -> bool:
     """Whether this process plays with other weights than it trains at the time."""
     return bool(recipe.lag) and not recipe.scale.rollout_workers
@@ -316,7 +356,7 @@ def _make(
 ) -> Policy:
     overlap = _plays_ahead(recipe) and part.train != "frozen"
     if part.train == "lora":
-        model, tokenizer, sampler = bases[_base(part)]
+        model, tokenizer, sampler = bases[base_of(part)]
         engine = TorchEngine(lora.Adapted(sampler, name), tokenizer, name=name)
     else:
         model, tokenizer = load(part)

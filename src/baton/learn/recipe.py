@@ -252,6 +252,9 @@ class ScalePart(_Part, frozen=True, kw_only=True):
     lag: Whole = 0
     """Step n is played by the weights after max(0, n - 1 - lag) steps, while earlier ones are trained; 0: strictly
     on-policy."""
+    updates: Literal["pinned", "in-flight"] = "pinned"
+    """What becomes of calls under way when a vLLM server gets new weights: they are ended first by those they began
+    with, or go on with the new ones, which the trace tells token by token and which is not the same again."""
     batch: Whole = 0
     """Groups that are answered together; 0: all that one process plays of a step. Sums are rounded by what is in a
     batch, so with a number here the last digits do not hang on how many workers there are."""

@@ -118,6 +118,8 @@ class Rollouts:
         self.stage = stage
         self.policies = policies
         self.lag = recipe.lag
+        self._in_flight = recipe.scale.updates == "in-flight"
+        """Whether servers get new weights while they answer."""
         self._elsewhere = players
         self._pool: ThreadPoolExecutor | None = None
         self._ahead: dict[int, Future[list[RolloutGroup]]] = {}
@@ -135,6 +137,8 @@ class Rollouts:
         began = time.monotonic()
         try:
             if (ahead := self._ahead.pop(number, None)) is not None:
+                if self._in_flight:
+                    self.publish()
                 return ahead.result()
             self.publish(number - 1)
             return (self._elsewhere or self).play(number, number - 1)
@@ -153,7 +157,7 @@ class Rollouts:
         """Play a step in a thread of this process from now on, after those begun before, by the weights of now."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, "baton-rollouts")
-        if all(each.done() for each in self._ahead.values()):
+        if self._in_flight or all(each.done() for each in self._ahead.values()):
             self.publish()  # nobody plays, so samplers may have them at once
             return self._pool.submit(self.play, number, version)
         pinned = {name: policy.pinned() for name, policy in self.policies.items() if policy.apart}
@@ -178,7 +182,8 @@ class Rollouts:
     def publish(self, version: int | None = None) -> None:
         """Samplers with a copy of their own get the weights as they are; `version` names them to players elsewhere."""
         if self._elsewhere is None:
-            self.ahead()  # this process plays with the samplers that get them
+            if not self._in_flight:
+                self.ahead()  # this process plays with the samplers that get them
         elif version is not None:
             self._elsewhere.publish(version)
         for policy in self.policies.values():

@@ -231,7 +231,7 @@ class Trainer:
         return self.rollouts.engines()
 
     def close(self) -> None:
-        """Wait for rollouts that are being played."""
+        """Wait for rollouts that are being played, and let go of servers."""
         self.rollouts.close()
         for policy in self.policies.values():
             policy.close()

@@ -250,7 +250,7 @@ class _Unspawning:
     async def answer(self, requests: Sequence[Request]) -> list[Answer | EngineError]:
         asked = [self._asked(request) for request in requests]
         policy = self._policy
-        known = option_chances(policy.sampler, policy.tokenizer, list(dict.fromkeys(asked)))
+        known = option_chances(policy.current, policy.tokenizer, list(dict.fromkeys(asked)))
         return [
             self._drawn(request, each.options, known[each])
             for request, each in zip(requests, asked, strict=True)
