@@ -321,7 +321,6 @@ def pack(
     there = np.zeros(layout.num_tokens * len(levels), bool)  # as np.unique would, without sorting
     there[each] = True
     keys, of = np.flatnonzero(there), (np.cumsum(there) - 1)[each]
-    stale = [version is not None and row.version != version for row in rows]
     return PackedBatch(
         layout=layout,
         edge=(keys // len(levels)).astype(np.int32),
@@ -331,7 +330,7 @@ def pack(
         weight=np.concatenate([row.weights for row in rows]),
         sampler=np.concatenate([row.sampler for row in rows]),
         sequence=np.repeat(np.arange(len(rows)), sizes),
-        stale=np.repeat(stale, sizes),
+        stale=np.concatenate([row.stale(version) for row in rows]),
         whole=all(row.whole for row in rows),
     )
 

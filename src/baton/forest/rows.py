@@ -39,6 +39,8 @@ class Row(Struct, frozen=True, kw_only=True, eq=False):
     temperature: float = 1.0
     policy: str = ""
     version: str | None = None
+    versions: tuple[tuple[str, int], ...] = ()
+    """Where weights changed within the call: each version, and the first position in `ids` that it did not draw."""
     group: str = ""
     """Rollouts of one instance, as baselines compare them."""
     trace: str = ""
@@ -60,6 +62,14 @@ class Row(Struct, frozen=True, kw_only=True, eq=False):
                 f"row {self.call!r} trains positions {self.places[0]}..{self.places[-1]} of {len(self.ids)} ids. "
                 "Its first token cannot be trained: nothing predicts it. Give every call a prompt."
             )
+
+    def stale(self, version: str | None) -> NDArray[np.bool_]:
+        """Which trained tokens other weights than this version drew, or unknown ones; None counts all as fresh."""
+        if version is None or not self.versions:
+            return np.full(len(self.places), version is not None and self.version != version)
+        ends = [end for _, end in self.versions]
+        drawn = np.array([each != version for each, _ in self.versions])
+        return np.asarray(drawn[np.searchsorted(ends, self.places, side="right")])
 
 
 def rows_of(
@@ -144,6 +154,7 @@ def _row(trace: Trace, call: Call, advantages: NDArray[Any], weights: NDArray[An
         temperature=1.0 if sampling is None else sampling.temperature,
         policy=call.policy or "",
         version=call.policy_version,
+        versions=tuple((span.version, len(prompt) + span.end) for span in call.versions or ()),
         group=group,
         trace=trace.trace_id,
         agent=call.agent,

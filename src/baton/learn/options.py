@@ -112,7 +112,10 @@ def _outdated(trace: Trace, event: Event, versions: Mapping[str, str] | None) ->
     call = trace.call_by_id.get(event.call or "")
     if not versions or call is None:
         return False
-    return versions.get(call.policy or "", call.policy_version) != call.policy_version
+    return (
+        call.versions is not None
+        or versions.get(call.policy or "", call.policy_version) != call.policy_version
+    )
 
 
 def chances_of(

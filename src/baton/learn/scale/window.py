@@ -60,4 +60,9 @@ def staleness(trained: Sequence[RolloutGroup], policies: Mapping[str, Policy]) -
 def tokens_by_version(call: Call) -> list[tuple[str, int]]:
     """Versions of weights that drew a call's tokens, with how many each drew; none where it is not known."""
     size, version = len(call.completion_ids or ()), call.policy_version or ""
-    return [(version, size)] if size and version.isdigit() else []
+    spans = (
+        [(version, size)] if call.versions is None else [(span.version, span.end) for span in call.versions]
+    )
+    starts = [0, *(end for _, end in spans)]
+    found = [(each, end - start) for (each, end), start in zip(spans, starts, strict=False)]
+    return [(each, many) for each, many in found if many and each.isdigit()]
