@@ -78,7 +78,11 @@ def test_the_gradient_is_the_plain_one(kind: str, packing: Any) -> None:
             ratio = torch.exp(logprob - row.sampler[k])
             advantage, weight = float(row.advantages[k]), float(row.weights[k])
             if kind == "reinforce":
-                c = 1.0 if fresh[row.call][k] else min(math.exp(float(logprob.detach()) - row.sampler[k]), 2.0)
+                c = (
+                    1.0
+                    if fresh[row.call][k]
+                    else min(math.exp(float(logprob.detach()) - row.sampler[k]), 2.0)
+                )
                 truncated += c == 2.0
                 each = -c * advantage * logprob
             elif kind == "ppo":

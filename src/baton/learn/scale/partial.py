@@ -140,9 +140,9 @@ class StragglerPool:
         cut = self._scale.stragglers == "cut"
         ends = [(group.end or 0.0) - group.start for group in taken]
         if cut:
-            self.lengths.add(Closed(ends=tuple(ends), left=tuple(closed - group.start for group in left)))
             pending = len(taken) + len(left)
-            weights = self.lengths.weights(ends, pending, num_needed(pending, self._scale.wait_for))
+            seen = Closed(ends=tuple(ends), left=tuple(closed - group.start for group in left))
+            weights = self.lengths.weigh(seen, pending, num_needed(pending, self._scale.wait_for))
         else:
             weights = [len(taken) / begun] * len(taken)
         figures = straggler_figures(len(taken), len(left), weights, self.lengths if cut else None)

@@ -10,7 +10,7 @@ before d, a group of length d is taken with the chance
 f / pi then has the mean of the sum of f over all, whatever f is, as long as pi(d) > 0. F is not known, because what was
 cut is known only to be longer than the moment it was cut at; it is estimated from the last steps by Kaplan and Meier's
 product (1958 [M]). Lengths beyond all that were ever taken are not identified: no weight brings them back, and `tail`
-says how much of the mass they are.
+in the metrics says how much of the mass they are.
 
 `carry` throws nothing away: what is not finished goes on in the next step, so every group begun is taken once, and over
 a run short ones are not taken more often. They are taken sooner: the first steps have short ones only. So that these do
@@ -20,6 +20,7 @@ not count for more, a step counts by how many groups it takes beside how many a 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -69,16 +70,30 @@ class Lengths:
     def __init__(self) -> None:
         self._steps: deque[Closed] = deque(maxlen=STEPS)
 
-    def add(self, step: Closed) -> None:
-        """What a step saw."""
-        self._steps.append(step)
+    def weigh(self, step: Closed, pending: int, need: int) -> list[float]:
+        """How much each group that a step took counts: 1 / pi, times the share of groups that are taken, so that it is
+        1 on average. Then the step is remembered.
 
-    def curve(self) -> list[tuple[float, float]]:
-        """Lengths at which groups ended, ascending, each with the share that ends before it (Kaplan and Meier)."""
+        Lengths are those of the steps before, but for the first: a long one that was just taken would make itself look
+        usual. None counts more than `MOST` times as much as one that is always taken.
+        """
+        first = not self._steps
+        if first:
+            self._steps.append(step)
+        curve, tail = self.curve()
+        if not first:
+            self._steps.append(step)
+        lengths, before = [length for length, _ in curve], [*(share for _, share in curve), 1.0 - tail]
+        chances = [taken_chance(before[bisect_left(lengths, end)], pending, need) for end in step.ends]
+        return [need / pending * min(MOST, 1.0 / max(1e-12, chance)) for chance in chances]
+
+    def curve(self) -> tuple[list[tuple[float, float]], float]:
+        """Lengths at which groups ended, ascending, each with the share that ends before it (Kaplan and Meier); and the
+        share that is longer than all of them, which no weight can stand for."""
         ends = sorted(end for step in self._steps for end in step.ends)
         left = sorted(at for step in self._steps for at in step.left)
         found: list[tuple[float, float]] = []
-        at_risk, survive, gone, place = len(ends) + len(left), 1.0, 0, 0
+        at_risk, longer, gone, place = len(ends) + len(left), 1.0, 0, 0
         while place < len(ends):
             length = ends[place]
             while (
@@ -86,29 +101,12 @@ class Lengths:
             ):  # who was cut at this very moment lived through it
                 gone += 1
                 at_risk -= 1
-            found.append((length, 1.0 - survive))
-            many = 0
-            while place < len(ends) and ends[place] == length:
-                many += 1
-                place += 1
-            survive *= 1.0 - many / at_risk
+            found.append((length, 1.0 - longer))
+            many = bisect_right(ends, length) - place
+            longer *= 1.0 - many / at_risk
             at_risk -= many
-        self._tail = survive if found else 1.0
-        return found
-
-    def tail(self) -> float:
-        """The share of groups that are longer than any that was taken: what no weight can stand for."""
-        self.curve()
-        return self._tail
-
-    def weights(self, ends: Sequence[float], pending: int, need: int) -> list[float]:
-        """How much each taken group counts: 1 / pi, by the share of groups that are taken, so that it is 1 on average.
-
-        None counts more than `MOST` times as much as one that is always taken.
-        """
-        before = dict(self.curve())
-        share = need / pending
-        return [share * min(MOST, 1.0 / max(1e-12, taken_chance(before[end], pending, need))) for end in ends]
+            place += many
+        return found, longer
 
     def state_dict(self) -> list[list[list[float]]]:
         """Everything, as plain values."""
@@ -124,4 +122,4 @@ def straggler_figures(
 ) -> Mapping[str, Any]:
     """What is told of a step: groups taken and left, what its groups count, and what no weight can stand for."""
     found: dict[str, Any] = {"taken": taken, "left": left, "most_weight": max(weights, default=1.0)}
-    return found if lengths is None else found | {"tail": lengths.tail()}
+    return found if lengths is None else found | {"tail": lengths.curve()[1]}

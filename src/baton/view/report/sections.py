@@ -355,6 +355,7 @@ def _cost(run: TrainingRun) -> str:
         ("tokens the update's rows hold", _number(rows)),
         ("tokens computed, prefixes shared", _number(computed) + saved),
     ]
+    facts += [(name, value) for name, value in _window_facts(run) if value is not None]
     body = [_row(name, [value]) for name, value in facts]
     steps = _steps(run)
     spent = [
@@ -363,7 +364,45 @@ def _cost(run: TrainingRun) -> str:
     ]
     speed = Series(name="tokens/s", values=run.series("tokens_per_second"), hue=4)
     rate = curves("Tokens a second, playing and training together", steps, [speed])
-    return _table(("", ""), body) + _plots([areas("Seconds of a step", steps, spent), rate], "two")
+    plots = [areas("Seconds of a step", steps, spent), rate]
+    ages = run.series("staleness", "mean")
+    if any(ages):
+        old = [
+            Series(name="mean", values=ages),
+            Series(name="most", values=run.series("staleness", "max"), hue=3),
+        ]
+        plots.append(curves("Updates behind, of the weights that drew what is trained", steps, old))
+    idle = [
+        Series(name=who, values=run.series("idle", who), hue=hue)
+        for who, hue in (("trainer", 0), ("players", 3))
+    ]
+    if any(value is not None for each in idle for value in each.values):
+        plots.append(curves("Idle share of a step", steps, idle))
+    return _table(("", ""), body) + _plots(plots, "two")
+
+
+def _window_facts(run: TrainingRun) -> list[tuple[str, str | None]]:
+    """Of runs that train on more than a step's own rollouts: how old these were, who waited, what was thrown away."""
+    ages = [age for age in run.series("staleness", "mean") if age is not None]
+    idle = {
+        who: [share for share in run.series("idle", who) if share is not None]
+        for who in ("trainer", "players")
+    }
+    left = [many for many in run.series("stragglers", "left") if many is not None]
+    gone = run.total("discarded_tokens")
+    return [
+        ("updates behind, mean over steps", f"{sum(ages) / len(ages):.2f}" if any(ages) else None),
+        *(
+            (
+                f"idle share of {'the trainer' if who == 'trainer' else 'players'}",
+                f"{sum(each) / len(each):.0%}",
+            )
+            for who, each in idle.items()
+            if each
+        ),
+        ("groups unfinished when a step closed, mean", f"{sum(left) / len(left):.1f}" if left else None),
+        ("tokens discarded with groups that were cut", _number(gone) if gone else None),
+    ]
 
 
 def _recipe(run: TrainingRun) -> str:

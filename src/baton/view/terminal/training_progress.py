@@ -118,6 +118,8 @@ class Display:
             split = " ".join(f"{name} {worth(figure(line, 'regret', name))}" for name in REGRETS)
             parts.append(f"regret {worth(figure(line, 'regret', 'total'))} ({split})")
         parts.append(f"{number(round(figure(line, 'tokens_per_second') or 0.0))} tokens/s")
+        if told := _window(line):
+            parts.append(told)
         return "  ".join([*parts, self._left(done)])
 
     def _left(self, done: int) -> str:
@@ -173,6 +175,23 @@ class Display:
         rate = number(round(figure(line, "tokens_per_second") or 0.0))
         body.add_row("tokens/s", rate, _drawn(run, "tokens_per_second"), Text(team, style="dim"))
         body.add_row("tokens", number(figure(line, "total_tokens") or 0.0))
+        if told := _window(line):
+            body.add_row("window", Text(told))
+
+
+def _window(line: Mapping[str, Any]) -> str:
+    """How old what is trained was and who waited, where a step trains on more than its own rollouts."""
+    age, most = figure(line, "staleness", "mean"), figure(line, "staleness", "max")
+    parts = []
+    if age is not None and most:
+        parts.append(f"{age:.1f} steps old (at most {most:.0f})")
+    idle = [(who, figure(line, "idle", who)) for who in ("trainer", "players")]
+    parts += [f"{who} {share:.0%} idle" for who, share in idle if share is not None]
+    if left := figure(line, "stragglers", "left"):
+        parts.append(f"{left:.0f} groups unfinished")
+    if gone := figure(line, "discarded_tokens"):
+        parts.append(f"{number(gone)} tokens discarded")
+    return ", ".join(parts)
 
 
 def _return(line: Mapping[str, Any]) -> str:
