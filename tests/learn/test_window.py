@@ -198,7 +198,7 @@ def test_how_old_what_is_trained_was_is_told() -> None:
         told.append(made.metrics["staleness"])
         tokens = sum(len(c.completion_ids or ()) for t in made.traces for c in t.calls)
         age = n - 1 - max(0, n - 3)
-        assert told[-1] == {"mean": age, "max": age, "tokens": {str(max(0, n - 3)): tokens}}
+        assert told[-1] == {"mean": age, "max": age, "tokens": [[str(max(0, n - 3)), tokens]]}
         assert 0 <= made.metrics["idle"]["trainer"] <= 1
         assert 0 <= made.metrics["idle"]["players"] <= 1
     trainer.close()

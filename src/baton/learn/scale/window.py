@@ -53,7 +53,7 @@ def staleness(trained: Sequence[RolloutGroup], policies: Mapping[str, Policy]) -
     return {
         "mean": sum(age * size for age, size in ages.items()) / num if num else 0.0,
         "max": max(ages, default=0),
-        "tokens": {version: tokens[version] for version in sorted(tokens, key=int)},
+        "tokens": [[version, tokens[version]] for version in sorted(tokens, key=int)],
     }
 
 
