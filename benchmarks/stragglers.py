@@ -194,16 +194,15 @@ class Pool:
 
 
 def estimated(method: str, seed: int, steps: int) -> float:
-    """What a fixed policy is said to be worth: the mean over groups by what they count; of plain cuts, the mean over
-    steps of what each says."""
+    """What a fixed policy is said to be worth: the mean of what steps say, each the mean of its groups by what they
+    count, as a loss has it."""
     fixed = _Fixed(math.log(WAITING / (1 - WAITING)))
     pool, total, count = Pool(method, seed), 0.0, 0.0
     for number in range(steps):
         taken = pool.step(number, fixed)
-        worth = sum(weight * sum(each.earned for each in group.rollouts) / SIZE for group, weight in taken)
-        counts = sum(weight for _, weight in taken)
-        alike = method == "cut, plain"
-        total, count = total + (worth / counts if alike else worth), count + (1 if alike else counts)
+        for group, weight in taken:
+            total += weight * sum(each.earned for each in group.rollouts) / SIZE / len(taken)
+            count += weight / len(taken)
     return total / count
 
 

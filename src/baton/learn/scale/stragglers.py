@@ -71,8 +71,8 @@ class Lengths:
         self._steps: deque[Closed] = deque(maxlen=STEPS)
 
     def weigh(self, step: Closed, pending: int, need: int) -> list[float]:
-        """How much each group that a step took counts: 1 / pi, times the share of groups that are taken, so that it is
-        1 on average. Then the step is remembered.
+        """How much each group that a step took counts: 1 / pi, times the share of groups that were taken, so that it
+        is 1 on average. Then the step is remembered.
 
         Lengths are those of the steps before, but for the first: a long one that was just taken would make itself look
         usual. None counts more than `MOST` times as much as one that is always taken.
@@ -85,7 +85,10 @@ class Lengths:
             self._steps.append(step)
         lengths, before = [length for length, _ in curve], [*(share for _, share in curve), 1.0 - tail]
         chances = [taken_chance(before[bisect_left(lengths, end)], pending, need) for end in step.ends]
-        return [need / pending * min(MOST, 1.0 / max(1e-12, chance)) for chance in chances]
+        share = (
+            len(step.ends) / pending
+        )  # the loss divides by how many there are, the sum of f / pi is by all
+        return [share * min(MOST, 1.0 / max(1e-12, chance)) for chance in chances]
 
     def curve(self) -> tuple[list[tuple[float, float]], float]:
         """Lengths at which groups ended, ascending, each with the share that ends before it (Kaplan and Meier); and the
