@@ -7,11 +7,14 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 import baton
 from baton.cli import main
-from baton.learn.recipe import Recipe, parse
+from baton.learn.recipe import Recipe, load, parse
+from baton.serve.backends.scripted import ScriptedBackend
+from baton.serve.server import Serving
 from baton.testing import check_recipe
 from baton.trace.recorder import Recorder
 
@@ -198,3 +201,27 @@ def test_the_longest_context_of_the_traces_fits_the_model(
     context = recipe.policies["main"].tiny.context
     assert context >= max(read.values()) + recipe.team.max_tokens
     assert context <= max(1024, 4 * (max(read.values()) + recipe.team.max_tokens))
+
+
+def test_a_program_that_was_served_is_trained_as_a_program(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    backend, about = ScriptedBackend(lambda _: "forty-two"), {"engine": "scripted:x"}
+    with Serving(tmp_path / "out", backend, about=about) as served:
+        said = [{"role": "user", "content": "how many bees?"}]
+        address = f"{served.address}/s/bees.1/v1/chat/completions"
+        assert httpx.post(address, json={"model": "m", "messages": said}).status_code == 200
+    assert main(["advise", "out/bees.1.jsonl", "--out", "advised.toml"]) == 0
+    told = (tmp_path / "advised.toml").read_text()
+    assert "baton run" not in told
+    assert "[team]" not in told
+    (tmp_path / "my_agent.py").write_text("")
+    (tmp_path / "questions.jsonl").write_text('{"question": "how many?", "answer": "3"}\n' * 4)
+    recipe = load("advised.toml", trust=True)
+    assert recipe.program is not None
+    assert recipe.program.command[-1] == "{question}"
+    assert recipe.policies["main"].model == "smollm2"
+    capsys.readouterr()
+    assert main(["credit", "out/bees.1.jsonl", "--unit", "team", "--estimator", "group"]) == 2
+    assert "baton serve --engine SPEC --out DIR -- COMMAND" in capsys.readouterr().err

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from baton.errors import UsageError
 from baton.learn.program.filling import base_environment, check_command, expand_env, filled, values_of
 from baton.learn.program.part import ProgramPart
 from baton.learn.program.result import ProgramResult, check_reading, read_answer, rewarding
-from baton.serve.exchange import Posted
+from baton.learn.program.roles import ProgramRoles, RoleBackend
+from baton.serve.backend import caller_headers
+from baton.serve.exchange import Ask, Posted, Utterance
 from baton.tasks.task import Instance
 
 INSTANCE = Instance(
@@ -160,3 +164,39 @@ def test_rewards(tmp_path: Path) -> None:
 )
 def test_endings(more: dict[str, Any], ending: str) -> None:
     assert result(**more).ending == ending
+
+
+def test_roles_by_header_go_to_their_policies() -> None:
+    it = part(roles={"scout": "header:X-Baton-Agent=^sc", "coder": "header:thread-id=7$", "lead": "You lead"})
+    roles = ProgramRoles(it)
+    ask = Ask(dialect="chat", model="m", messages=(Utterance(speaker="system", text="You lead all."),))
+    assert roles.of(ask, {"x-baton-agent": "scout-2"}) == "scout"
+    assert roles.of(ask, {"x-baton-agent": "a scout", "thread-id": "t-17"}) == "coder"
+    assert roles.of(ask, {"thread-id": "t-71"}) == "lead"
+    assert roles.of(structs.replace(ask, messages=()), {}) == "agent"
+
+    class Says:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        async def reply(self, ask: Ask, **_: Any) -> Any:
+            return self.name
+
+    async def asked(headers: dict[str, str]) -> Any:
+        caller_headers.set(headers)
+        backend: Any = RoleBackend(it, {name: Says(name) for name in ("agent", "scout", "coder")})  # type: ignore[misc]
+        return await backend.reply(ask, key="k", growth=None)
+
+    assert asyncio.run(asked({"x-baton-agent": "scout", "authorization": "Bearer x"})) == "scout"
+    assert asyncio.run(asked({"thread-id": "7"})) == "coder"
+    assert asyncio.run(asked({"authorization": "7"})) == "agent", "lead has no policy of its own"
+
+
+@pytest.mark.parametrize(
+    "text", ["header:authorization=x", "header:accept=json", "header:x-baton-agent", "header:"]
+)
+def test_a_header_that_is_not_kept_tells_no_role(text: str) -> None:
+    with pytest.raises(UsageError, match="header:NAME=PATTERN"):
+        check_reading(part(roles={"odd": text}))
+    with pytest.raises(UsageError, match=r"program.roles.odd.*no regular expression"):
+        check_reading(part(roles={"odd": "header:x-baton-agent=("}))

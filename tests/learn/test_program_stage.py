@@ -255,3 +255,22 @@ def test_a_program_that_never_runs_is_shown_with_what_it_said(tmp_path: Path) ->
     with pytest.raises(Unanswered, match="none of 2 programs asked for anything"):
         asyncio.run(stage.play(engines, episodes(stage, 2)))
     stage.close()
+
+
+def test_scripted_runs_end_with_the_first_where_the_program_does_not_run(tmp_path: Path) -> None:
+    stage = stage_of(tmp_path, ("fails", "fails", "fails"))
+    with pytest.raises(UsageError, match=r"before it asked for anything.*no such bird.*Try it by hand"):
+        asyncio.run(stage.results(ScriptedBackend(says), episodes(stage, 3)))
+    sessions = [path.name for path in (tmp_path / "run" / "program" / "sessions").iterdir()]
+    stage.close()
+    assert len(sessions) <= 1, "one run, and not one for each episode"
+
+
+def test_scripted_runs_end_with_the_first_where_the_script_raises(tmp_path: Path) -> None:
+    def broken(ask: Ask) -> Any:
+        raise KeyError(ask.messages[0].text)
+
+    stage = stage_of(tmp_path, ("well", "well"))
+    with pytest.raises(UsageError, match=r"first call was not answered.*KeyError.*You lead"):
+        asyncio.run(stage.results(ScriptedBackend(broken), episodes(stage, 2)))
+    stage.close()

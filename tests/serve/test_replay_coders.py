@@ -41,7 +41,9 @@ exec "$BATON_CODERS/codex" exec --skip-git-repo-check "begin PLAY:main"
 """
 
 
-@pytest.mark.parametrize(("coder", "script", "least"), [("claude", CLAUDE, 10), ("codex", CODEX, 8)])
+@pytest.mark.parametrize(
+    ("coder", "script", "least"), [("claude", CLAUDE, 10), ("claude_crowd", CLAUDE, 8), ("codex", CODEX, 8)]
+)
 def test_every_replay_is_identical(coder: str, script: str, least: int, tmp_path: Path) -> None:
     path = tmp_path / "run.sh"
     path.write_text(script)

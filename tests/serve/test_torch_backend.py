@@ -304,7 +304,7 @@ def test_limits_stops_n_seeds_and_logprobs() -> None:
     with pytest.raises(Unanswerable, match="the model's context is 96"):
         talk.ask(asked(user("x" * 200)))
     with pytest.raises(Unanswerable, match="top_logprobs"):
-        talk.ask(asked(user("x"), logprobs=3))
+        talk.ask(asked(user("x"), logprobs=21))
     with pytest.raises(Unanswerable, match="part of type 'image_url'"):
         talk.ask(asked(Utterance(speaker="user", others=({"type": "image_url"},))))
     one, two = (talk.ask(asked(user("seeded"), seed=7)) for _ in range(2))

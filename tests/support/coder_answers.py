@@ -36,6 +36,20 @@ CLAUDE: dict[str, list[Any]] = {
     "right": [[("Bash", {"command": "echo r"})], "right's answer"],
     "late": [[("Bash", {"command": "sleep 0.3"})], "late's answer"],
 }
+CROWD: dict[str, list[Any]] = {
+    "main": [
+        [_agent("one"), _agent("two"), _agent("three")],
+        [("Bash", {"command": "sleep 0.2"})],
+        "waiting for three",
+        "noted",
+        "noted again",
+        "all are back",
+    ],
+    "one": [[("Bash", {"command": "sleep 0.1"})], "one's answer"],
+    "two": ["two's answer, at once"],
+    "three": [[("Bash", {"command": "sleep 0.6"})], [("Bash", {"command": "echo 3"})], "three's answer"],
+}
+"""Three in the background at once; they come back while the main one works and after it has said that it waits."""
 _SPACE = "multi_agent_v1/"
 CODEX: dict[str, list[Any]] = {
     "main": [
@@ -56,6 +70,11 @@ CODEX: dict[str, list[Any]] = {
 def claude(ask: Ask) -> Any:
     """What Claude Code's model says."""
     return _turn(ask, CLAUDE)
+
+
+def claude_crowd(ask: Ask) -> Any:
+    """The same with several agents in the background."""
+    return _turn(ask, CROWD)
 
 
 def codex(ask: Ask) -> Any:

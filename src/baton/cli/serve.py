@@ -16,6 +16,7 @@ from baton.serve.backends import BACKEND_FORMS
 from baton.serve.following import rebuild
 from baton.serve.journal import FOLDER, journal_path
 from baton.serve.limits import ClientLimits, SessionLimits
+from baton.serve.program_run import ProgramStopped
 from baton.serve.program_session import run_session
 from baton.serve.server import DEFAULT_PORT, Serving
 from baton.serve.session_keys import check_name
@@ -117,11 +118,16 @@ def _run_one(serving: Serving, name: str, command: list[str]) -> int:
     session = serving.session(name)
     if session.exchanges:
         raise UsageError(f"the session {name!r} has calls already. Give another: --session NAME")
-    done = run_session(
-        serving, name, command, passing_on=True, stdin="inherit", cut_when=session.spending.is_late
-    )
-    ended = serving.end_session(name)
     trace = serving.out / f"{name}.jsonl"
+    try:
+        done = run_session(
+            serving, name, command, passing_on=True, stdin="inherit", cut_when=session.spending.is_late
+        )
+    except ProgramStopped as stopped:
+        if serving.end_session(name).exchanges:
+            remark(f"{stopped}\ntrace      {trace}")
+        return 128 + stopped.by
+    ended = serving.end_session(name)
     remark(
         f"{count(len(ended.exchanges), 'call')}, {count(ended.spending.tokens, 'token')}, {done.seconds:.1f} s"
     )

@@ -164,6 +164,11 @@ def _head(seen: SeenTeam, name: str, forks: int, method: str, refused: Sequence[
 
 def _task(seen: SeenTeam, missing: list[str]) -> list[str]:
     ids = {trace.header.task_id for trace in seen.traces}
+    if _served(seen):
+        missing.append(
+            "the instances: one JSON object a line with question and answer, in questions.jsonl, or another task."
+        )
+        return ["[task]", 'name = "jsonl"', 'settings = {file = "questions.jsonl"}  # yours']
     if seen.settings is None:
         missing.append(
             f"a task. The traces ({', '.join(sorted(ids)[:3])}{', ...' if len(ids) > 3 else ''}) were not made by "
@@ -188,7 +193,27 @@ def _task(seen: SeenTeam, missing: list[str]) -> list[str]:
     return lines
 
 
+def _served(seen: SeenTeam) -> bool:
+    """Whether an outside program made them, which is then trained as it is."""
+    return all(trace.header.system == "baton serve" for trace in seen.traces)
+
+
+def _program(seen: SeenTeam, missing: list[str]) -> list[str]:
+    missing.append(
+        "the program that `baton serve` recorded: its command, with {question} where an instance's goes. "
+        "Pages: docs/serve/training.md"
+    )
+    return [
+        *comment("The program is trained as it is; roles are told apart by their system prompts."),
+        "[program]",
+        'command = ["python", "my_agent.py", "{question}"]  # yours',
+        f"max_tokens = {_answer_tokens(seen)}",
+    ]
+
+
 def _team(seen: SeenTeam, missing: list[str]) -> list[str]:
+    if _served(seen):
+        return _program(seen, missing)
     topologies = Counter(trace.header.topology for trace in seen.traces)
     most, times = topologies.most_common(1)[0]
     lines = comment(f"The topology of {times} of {len(seen.traces)} traces.")
@@ -251,7 +276,11 @@ def _limits(seen: SeenTeam) -> list[str]:
 
 def _policies(seen: SeenTeam, missing: list[str]) -> list[str]:
     played = sorted(set(seen.settings.policies.values())) if seen.settings is not None else []
+    if _served(seen):
+        played = sorted({str(trace.header.meta.get("engine", "")) for trace in seen.traces} - {""})
     model, why = _model(played)
+    if _served(seen) and model == "tiny":
+        model, why = "smollm2", "A model that reads what a program asks; name a folder of your own."
     roles = (
         f"Roles that were answered for: {', '.join(seen.roles)}. "
         if seen.roles

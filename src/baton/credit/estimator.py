@@ -49,11 +49,18 @@ def returns(
         tasks = ", ".join(sorted({trace.header.task_id for trace in group})) or "no task"
         raise CreditError(
             f"{what} compares rollouts of one task and needs at least {at_least}; there "
-            f"{'is' if len(group) == 1 else 'are'} {len(group)} of {tasks}. Make a group (baton run TASK "
-            "--rollouts N), compare over all instances of the task (--group-by task), or use an estimator that needs "
-            "no group (`baton credit --list`)."
+            f"{'is' if len(group) == 1 else 'are'} {len(group)} of {tasks}. Make a group ({_more(group)}), "
+            "compare over all instances of the task (--group-by task), or use an estimator that needs no group "
+            "(`baton credit --list`)."
         )
     return [reward(trace) for trace in group]
+
+
+def _more(group: Group) -> str:
+    """What to type for more rollouts."""
+    if group and all(trace.header.system == "baton serve" for trace in group):
+        return "baton serve --engine SPEC --out DIR -- COMMAND, once for each"
+    return "baton run TASK --rollouts N"
 
 
 class Prefix(Struct, frozen=True):

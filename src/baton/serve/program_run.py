@@ -90,6 +90,14 @@ def program_environment(
     return told | dict(env or {})
 
 
+class ProgramStopped(KeyboardInterrupt):
+    """Somebody stopped this process while it ran a program, which has ended now."""
+
+    def __init__(self, by: signal.Signals) -> None:
+        super().__init__(f"it was stopped by {by.name}")
+        self.by = by
+
+
 async def run_program(
     command: Sequence[str],
     *,
@@ -157,7 +165,7 @@ def run_program_here(
     passing_on: bool = False,
     cut_when: Callable[[], str | None] | None = None,
 ) -> ProgramRun:
-    """`run_program` where no event loop runs. Ctrl-C and SIGTERM end the program first, and then are what they are."""
+    """`run_program` where no event loop runs. Ctrl-C and SIGTERM end the program first, then raise `ProgramStopped`."""
 
     async def going() -> ProgramRun:
         task = asyncio.current_task()
@@ -179,7 +187,9 @@ def run_program_here(
     try:
         return asyncio.run(going())
     except asyncio.CancelledError:
-        raise KeyboardInterrupt from None
+        raise ProgramStopped(signal.SIGTERM) from None
+    except KeyboardInterrupt:
+        raise ProgramStopped(signal.SIGINT) from None
 
 
 async def _started(

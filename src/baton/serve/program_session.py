@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from baton.serve.exchange import Posted
-from baton.serve.program_run import ProgramRun, Stdin, run_program_here
+from baton.serve.program_run import ProgramRun, ProgramStopped, Stdin, run_program_here
 from baton.serve.server import Serving
 from baton.serve.sessions import ProgramSession
 
@@ -32,21 +32,28 @@ def run_session(
     cut_when: Callable[[], str | None] | None = None,
     about: Mapping[str, Any] | None = None,
 ) -> ProgramRun:
-    """Run a command as a session, which is opened if it is not, and end it. `about` is said of it in its trace."""
+    """Run a command as a session, which is opened if it is not, and end it. `about` is said of it in its trace.
+
+    `ProgramStopped`: somebody stopped this process; the session has ended, as cut.
+    """
     session = serving.session(name)
     if about:
         serving.call(_tell(session, about))
-    run = run_program_here(
-        command,
-        address=serving.address,
-        session=name,
-        env=env,
-        cwd=cwd,
-        timeout_s=timeout_s,
-        stdin=stdin,
-        passing_on=passing_on,
-        cut_when=cut_when,
-    )
+    try:
+        run = run_program_here(
+            command,
+            address=serving.address,
+            session=name,
+            env=env,
+            cwd=cwd,
+            timeout_s=timeout_s,
+            stdin=stdin,
+            passing_on=passing_on,
+            cut_when=cut_when,
+        )
+    except ProgramStopped as stopped:
+        serving.call(_stopped(session, str(stopped)))
+        raise
     serving.call(post_end(session, run))
     return run
 
@@ -54,6 +61,10 @@ def run_session(
 def status_of(run: ProgramRun) -> Status:
     """How a program ended, in a session's words."""
     return "cut" if run.cut is not None else "failed" if run.exit_code != 0 else "ok"
+
+
+async def _stopped(session: ProgramSession, why: str) -> None:
+    session.end("cut", why)
 
 
 async def _tell(session: ProgramSession, about: Mapping[str, Any]) -> None:

@@ -38,6 +38,24 @@ class Entry(Struct, frozen=True):
     text: str
 
 
+class TokenWatch(Protocol):
+    """Stands beside the drawing of one answer: says which tokens may come next, and hears what else could have.
+
+    For engines that say `watches = True`; others do not look at it.
+    """
+
+    top: int
+    """How many of the likeliest tokens it wants to hear of, at each place."""
+
+    def mask(self, ids: Sequence[int]) -> bytes | None:
+        """Which tokens may follow these, the answer so far: a bit for each, lowest first. None: any."""
+        ...
+
+    def hear(self, tokens: Sequence[int], logprobs: Sequence[float]) -> None:
+        """The likeliest tokens at the next place, best first, under the distribution that is drawn from."""
+        ...
+
+
 class Request(Struct, frozen=True, kw_only=True):
     """One LLM call, asked."""
 
@@ -56,6 +74,8 @@ class Request(Struct, frozen=True, kw_only=True):
     """Key of the agent's information state, for tabular policies; None: the last entry's text."""
     tools: tuple[dict[str, Any], ...] = ()
     """JSON schemas of the verbs and tools open to this agent (OpenAI's tool form)."""
+    watch: TokenWatch | None = None
+    """Who stands beside the drawing of the answer."""
 
 
 class Answer(Struct, frozen=True, kw_only=True):

@@ -22,9 +22,9 @@ from baton.engine.template import ByteReader, Decoder, TokenReader
 from baton.engine.torch.cache import Ids, KVShape, Node, Pools, PrefixCache, Seat
 from baton.engine.torch.flat import FlatPass
 from baton.engine.torch.forward import Forward, near
-from baton.engine.torch.passes import Drawer, PrefillPass, Stepper
+from baton.engine.torch.passes import Drawer, PrefillPass, Stepper, drawer_of
 from baton.team.clock import UNIFORMS, uniforms
-from baton.team.protocol import Answer, EngineError
+from baton.team.protocol import Answer, EngineError, TokenWatch
 from baton.trace.records import Floats, Ints, Sampling
 
 _PREFILL_EVERY = 8
@@ -52,9 +52,10 @@ class EngineLimits(Struct, frozen=True, kw_only=True):
 class CallRow(Seat):
     """One call, from its prompt to its answer."""
 
-    def __init__(self, prompt: Ids, sampling: Sampling, handle: Any = None) -> None:
-        self.prompt = prompt
-        self.sampling = sampling
+    def __init__(
+        self, prompt: Ids, sampling: Sampling, handle: Any = None, watch: TokenWatch | None = None
+    ) -> None:
+        self.prompt, self.sampling, self.watch = prompt, sampling, watch
         self.handle = handle
         """The caller's own; the batch does not look at it."""
         self.cancelled = False
@@ -274,7 +275,7 @@ class PooledCompute:
         ids = [row.ids[-1] if row.ids else int(row.prompt[-1]) for row in leads]
         positions = [len(row.prompt) - 1 + len(row.ids) for row in leads]
         self._stepper.plan(pools, ids, positions, list(shared.values()), self._groups(leads))
-        return Drawer([row.sampling for row in self.rows], self._shape.device)
+        return drawer_of(self.rows, self._shape.device)
 
     def _with_twins(self, leads: list[CallRow]) -> None:
         """All rows in the order of those that compute, and which of them has whose logits."""

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from baton.engine.template import Decoder, Encoder, PlainTemplate
-from baton.engine.torch.batch import CallBatch, CallRow, EngineLimits
+from baton.engine.torch.batch import CallBatch, CallRow, EngineLimits, PooledCompute
 from baton.engine.torch.load import compute_of, context_length, end_ids, kv_shape, open_folder
 from baton.team.budget import Charging
 from baton.team.protocol import MODEL_FAILED, Answer, EngineError, Entry, Request
@@ -85,8 +85,11 @@ class TorchEngine:
         decoder = Decoder(tokenizer)
         if shape.device.type == "cuda":
             decoder.learn(model.config.vocab_size)
+        compute = compute_of(model, shape, limits)
+        self.watches = isinstance(compute, PooledCompute)
+        """Whether a request's watch is heeded: not where steps of a GPU run ahead of whoever could say anything."""
         self._batch = CallBatch(
-            compute_of(model, shape, limits),
+            compute,
             decoder,
             shape,
             vocabulary=model.config.vocab_size,
@@ -147,7 +150,7 @@ class TorchEngine:
             except EngineError as error:
                 future.set_result(error)
             else:
-                rows.append(CallRow(prompt, request.sampling, _Ticket(loop, future)))
+                rows.append(CallRow(prompt, request.sampling, _Ticket(loop, future), request.watch))
         self._submit(rows)
         try:
             return [await future for future in results]

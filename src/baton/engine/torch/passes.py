@@ -13,7 +13,7 @@ comes again is recorded as a CUDA graph and replayed. Rows that only fill up a l
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from torch import Tensor
 
 from baton.engine.torch.cache import KVShape, Node, Pool
 from baton.engine.torch.forward import Beside, Forward, Readers, attend, heads_last, join, near, spread
+from baton.team.protocol import TokenWatch
 from baton.trace.records import Sampling
 
 _WIDTH_STEP = 128
@@ -255,11 +256,7 @@ class Drawer:
             sound = torch.where(torch.isfinite(logits.logsumexp(-1)), 0.0, torch.nan)
             if self._all_greedy:
                 return best, sound
-        if not self._flat:
-            logits = logits / self._temperature
-        if self._cut is not None:
-            logits = logits.index_copy(0, self._cut, self._truncated(logits[self._cut]))
-        logprobs = logits.log_softmax(-1)
+        logprobs = self.distributions(logits)
         edges = logprobs.exp().cumsum(-1, dtype=torch.float64)
         total = edges[:, -1]
         # Strictly below the last edge, so a token of probability zero is never drawn.
@@ -272,6 +269,14 @@ class Drawer:
             chosen = torch.where(self._greedy, sound, chosen)
         return tokens, chosen
 
+    def distributions(self, logits: Tensor) -> Tensor:
+        """The log-probabilities of all tokens, as they are drawn from where the temperature is not 0."""
+        if not self._flat:
+            logits = logits / self._temperature
+        if self._cut is not None:
+            logits = logits.index_copy(0, self._cut, self._truncated(logits[self._cut]))
+        return logits.log_softmax(-1)
+
     def _truncated(self, logits: Tensor) -> Tensor:
         ordered, order = logits.sort(-1, descending=True)
         rank = torch.arange(logits.shape[1], device=logits.device)[None]
@@ -281,6 +286,59 @@ class Drawer:
         drop = (before >= self._top_p) & (rank > 0)
         ordered = ordered.masked_fill(drop, -torch.inf)
         return torch.empty_like(ordered).scatter_(1, order, ordered)
+
+
+class DrawnRow(Protocol):
+    """What drawing knows of a row."""
+
+    sampling: Sampling
+    watch: TokenWatch | None
+    ids: list[int]
+
+
+class WatchedDrawer(Drawer):
+    """Draws beside those who say which tokens may come, and tells them what else could have.
+
+    The distribution drawn from is the model's with what may not come taken away, normalised again; so are the
+    log-probabilities.
+    """
+
+    def __init__(self, rows: Sequence[DrawnRow], device: torch.device) -> None:
+        super().__init__([row.sampling for row in rows], device)
+        self._rows = list(rows)
+
+    def draw(self, logits_NV: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+        logits = logits_NV.float().clone()
+        for number, row in enumerate(self._rows):
+            mask = None if row.watch is None else row.watch.mask(row.ids)
+            if mask is not None:
+                bits = np.unpackbits(np.frombuffer(mask, np.uint8), count=logits.shape[1], bitorder="little")
+                logits[number].masked_fill_(
+                    ~torch.from_numpy(bits.astype(bool)).to(logits.device), -torch.inf
+                )
+        tokens, logprobs = super().draw(logits, uniforms)
+        self._tell(logits, tokens)
+        return tokens, logprobs
+
+    def _tell(self, logits: Tensor, tokens: Tensor) -> None:
+        listening = [(n, row.watch) for n, row in enumerate(self._rows) if row.watch and row.watch.top]
+        every = self.distributions(logits) if listening else logits
+        for number, watch in listening:
+            if self._rows[number].sampling.temperature == 0:  # a distribution of one outcome
+                watch.hear([int(tokens[number])], [0.0])
+                continue
+            best = every[number].topk(min(watch.top, every.shape[1]))
+            known = [
+                each for each in zip(*(part.tolist() for part in best), strict=True) if each[0] > -torch.inf
+            ]
+            watch.hear([token for _, token in known], [logprob for logprob, _ in known])
+
+
+def drawer_of(rows: Sequence[DrawnRow], device: torch.device) -> Drawer:
+    """Who draws for these rows."""
+    if any(row.watch is not None for row in rows):
+        return WatchedDrawer(rows, device)
+    return Drawer([row.sampling for row in rows], device)
 
 
 class _Lane:

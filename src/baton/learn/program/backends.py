@@ -26,7 +26,9 @@ def backend_of(engine: Any, part: ProgramPart) -> Backend:
     """The backend of a policy's engine. Calls come from the server's own loop, so none is answered in lockstep."""
     own = getattr(engine, "engine", engine)
     if isinstance(own, TorchEngine):
-        return over_engine(own, tools=part.tools, options=EngineOptions(max_tokens=part.max_tokens, draws=1))
+        return over_engine(
+            own, tools=part.tools, options=EngineOptions(max_tokens=part.max_tokens, draws=1, guided=False)
+        )
     if hasattr(own, "reply"):
         found: Backend = own
         return found

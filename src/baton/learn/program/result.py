@@ -19,6 +19,7 @@ from msgspec import Struct
 from baton import registry
 from baton.errors import UsageError
 from baton.learn.program.part import ProgramPart
+from baton.learn.program.roles import RolePattern
 from baton.serve.exchange import Exchange, Posted
 from baton.tasks.task import Instance, Verify
 
@@ -94,7 +95,7 @@ def check_reading(part: ProgramPart) -> None:
         patterns[f"roles.{role}"] = pattern
     for where, pattern in patterns.items():
         try:
-            re.compile(pattern)
+            RolePattern.of(pattern) if where.startswith("roles.") else re.compile(pattern)
         except re.error as error:
             raise UsageError(f"program.{where}: {pattern!r} is no regular expression: {error}.") from None
     if part.reward not in ("answer", "exit", "post") and not registry.is_reference(part.reward):

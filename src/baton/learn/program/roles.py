@@ -1,8 +1,8 @@
 """Who answers a program: each ask goes to the policy of the role that asks, drawn as training needs it.
 
-A role is told by its system prompt (`[program.roles]`), which is all there is when an ask comes: who spawned whom is
-known only afterwards. A policy answers at the run's temperature and with the whole distribution, whatever the program
-asks for: a draw from a cut distribution could not be trained on.
+A role is told by its system prompt or by a header of its request (`[program.roles]`), which is all there is when an
+ask comes: who spawned whom is known only afterwards. A policy answers at the run's temperature and with the whole
+distribution, whatever the program asks for: a draw from a cut distribution could not be trained on.
 """
 
 from __future__ import annotations
@@ -10,26 +10,55 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from msgspec import structs
+from msgspec import Struct, structs
 
+from baton.errors import UsageError
 from baton.learn.program.part import ProgramPart
-from baton.serve.backend import Backend, GrownAsk, Unanswerable
+from baton.serve.backend import Backend, GrownAsk, Unanswerable, caller_headers
 from baton.serve.exchange import Ask, Reply
+from baton.serve.session_keys import telling_headers
 from baton.trace.records import Sampling
+
+_HEADER = "header:"
+
+
+class RolePattern(Struct, frozen=True, kw_only=True):
+    """How a role is told."""
+
+    header: str | None
+    """The header that tells it, in lower case; None: the system prompt does."""
+    pattern: re.Pattern[str]
+
+    @staticmethod
+    def of(text: str) -> RolePattern:
+        """From what a recipe says: a pattern, or `header:NAME=PATTERN`."""
+        if not text.startswith(_HEADER):
+            return RolePattern(header=None, pattern=re.compile(text))
+        name, equals, pattern = text.removeprefix(_HEADER).partition("=")
+        name = name.strip().lower()
+        if not equals or not telling_headers({name: "x"}):
+            raise UsageError(
+                f"{text!r} names no header that is kept with a call. Expected header:NAME=PATTERN with a name such as "
+                "x-baton-agent, x-openai-subagent or thread-id."
+            )
+        return RolePattern(header=name, pattern=re.compile(pattern))
 
 
 class ProgramRoles:
-    """The roles of a program, by their system prompts."""
+    """The roles of a program, by their system prompts and headers."""
 
     def __init__(self, part: ProgramPart) -> None:
-        self._patterns = {role: re.compile(pattern) for role, pattern in part.roles.items()}
+        self._patterns = {role: RolePattern.of(text) for role, text in part.roles.items()}
         self._rest = part.role
 
-    def of(self, ask: Ask) -> str:
+    def of(self, ask: Ask, headers: Mapping[str, str]) -> str:
         """The first role whose pattern is found; else the one of all others."""
         told = "\n".join(each.text for each in ask.messages if each.speaker == "system")
-        found = (role for role, pattern in self._patterns.items() if pattern.search(told))
-        return next(found, self._rest)
+        for role, each in self._patterns.items():
+            where = told if each.header is None else headers.get(each.header)
+            if where is not None and each.pattern.search(where):
+                return role
+        return self._rest
 
 
 class RoleBackend:
@@ -43,7 +72,7 @@ class RoleBackend:
         self._by_role = dict(by_role)
 
     async def reply(self, ask: Ask, *, key: str, growth: GrownAsk | None) -> Reply:
-        role = self._roles.of(ask)
+        role = self._roles.of(ask, telling_headers(caller_headers.get()))
         backend = self._by_role.get(role) or self._by_role[self._part.role]
         return await backend.reply(as_drawn(ask, self._part), key=key, growth=growth)
 

@@ -89,7 +89,7 @@ def _drawn(trace: Trace, answered: Sequence[Exchange], part: ProgramPart, stream
             continue
         exchange = same.pop()
         sampling = structs.replace(as_drawn(exchange.ask, part).sampling, key=f"{stream}/{exchange.id}")
-        found.append(structs.replace(call, role=roles.of(exchange.ask), sampling=sampling))
+        found.append(structs.replace(call, role=roles.of(exchange.ask, exchange.headers), sampling=sampling))
     return tuple(found)
 
 
@@ -107,7 +107,8 @@ def _ended(trace: Trace, result: ProgramResult) -> Trace:
     """The trace with its end, where the session's own does not say how it came about."""
     cut = result.ending == "cut"
     final = final_event(trace)
-    if cut_off(trace) if cut else final is not None:
+    told = any(event.decision == "stop" and event.status == "failed" for event in trace.events)
+    if cut_off(trace) if cut else final is not None or told:
         return trace
     if final is not None:  # what looked like its last word was only the last one that it had time for
         events = tuple(structs.replace(e, status="forced") if e is final else e for e in trace.events)

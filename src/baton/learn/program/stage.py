@@ -125,8 +125,26 @@ class ProgramStage(Stage, frozen=True, kw_only=True):
         )
 
     async def results(self, backend: Backend, episodes: Sequence[Episode]) -> list[ProgramResult]:
-        """The runs alone, without rewards and traces: what a supervised start learns from."""
-        return list(await asyncio.gather(*(self._run(backend, episode) for episode in episodes)))
+        """The runs alone, without rewards and traces: what a supervised start learns from.
+
+        The first of all goes ahead of the others, who would fail as it does.
+        """
+        first: list[ProgramResult] = []
+        if not self.house.tried and episodes:
+            first = [await self._run(backend, episodes[0])]
+            self._check_first(episodes[0], first[0])
+            self.house.tried = True
+        rest = episodes[len(first) :]
+        return [*first, *await asyncio.gather(*(self._run(backend, episode) for episode in rest))]
+
+    def _check_first(self, episode: Episode, result: ProgramResult) -> None:
+        if any(each.reply is not None for each in result.exchanges):
+            return
+        refused = next((each.refused for each in result.exchanges if each.refused), None)
+        if refused is not None:
+            raise UsageError(f"the program's first call was not answered: {refused}")
+        told = {"ended": result.ending, "exit_code": result.exit_code, "stderr": result.stderr}
+        raise UsageError(self._broken(episode, told))
 
     async def _tried(self, backend: Backend, episode: Episode) -> Trace:
         """The first run of all."""

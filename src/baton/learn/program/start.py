@@ -144,7 +144,9 @@ def _lessons(
     lessons = Lessons()
     for result in results:
         for exchange in result.exchanges:
-            if exchange.reply is not None and (not roles or known.of(exchange.ask) in roles):
+            if exchange.reply is not None and (
+                not roles or known.of(exchange.ask, exchange.headers) in roles
+            ):
                 lessons.add(as_drawn(exchange.ask, stage.part), exchange.reply.choices[0].message)
     if not lessons.said:
         worst = next((each for each in results if each.stderr), results[0])

@@ -3,8 +3,9 @@
 Prompts are made by a `PromptMaker` and completions are read by a parser of the model's family. So an engine answers
 programs exactly as it answers a team: token in, token out, many sessions in one batch.
 
-Where an answer has to be JSON, or has to use a tool, Baton's engines are not constrained while they sample: an answer
-that does not fit is drawn again, a few times, and the last one is given with what is wrong with it in `Reply.rules`.
+Where an answer has to be JSON, or has to use a tool, it is held to that form while it is drawn, where that is possible
+(`guided`). Otherwise an answer that does not fit is drawn again, a few times, and the last one is given with what is
+wrong with it in `Reply.rules`.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ class EngineOptions(Struct, frozen=True, kw_only=True):
     max_tokens: int = 4096
     """For an ask that names no limit."""
     draws: int = 4
-    """How often an answer is drawn that has to be JSON or to use a tool."""
+    """How often an answer is drawn that has to be JSON or to use a tool, and is not held to it."""
+    guided: bool = True
+    """Whether such an answer is held to its form while it is drawn."""
 
     @staticmethod
     def of(given: Mapping[str, str]) -> EngineOptions:
@@ -142,10 +145,13 @@ class EngineBackend:
             answers.append(sampled.answer)
             choice, rules = self._choice(ask, prompt, sampled, name)
             wrong = wanted(choice) if wanted else None
-            if wrong is None:
+            form = sampled.form
+            if wrong is None or (form is not None and form.grammar is not None):
                 break
         if wanted:
             times = f"draw {len(answers)} of at most {self._options.draws}"
+            if form is not None:
+                times = f"held to {form.why}" if form.grammar is not None else f"{times}, free: {form.why}"
             rules["drawn"] = times if wrong is None else f"{times}: {wrong}"
         return _Drawn(choice, rules, answers)
 

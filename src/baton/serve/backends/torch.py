@@ -7,10 +7,12 @@ from typing import Literal
 from baton.engine import read_options
 from baton.engine.model_places import check_device_name, check_dtype_name, check_folder
 from baton.engine.torch import PlainTemplate, TorchEngine
-from baton.engine.torch.load import context_length
+from baton.engine.torch.load import context_length, end_ids
 from baton.errors import UsageError, nearest
 from baton.serve.backends.engine import EngineBackend, EngineOptions
+from baton.serve.backends.guided import AnswerGuides
 from baton.serve.backends.prompts import EntryPrompts, PromptMaker
+from baton.serve.backends.samplers import EngineSampler
 from baton.serve.backends.template_prompts import TemplatePrompts
 from baton.serve.tool_parsers import find_parser
 
@@ -38,7 +40,22 @@ def over_engine(
         )
     else:
         prompts = EntryPrompts(engine, parser, context=context, tokenizer=engine.tokenizer)
-    return EngineBackend(engine, prompts, options=options)
+    options = options or EngineOptions()
+    guides = _guides(engine) if options.guided else None
+    return EngineBackend(EngineSampler(engine, guides, prompts.parser), prompts, options=options)
+
+
+def _guides(engine: TorchEngine) -> AnswerGuides | None:
+    """What holds answers to a form; None: llguidance is not there, or the tokenizer is none that it reads."""
+    if not engine.watches:
+        return None
+    try:
+        size = engine.model.config.vocab_size
+        return AnswerGuides(
+            engine.tokenizer, vocabulary=size, ends=sorted(end_ids(engine.model, engine.tokenizer))
+        )
+    except (ImportError, ValueError):
+        return None
 
 
 def torch_backend(rest: str) -> EngineBackend:

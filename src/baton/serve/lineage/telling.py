@@ -30,8 +30,8 @@ _GIVES_ANSWER = re.compile(
 def sightings(name: str, team: AskingTeam, posted: Sequence[Posted]) -> Iterator[Seen]:
     """Everything that a session tells."""
     ended = [one for one in posted if one.ended]
-    telling = _Telling(name, team, ended=bool(ended))
     end = _whole_end(ended)
+    telling = _Telling(name, team, end)
     yield telling.session(end)
     yield from telling.agents()
     for one in team.askers.heard:
@@ -45,7 +45,7 @@ def sightings(name: str, team: AskingTeam, posted: Sequence[Posted]) -> Iterator
 class _Telling:
     """One session on its way into sightings."""
 
-    def __init__(self, name: str, team: AskingTeam, *, ended: bool) -> None:
+    def __init__(self, name: str, team: AskingTeam, ended: Posted | None) -> None:
         self.name = name
         self.team = team
         self.heard = team.askers.heard
@@ -77,16 +77,19 @@ class _Telling:
             self.shown.setdefault(pair.heard, []).append(pair)
         self.final = self._final(ended)
 
-    def _final(self, ended: bool) -> int | None:
-        """Place of the answer that ended the session's work: of who leads, or of whoever it handed over to."""
-        if self.team.leads:
+    def _final(self, ended: Posted | None) -> int | None:
+        """Place of the answer that ended the session's work: of who leads, or of whoever it handed over to.
+
+        None: there is none. What a program that failed or was cut heard last is not what it came to.
+        """
+        if self.team.leads or (ended is not None and ended.status in ("failed", "cut")):
             return None
         roots = [life for life in self.team.askers.all() if life.number not in self.team.parents]
         last = max((place for life in roots for place in life.heard), default=None)
         if last is None or (said := self.heard[last].said) is None:
             return None
         gives = all(_GIVES_ANSWER.search(use.name) for use in said.uses)
-        return last if not said.uses or gives or (ended and self._ends(last)) else None
+        return last if not said.uses or gives or (ended is not None and self._ends(last)) else None
 
     def _ends(self, place: int) -> bool:
         """Whether an answer asks for tools that nobody used."""
@@ -328,8 +331,6 @@ class _Telling:
         if self.team.leads or ended.status in ("cut", "failed"):
             roots = [life for life in self.team.askers.all() if life.number not in self.team.parents]
             agent = PROGRAM_KEY if self.team.leads or not roots else self.team.key(roots[0].number)
-            if not self.team.leads and self.final is not None:
-                return
             last, answer = self.heard[-1], ended.answer
             if answer is None and ended.status not in ("cut", "failed"):
                 answer = _last_words(self.heard)
@@ -342,7 +343,7 @@ class _Telling:
                 session=self.name, key="end", agent=agent, type="orchestrator_decision", decision="stop",
                 order=(float(len(self.heard)), 0.0), t=max(ended.at, last.ended) or None,
                 content=answer, after=links, status=status.get(ended.status),
-                extra={} if ended.why is None else {"why": ended.why},
+                extra={} if (why := _why(ended)) is None else {"why": why},
             )  # fmt: skip
 
     def reward(self, number: int, post: Posted) -> SeenReward:
@@ -372,6 +373,14 @@ def _whole_end(ended: Sequence[Posted]) -> Posted | None:
         return None
     answer = next((one.answer for one in ended if one.answer is not None), None)
     return replace(ended[-1], answer=answer)
+
+
+def _why(ended: Posted) -> str | None:
+    """Which limit ended a program, or how it failed, in words."""
+    if ended.why is not None or ended.status != "failed" or not ended.exit_code:
+        return ended.why
+    code = ended.exit_code
+    return f"the program ended with {f'exit code {code}' if code > 0 else f'signal {-code}'}"
 
 
 def _last_words(heard: Sequence[Heard]) -> str | None:
