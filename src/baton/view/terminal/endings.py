@@ -28,9 +28,9 @@ def why_ended(trace: Trace) -> str:
         return f"unfinished: it breaks off after {printable(last.id)}, at {moment(last.t)}"
     end = _end(trace)
     if end is None:
-        last = max(trace.events, key=lambda event: event.seq, default=None)
-        if last is not None and last.decision == "stop" and last.status == "failed":
-            return f"{printable(last.agent)} failed: {_why(last)}"
+        wrong = max(trace.events, key=lambda event: event.seq, default=None)
+        if wrong is not None and wrong.decision == "stop" and wrong.status == "failed":
+            return f"{printable(wrong.agent)} failed: {_why(wrong)}"
         return f"finished, and nobody gave an answer{_left_open(trace)}"
     if end.status == "forced":
         return f"{printable(end.agent)} was forced to stop: {_why(end)}"
