@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 OUT    ?= runs
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-long test-slow test-kernels test-connect test-coders test-sdks test-replay test-vllm campaigns check bench setup clean
+.PHONY: help train test test-long test-slow test-kernels test-connect test-coders test-sdks test-replay test-vllm test-ray campaigns check bench setup clean
 
 help:            ## Show these targets.
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  +##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -89,6 +89,16 @@ test-vllm: $(VENV)/.dev .venv-vllm/.made ## Ask vLLM itself, its CPU build from 
 test-replay: $(VENV)/.dev .coders/node_modules/.bin/claude .coders/node_modules/.bin/codex ## Replay programs of three frameworks, Claude Code and Codex twenty times each (ten minutes).
 	@$(PYTHON) tests/connect/frameworks/run.py --make openai_agents langgraph pydantic_ai
 	@BATON_CODERS="$(CURDIR)/.coders/node_modules/.bin" $(BIN)/python -m pytest -s -m slow tests/serve/test_replay_frameworks.py tests/serve/test_replay_coders.py $(ARGS)
+
+.venv-ray/.made: pyproject.toml constraints.txt
+	@$(PYTHON) -m venv .venv-ray
+	@echo "Setting up .venv-ray (once; a few minutes)"
+	@.venv-ray/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt torch
+	@.venv-ray/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[ray]" "pytest>=8.4" "hypothesis>=6.140"
+	@touch $@
+
+test-ray: .venv-ray/.made ## Play on a Ray cluster of two raylets, from PyPI in .venv-ray: the same digits, killed actors, machines that go (three minutes).
+	@.venv-ray/bin/python -m pytest -s -m slow -W ignore -p no:cacheprovider tests/learn/test_ray_workers.py $(ARGS)
 
 campaigns: $(VENV)/.dev ## Kill, damage, starve and mislead Baton by the hundred, and print one table (about 15 minutes).
 	@$(BIN)/python benchmarks/reliability.py $(ARGS)

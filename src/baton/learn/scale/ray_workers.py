@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import queue
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
@@ -35,6 +36,8 @@ from baton.learn.scale.workers_lots import (
 
 _GLANCE_SECONDS = 1.0
 _PLACED_SECONDS = 60.0
+_REACH_SECONDS = 60.0
+"""An actor that could not be asked for so long has lost its machine, or its place: others play its lot."""
 
 
 def import_ray() -> Any:
@@ -222,23 +225,31 @@ class RaySeat:
 
     def _wait(self, asked: Any) -> None:
         """Until it has answered; meanwhile its progress is told. Raises where Ray gives it up."""
+        heard = time.monotonic()
         while not self._ray.wait([asked], timeout=_GLANCE_SECONDS)[0]:
-            self._look()
+            if self._look():
+                heard = time.monotonic()
+            elif self.pid is not None and time.monotonic() - heard > _REACH_SECONDS:
+                raise TimeoutError(
+                    f"it could not be reached for {_REACH_SECONDS:g} s; its machine may have gone"
+                )
         told = decode_told(self._ray.get(asked))
         self._look()
         self._tell(self, told)
 
-    def _look(self) -> None:
-        """How far it has got, and whether it is still the same process."""
+    def _look(self) -> bool:
+        """Ask how far it has got, and whether it is still the same process; whether it answered."""
         asked = self.actor.done.remote()
         if not self._ray.wait([asked], timeout=_GLANCE_SECONDS)[0]:
-            return
+            return False
         with suppress(Exception):  # it is being started again
             pid, done = self._ray.get(asked)
             if self.pid not in (None, pid):
                 self._tell(self, WorkerAgain("died and was started again by Ray; its lot is played again"))
             self.pid = pid
             self._tell(self, WorkerBeat(done))
+            return True
+        return False
 
 
 def _ending(error: Exception) -> str:
@@ -249,5 +260,6 @@ def _ending(error: Exception) -> str:
         "OutOfMemoryError": "was ended by Ray because its machine's memory was short",
         "ActorDiedError": "died",
         "ActorUnavailableError": "cannot be reached",
+        "TimeoutError": "is gone",
     }
     return f"{known.get(kind, f'failed with {kind}')} ({said[0] if said else kind})"
