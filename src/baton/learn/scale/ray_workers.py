@@ -100,7 +100,9 @@ class RaySeats:
         self._group: Any = None
         self._own = False
         """Whether the connection to the cluster is this one's to end."""
+        self._guard = threading.Lock()
         self._objects: dict[str, Any] = {}
+        """Path of weights -> where the object store has them."""
 
     def make(self, number: int, folder: Path, tell: Tell) -> RaySeat:  # noqa: ARG002 (weights go another way)
         if self._group is None:
@@ -128,12 +130,13 @@ class RaySeats:
 
     def weights(self, lot: Lot) -> list[Any]:
         """The lot's weights in the object store, each put there once."""
-        for path in [path for path in self._objects if not Path(path).exists()]:
-            del self._objects[path]  # no play needs that version any more
-        for each in lot.weights:
-            if each.path not in self._objects:
-                self._objects[each.path] = self.ray.put(Path(each.path).read_bytes())
-        return [self._objects[each.path] for each in lot.weights]
+        with self._guard:
+            for path in [path for path in self._objects if not Path(path).exists()]:
+                del self._objects[path]  # no play needs that version any more
+            for each in lot.weights:
+                if each.path not in self._objects:
+                    self._objects[each.path] = self.ray.put(Path(each.path).read_bytes())
+            return [self._objects[each.path] for each in lot.weights]
 
     def close(self) -> None:
         self._objects = {}
