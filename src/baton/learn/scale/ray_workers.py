@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import queue
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -36,6 +37,7 @@ from baton.learn.scale.workers_lots import (
 
 _GLANCE_SECONDS = 1.0
 _PLACED_SECONDS = 60.0
+_CONNECT_SECONDS = 10.0
 _REACH_SECONDS = 60.0
 """An actor that could not be asked for so long has lost its machine, or its place: others play its lot."""
 
@@ -155,6 +157,7 @@ class RaySeats:
             return
         address = self._scale.address
         try:
+            _check_reachable(address)  # Ray itself would try for minutes
             self.ray.init(
                 address=address or "local", log_to_driver=False, include_dashboard=False if address is None else None,
                 logging_level="ERROR",
@@ -184,6 +187,13 @@ class RaySeats:
                 "--set scale.rollout_workers=N"
             )
         return group
+
+
+def _check_reachable(address: str | None) -> None:
+    """Raise where nobody listens at HOST:PORT."""
+    host, colon, port = (address or "").removeprefix("ray://").rpartition(":")
+    if colon and port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
 
 
 def _words(bundle: dict[str, float]) -> str:
