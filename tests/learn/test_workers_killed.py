@@ -18,6 +18,7 @@ import pytest
 import torch
 from child_process import with_support
 from light_worker import rollout
+from small_run import GROUP
 
 from baton.errors import UsageError
 from baton.learn.recipe import RolloutPart, ScalePart
@@ -261,3 +262,51 @@ def _ours(pid: int) -> bool:
         return b"LIGHT_PLAN=" in Path(f"/proc/{pid}/environ").read_bytes() and _alive(pid)
     except OSError:
         return False
+
+
+@pytest.mark.slow
+def test_a_run_whose_workers_are_killed_gives_the_numbers_of_one_process(
+    tmp_path: Path, first_weights: None
+) -> None:
+    from small_run import BASE
+    from test_session import TIMES
+
+    from baton.learn.run.folder import read_lines
+
+    draw = random.Random()  # any moment will do, so each test run tries others
+    text = BASE + GROUP + "[scale]\nbatch = 2\nlag = 1\n"
+    recipe = tmp_path / "small.toml"
+    recipe.write_text(text)
+    command = [sys.executable, "-m", "baton", "train", str(recipe)]
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    subprocess.run([*command, "--out", str(whole)], check=True, capture_output=True)
+    process = subprocess.Popen(
+        [*command, "--out", str(killed), "--set", "scale.rollout_workers=2", "--set", "scale.restarts=9"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    moments, died = [], 0
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    while process.poll() is None and died < 3:
+        moments.append(draw.uniform(0.1, 12))
+        time.sleep(moments[-1])
+        pids = children.read_text().split() if children.exists() else []
+        if pids:
+            os.kill(int(draw.choice(pids)), signal.SIGKILL)
+            died += 1
+    _, said = process.communicate(timeout=400)
+    assert process.returncode == 0, (moments, said.decode())
+    compared = [
+        [
+            {
+                k: v
+                for k, v in line.items()
+                if k not in (*TIMES, "idle") and "worker" not in k and "lots" not in k
+            }
+            for line in read_lines(out / "metrics.jsonl")
+        ]
+        for out in (whole, killed)
+    ]
+    for line in (*compared[0], *compared[1]):
+        line.pop("busy_seconds", None)
+    assert compared[0] == compared[1], moments
