@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from billing_server import billing_server
 from msgspec import structs
 from small_run import GROUP, TINY, small, team
 from thread_seats import ThreadSeats
@@ -22,6 +23,7 @@ from baton.learn.recipe import Recipe, RolloutPart, load, parse, resolved
 from baton.learn.rollouts import lots_of
 from baton.learn.scale.workers_lots import PolicyWeights, WorkerSetup, deal, digest_of
 from baton.learn.scale.workers_weights import read_weights, unchanging
+from baton.learn.stage import Unanswered
 from baton.learn.trainer import Trainer
 from baton.tasks.shard_sum import ShardSum
 from baton.trace.formats.jsonl import encode_trace, read_bytes
@@ -159,6 +161,29 @@ def test_a_run_goes_on_with_another_number_of_workers(
     assert [sorted({number for number, _ in each.lots}) for each in made] == [[0, 1], [0]]
     with pytest.raises(UsageError, match=r"goes on with the settings it began with"):
         go_on(tmp_path / "cut", changes=["scale.batch=2"])
+
+
+def test_workers_ask_a_server_themselves(threads: Callable[..., list[ThreadSeats]]) -> None:
+    threads()
+    said = {"answers": "return 3"}
+    with billing_server(answers=lambda _: said["answers"]) as server:
+        served = f'[policies.far]\nroles = ["worker"]\ntrain = "frozen"\nmodel = "{server.policy}"\n'
+        recipe = team(
+            f"[policies.main]\n{TINY}{served}", team__template="", warm__episodes=100, warm__steps=100,
+            team__max_tokens=24, scale__batch=1,
+        )  # fmt: skip
+        expected = steps(make_trainer(recipe), 1)
+        alone = len(server.books)
+        scale = structs.replace(recipe.scale, rollout_workers=2)
+        found = steps(make_trainer(structs.replace(recipe, scale=scale)), 1)
+        assert alone > 0
+        assert len(server.books) == 2 * alone
+        assert list(map(tokens, found[0][0])) == list(map(tokens, expected[0][0]))
+        said["answers"] = "nonsense"
+        trainer = make_trainer(structs.replace(recipe, scale=scale))
+        with pytest.raises(Unanswered, match=r"policy 'far' .* answered none of"):
+            trainer.step()
+        trainer.close()
 
 
 @pytest.mark.parametrize(("groups", "batch"), [(1, 0), (7, 0), (7, 3), (2, 5), (8, 4)])
