@@ -29,6 +29,8 @@ FIGURES = {
         "a call above GET /", "server's processor time a call", "read the body", "find what it grows from",
         "journal", "a whole prompt", "grown by a message",
     ),
+    ("stragglers.py",): ("value of a fixed policy, cut, weighed", "trained, carry"),
+    ("pipeline.py",): ("rounds of answers, groups side by side",),
     ("runtime.py", "--no-peers"): ("journal on", "memory", "resume", "fork", "sandbox"),
 }  # fmt: skip
 
